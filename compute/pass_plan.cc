@@ -14,9 +14,9 @@ bool Contains(InputSet set, size_t input) { return (set >> input & 1) != 0; }
 
 class Planner {
  public:
-  Planner(const ModelGraph& model, LayerRange layers, int64_t samples, DType crossing,
-          const std::vector<TapeNeeds>& needs)
-      : model_(model), layers_(layers), samples_(samples), crossing_(crossing), needs_(needs) {
+  Planner(const ModelGraph& model, LayerRange layers, int64_t samples,
+          const std::vector<TapeNeeds>& needs, DType crossing)
+      : model_(model), layers_(layers), samples_(samples), needs_(needs), crossing_(crossing) {
     plan_.first_node = model.layers[layers.first].first_node;
     plan_.node_count = model.layers[layers.end() - 1].end_node() - plan_.first_node;
     PENSTOCK_CHECK(static_cast<int>(needs.size()) == plan_.node_count);
@@ -327,8 +327,8 @@ class Planner {
   const ModelGraph& model_;
   const LayerRange layers_;
   const int64_t samples_;
-  const DType crossing_;
   const std::vector<TapeNeeds>& needs_;
+  const DType crossing_;
   PassPlan plan_;
   std::vector<int> values_;          // slots, by value of the model
   std::vector<Gradient> gradients_;  // by value of the model
@@ -352,9 +352,9 @@ Shape ShapeOf(const ModelGraph& model, const Bundle& bundle, int64_t samples) {
   return ShapeOf(model.TypeOf(bundle.parts.front().value), samples);
 }
 
-PassPlan MakePassPlan(const ModelGraph& model, LayerRange layers, int64_t samples, DType crossing,
-                      const std::vector<TapeNeeds>& needs) {
-  return Planner(model, layers, samples, crossing, needs).Plan();
+PassPlan MakePassPlan(const ModelGraph& model, LayerRange layers, int64_t samples,
+                      const std::vector<TapeNeeds>& needs, DType crossing) {
+  return Planner(model, layers, samples, needs, crossing).Plan();
 }
 
 }  // namespace penstock

@@ -87,8 +87,8 @@ struct PassPlan {
 };
 
 // `crossing`: the type in which values cross from layer to layer, kF32 or kBf16. `needs`: by node of the range.
-PassPlan MakePassPlan(const ModelGraph& model, LayerRange layers, int64_t samples, DType crossing,
-                      const std::vector<TapeNeeds>& needs);
+PassPlan MakePassPlan(const ModelGraph& model, LayerRange layers, int64_t samples,
+                      const std::vector<TapeNeeds>& needs, DType crossing = DType::kF32);
 
 // [samples, dims...] of a value; flat if it has more dimensions than tensors do.
 Shape ShapeOf(const ValueType& type, int64_t samples);

@@ -70,8 +70,8 @@ absl::Status Stage::Build() {
       parameter += static_cast<int>(node.parameters.size());
     }
   }
-  plan_ = MakePassPlan(model_, options_.layers, options_.samples, CrossingType(options_.precision),
-                       needs_);
+  plan_ = MakePassPlan(model_, options_.layers, options_.samples, needs_,
+                       CrossingType(options_.precision));
   activation_bytes_ = ActivationBytesOf(plan_, options_.recomputes, is_last_);
   std::vector<ParameterSlice> slices;
   for (int layer = 0; layer < layer_count(); ++layer) {
@@ -286,6 +286,7 @@ absl::Status Stage::RunPass(Pass pass, int node, const Tape& tape, bool updates_
                             const void* weights, const void* mirror,
                             absl::FunctionRef<absl::Status()> queue) {
   if (graphs_ == nullptr) return queue();
+  static_assert(PassGraphs::kArguments == 2 * kNodeInputsMax + 9);
   PassGraphs::Key key = {pass, node};
   size_t next = 0;
   const auto add = [&](const void* data) {

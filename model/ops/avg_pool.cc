@@ -4,6 +4,7 @@
 #include "base/status.h"
 #include "model/ops/list.h"
 #include "model/ops/pool.h"
+#include "model/ops/shapes.h"
 
 namespace penstock::ops {
 namespace avg_pool {
@@ -53,8 +54,6 @@ absl::StatusOr<OpResult> Infer(const OpArguments& a) {
   return OpResult{.output = {DType::kF32, {height, width, image.dims[2]}}};
 }
 
-OpCost Cost(const OpArguments&) { return {}; }
-
 }  // namespace
 }  // namespace avg_pool
 
@@ -64,7 +63,7 @@ constinit const Op kAvgPool = {
     .help = "the mean of each window",
     .attributes = avg_pool::kAttributes,
     .infer = avg_pool::Infer,
-    .cost = avg_pool::Cost,
+    .cost = NoProducts,
 };
 
 }  // namespace penstock::ops

@@ -2,6 +2,7 @@
 // the microbatch's statistics and lets the running ones follow; evaluation uses the running ones.
 #include "model/ops/list.h"
 #include "model/ops/parameters.h"
+#include "model/ops/shapes.h"
 
 namespace penstock::ops {
 namespace batch_norm {
@@ -24,7 +25,7 @@ constexpr AttributeSpec kAttributes[] = {
 
 absl::StatusOr<OpResult> Infer(const OpArguments& a) {
   const ValueType& input = a.inputs[0];
-  if (input.dtype != DType::kF32 || input.dims.empty()) {
+  if (!IsF32(input, 1)) {
     return ShapesDoNotFit(a.inputs, "f32 [..., channels]");
   }
   const int64_t width = input.dims.back();
@@ -33,8 +34,6 @@ absl::StatusOr<OpResult> Infer(const OpArguments& a) {
                   .buffers = {{.name = "running_mean", .shape = {width}},
                               {.name = "running_var", .shape = {width}, .initial = 1.0}}};
 }
-
-OpCost Cost(const OpArguments&) { return {}; }
 
 }  // namespace
 }  // namespace batch_norm
@@ -45,7 +44,7 @@ constinit const Op kBatchNorm = {
     .help = "each channel to mean 0 and variance 1 in a microbatch, then a gain and a bias",
     .attributes = batch_norm::kAttributes,
     .infer = batch_norm::Infer,
-    .cost = batch_norm::Cost,
+    .cost = NoProducts,
 };
 
 }  // namespace penstock::ops

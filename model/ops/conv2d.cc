@@ -12,7 +12,7 @@ namespace penstock::ops {
 namespace conv2d {
 namespace {
 
-constexpr absl::string_view kInits[] = {"uniform_fan_in", "normal_fan_out"};
+constexpr absl::string_view kInits[] = {"uniform", "kaiming"};
 
 constexpr AttributeSpec kAttributes[] = {
     {.name = "channels", .help = "the channels of the output"},
@@ -47,17 +47,12 @@ constexpr AttributeSpec kAttributes[] = {
      .otherwise = "true"},
     {.name = "init",
      .kind = AttributeKind::kWord,
-     .help = "PyTorch's default (uniform_fan_in), or that of ResNets, whose biases are zeros",
-     .otherwise = "uniform_fan_in",
+     .help = "uniform below 1/sqrt(inputs of an output), the bias too, as in PyTorch; or kaiming, "
+             "normal by the outputs of an input with a bias of zeros, as in ResNets",
+     .otherwise = "uniform",
      .words = kInits,
      .use = AttributeUse::kInitialWeights},
 };
-
-// Uniform with variance 1 / (3 fan_in), which is what PyTorch's Conv2d does.
-void InitUniform(int64_t fan_in, ParameterSpec& parameter) {
-  parameter.init = ParameterSpec::Init::kUniform;
-  parameter.init_scale = 1.0 / std::sqrt(static_cast<double>(fan_in));
-}
 
 absl::StatusOr<OpResult> Infer(const OpArguments& a) {
   PENSTOCK_ASSIGN_OR_RETURN(const Window window, WindowOf(a.attributes, a.inputs[0]));
@@ -70,18 +65,19 @@ absl::StatusOr<OpResult> Infer(const OpArguments& a) {
                                                    outputs, " of the output"));
   }
   const int64_t area = window.kernel_elements();
-  // He et al., arXiv 1502.01852, forward gain of ReLU.
-  ParameterSpec weight =
-      Matrix("weight", {outputs, inputs / groups, window.height.kernel, window.width.kernel},
-             std::sqrt(2.0 / static_cast<double>(outputs * area)));
-  ParameterSpec bias = Bias("bias", outputs);
-  if (a.attributes.word("init") == "uniform_fan_in") {
-    InitUniform(inputs / groups * area, weight);
-    InitUniform(inputs / groups * area, bias);
+  const std::vector<int64_t> shape = {outputs, inputs / groups, window.height.kernel,
+                                      window.width.kernel};
+  // He et al., arXiv 1502.01852, for ReLU and the size of gradients.
+  const double deviation = std::sqrt(2.0 / static_cast<double>(outputs * area));
+  const double bound = 1.0 / std::sqrt(static_cast<double>(inputs / groups * area));
+  const bool is_uniform = a.attributes.word("init") == "uniform";
+  OpResult result{.output = {DType::kF32, {window.height.outputs, window.width.outputs, outputs}}};
+  ParameterSpec weight = Matrix("weight", shape, deviation);
+  result.parameters.push_back(is_uniform ? Uniform(std::move(weight), bound) : std::move(weight));
+  if (a.attributes.flag("bias")) {
+    ParameterSpec bias = Bias("bias", outputs);
+    result.parameters.push_back(is_uniform ? Uniform(std::move(bias), bound) : std::move(bias));
   }
-  OpResult result{.output = {DType::kF32, {window.height.outputs, window.width.outputs, outputs}},
-                  .parameters = {std::move(weight)}};
-  if (a.attributes.flag("bias")) result.parameters.push_back(std::move(bias));
   return result;
 }
 

@@ -2,6 +2,7 @@
 #include "absl/strings/str_cat.h"
 #include "model/ops/list.h"
 #include "model/ops/parameters.h"
+#include "model/ops/shapes.h"
 
 namespace penstock::ops {
 namespace group_norm {
@@ -20,15 +21,13 @@ constexpr AttributeSpec kAttributes[] = {
 absl::StatusOr<OpResult> Infer(const OpArguments& a) {
   const ValueType& input = a.inputs[0];
   const int64_t groups = a.attributes.integer("groups");
-  if (input.dtype != DType::kF32 || input.dims.empty() || input.dims.back() % groups != 0) {
+  if (!IsF32(input, 1) || input.dims.back() % groups != 0) {
     return ShapesDoNotFit(
         a.inputs, absl::StrCat("f32 [..., channels], with channels in ", groups, " groups"));
   }
   const int64_t width = input.dims.back();
   return OpResult{.output = input, .parameters = {Gain("weight", width), Bias("bias", width)}};
 }
-
-OpCost Cost(const OpArguments&) { return {}; }
 
 }  // namespace
 }  // namespace group_norm
@@ -39,7 +38,7 @@ constinit const Op kGroupNorm = {
     .help = "each sample's groups of channels to mean 0 and variance 1, then a gain and a bias",
     .attributes = group_norm::kAttributes,
     .infer = group_norm::Infer,
-    .cost = group_norm::Cost,
+    .cost = NoProducts,
 };
 
 }  // namespace penstock::ops

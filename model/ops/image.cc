@@ -1,6 +1,7 @@
 // Images as models take them: (scale * x - mean) / deviation in f32, from the bytes or numbers that data sets hold.
 #include "absl/strings/str_cat.h"
 #include "model/ops/list.h"
+#include "model/ops/shapes.h"
 
 namespace penstock::ops {
 namespace image {
@@ -41,8 +42,6 @@ absl::StatusOr<OpResult> Infer(const OpArguments& a) {
   return OpResult{.output = {DType::kF32, input.dims}};
 }
 
-OpCost Cost(const OpArguments&) { return {}; }
-
 }  // namespace
 }  // namespace image
 
@@ -52,7 +51,7 @@ constinit const Op kImage = {
     .help = "images as numbers around 0",
     .attributes = image::kAttributes,
     .infer = image::Infer,
-    .cost = image::Cost,
+    .cost = NoProducts,
 };
 
 }  // namespace penstock::ops

@@ -1,6 +1,7 @@
 // Local response normalisation over the last dimension's channels: Krizhevsky, Sutskever and Hinton, NIPS 2012, section
 // 3.3, with PyTorch's scaling: x / (k + alpha * mean of x^2 over `size` channels around)^beta, zeros beyond the ends.
 #include "model/ops/list.h"
+#include "model/ops/shapes.h"
 
 namespace penstock::ops {
 namespace lrn {
@@ -28,13 +29,11 @@ constexpr AttributeSpec kAttributes[] = {
 
 absl::StatusOr<OpResult> Infer(const OpArguments& a) {
   const ValueType& input = a.inputs[0];
-  if (input.dtype != DType::kF32 || input.dims.empty()) {
+  if (!IsF32(input, 1)) {
     return ShapesDoNotFit(a.inputs, "f32 [..., channels]");
   }
   return OpResult{.output = input};
 }
-
-OpCost Cost(const OpArguments&) { return {}; }
 
 }  // namespace
 }  // namespace lrn
@@ -45,7 +44,7 @@ constinit const Op kLrn = {
     .help = "each value divided by a power of the mean square of its neighbouring channels",
     .attributes = lrn::kAttributes,
     .infer = lrn::Infer,
-    .cost = lrn::Cost,
+    .cost = NoProducts,
 };
 
 }  // namespace penstock::ops

@@ -2,6 +2,7 @@
 #include "base/status.h"
 #include "model/ops/list.h"
 #include "model/ops/pool.h"
+#include "model/ops/shapes.h"
 
 namespace penstock::ops {
 namespace max_pool {
@@ -21,8 +22,6 @@ absl::StatusOr<OpResult> Infer(const OpArguments& a) {
   return Pooled(a, window);
 }
 
-OpCost Cost(const OpArguments&) { return {}; }
-
 }  // namespace
 }  // namespace max_pool
 
@@ -32,7 +31,7 @@ constinit const Op kMaxPool = {
     .help = "the largest value of each window",
     .attributes = max_pool::kAttributes,
     .infer = max_pool::Infer,
-    .cost = max_pool::Cost,
+    .cost = NoProducts,
 };
 
 }  // namespace penstock::ops

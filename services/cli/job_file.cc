@@ -9,6 +9,7 @@
 #include "absl/strings/strip.h"
 #include "base/status.h"
 #include "google/protobuf/util/field_mask_util.h"
+#include "job/data/data_kind.h"
 #include "job/defaults.h"
 #include "job/keys/key_options.h"
 #include "job/open_job.h"
@@ -76,6 +77,22 @@ void SetSteps(int64_t steps, JobDocument& document) {
   }
 }
 
+// Names other data of the job's kind; a job that names none gets a text.
+absl::Status SetData(const std::string& path, JobDocument& document) {
+  v1::DataSpec& data = *document.spec.mutable_data();
+  if (data.source_case() == v1::DataSpec::SOURCE_NOT_SET) data.mutable_text();
+  const std::vector<DataInput> inputs = DataKindOf(data).inputs(data);
+  if (inputs.empty()) {
+    return absl::InvalidArgumentError(absl::StrCat("--data ", path, ": the job has ",
+                                                   DataKindOf(data).key,
+                                                   ", which reads no files; leave the flag out"));
+  }
+  std::error_code error;
+  *inputs.front().path = std::filesystem::absolute(path, error).lexically_normal().string();
+  Move(inputs.front().key, absl::StrCat("--data ", path), document.positions);
+  return absl::OkStatus();
+}
+
 }  // namespace
 
 CLI::Option* AddJobOption(CLI::App& app, JobFileOptions& options) {
@@ -97,7 +114,8 @@ CLI::Option* AddJobSourceOptions(CLI::App& app, JobFileOptions& options) {
   app.add_option("--steps", options.steps, "Train N steps; a longer warm-up is shortened to N")
       ->type_name("N")
       ->check(CLI::PositiveNumber);
-  app.add_option("--data", options.data, "Train on this text file")->type_name("FILE");
+  app.add_option("--data", options.data, "Train on this text, or directory of records")
+      ->type_name("PATH");
   return job;
 }
 
@@ -168,10 +186,7 @@ absl::StatusOr<JobDocument> ReadJob(const JobFileOptions& options) {
   }
   if (options.steps > 0) SetSteps(options.steps, document);
   if (!options.data.empty()) {
-    std::error_code error;
-    spec.mutable_data()->mutable_text()->set_path(
-        std::filesystem::absolute(options.data, error).lexically_normal().string());
-    Move("data.text.path", absl::StrCat("--data ", options.data), document.positions);
+    PENSTOCK_RETURN_IF_ERROR(SetData(options.data, document));
   }
   if (!options.resume.empty()) {
     const bool latest = options.resume == "latest";

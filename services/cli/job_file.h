@@ -21,7 +21,7 @@ struct JobFileOptions {
   std::string method;                     // empty: the file's
   std::string method_flag = "--method";   // that names it
   int64_t steps = 0;                      // 0: the file's
-  std::string data;                       // a text file instead of the job's; empty: the job's
+  std::string data;                       // instead of the job's; empty: the job's
   std::string resume;                     // empty: the file's
   std::optional<double> race_until_loss;  // of a job with an open method; absent: the file's
 };

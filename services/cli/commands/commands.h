@@ -23,6 +23,7 @@ CommandRunner DeclareModel(CLI::App& app);
 CommandRunner DeclareCerts(CLI::App& app);
 CommandRunner DeclareExport(CLI::App& app);
 CommandRunner DeclareGenerate(CLI::App& app);
+CommandRunner DeclareData(CLI::App& app);
 CommandRunner DeclareCompletion(CLI::App& app);
 CommandRunner DeclareManual(CLI::App& app);
 

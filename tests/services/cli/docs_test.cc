@@ -96,7 +96,8 @@ Flags FlagsOfCommand(const std::string& command) {
   const std::map<std::string, std::vector<std::string>> verbs = {
       {"model", {"show"}},
       {"schedule", {"show", "verify", "search"}},
-      {"certs", {"init", "issue", "rotate", "show"}}};
+      {"certs", {"init", "issue", "rotate", "show"}},
+      {"data", {"prepare", "show"}}};
   if (const auto found = verbs.find(command); found != verbs.end()) {
     for (const std::string& verb : found->second) {
       flags = Both(flags, FlagsOf({"penstock", command, verb}));

@@ -1,8 +1,8 @@
-#include "compute/cuda/sdpa_plan.h"
+#include "compute/cuda/dnn_plan.h"
 
 #include <algorithm>
-#include <array>
 #include <utility>
+#include <vector>
 
 #include "base/check.h"
 #include "base/status.h"
@@ -39,29 +39,40 @@ absl::StatusOr<std::vector<Descriptor>> Propose(const PlanTarget& target,
   return engines;
 }
 
-// Unimplemented when cuDNN marks the engine as adding in an order that timing decides.
-absl::Status CheckRepeats(cudnnBackendDescriptor_t configuration) {
-  constexpr absl::string_view kWhat = "asking an engine whether its results repeat";
+using Notes = std::vector<cudnnBackendNumericalNote_t>;
+
+// What cuDNN says of an engine's arithmetic.
+absl::StatusOr<Notes> NotesOf(cudnnBackendDescriptor_t configuration) {
+  constexpr absl::string_view kWhat = "asking an engine how it computes";
   PENSTOCK_ASSIGN_OR_RETURN(const Descriptor engine,
                             EmptyDescriptor(CUDNN_BACKEND_ENGINE_DESCRIPTOR, kWhat));
   cudnnBackendDescriptor_t to_fill = engine.get();
   PENSTOCK_RETURN_IF_ERROR(
       GetAttribute(configuration, CUDNN_ATTR_ENGINECFG_ENGINE, 1, &to_fill, kWhat).status());
-  std::array<cudnnBackendNumericalNote_t, CUDNN_NUMERICAL_NOTE_TYPE_COUNT> notes = {};
+  Notes notes(CUDNN_NUMERICAL_NOTE_TYPE_COUNT);
   PENSTOCK_ASSIGN_OR_RETURN(const int64_t count,
                             GetAttribute(engine.get(), CUDNN_ATTR_ENGINE_NUMERICAL_NOTE,
                                          static_cast<int64_t>(notes.size()), notes.data(), kWhat));
-  if (std::count(notes.begin(), notes.begin() + count, CUDNN_NUMERICAL_NOTE_NONDETERMINISTIC) > 0) {
-    return absl::UnimplementedError("the results of this engine do not repeat");
+  notes.resize(static_cast<size_t>(count));
+  return notes;
+}
+
+// Unimplemented for an engine with one of the notes.
+absl::Status CheckHasNone(cudnnBackendDescriptor_t configuration, const Notes& refused) {
+  if (refused.empty()) return absl::OkStatus();
+  PENSTOCK_ASSIGN_OR_RETURN(const Notes notes, NotesOf(configuration));
+  for (const cudnnBackendNumericalNote_t note : notes) {
+    if (std::count(refused.begin(), refused.end(), note) == 0) continue;
+    return absl::UnimplementedError(note == CUDNN_NUMERICAL_NOTE_NONDETERMINISTIC
+                                        ? "the results of this engine do not repeat"
+                                        : "this engine does not compute in true f32");
   }
   return absl::OkStatus();
 }
 
 absl::StatusOr<Descriptor> MakePlan(const PlanTarget& target,
-                                    cudnnBackendDescriptor_t configuration) {
-  if (target.repeatability == Repeatability::kBitwise) {
-    PENSTOCK_RETURN_IF_ERROR(CheckRepeats(configuration));
-  }
+                                    cudnnBackendDescriptor_t configuration, const Notes& refused) {
+  PENSTOCK_RETURN_IF_ERROR(CheckHasNone(configuration, refused));
   DescriptorWriter writer(CUDNN_BACKEND_EXECUTION_PLAN_DESCRIPTOR, "making a plan");
   if (target.handle != nullptr) writer.Set(CUDNN_ATTR_EXECUTION_PLAN_HANDLE, target.handle);
   if (target.properties != nullptr) {
@@ -94,6 +105,16 @@ absl::StatusOr<Plan> Plan::Create(const PlanTarget& target, Graph graph) {
 }
 
 absl::Status Plan::Choose(const PlanTarget& target) {
+  Notes refused;
+  if (target.repeatability == Repeatability::kBitwise) {
+    refused.push_back(CUDNN_NUMERICAL_NOTE_NONDETERMINISTIC);
+  }
+  if (graph_.needs_true_f32_) {
+    refused.insert(refused.end(),
+                   {CUDNN_NUMERICAL_NOTE_TENSOR_CORE, CUDNN_NUMERICAL_NOTE_DOWN_CONVERT_INPUTS,
+                    CUDNN_NUMERICAL_NOTE_REDUCED_PRECISION_REDUCTION, CUDNN_NUMERICAL_NOTE_FFT,
+                    CUDNN_NUMERICAL_NOTE_WINOGRAD});
+  }
   absl::Status failure = absl::UnimplementedError("cuDNN has no engine for it on this GPU");
   // An error that is not a refusal says more than the refusals of other engines.
   const auto keep = [&failure](const absl::Status& status) {
@@ -107,7 +128,7 @@ absl::Status Plan::Choose(const PlanTarget& target) {
       continue;
     }
     for (const Descriptor& engine : *engines) {
-      absl::StatusOr<Descriptor> made = MakePlan(target, engine.get());
+      absl::StatusOr<Descriptor> made = MakePlan(target, engine.get(), refused);
       if (made.ok()) {
         plan_ = *std::move(made);
         return absl::OkStatus();

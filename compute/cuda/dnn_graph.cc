@@ -1,4 +1,4 @@
-#include "compute/cuda/sdpa_graph.h"
+#include "compute/cuda/dnn_graph.h"
 
 #include <utility>
 
@@ -38,8 +38,8 @@ cudnnBackendDescriptor_t Graph::Keep(absl::StatusOr<Descriptor> made) {
 GraphTensor Graph::AddTensor(const TensorLayout& layout, cudnnDataType_t type, bool is_virtual,
                              bool is_constant) {
   const int64_t id = ++tensors_;
-  if (!status_.ok()) return {id, layout, nullptr};
-  return {id, layout,
+  if (!status_.ok()) return {id, layout, type, nullptr};
+  return {id, layout, type,
           Keep(DescriptorWriter(CUDNN_BACKEND_TENSOR_DESCRIPTOR, "describing a tensor")
                    .Set(CUDNN_ATTR_TENSOR_DATA_TYPE, type)
                    .SetAll(CUDNN_ATTR_TENSOR_DIMENSIONS, layout.sizes)
@@ -135,6 +135,68 @@ void Graph::MatrixProduct(const GraphTensor& left, const GraphTensor& right,
                                  .Set(CUDNN_ATTR_OPERATION_MATMUL_BDESC, right.descriptor)
                                  .Set(CUDNN_ATTR_OPERATION_MATMUL_CDESC, to.descriptor)
                                  .Finish()));
+}
+
+void Graph::AddConvolution(const ConvolutionNames& names, const GraphTensor& x,
+                           const GraphTensor& w, const GraphTensor& y,
+                           const ConvolutionSteps& steps) {
+  constexpr absl::string_view kWhat = "describing a convolution";
+  if (!status_.ok()) return;
+  const cudnnBackendDescriptor_t kept_steps =
+      Keep(DescriptorWriter(CUDNN_BACKEND_CONVOLUTION_DESCRIPTOR, kWhat)
+               .Set(CUDNN_ATTR_CONVOLUTION_SPATIAL_DIMS, int64_t{2})
+               .Set(CUDNN_ATTR_CONVOLUTION_COMP_TYPE, CUDNN_DATA_FLOAT)
+               .Set(CUDNN_ATTR_CONVOLUTION_CONV_MODE, CUDNN_CROSS_CORRELATION)
+               .SetAll(CUDNN_ATTR_CONVOLUTION_PRE_PADDINGS, steps.before)
+               .SetAll(CUDNN_ATTR_CONVOLUTION_POST_PADDINGS, steps.after)
+               .SetAll(CUDNN_ATTR_CONVOLUTION_FILTER_STRIDES, steps.strides)
+               .SetAll(CUDNN_ATTR_CONVOLUTION_DILATIONS, steps.dilations)
+               .Finish());
+  operations_.push_back(Keep(DescriptorWriter(names.operation, kWhat)
+                                 .Set(names.steps, kept_steps)
+                                 .Set(names.alpha, 1.0f)
+                                 .Set(names.beta, 0.0f)
+                                 .Set(names.x, x.descriptor)
+                                 .Set(names.w, w.descriptor)
+                                 .Set(names.y, y.descriptor)
+                                 .Finish()));
+}
+
+void Graph::ConvolutionForward(const GraphTensor& x, const GraphTensor& w, const GraphTensor& y,
+                               const ConvolutionSteps& steps) {
+  needs_true_f32_ |= x.type == CUDNN_DATA_FLOAT;
+  AddConvolution(
+      {CUDNN_BACKEND_OPERATION_CONVOLUTION_FORWARD_DESCRIPTOR,
+       CUDNN_ATTR_OPERATION_CONVOLUTION_FORWARD_CONV_DESC,
+       CUDNN_ATTR_OPERATION_CONVOLUTION_FORWARD_ALPHA,
+       CUDNN_ATTR_OPERATION_CONVOLUTION_FORWARD_BETA, CUDNN_ATTR_OPERATION_CONVOLUTION_FORWARD_X,
+       CUDNN_ATTR_OPERATION_CONVOLUTION_FORWARD_W, CUDNN_ATTR_OPERATION_CONVOLUTION_FORWARD_Y},
+      x, w, y, steps);
+}
+
+void Graph::ConvolutionBackwardInput(const GraphTensor& dy, const GraphTensor& w,
+                                     const GraphTensor& dx, const ConvolutionSteps& steps) {
+  needs_true_f32_ |= dy.type == CUDNN_DATA_FLOAT;
+  AddConvolution(
+      {CUDNN_BACKEND_OPERATION_CONVOLUTION_BACKWARD_DATA_DESCRIPTOR,
+       CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_DATA_CONV_DESC,
+       CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_DATA_ALPHA,
+       CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_DATA_BETA, CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_DATA_DX,
+       CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_DATA_W, CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_DATA_DY},
+      dx, w, dy, steps);
+}
+
+void Graph::ConvolutionBackwardWeight(const GraphTensor& x, const GraphTensor& dy,
+                                      const GraphTensor& dw, const ConvolutionSteps& steps) {
+  needs_true_f32_ |= x.type == CUDNN_DATA_FLOAT;
+  AddConvolution({CUDNN_BACKEND_OPERATION_CONVOLUTION_BACKWARD_FILTER_DESCRIPTOR,
+                  CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_FILTER_CONV_DESC,
+                  CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_FILTER_ALPHA,
+                  CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_FILTER_BETA,
+                  CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_FILTER_X,
+                  CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_FILTER_DW,
+                  CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_FILTER_DY},
+                 x, dw, dy, steps);
 }
 
 GraphTensor Graph::Transpose(const GraphTensor& from, cudnnDataType_t type) {

@@ -45,6 +45,10 @@ inline constexpr auto kAttributeType<bool> = CUDNN_TYPE_BOOLEAN;
 template <>
 inline constexpr auto kAttributeType<int64_t> = CUDNN_TYPE_INT64;
 template <>
+inline constexpr auto kAttributeType<float> = CUDNN_TYPE_FLOAT;
+template <>
+inline constexpr auto kAttributeType<cudnnConvolutionMode_t> = CUDNN_TYPE_CONVOLUTION_MODE;
+template <>
 inline constexpr auto kAttributeType<cudnnDataType_t> = CUDNN_TYPE_DATA_TYPE;
 template <>
 inline constexpr auto kAttributeType<cudnnPointwiseMode_t> = CUDNN_TYPE_POINTWISE_MODE;

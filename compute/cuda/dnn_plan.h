@@ -1,4 +1,4 @@
-// Plan: a graph (sdpa_graph.h) with the engine of cuDNN that computes it.
+// Plan: a graph (dnn_graph.h) with the engine of cuDNN that computes it.
 //
 // Thread safety: none; the thread that owns the back-end.
 #pragma once
@@ -12,8 +12,8 @@
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
 #include "compute/backend.h"
-#include "compute/cuda/sdpa_descriptor.h"
-#include "compute/cuda/sdpa_graph.h"
+#include "compute/cuda/dnn_descriptor.h"
+#include "compute/cuda/dnn_graph.h"
 
 namespace penstock::cuda {
 
@@ -29,7 +29,8 @@ struct PlanTarget {
 class Plan {
  public:
   // Takes the first of the engines that cuDNN proposes which accepts the GPU, for kBitwise without those
-  // that cuDNN marks as adding in an order that timing decides. May compile kernels.
+  // that cuDNN marks as adding in an order that timing decides, and for float convolutions without those that are not
+  // in true f32. May compile kernels.
   // Errors: Unimplemented when there is none; those of cuDNN.
   static absl::StatusOr<Plan> Create(const PlanTarget& target, Graph graph);
 

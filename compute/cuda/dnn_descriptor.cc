@@ -1,4 +1,4 @@
-#include "compute/cuda/sdpa_descriptor.h"
+#include "compute/cuda/dnn_descriptor.h"
 
 #include <array>
 #include <string>
