@@ -8,6 +8,7 @@
 #include "base/status.h"
 #include "job/keys/check_fields.h"
 #include "job/keys/limits.h"
+#include "job/keys/suggest.h"
 #include "model/graph_builder.h"
 
 namespace penstock {
@@ -65,20 +66,31 @@ void SetValue(const AttributeValue& value, v1::ModelAttribute& message) {
   std::visit(Setter{message}, value);
 }
 
+// Errors: InvalidArgument with the nearest name.
+absl::Status CheckOp(const std::string& name) {
+  if (FindOp(name).ok()) return absl::OkStatus();
+  std::vector<std::string> names;
+  for (const Op* op : AllOps()) names.emplace_back(op->name);
+  const std::string nearest = NearestName(name, names);
+  return absl::InvalidArgumentError(
+      absl::StrCat("unknown op \"", name, "\"; ",
+                   nearest.empty() ? absl::StrCat("known are ", absl::StrJoin(names, ", "))
+                                   : absl::StrCat("did you mean ", nearest, "?")));
+}
+
 absl::StatusOr<NodeSpec> NodeOf(const v1::ModelNode& message) {
+  PENSTOCK_RETURN_IF_ERROR(CheckOp(message.op()));
   NodeSpec node = {.name = message.name(),
                    .op = message.op(),
                    .inputs = {message.inputs().begin(), message.inputs().end()},
                    .weights_of = message.weights_of()};
   if (message.has_parameter_prefix()) node.parameter_prefix = message.parameter_prefix();
   for (const v1::ModelAttribute& attribute : message.attributes()) {
-    absl::StatusOr<AttributeValue> value = ValueOf(attribute);
-    if (!value.ok()) return Annotate(value.status(), message.name());
+    PENSTOCK_ASSIGN_OR_RETURN(AttributeValue value, ValueOf(attribute));
     if (node.attributes.has(attribute.name())) {
-      return absl::InvalidArgumentError(
-          absl::StrCat(message.name(), ": ", attribute.name(), " is there twice"));
+      return absl::InvalidArgumentError(absl::StrCat(attribute.name(), ": is there twice"));
     }
-    node.attributes.Set(attribute.name(), *std::move(value));
+    node.attributes.Set(attribute.name(), std::move(value));
   }
   return node;
 }
@@ -144,8 +156,11 @@ absl::StatusOr<ModelGraph> BuildGraph(const v1::ModelGraph& message) {
     }
     builder.BeginLayer(layer.name());
     for (const v1::ModelNode& node : layer.nodes()) {
-      PENSTOCK_ASSIGN_OR_RETURN(NodeSpec spec, NodeOf(node));
-      builder.Add(std::move(spec));
+      absl::StatusOr<NodeSpec> spec = NodeOf(node);
+      if (!spec.ok()) {
+        return Annotate(spec.status(), node.name().empty() ? layer.name() : node.name());
+      }
+      builder.Add(*std::move(spec));
       PENSTOCK_RETURN_IF_ERROR(builder.status());
     }
   }

@@ -1,5 +1,6 @@
 #include "job/keys/op_reference.h"
 
+#include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
@@ -73,7 +74,10 @@ std::string ValueOf(const AttributeSpec& spec) {
 }
 
 std::string OpSection(const Op& op) {
-  std::string text = absl::StrCat("\n#### ", op.name, "\n\nComputes ", op.help, ".\n");
+  std::string help(op.help);
+  // A first letter alone is a variable.
+  if (help.size() > 1 && absl::ascii_isalpha(help[1])) help[0] = absl::ascii_toupper(help[0]);
+  std::string text = absl::StrCat("\n#### ", op.name, "\n\n", help, ".\n");
   if (op.attributes.empty()) return text;
   absl::StrAppend(&text, "\n| key | value | default | meaning |\n|---|---|---|---|\n");
   for (const AttributeSpec& spec : op.attributes) {

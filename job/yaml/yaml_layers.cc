@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "absl/strings/ascii.h"
+#include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
@@ -66,6 +67,14 @@ std::optional<AttributeValue> ValueOf(const YAML::Node& node, AttributeKind kind
       if (absl::SimpleAtod(text, &number)) return number;
       return std::nullopt;
   }
+}
+
+// `message` without the name that it starts with, if `path` ends with the same.
+absl::string_view WithoutRepeatedName(absl::string_view path, absl::string_view message) {
+  const absl::string_view name = message.substr(0, message.find(": "));
+  if (!absl::EndsWith(path, absl::StrCat(".", name))) return message;
+  message.remove_prefix(std::min(message.size(), name.size() + 2));
+  return message;
 }
 
 class LayersReader {
@@ -219,12 +228,16 @@ absl::Status LayersReader::ReadList(const YAML::Node& items, const std::string& 
 absl::Status LayersReader::ReadItem(const YAML::Node& item, const std::string& path) {
   const bool is_word = item.IsScalar();
   if (!is_word && (!item.IsMap() || item.size() != 1 || !item.begin()->first.IsScalar())) {
+    const std::string got =
+        item.IsMap() && item.size() > 1
+            ? absl::StrCat(item.size(),
+                           " keys beside one another; settings stand inside the op's braces")
+        : item.IsMap() ? "an empty item"
+                       : DescribeNode(item);
     return Error(item, path,
                  absl::StrCat("expected one op with its settings, as in `relu` or `linear: {outputs: "
                               "10}`, got ",
-                              item.IsMap() ? absl::StrCat(item.size(), " keys beside one another; "
-                                                          "settings stand inside the op's braces")
-                                           : DescribeNode(item)));
+                              got));
   }
   const std::string name = is_word ? item.Scalar() : item.begin()->first.Scalar();
   const YAML::Node body = is_word ? YAML::Node() : item.begin()->second;
@@ -280,7 +293,7 @@ absl::Status LayersReader::ReadInput(const YAML::Node& item, const std::string& 
   }
   places_[name] = absl::StrCat(PlaceOf(file_name_, item.Mark()), ": ", path);
   const absl::Status added = list_.AddInput(std::move(port));
-  return added.ok() ? added : Error(item, path, added.message());
+  return added.ok() ? added : Error(item, path, WithoutRepeatedName(path, added.message()));
 }
 
 absl::StatusOr<LayersReader::Group> LayersReader::ReadGroup(const YAML::Node& item,
@@ -316,7 +329,7 @@ absl::Status LayersReader::ReadRepeat(const YAML::Node& item, const YAML::Node& 
   PENSTOCK_ASSIGN_OR_RETURN(const Group group,
                             ReadGroup(item, body, path, {"count", "name", "layers"}));
   if (group.count == 0) {
-    return Error(item, path, "count is missing; expected the number of repetitions");
+    return Error(item, path + ".count", "is missing; expected the number of repetitions");
   }
   const auto enter = [&](absl::string_view name) {
     const absl::Status entered = list_.EnterScope(name);
@@ -409,7 +422,7 @@ absl::Status LayersReader::ReadOp(const Op& op, const YAML::Node& item, const YA
 
 absl::Status LayersReader::AddOp(NodeSpec op, const YAML::Node& item, const std::string& path) {
   const absl::StatusOr<std::string> name = list_.Add(std::move(op));
-  if (!name.ok()) return Error(item, path, name.status().message());
+  if (!name.ok()) return Error(item, path, WithoutRepeatedName(path, name.status().message()));
   places_[*name] = absl::StrCat(PlaceOf(file_name_, item.Mark()), ": ", path);
   return absl::OkStatus();
 }
@@ -424,7 +437,8 @@ absl::Status LayersReader::Finish(const YAML::Node& items, const std::string& pa
   const std::string message(built.status().message());
   const auto place = places_.find(message.substr(0, message.find(": ")));
   if (place == places_.end()) return Error(items, path, message);
-  return absl::InvalidArgumentError(absl::StrCat(place->second, ": ", message));
+  return absl::InvalidArgumentError(
+      absl::StrCat(place->second, ": ", WithoutRepeatedName(place->second, message)));
 }
 
 }  // namespace

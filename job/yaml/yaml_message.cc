@@ -117,7 +117,8 @@ absl::Status MessageReader::CheckChoice(const YAML::Node& key, const std::string
   const FieldDescriptor& other =
       *message.GetReflection()->GetOneofFieldDescriptor(message, choice);
   const std::string& short_form = OptionsOf(other).short_form();
-  const bool is_short = positions_.count(absl::StrCat(parent, ".", short_form)) > 0;
+  const bool is_short = key.Scalar() != short_form &&
+                        positions_.count(absl::StrCat(parent, ".", short_form)) > 0;
   return Error(key, parent,
                absl::StrCat(is_short ? short_form : other.name(), " and ", key.Scalar(),
                             " exclude each other; keep one"));

@@ -47,7 +47,9 @@ absl::StatusOr<ModelGraph> ReadModel(const std::string& text) {
   YamlPositions positions;
   const absl::Status read = ReadYamlMessage(text, "job.yaml", spec, positions);
   if (!read.ok()) return read;
-  return BuildModel(spec.model());
+  absl::StatusOr<ModelGraph> model = BuildModel(spec.model());
+  if (!model.ok()) return WithPlace(model.status(), "job.yaml", positions);
+  return model;
 }
 
 // "stem: flatten(image), stem(flatten), relu(stem)", a line for each layer.
@@ -93,12 +95,12 @@ TEST(ReadLayers, Block_IsOneLayerThatStandsForItsLastValue) {
     - input: {x: {f32: [4]}, y: {f32: [4]}}
     - block: {name: stem, layers: [{linear: {outputs: 4}}, relu, {linear: {outputs: 4}}]}
     - relu
-    - block: {layers: [{linear: {outputs: 4}}, {linear: {outputs: 4, of: stem}}]}
+    - block: {layers: [{linear: {outputs: 4}}, {add: {of: [linear, stem]}}]}
     - mse: {of: [block, y]}
 )"),
             "stem: stem.linear(x), stem.relu(stem.linear), stem.linear_2(stem.relu), "
             "relu(stem.linear_2)\n"
-            "block: block.linear(relu), block.linear_2(stem.linear_2), mse(block.linear_2, y)\n");
+            "block: block.linear(relu), block.add(block.linear, stem.linear_2), mse(block.add, y)\n");
 }
 
 TEST(ReadLayers, Names_AreLookedUpInTheInnermostRepetitionFirst) {
@@ -107,15 +109,16 @@ TEST(ReadLayers, Names_AreLookedUpInTheInnermostRepetitionFirst) {
     - input: {x: {f32: [4]}, y: {f32: [4]}}
     - linear: {outputs: 4, name: a}
     - repeat: {count: 2, layers: [
-        {linear: {outputs: 4, name: b, of: a}}, {linear: {outputs: 4, name: a, of: a}},
+        {linear: {outputs: 4, name: b}}, {linear: {outputs: 4, name: a, of: a}},
         {add: {of: [a, b]}}]}
     - mse: {targets: y}
 )"),
             "a: a(x)\n"
             "repeat.0.b: repeat.0.b(a)\n"
             "repeat.0.a: repeat.0.a(a), repeat.0.add(repeat.0.a, repeat.0.b)\n"
-            "repeat.1.b: repeat.1.b(a)\n"
-            "repeat.1.a: repeat.1.a(a), repeat.1.add(repeat.1.a, repeat.1.b), mse(repeat.1.add, y)\n");
+            "repeat.1.b: repeat.1.b(repeat.0.add)\n"
+            "repeat.1.a: repeat.1.a(a), repeat.1.add(repeat.1.a, repeat.1.b), mse(repeat.1.add, "
+            "y)\n");
 }
 
 TEST(ReadLayers, InputWithoutIds_HasThoseOfItsReaders) {
