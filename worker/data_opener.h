@@ -21,7 +21,7 @@ namespace penstock {
 struct DataRequest {
   Files& files;
   const v1::JobSpec& spec;
-  const ResolvedJob& job;  // `spec`, resolved
+  const ResolvedJob& job;   // `spec`, resolved
   const std::string& root;  // relative paths start here
   const RunLimits& limits;
 

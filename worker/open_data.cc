@@ -28,9 +28,9 @@ absl::Status EnterDigest(const DataOpener& opener, const std::string& root,
   const absl::StatusOr<std::string> sha256 = opener.digest(path, stop);
   if (absl::IsCancelled(sha256.status())) return sha256.status();
   if (!sha256.ok()) {
-    return absl::Status(sha256.status().code(),
-                        absl::StrCat(input.key, ": ", sha256.status().message(), "; ",
-                                     input.remedy));
+    return absl::Status(
+        sha256.status().code(),
+        absl::StrCat(input.key, ": ", sha256.status().message(), "; ", input.remedy));
   }
   if (!input.sha256->empty() && *input.sha256 != *sha256) {
     return absl::DataLossError(absl::StrCat(input.sha256_key, ": ", path, " has ", *sha256,

@@ -66,8 +66,7 @@ absl::Status TextData::Read(Split split, int64_t first_sample, int port,
                             absl::Span<std::byte> values) const {
   PENSTOCK_CHECK(port == options_.tokens_port || port == options_.targets_port);
   auto* tokens = reinterpret_cast<int32_t*>(values.data());
-  const int64_t samples =
-      static_cast<int64_t>(values.size() / sizeof(int32_t)) / options_.context;
+  const int64_t samples = static_cast<int64_t>(values.size() / sizeof(int32_t)) / options_.context;
   for (int64_t i = 0; i < samples; ++i) {
     const int64_t sample = first_sample + i;
     const int64_t offset =

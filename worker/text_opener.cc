@@ -34,9 +34,9 @@ absl::Status FindTextPorts(const ModelGraph& model, TextOptions& options) {
   }
   for (const Port& port : ports) {
     if (port.ids == 0 || port.ids >= kByteTokens) continue;
-    return absl::InvalidArgumentError(absl::StrCat("the model's input ", port.name, " takes ",
-                                                   port.ids, " tokens, but the tokenizer \"bytes\" ",
-                                                   "has ", kByteTokens));
+    return absl::InvalidArgumentError(
+        absl::StrCat("the model's input ", port.name, " takes ", port.ids,
+                     " tokens, but the tokenizer \"bytes\" ", "has ", kByteTokens));
   }
   options.targets_port = targets;
   options.tokens_port = 1 - targets;

@@ -21,7 +21,7 @@ void FillRecordsDefaults(v1::DataSpec& data) {
   records.set_validation_fraction(records.validation().empty() ? kValidationFraction : 0.0);
 }
 
-absl::Status CheckRecords(const v1::JobSpec& spec) {
+absl::Status CheckRecordsSpec(const v1::JobSpec& spec) {
   const v1::RecordsSpec& records = spec.data().records();
   const bool has_directory = !records.validation().empty();
   if (has_directory && records.validation_fraction() > 0.0) {
@@ -75,7 +75,7 @@ Fingerprint RecordsFingerprint(const v1::DataSpec& data) {
 const DataKind kRecordsKind = {.source = v1::DataSpec::kRecords,
                                .key = "data.records",
                                .fill_defaults = FillRecordsDefaults,
-                               .check = CheckRecords,
+                               .check = CheckRecordsSpec,
                                .inputs = RecordsInputs,
                                .fingerprint = RecordsFingerprint};
 

@@ -14,7 +14,7 @@ constexpr char kTextRemedy[] =
 
 void FillTextDefaults(v1::DataSpec&) {}
 
-absl::Status CheckText(const v1::JobSpec& spec) {
+absl::Status CheckTextSpec(const v1::JobSpec& spec) {
   const v1::GptSpec& gpt = spec.model().gpt();
   if (spec.model().has_gpt() && gpt.vocabulary() < kByteTokens) {
     return InvalidKey("model.gpt.vocabulary",
@@ -48,7 +48,7 @@ Fingerprint TextFingerprint(const v1::DataSpec& data) {
 const DataKind kTextKind = {.source = v1::DataSpec::kText,
                             .key = "data.text",
                             .fill_defaults = FillTextDefaults,
-                            .check = CheckText,
+                            .check = CheckTextSpec,
                             .inputs = TextInputs,
                             .fingerprint = TextFingerprint};
 

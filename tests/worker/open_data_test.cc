@@ -22,7 +22,8 @@ using ::testing::AllOf;
 using ::testing::HasSubstr;
 
 // As many records of tokens and targets as a model of `context` reads.
-void WriteTokenRecords(Files& files, const std::string& directory, int64_t records, int64_t context) {
+void WriteTokenRecords(Files& files, const std::string& directory, int64_t records,
+                       int64_t context) {
   auto writer = RecordWriter::Create(
       files, directory, {{"targets", "I32", {context}}, {"tokens", "I32", {context}}}, 1 << 10);
   ASSERT_THAT(writer, IsOk());
@@ -152,8 +153,8 @@ TEST_F(CheckJobDataTest, Records_GetTheDigestsOfBothDirectories) {
   ASSERT_THAT(Check(spec), IsOk());
 
   std::ofstream(Path("test/index.json"), std::ios::app) << " ";
-  EXPECT_THAT(Check(spec), StatusIs(absl::StatusCode::kDataLoss,
-                                    HasSubstr("data.records.validation_sha256: ")));
+  EXPECT_THAT(Check(spec),
+              StatusIs(absl::StatusCode::kDataLoss, HasSubstr("data.records.validation_sha256: ")));
 }
 
 TEST_F(CheckJobDataTest, RecordsThatAreNotThere_AreNamedWithTheirKey) {
@@ -171,7 +172,8 @@ TEST_F(CheckJobDataTest, RecordsThatAreNotThere_AreNamedWithTheirKey) {
 TEST_F(CheckJobDataTest, ChangedShard_IsFound) {
   WriteTokenRecords(RealFiles(), Path("train"), 50, 8);
   const std::string shard = Path("train/00000.safetensors");
-  std::fstream(shard, std::ios::in | std::ios::out | std::ios::binary).seekp(-1, std::ios::end) << 'x';
+  std::fstream(shard, std::ios::in | std::ios::out | std::ios::binary).seekp(-1, std::ios::end)
+      << 'x';
   v1::JobSpec spec = RecordsJob("train");
   EXPECT_THAT(Check(spec), StatusIs(absl::StatusCode::kDataLoss,
                                     AllOf(HasSubstr("data.records: "), HasSubstr(shard))));

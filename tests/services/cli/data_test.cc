@@ -66,9 +66,10 @@ TEST_F(DataCommandTest, PrepareThenShow_TellsWhatIsThere) {
 }
 
 TEST_F(DataCommandTest, RecordsOfThePythonExample_AreRead) {
-  const ProcessResult made = RunProcess(
-      {"/usr/bin/python3", "-B", std::string(PENSTOCK_SOURCE_DIR) + "/examples/python/write_records.py",
-       folder_.path("squares")});
+  const ProcessResult made =
+      RunProcess({"/usr/bin/python3", "-B",
+                  std::string(PENSTOCK_SOURCE_DIR) + "/examples/python/write_records.py",
+                  folder_.path("squares")});
   ASSERT_EQ(made.exit_code, 0) << made.err;
   const ProcessResult shown =
       RunProcess({ProgramPath("penstock"), "data", "show", folder_.path("squares"), "--check"});
@@ -169,8 +170,7 @@ TEST_F(TrainOnDataTest, RecordsThatDoNotFit_AreNamedBeforeAnythingRuns) {
   SetData("records: {path: none}");
   const ProcessResult missing = Train();
   EXPECT_EQ(missing.exit_code, 2) << missing.err;
-  EXPECT_THAT(missing.err,
-              AllOf(HasSubstr("data.records.path"), HasSubstr("none does not exist")));
+  EXPECT_THAT(missing.err, AllOf(HasSubstr("data.records.path"), HasSubstr("none does not exist")));
   WriteTokens(job_.path("long"), kContext + 1);
   SetData("records: {path: long}");
   const ProcessResult other = Train();
