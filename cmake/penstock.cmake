@@ -33,7 +33,8 @@ if(CMAKE_CXX_COMPILER_ID MATCHES "Clang")
 else()
   # GCC 12 reports uninitialised and dangling reads inside optimised standard headers.
   target_compile_options(penstock_options INTERFACE
-    -fpch-preprocess -Wno-maybe-uninitialized -Wno-restrict -Wno-array-bounds -Wno-stringop-overflow)
+    -fpch-preprocess -Wno-maybe-uninitialized -Wno-restrict -Wno-array-bounds -Wno-stringop-overflow
+    $<$<COMPILE_LANG_AND_ID:CXX,GNU>:-Wno-use-after-free>)
 endif()
 if(PENSTOCK_UNITY AND NOT CMAKE_CXX_COMPILER_ID MATCHES "Clang")
   # Warns of classes whose parts are local to a file, as soon as that file is included in another.

@@ -28,6 +28,9 @@ class Ledger {
     Put(slot);
     pass_.most = std::max(pass_.most, now_ - before_);
   }
+  // What the caller holds beside the stage, until Drop.
+  void Hold(int slot) { ++blocks_[block_of_[slot]].holders; }
+  void Drop(int slot) { Release(block_of_[slot]); }
   void RememberLoss() { loss_ = returned_; }
   // F returned the loss, whose holder drops it.
   void DropLoss() { Release(loss_); }
@@ -50,9 +53,11 @@ class Ledger {
       } else if (step.kind == PassStep::Kind::kGive) {
         Release(block_of_[step.slot]);
       }
-      const bool gone_on = returned_ >= 0 || result < 0;
-      if (!gone_on && &step == &steps.back()) ReturnAndKeep(result);
     }
+    if (result < 0) return;
+    const bool keeps_slot = returned_ < 0;
+    const int block = block_of_[result];
+    if (keeps_slot || blocks_[block].holders > 1) ReturnAndKeep(block, keeps_slot);
   }
   PassBytes End() {
     pass_.left = now_ - before_;
@@ -69,11 +74,12 @@ class Ledger {
     block_of_[slot] = static_cast<int>(blocks_.size());
     blocks_.push_back({BlockBytes(plan_.slots[slot].size_bytes()), 1});
   }
-  // The stage needs what it returns for a later pass, so the caller's counts as another: whoever gets it gives it back
-  // as a whole.
-  void ReturnAndKeep(int slot) {
+  // The stage needs what it returns for a later pass, in this slot or another, so the caller's counts as another block:
+  // whoever gets it gives it back as a whole.
+  void ReturnAndKeep(int block, bool keeps_slot) {
+    if (!keeps_slot) --blocks_[block].holders;
     returned_ = static_cast<int>(blocks_.size());
-    blocks_.push_back({blocks_[block_of_[slot]].bytes, 1});
+    blocks_.push_back({blocks_[block].bytes, 1});
     now_ += blocks_.back().bytes;
   }
   void Release(int block) {
@@ -107,8 +113,12 @@ ActivationBytes ActivationBytesOf(const PassPlan& plan, bool recomputes, bool is
   Ledger ledger(plan);
   const auto forward = [&](const std::vector<PassStep>& steps, int result) {
     ledger.Begin();
-    for (const int slot : plan.port_slots) ledger.Take(slot);
+    for (const int slot : plan.port_slots) {
+      ledger.Take(slot);
+      ledger.Hold(slot);
+    }
     ledger.Walk(steps, result);
+    for (const int slot : plan.port_slots) ledger.Drop(slot);
     return ledger.End();
   };
   ledger.Put(plan.input);

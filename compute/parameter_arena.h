@@ -45,7 +45,8 @@ class ParameterArena {
   // but those that an earlier layer of the stage has.
   absl::Span<const ParameterSlice> slices(int layer) const { return slices_[layer]; }
 
-  // Floats at the start of the arrays that the model's first and last layer share; 0 if neither use is here.
+  // Floats at the start of the arrays that the model's first and last layer share, with padding; 0 if neither use is
+  // here.
   int64_t tied_count() const { return tied_count_; }
   // In the model's order: adding each to the use before it, from the last on, gives the sum.
   absl::Span<const Use> later_uses() const { return later_uses_; }

@@ -41,7 +41,7 @@ absl::StatusOr<Linear<Number>> Linear<Number>::Create(CpuContext& context, const
 
   Linear linear;
   linear.parameter_ = parameter;
-  linear.outputs_first_ = shape.outputs_first;
+  linear.shape_ = shape;
   PENSTOCK_ASSIGN_OR_RETURN(linear.forward_, MatrixProduct::Create(context, forward, type));
   PENSTOCK_ASSIGN_OR_RETURN(linear.backward_input_,
                             MatrixProduct::Create(context, backward_input, type));
@@ -70,10 +70,25 @@ void Linear<Number>::BackwardInput(const WeightView& weights, const Number* dy, 
 }
 
 template <typename Number>
+void Linear<Number>::ForwardOfRows(const WeightView& weights, const Number* x, float* y) const {
+  for (int64_t first = 0; first < shape_.rows; first += shape_.chunk) {
+    Forward(weights, x + first * shape_.inputs, y + first * shape_.outputs);
+  }
+}
+
+template <typename Number>
+void Linear<Number>::BackwardInputOfRows(const WeightView& weights, const Number* dy,
+                                         float* dx) const {
+  for (int64_t first = 0; first < shape_.rows; first += shape_.chunk) {
+    BackwardInput(weights, dy + first * shape_.outputs, dx + first * shape_.inputs);
+  }
+}
+
+template <typename Number>
 void Linear<Number>::BackwardWeight(const GradientView& gradients, const Number* x,
                                     const Number* dy) const {
-  const void* left = outputs_first_ ? dy : x;
-  const void* right = outputs_first_ ? x : dy;
+  const void* left = shape_.outputs_first ? dy : x;
+  const void* right = shape_.outputs_first ? x : dy;
   backward_weight_.Run(left, right, gradients.parameter(parameter_));
 }
 

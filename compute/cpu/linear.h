@@ -38,6 +38,9 @@ class Linear {
   void Forward(const WeightView& weights, const Number* x, float* y) const;
   // dx [chunk, inputs] = dy [chunk, outputs] W^T.
   void BackwardInput(const WeightView& weights, const Number* dy, float* dx) const;
+  // The same over all rows.
+  void ForwardOfRows(const WeightView& weights, const Number* x, float* y) const;
+  void BackwardInputOfRows(const WeightView& weights, const Number* dy, float* dx) const;
   // dW += x^T dy, over all rows.
   void BackwardWeight(const GradientView& gradients, const Number* x, const Number* dy) const;
 
@@ -45,7 +48,7 @@ class Linear {
   const void* Weight(const WeightView& weights) const;
 
   int parameter_ = 0;
-  bool outputs_first_ = false;
+  LinearShape shape_;
   MatrixProduct forward_, backward_input_, backward_weight_;
 };
 

@@ -18,7 +18,7 @@ void NormaliseGradient(const CpuContext& cpu, const NormStatistics& statistics,
         statistics.inverse_deviation.in(stash) + range.first + first,
         a.grad_output + at,
         a.residual == nullptr ? nullptr : a.residual + at,
-        a.grad_input + at,
+        a.grad_input == nullptr ? nullptr : a.grad_input + at,
         gain_blocks + block * width,
         bias_blocks + block * width,
     });

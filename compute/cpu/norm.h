@@ -8,6 +8,8 @@
 
 namespace penstock {
 
+inline constexpr float kGptNormEpsilon = 1e-5f;  // of GPT-2's branches
+
 // The statistics of each row, which F leaves for I.
 struct NormStatistics {
   Place<float> mean, inverse_deviation;
@@ -28,11 +30,13 @@ struct RowRange {
 // parameter 0 of the layer and the bias parameter 1.
 template <typename Number>
 void Normalise(const CpuContext& cpu, const NormStatistics& statistics, const WeightView& weights,
-               RowRange range, int64_t width, const float* input, Number* output, void* stash) {
+               RowRange range, int64_t width, const float* input, Number* output, void* stash,
+               float epsilon = kGptNormEpsilon) {
   cpu.threads.ForBlocks(range.count, kBlockRows, [&](int64_t first, int64_t count, int64_t) {
     const LayerNormRows rows = {
         count,
         width,
+        epsilon,
         input + first * width,
         weights.parameter(0),
         weights.parameter(1),
@@ -47,7 +51,7 @@ struct NormGradientArguments {
   const float* input;
   const float* grad_output;
   const float* residual;  // or null
-  float* grad_input;
+  float* grad_input;  // or null
   float* block_sums;  // scratch [2, blocks, width]
   float* gain_sums;   // added to
   float* bias_sums;   // added to

@@ -169,7 +169,8 @@ absl::Status ResidualBranch<Number>::BackwardInput(const PassContext& context,
     expansion_.BackwardInput(weights, expansion_gradient, normal_gradient);
     NormaliseGradient(cpu_, statistics_, weights, range, shape_.width,
                       {tape.input() + at, normal_gradient,
-                       tape.gradient() + at, tape.grad_input() + at,
+                       tape.gradient() + at,
+                       tape.grad_input() == nullptr ? nullptr : tape.grad_input() + at,
                        block_sums, gain_sums_.in(weight_stash), bias_sums_.in(weight_stash)},
                       stash);
   }

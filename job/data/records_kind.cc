@@ -44,6 +44,9 @@ absl::Status CheckRecordsSpec(const v1::JobSpec& spec) {
   return CheckDigest("data.records.validation_sha256", records.validation_sha256());
 }
 
+// Tensors are matched with inputs where the index is read.
+absl::Status RecordsFits(const v1::DataSpec&, const ModelGraph&) { return absl::OkStatus(); }
+
 std::vector<DataInput> RecordsInputs(v1::DataSpec& data) {
   v1::RecordsSpec& records = *data.mutable_records();
   std::vector<DataInput> inputs = {{.key = "data.records.path",
@@ -76,6 +79,7 @@ const DataKind kRecordsKind = {.source = v1::DataSpec::kRecords,
                                .key = "data.records",
                                .fill_defaults = FillRecordsDefaults,
                                .check = CheckRecordsSpec,
+                               .fits = RecordsFits,
                                .inputs = RecordsInputs,
                                .fingerprint = RecordsFingerprint};
 

@@ -6,6 +6,8 @@ namespace {
 
 void FillSyntheticDefaults(v1::DataSpec&) {}
 absl::Status CheckSyntheticSpec(const v1::JobSpec&) { return absl::OkStatus(); }
+absl::Status SyntheticFits(const v1::DataSpec&, const ModelGraph&) { return absl::OkStatus(); }
+
 std::vector<DataInput> SyntheticInputs(v1::DataSpec&) { return {}; }
 Fingerprint SyntheticFingerprint(const v1::DataSpec&) { return {{"data", "synthetic"}}; }
 
@@ -15,6 +17,7 @@ const DataKind kSyntheticKind = {.source = v1::DataSpec::kSynthetic,
                                  .key = "data.synthetic",
                                  .fill_defaults = FillSyntheticDefaults,
                                  .check = CheckSyntheticSpec,
+                                 .fits = SyntheticFits,
                                  .inputs = SyntheticInputs,
                                  .fingerprint = SyntheticFingerprint};
 

@@ -73,11 +73,40 @@ absl::Status InvalidKey(absl::string_view key, absl::string_view what) {
   return absl::InvalidArgumentError(absl::StrCat(key, ": ", what));
 }
 
+namespace {
+
+absl::Status CheckMilestones(const v1::LearningRateSpec& rate) {
+  constexpr absl::string_view kKey = "training.learning_rate.milestones";
+  const bool wanted = rate.decay() == "step";
+  if (wanted != !rate.milestones().empty()) {
+    return InvalidKey(kKey, wanted ? "has none; the decay step needs one or more, for example [60, 90]"
+                                   : absl::StrCat("is only for the decay step, but that is ",
+                                                  rate.decay(), "; leave this key out"));
+  }
+  for (int i = 1; i < rate.milestones_size(); ++i) {
+    if (rate.milestones(i - 1) < rate.milestones(i)) continue;
+    return InvalidKey(kKey, absl::StrCat("has ", rate.milestones(i), " after ",
+                                         rate.milestones(i - 1), "; expected ascending steps"));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status CheckNesterov(const v1::OptimizerSpec& optimizer) {
+  if (!optimizer.sgd().nesterov() || optimizer.sgd().momentum() > 0.0) return absl::OkStatus();
+  return InvalidKey("training.optimizer.sgd.nesterov",
+                    "looks ahead by the momentum, which is 0; set "
+                    "training.optimizer.sgd.momentum, for example to 0.9");
+}
+
+}  // namespace
+
 absl::Status CheckFields(const v1::JobSpec& spec) {
   PENSTOCK_RETURN_IF_ERROR(CheckKeys(spec));
   PENSTOCK_RETURN_IF_ERROR(CheckJobName(spec.name()));
   PENSTOCK_RETURN_IF_ERROR(DataKindOf(spec.data()).check(spec));
   PENSTOCK_RETURN_IF_ERROR(CheckMicrobatches(spec.training()));
+  PENSTOCK_RETURN_IF_ERROR(CheckMilestones(spec.training().learning_rate()));
+  PENSTOCK_RETURN_IF_ERROR(CheckNesterov(spec.training().optimizer()));
   PENSTOCK_RETURN_IF_ERROR(CheckCuts(spec));
   const v1::PipelineSpec& pipeline = spec.pipeline();
   if (pipeline.schedule().size() > kScheduleBytesMax) {

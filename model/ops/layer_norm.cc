@@ -2,6 +2,7 @@
 #include "absl/strings/str_cat.h"
 #include "model/ops/list.h"
 #include "model/ops/parameters.h"
+#include "model/ops/shapes.h"
 
 namespace penstock::ops {
 namespace layer_norm {
@@ -9,18 +10,23 @@ namespace {
 
 constexpr AttributeSpec kAttributes[] = {
     {"width", AttributeKind::kInteger, "the size of the last dimension"},
+    {.name = "epsilon",
+     .kind = AttributeKind::kNumber,
+     .help = "added to the variance",
+     .otherwise = "1e-5",
+     .min = 0.0,
+     .max = 1.0,
+     .use = AttributeUse::kKernelsAddedLater},
 };
 
 absl::StatusOr<OpResult> Infer(const OpArguments& a) {
   const int64_t width = a.attributes.integer("width");
   const ValueType& input = a.inputs[0];
-  if (input.dtype != DType::kF32 || input.dims.empty() || input.dims.back() != width) {
+  if (!IsF32(input, 1) || input.dims.back() != width) {
     return ShapesDoNotFit(a.inputs, absl::StrCat("f32 [..., ", width, "], the width"));
   }
   return OpResult{.output = input, .parameters = {Gain("weight", width), Bias("bias", width)}};
 }
-
-OpCost Cost(const OpArguments&) { return {}; }
 
 }  // namespace
 }  // namespace layer_norm
@@ -31,7 +37,7 @@ constinit const Op kLayerNorm = {
     .help = "each row to mean 0 and variance 1, then a gain and a bias",
     .attributes = layer_norm::kAttributes,
     .infer = layer_norm::Infer,
-    .cost = layer_norm::Cost,
+    .cost = NoProducts,
 };
 
 }  // namespace penstock::ops

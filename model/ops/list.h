@@ -5,11 +5,37 @@
 #include "model/op.h"
 
 #define PENSTOCK_OPS(ROW) \
+  ROW(Add)                \
   ROW(AttentionBranch)    \
+  ROW(AvgPool)            \
+  ROW(BatchNorm)          \
+  ROW(Concat)             \
+  ROW(Conv2d)             \
+  ROW(CrossEntropy)       \
+  ROW(Dropout)            \
+  ROW(Embedding)          \
+  ROW(Flatten)            \
+  ROW(Gelu)               \
   ROW(GptEmbedding)       \
   ROW(GptHead)            \
+  ROW(GroupNorm)          \
+  ROW(Image)              \
   ROW(LayerNorm)          \
-  ROW(MlpBranch)
+  ROW(Linear)             \
+  ROW(Lrn)                \
+  ROW(MaxPool)            \
+  ROW(MlpBranch)          \
+  ROW(Mse)                \
+  ROW(Mul)                \
+  ROW(Positions)          \
+  ROW(Relu)               \
+  ROW(Reshape)            \
+  ROW(RmsNorm)            \
+  ROW(Select)             \
+  ROW(Sigmoid)            \
+  ROW(Silu)               \
+  ROW(Slice)              \
+  ROW(Tanh)
 
 namespace penstock::ops {
 

@@ -33,5 +33,20 @@ inline ParameterSpec Gain(std::string name, int64_t size) {
           .init_scale = 0.0,
           .decays = false};
 }
+// The same, first drawn between -bound and bound.
+inline ParameterSpec Uniform(ParameterSpec parameter, double bound) {
+  parameter.init = ParameterSpec::Init::kUniform;
+  parameter.init_scale = bound;
+  return parameter;
+}
+
+// Of the first rows of a table.
+inline constexpr AttributeSpec kTableDeviation = {.name = "deviation",
+                                                  .kind = AttributeKind::kNumber,
+                                                  .help = "the deviation of the first rows",
+                                                  .otherwise = "0.02",
+                                                  .min = 0.0,
+                                                  .max = 1e6,
+                                                  .use = AttributeUse::kInitialWeights};
 
 }  // namespace penstock::ops

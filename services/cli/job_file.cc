@@ -95,7 +95,7 @@ absl::Status SetData(const std::string& path, JobDocument& document) {
 
 }  // namespace
 
-CLI::Option* AddJobSourceOptions(CLI::App& app, JobFileOptions& options) {
+CLI::Option* AddJobOption(CLI::App& app, JobFileOptions& options) {
   CLI::Option* job = app.add_option("JOB.yaml", options.path, "The job file (YAML)");
   job->required()->type_name("");
   app.add_option(
@@ -106,6 +106,11 @@ CLI::Option* AddJobSourceOptions(CLI::App& app, JobFileOptions& options) {
       ->check(KnownSettings())
       ->expected(1)
       ->take_all();
+  return job;
+}
+
+CLI::Option* AddJobSourceOptions(CLI::App& app, JobFileOptions& options) {
+  CLI::Option* job = AddJobOption(app, options);
   app.add_option("--steps", options.steps, "Train N steps; a longer warm-up is shortened to N")
       ->type_name("N")
       ->check(CLI::PositiveNumber);
@@ -151,7 +156,7 @@ absl::Status ApplyOverride(const std::string& override_text, v1::JobSpec& spec,
   const absl::Status read = ReadYamlMessage(NestedYaml(key, pair.second), name, changed, positions);
   if (!read.ok()) return WithoutPlace(read, name);
   google::protobuf::FieldMask mask;
-  mask.add_paths(key);
+  mask.add_paths(FieldOfJobKey(key));
   google::protobuf::util::FieldMaskUtil::MergeOptions merge;
   merge.set_replace_message_fields(true);
   merge.set_replace_repeated_fields(true);

@@ -26,7 +26,9 @@ struct JobFileOptions {
   std::optional<double> race_until_loss;  // of a job with an open method; absent: the file's
 };
 
-// Declares JOB.yaml, --set, --steps and --data. Returns JOB.yaml, which is required.
+// Declares JOB.yaml and --set. Returns JOB.yaml, which is required.
+CLI::Option* AddJobOption(CLI::App& app, JobFileOptions& options);
+// Declares these, --steps and --data. Returns JOB.yaml.
 CLI::Option* AddJobSourceOptions(CLI::App& app, JobFileOptions& options);
 // Declares these, --method, --resume and --race-until.
 void AddJobFileOptions(CLI::App& app, JobFileOptions& options);

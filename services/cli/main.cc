@@ -67,6 +67,11 @@ constexpr Command kCommands[] = {
      "Example: penstock compare job.yaml --methods 1f1b,pipedream --until 2.0", DeclareCompare},
     {"methods", kSchedules, "List the pipeline methods", "Example: penstock methods",
      DeclareMethods},
+    {"model", kSchedules, "Show the layers of a job's model, and what they cost",
+     "Examples:\n"
+     "  penstock model show job.yaml\n"
+     "  penstock model show job.yaml --svg model.svg",
+     DeclareModel},
     {"profile", kSchedules, "Measure what a device takes for every layer of a model",
      "Examples:\n"
      "  penstock profile job.yaml -o profile.yaml\n"

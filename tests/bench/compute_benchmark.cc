@@ -1,4 +1,4 @@
-// The CPU back-end's layers and update rules, one thread, on the sizes of a small GPT:
+// The CPU back-end's ops of a GPT and update rules, one thread, on the sizes of a small GPT:
 //
 //   BM_Forward, BM_BackwardInput, BM_BackwardWeight / layer / precision    FLOP/s
 //   BM_Optimizer / rule                                                    bytes/s
@@ -9,19 +9,21 @@
 
 #include "base/random.h"
 #include "compute/backend.h"
-#include "model/gpt.h"
+#include "compute/pass_plan.h"
+#include "model/families/gpt.h"
 
 namespace penstock {
 namespace {
 
-constexpr BatchShape kBatch = {8, 256};
+constexpr int64_t kSamples = 8;
+constexpr int64_t kTime = 256;
 
-ModelGraph MakeChain() {
+ModelGraph MakeModel() {
   GptConfig config;
   config.layers = 1;
   config.width = 256;
   config.heads = 4;
-  config.context = kBatch.time;
+  config.context = kTime;
   config.tied_head = false;
   return *BuildGpt(config);
 }
@@ -31,11 +33,13 @@ class LayerRig {
  public:
   LayerRig(int layer, Precision precision)
       : backend_(*MakeCpuBackend(1)),
-        chain_(MakeChain()),
-        spec_(chain_.layers[layer]),
-        layer_(*backend_->MakeLayer(spec_, kBatch, precision)) {
+        model_(MakeModel()),
+        layer_(model_.layers[layer]),
+        node_(model_.nodes[layer_.first_node]),
+        kernels_(*backend_->MakeKernels(
+            {.node = node_, .inputs = model_.InputTypes(node_), .samples = kSamples}, precision)) {
     int64_t count = 0;
-    for (const ParameterSpec& parameter : spec_.parameters) {
+    for (const ParameterSpec& parameter : node_.parameters) {
       offsets_.push_back(count);
       count += (parameter.size() + 15) / 16 * 16;
     }
@@ -43,33 +47,34 @@ class LayerRig {
     gradients_ = Random({count}, 0.0);
     mirror_ = backend_->pool().AcquireTensor(DType::kBf16, {count});
     backend_->ConvertToBf16(mirror_.data<uint16_t>(), weights_.data<float>(), count);
-    const Shape tokens{kBatch.batch, kBatch.time};
-    const Shape activation{kBatch.batch, kBatch.time, chain_.width};
-    const TapeNeeds needs = layer_->tape_needs();
-    is_head_ = std::holds_alternative<HeadLayer>(spec_.config);
-    tape_.input = layer == 0 ? Ids(tokens) : Random(activation, 1.0);
-    tape_.targets = Ids(tokens);
-    tape_.grad_output = Random(activation, 1.0);
-    tape_.stash = backend_->pool().Acquire(needs.stash_bytes);
-    tape_.kept = backend_->pool().Acquire(needs.kept_bytes);
-    tape_.weight_stash = backend_->pool().Acquire(needs.weight_stash_bytes);
-    output_ = Random(is_head_ ? Shape{1} : activation, 0.0);
-    grad_input_ = Random(activation, 0.0);
+    const TapeNeeds needs = kernels_->tape_needs();
+    for (size_t i = 0; i < node_.inputs.size(); ++i) {
+      const ValueType& type = model_.TypeOf(node_.inputs[i]);
+      const Tensor input = type.dtype == DType::kI32 ? Ids(ShapeOf(type, kSamples))
+                                                     : Random(ShapeOf(type, kSamples), 1.0);
+      tape_.inputs[i] = Keep(input);
+      if (model_.NeedsGradient(node_.inputs[i])) tape_.grad_inputs[i] = Keep(Random(input.shape, 0.0));
+    }
+    const Shape output =
+        node_.op->is_loss ? Shape{1} : ShapeOf(node_.output, kSamples);
+    tape_.output = Keep(Random(output, 0.0));
+    tape_.grad_output = Keep(Random(output, 1.0));
+    tape_.stash = KeepBlock(needs.stash_bytes);
+    tape_.kept = KeepBlock(needs.kept_bytes);
+    tape_.weight_stash = KeepBlock(needs.weight_stash_bytes);
     Forward();
     BackwardInput();
   }
 
-  void Forward() { benchmark::DoNotOptimize(layer_->Forward({}, View(), tape_, output_)); }
-  void BackwardInput() {
-    benchmark::DoNotOptimize(layer_->BackwardInput({}, View(), tape_, grad_input_));
-  }
+  void Forward() { benchmark::DoNotOptimize(kernels_->Forward({}, View(), tape_)); }
+  void BackwardInput() { benchmark::DoNotOptimize(kernels_->BackwardInput({}, View(), tape_)); }
   void BackwardWeight() {
     benchmark::DoNotOptimize(
-        layer_->BackwardWeight({}, {gradients_.data<float>(), offsets_.data()}, tape_));
+        kernels_->BackwardWeight({}, {gradients_.data<float>(), offsets_.data()}, tape_));
   }
 
-  LayerCost cost() const { return EstimateCost(chain_, spec_); }
-  const std::string& name() const { return spec_.name; }
+  LayerCost cost() const { return EstimateCost(model_, layer_); }
+  const std::string& name() const { return layer_.name; }
 
  private:
   WeightView View() const {
@@ -92,14 +97,24 @@ class LayerRig {
     return tensor;
   }
 
+  void* Keep(const Tensor& tensor) {
+    blocks_.push_back(tensor.buffer);
+    return tensor.data<void>();
+  }
+  void* KeepBlock(int64_t size_bytes) {
+    if (size_bytes == 0) return nullptr;
+    return blocks_.emplace_back(backend_->pool().Acquire(size_bytes)).data();
+  }
+
   std::unique_ptr<Backend> backend_;
-  const ModelGraph chain_;
-  const LayerSpec spec_;
-  std::unique_ptr<Layer> layer_;
+  const ModelGraph model_;
+  const LayerSpec& layer_;
+  const Node& node_;
+  std::unique_ptr<OpKernels> kernels_;
   std::vector<int64_t> offsets_;
-  Tensor weights_, mirror_, gradients_, output_, grad_input_;
+  Tensor weights_, mirror_, gradients_;
+  std::vector<Buffer> blocks_;  // that the tape refers to
   Tape tape_;
-  bool is_head_ = false;
 };
 
 void RunPass(benchmark::State& state, void (LayerRig::*pass)(), double LayerCost::*flops) {
@@ -109,7 +124,7 @@ void RunPass(benchmark::State& state, void (LayerRig::*pass)(), double LayerCost
     (rig.*pass)();
   }
   state.SetLabel(rig.name() + (precision == Precision::kBf16 ? " bf16" : " f32"));
-  state.counters["FLOP/s"] = benchmark::Counter(rig.cost().*flops * kBatch.batch,
+  state.counters["FLOP/s"] = benchmark::Counter(rig.cost().*flops * kSamples,
                                                 benchmark::Counter::kIsIterationInvariantRate);
 }
 

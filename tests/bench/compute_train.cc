@@ -20,7 +20,7 @@
 #include "compute/clip.h"
 #include "compute/learning_rate.h"
 #include "compute/stage.h"
-#include "model/gpt.h"
+#include "model/families/gpt.h"
 
 namespace penstock {
 namespace {
@@ -34,12 +34,13 @@ class Trainer {
                                         int64_t batch, Precision precision) {
     Trainer trainer;
     trainer.text_ = text;
-    trainer.shape_ = {batch, config.context};
+    trainer.samples_ = batch;
+    trainer.time_ = config.context;
     PENSTOCK_ASSIGN_OR_RETURN(const ModelGraph model, BuildGpt(config));
     PENSTOCK_ASSIGN_OR_RETURN(trainer.backend_, MakeCpuBackend(1));
     StageOptions options;
     options.layers = {0, model.size()};
-    options.batch = trainer.shape_;
+    options.samples = batch;
     options.precision = precision;
     options.optimizer = AdamWConfig{};
     options.seed = 1;
@@ -49,8 +50,10 @@ class Trainer {
     trainer.learning_rate_.warmup_samples = kWarmupSteps * batch;
     trainer.scales_.resize(model.size());
     trainer.norms_.resize(model.size());
-    trainer.ids_ = trainer.backend_->pool().AcquireTensor(DType::kI32, {batch, config.context});
-    trainer.targets_ = trainer.backend_->pool().AcquireTensor(DType::kI32, {batch, config.context});
+    for (int port = 0; port < 2; ++port) {
+      trainer.ports_.push_back(
+          trainer.backend_->pool().AcquireTensor(DType::kI32, {batch, config.context}));
+    }
     return trainer;
   }
 
@@ -58,7 +61,7 @@ class Trainer {
     FillTokens();
     const MicrobatchId id(step_);
     PENSTOCK_ASSIGN_OR_RETURN(const Tensor mean_loss,
-                              stage_->Forward(id, step_ * shape_.batch, step_, ids_, targets_));
+                              stage_->Forward(id, step_ * samples_, step_, Tensor(), ports_));
     PENSTOCK_ASSIGN_OR_RETURN(const double loss, stage_->ReadLoss(mean_loss));
     PENSTOCK_RETURN_IF_ERROR(stage_->BackwardInput(id, step_, Tensor(), 1.0f).status());
     PENSTOCK_RETURN_IF_ERROR(stage_->BackwardWeight(id));
@@ -68,31 +71,32 @@ class Trainer {
     ++step_;
     PENSTOCK_RETURN_IF_ERROR(stage_->Step(
         step_,
-        {.learning_rate = learning_rate_.At(step_ * shape_.batch), .gradient_scales = scales_}));
+        {.learning_rate = learning_rate_.At(step_ * samples_), .gradient_scales = scales_}));
     return loss;
   }
 
  private:
   void FillTokens() {
-    const auto positions = static_cast<int64_t>(text_.size()) - shape_.time;
-    for (int64_t row = 0; row < shape_.batch; ++row) {
-      const int64_t first = (step_ * shape_.batch + row) * 7919 % positions;
-      for (int64_t t = 0; t < shape_.time; ++t) {
-        ids_.data<int32_t>()[row * shape_.time + t] = static_cast<uint8_t>(text_[first + t]);
-        targets_.data<int32_t>()[row * shape_.time + t] =
-            static_cast<uint8_t>(text_[first + t + 1]);
+    auto* ids = ports_[0].data<int32_t>();
+    auto* targets = ports_[1].data<int32_t>();
+    const auto positions = static_cast<int64_t>(text_.size()) - time_;
+    for (int64_t row = 0; row < samples_; ++row) {
+      const int64_t first = (step_ * samples_ + row) * 7919 % positions;
+      for (int64_t t = 0; t < time_; ++t) {
+        ids[row * time_ + t] = static_cast<uint8_t>(text_[first + t]);
+        targets[row * time_ + t] = static_cast<uint8_t>(text_[first + t + 1]);
       }
     }
   }
 
   std::string text_;
-  BatchShape shape_;
+  int64_t samples_ = 0, time_ = 0;
   std::unique_ptr<Backend> backend_;
   std::unique_ptr<Stage> stage_;
   LearningRate learning_rate_;
   std::vector<float> scales_;
   std::vector<double> norms_;
-  Tensor ids_, targets_;
+  std::vector<Tensor> ports_;  // tokens and targets
   int64_t step_ = 0;
 };
 

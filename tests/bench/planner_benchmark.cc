@@ -1,6 +1,6 @@
 // How long planning takes as layers and workers grow, and on the published profiles.
 //
-// Synthetic graphs: a model; and cells as in NASNet, five branches of eight layers each between two
+// Synthetic graphs: a chain; and cells as in NASNet, five branches of eight layers each between two
 // shared inputs and a sum, whose cuts are too many to list.
 #include <benchmark/benchmark.h>
 
@@ -29,7 +29,7 @@ LayerNode RandomLayer(RandomStream& random, int index) {
           .parameter_bytes = 1e6 * random.Uniform()};
 }
 
-LayerGraph ModelGraph(int layers) {
+LayerGraph Chain(int layers) {
   RandomStream random(1, 1);
   std::vector<LayerNode> nodes;
   nodes.reserve(layers);
@@ -92,7 +92,7 @@ void Plan(benchmark::State& state, const LayerGraph& graph, const StagePlanReque
 }
 
 void PlanChain(benchmark::State& state) {
-  const LayerGraph graph = ModelGraph(static_cast<int>(state.range(0)));
+  const LayerGraph graph = Chain(static_cast<int>(state.range(0)));
   Plan(state, graph, FlatRequest(static_cast<int>(state.range(1)), ConsistentModel(kTenGigabits)));
 }
 BENCHMARK(PlanChain)
@@ -148,7 +148,7 @@ PLAN_LEVELS(inception_v3_compressed);
 
 // Hosts of eight workers that share a NIC, within the ten seconds of `penstock plan`.
 void PlacePlan(benchmark::State& state) {
-  const LayerGraph graph = ModelGraph(static_cast<int>(state.range(0)));
+  const LayerGraph graph = Chain(static_cast<int>(state.range(0)));
   const int workers = static_cast<int>(state.range(1));
   const PlacementRequest request = {
       .cluster = UniformCluster(std::max(1, workers / 8), std::min(workers, 8), kTenGigabits, 12e9),

@@ -2,7 +2,7 @@
 
 #include <gtest/gtest.h>
 
-#include "model/gpt.h"
+#include "model/families/gpt.h"
 #include "tests/support/status_matchers.h"
 
 namespace penstock {

@@ -18,44 +18,6 @@ void BackendConformance::SetUp() {
   PENSTOCK_ASSERT_OK_AND_ASSIGN(backend_, std::move(made));
 }
 
-Buffer DeviceMemory::PoisonedBlock(int64_t size_bytes) {
-  if (size_bytes == 0) {
-    return Buffer();
-  }
-  Buffer block = backend_.pool().Acquire(size_bytes);
-  const std::vector<uint8_t> poison(size_bytes, 0xFF);  // NaN as f32 and bf16, -1 as i32
-  backend_.CopyToDevice(block.data(), poison.data(), size_bytes);
-  return block;
-}
-
-Tensor DeviceMemory::Poisoned(DType dtype, const Shape& shape) {
-  return {PoisonedBlock(shape.elements() * SizeOf(dtype)), dtype, shape};
-}
-
-Tensor DeviceMemory::ToDevice(const std::vector<float>& values, const Shape& shape) {
-  PENSTOCK_CHECK(shape.elements() == static_cast<int64_t>(values.size()));
-  Tensor tensor = Poisoned(DType::kF32, shape);
-  backend_.CopyToDevice(tensor.buffer.data(), values.data(), tensor.size_bytes());
-  return tensor;
-}
-
-Tensor DeviceMemory::ToDevice(const std::vector<int32_t>& values, const Shape& shape) {
-  PENSTOCK_CHECK(shape.elements() == static_cast<int64_t>(values.size()));
-  Tensor tensor = Poisoned(DType::kI32, shape);
-  backend_.CopyToDevice(tensor.buffer.data(), values.data(), tensor.size_bytes());
-  return tensor;
-}
-
-std::vector<float> DeviceMemory::ToHost(const float* device, int64_t count) {
-  std::vector<float> values(count);
-  backend_.CopyToHost(values.data(), device, count * SizeOf(DType::kF32));
-  return values;
-}
-
-std::vector<float> DeviceMemory::ToHost(const Tensor& tensor) {
-  return ToHost(tensor.data<float>(), tensor.shape.elements());
-}
-
 GptConfig TinyGpt() {
   GptConfig config;
   config.layers = 2;
@@ -66,11 +28,25 @@ GptConfig TinyGpt() {
   return config;
 }
 
-Tokens TokensOf(int64_t microbatch, BatchShape shape, int64_t vocabulary) {
+Node MakeNode(absl::string_view op, const Attributes& attributes, std::vector<ValueType> inputs) {
+  Node node;
+  node.name = std::string(op);
+  node.op = *FindOp(op);
+  node.attributes = *Complete(node.op->attributes, attributes);
+  OpResult result = *node.op->infer({node.attributes, inputs});
+  node.output = std::move(result.output);
+  node.parameters = std::move(result.parameters);
+  node.buffers = std::move(result.buffers);
+  for (size_t i = 0; i < inputs.size(); ++i) node.inputs.push_back(static_cast<int>(i));
+  node.needs_gradient = true;
+  return node;
+}
+
+Tokens TokensOf(int64_t microbatch, int64_t count, int64_t vocabulary) {
   RandomStream random(11, microbatch);
   Tokens tokens;
   auto token = static_cast<int32_t>(random.Below(vocabulary));
-  for (int64_t row = 0; row < shape.batch * shape.time; ++row) {
+  for (int64_t row = 0; row < count; ++row) {
     tokens.ids.push_back(token);
     // Mostly predictable, so that training has something to learn.
     token = static_cast<int32_t>((3 * token + 1 + random.Below(3)) % vocabulary);
@@ -79,13 +55,40 @@ Tokens TokensOf(int64_t microbatch, BatchShape shape, int64_t vocabulary) {
   return tokens;
 }
 
+std::vector<std::byte> PortBytes(const Port& port, int64_t microbatch, int64_t samples) {
+  const int64_t count = samples * port.type.elements();
+  std::vector<std::byte> bytes(samples * port.type.size_bytes());
+  if (port.type.dtype == DType::kI32) {
+    const Tokens tokens = TokensOf(microbatch, count, port.ids);
+    const std::vector<int32_t>& ids = port.name == "targets" ? tokens.targets : tokens.ids;
+    std::memcpy(bytes.data(), ids.data(), bytes.size());
+    return bytes;
+  }
+  PENSTOCK_CHECK(port.type.dtype == DType::kF32);
+  RandomStream random(12, microbatch);
+  std::vector<float> values(count);
+  for (float& value : values) value = static_cast<float>(random.Normal());
+  std::memcpy(bytes.data(), values.data(), bytes.size());
+  return bytes;
+}
+
+std::vector<Tensor> PortsOf(Stage& stage, const ModelGraph& model, int64_t microbatch,
+                            int64_t samples) {
+  std::vector<Tensor> ports;
+  for (const int port : stage.ports()) {
+    ports.push_back(
+        *stage.PortToDevice(port, PortBytes(model.ports[port], microbatch, samples)));
+  }
+  return ports;
+}
+
 Pipeline::Pipeline(Backend& backend, const ModelGraph& model, Options options)
-    : backend_(backend), chain_(model), options_(std::move(options)) {
+    : backend_(backend), model_(model), options_(std::move(options)) {
   int first = 0;
   for (const int count : options_.layers_per_stage) {
     StageOptions stage;
     stage.layers = {first, count};
-    stage.batch = options_.batch;
+    stage.samples = options_.samples;
     stage.precision = options_.precision;
     stage.rounding = options_.rounding;
     stage.cuda_graphs = options_.cuda_graphs;
@@ -93,14 +96,14 @@ Pipeline::Pipeline(Backend& backend, const ModelGraph& model, Options options)
     stage.optimizer = options_.optimizer;
     stage.seed = options_.seed;
     stage.microbatches_in_flight_max = options_.microbatches;
-    absl::StatusOr<std::unique_ptr<Stage>> made = Stage::Create(backend, chain_, stage);
+    absl::StatusOr<std::unique_ptr<Stage>> made = Stage::Create(backend, model_, stage);
     if (!made.ok()) ADD_FAILURE() << made.status();
     PENSTOCK_CHECK(made.ok());
     stages_.push_back(*std::move(made));
     stages_.back()->InitializeWeights();
     first += count;
   }
-  PENSTOCK_CHECK(first == chain_.size());
+  PENSTOCK_CHECK(first == model_.size());
 }
 
 bool Pipeline::TryForward(int s) {
@@ -113,19 +116,12 @@ bool Pipeline::TryForward(int s) {
     return false;
   }
   const int64_t id = steps_ * options_.microbatches + m;
-  const Tokens tokens = TokensOf(id, options_.batch, chain_.vocabulary);
-  Tensor targets;
-  if (stage(s).has_embedding()) {
-    inputs_[s][m] = *stage(s).TokensToDevice("token", tokens.ids);
-  }
-  if (stage(s).has_head()) {
-    targets = *stage(s).TokensToDevice("target", tokens.targets);
-  }
   absl::StatusOr<Tensor> output =
-      stage(s).Forward(MicrobatchId(id), id * options_.batch.batch, steps_, inputs_[s][m], targets);
+      stage(s).Forward(MicrobatchId(id), id * options_.samples, steps_, std::move(inputs_[s][m]),
+                       PortsOf(stage(s), model_, id, options_.samples));
   PENSTOCK_CHECK(output.ok());
   inputs_[s][m] = Tensor();
-  if (stage(s).has_head()) {
+  if (stage(s).is_last()) {
     loss_ += *stage(s).ReadLoss(*output) / static_cast<double>(options_.microbatches);
   } else {
     inputs_[s + 1][m] = *output;
@@ -137,20 +133,19 @@ bool Pipeline::TryForward(int s) {
 bool Pipeline::TryBackwardInput(int s) {
   Progress& progress = progress_[s];
   const int64_t m = progress.input_backwards;
-  if (m == progress.forwards || (!stage(s).has_head() && !gradients_[s][m])) {
+  const bool gets_gradient = stage(s).grad_output_shape().rank > 0;
+  if (m == progress.forwards || (gets_gradient && !gradients_[s][m])) {
     return false;
   }
   const MicrobatchId id(steps_ * options_.microbatches + m);
   if (options_.recomputes) {
-    Tensor targets;
-    if (stage(s).has_head()) {
-      const Tokens tokens = TokensOf(id.value, options_.batch, chain_.vocabulary);
-      targets = *stage(s).TokensToDevice("target", tokens.targets);
-    }
-    PENSTOCK_CHECK(stage(s).Recompute(id, steps_, targets).ok());
+    PENSTOCK_CHECK(
+        stage(s)
+            .Recompute(id, steps_, PortsOf(stage(s), model_, id.value, options_.samples))
+            .ok());
   }
   absl::StatusOr<Tensor> gradient = stage(s).BackwardInput(
-      id, steps_, gradients_[s][m], 1.0f / static_cast<float>(options_.microbatches));
+      id, steps_, std::move(gradients_[s][m]), 1.0f / static_cast<float>(options_.microbatches));
   PENSTOCK_CHECK(gradient.ok());
   gradients_[s][m] = Tensor();
   if (s > 0) {
@@ -189,19 +184,16 @@ double Pipeline::Accumulate() {
 }
 
 void Pipeline::CombineTied() {
-  if (!chain_.tied()) {
+  for (const auto& stage : stages_) stage->CombineLocalTiedGradients();
+  if (!model_.tied() || stages() == 1) {
     return;
   }
   Stage& first = *stages_.front();
   Stage& last = *stages_.back();
-  if (stages() == 1) {
-    first.CombineLocalTiedGradients();
-    return;
-  }
   // A copy, as the network would make.
   const Tensor head = last.TiedGradient();
   std::vector<float> values(head.shape.elements());
-  backend_.CopyToHost(values.data(), head.buffer.data(), head.size_bytes());
+  backend_.CopyToHost(values.data(), head.data<float>(), head.size_bytes());
   Tensor copy = backend_.pool().AcquireTensor(DType::kF32, head.shape);
   backend_.CopyToDevice(copy.buffer.data(), values.data(), copy.size_bytes());
   last.SetTiedGradient(head, first.TiedGradient());

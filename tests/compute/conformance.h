@@ -2,47 +2,24 @@
 //
 //     INSTANTIATE_TEST_SUITE_P(Cpu, BackendConformance, ::testing::Values(BackendCase{...}), ...);
 //
-// conformance_layers.cc compares layers with double-precision references, conformance_stage.cc checks
-// that results do not depend on the partition or the order of microbatches, conformance_optimizer.cc
-// the update rules, conformance_errors.cc bad input.
+// conformance_layers.cc compares the ops of the GPT with double-precision references, conformance_stage.cc and
+// conformance_skips.cc check that results do not depend on the partition or the order of microbatches,
+// conformance_optimizer.cc the update rules, conformance_errors.cc bad input.
 #pragma once
 
 #include <gtest/gtest.h>
 
-#include <functional>
+#include <cstddef>
 #include <memory>
 #include <string>
 #include <vector>
 
 #include "compute/clip.h"
 #include "compute/stage.h"
-#include "model/gpt.h"
+#include "model/families/gpt.h"
+#include "tests/compute/device_memory.h"
 
 namespace penstock {
-
-struct BackendCase {
-  std::string name;
-  // Unavailable: the tests are skipped.
-  std::function<absl::StatusOr<std::unique_ptr<Backend>>()> make;
-};
-
-// Memory of a back-end, as tests fill and read it.
-class DeviceMemory {
- public:
-  // REQUIRES: `backend` outlives it.
-  explicit DeviceMemory(Backend& backend) : backend_(backend) {}
-
-  // `count` elements, filled with what no test expects (NaN, or wild ids).
-  Tensor Poisoned(DType dtype, const Shape& shape);
-  Buffer PoisonedBlock(int64_t size_bytes);
-  Tensor ToDevice(const std::vector<float>& values, const Shape& shape);
-  Tensor ToDevice(const std::vector<int32_t>& values, const Shape& shape);
-  std::vector<float> ToHost(const Tensor& tensor);
-  std::vector<float> ToHost(const float* device, int64_t count);
-
- private:
-  Backend& backend_;
-};
 
 class BackendConformance : public ::testing::TestWithParam<BackendCase> {
  public:
@@ -69,18 +46,27 @@ class BackendConformance : public ::testing::TestWithParam<BackendCase> {
 // A GPT small enough for exhaustive checks, with sizes that fill no vector evenly unless said.
 GptConfig TinyGpt();
 
-// Token ids and targets of microbatch `id`: next-token pairs of one fixed pseudo-random text.
+// A node by itself, as a builder would make it. REQUIRES: the op takes such attributes and inputs.
+Node MakeNode(absl::string_view op, const Attributes& attributes, std::vector<ValueType> inputs);
+
+// `count` token ids of microbatch `id` and their targets: next-token pairs of one fixed pseudo-random text.
 struct Tokens {
   std::vector<int32_t> ids, targets;
 };
-Tokens TokensOf(int64_t microbatch, BatchShape shape, int64_t vocabulary);
+Tokens TokensOf(int64_t microbatch, int64_t count, int64_t vocabulary);
+
+// Data of a port for a microbatch. Integers are TokensOf, its targets for a port "targets"; floats are normal numbers.
+std::vector<std::byte> PortBytes(const Port& port, int64_t microbatch, int64_t samples);
+// All that the stage's layers read, on the device.
+std::vector<Tensor> PortsOf(Stage& stage, const ModelGraph& model, int64_t microbatch,
+                            int64_t samples);
 
 // A model cut into stages on one back-end, run the way workers would, but in one thread.
 class Pipeline {
  public:
   struct Options {
     std::vector<int> layers_per_stage;
-    BatchShape batch;
+    int64_t samples = 2;       // of a microbatch
     int64_t microbatches = 1;  // per step
     Precision precision = Precision::kF32;
     Rounding rounding = Rounding::kNearest;
@@ -119,7 +105,7 @@ class Pipeline {
   void CombineTied();
 
   Backend& backend_;
-  const ModelGraph chain_;
+  const ModelGraph model_;
   const Options options_;
   std::vector<std::unique_ptr<Stage>> stages_;
   std::vector<Progress> progress_;

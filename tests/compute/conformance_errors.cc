@@ -1,4 +1,7 @@
 // Bad input gives one clear error and leaves the stage usable.
+#include <span>
+#include <utility>
+
 #include "tests/compute/conformance.h"
 #include "tests/support/status_matchers.h"
 
@@ -10,11 +13,11 @@ using ::testing::HasSubstr;
 
 constexpr auto kPrecondition = absl::StatusCode::kFailedPrecondition;
 
-StageOptions WholeChain(const ModelGraph& model, bool recomputes = false) {
+StageOptions WholeModel(const ModelGraph& model, bool recomputes = false) {
   StageOptions options;
   options.recomputes = recomputes;
   options.layers = {0, model.size()};
-  options.batch = {2, 20};
+  options.samples = 2;
   options.optimizer = AdamWConfig{};
   return options;
 }
@@ -22,26 +25,32 @@ StageOptions WholeChain(const ModelGraph& model, bool recomputes = false) {
 class StageWithTokens {
  public:
   explicit StageWithTokens(BackendConformance& suite, bool recomputes = false)
-      : chain_(*BuildGpt(TinyGpt())),
-        stage_(*Stage::Create(suite.backend(), chain_, WholeChain(chain_, recomputes))),
-        tokens_(TokensOf(0, {2, 20}, chain_.vocabulary)),
+      : model_(*BuildGpt(TinyGpt())),
+        stage_(*Stage::Create(suite.backend(), model_, WholeModel(model_, recomputes))),
+        tokens_(TokensOf(0, 2 * 20, TinyGpt().vocabulary)),
         ids(suite.ToDevice(tokens_.ids, {2, 20})),
         targets(suite.ToDevice(tokens_.targets, {2, 20})) {
     stage_->InitializeWeights();
   }
   Stage* operator->() { return stage_.get(); }
   Tokens tokens() const { return tokens_; }
+  absl::StatusOr<Tensor> Forward(int64_t id) {
+    return stage_->Forward(MicrobatchId(id), 0, 0, Tensor(), {ids, targets});
+  }
+  absl::Status Recompute(int64_t id, int64_t version = 0) {
+    return stage_->Recompute(MicrobatchId(id), version, {ids, targets});
+  }
 
   // F, I and W of one microbatch.
   absl::Status Train(int64_t id) {
-    absl::Status status = stage_->Forward(MicrobatchId(id), 0, 0, ids, targets).status();
+    absl::Status status = Forward(id).status();
     status.Update(stage_->BackwardInput(MicrobatchId(id), 0, Tensor(), 1.0f).status());
     status.Update(stage_->BackwardWeight(MicrobatchId(id)));
     return status;
   }
 
  private:
-  ModelGraph chain_;
+  ModelGraph model_;
   std::unique_ptr<Stage> stage_;
   Tokens tokens_;
 
@@ -49,37 +58,40 @@ class StageWithTokens {
   Tensor ids, targets;
 };
 
-TEST_P(BackendConformance, Create_LayersOutsideTheChain_AreRefused) {
+TEST_P(BackendConformance, Create_LayersOutsideTheModel_AreRefused) {
   const ModelGraph model = *BuildGpt(TinyGpt());
   for (const LayerRange range : {LayerRange{0, 0}, LayerRange{-1, 2}, LayerRange{5, 3}}) {
-    StageOptions options = WholeChain(model);
+    StageOptions options = WholeModel(model);
     options.layers = range;
     EXPECT_THAT(Stage::Create(backend(), model, options),
                 StatusIs(kInvalid, HasSubstr("7 layers")));
   }
 }
 
-TEST_P(BackendConformance, Create_BatchThatDoesNotFit_IsRefused) {
+TEST_P(BackendConformance, Create_NoSamples_IsRefused) {
   const ModelGraph model = *BuildGpt(TinyGpt());
-  for (const BatchShape shape : {BatchShape{0, 20}, BatchShape{2, 0}, BatchShape{2, 21}}) {
-    StageOptions options = WholeChain(model);
-    options.batch = shape;
-    EXPECT_THAT(Stage::Create(backend(), model, options), StatusIs(kInvalid, HasSubstr("1 to 20")));
+  for (const int64_t samples : {0, -1}) {
+    StageOptions options = WholeModel(model);
+    options.samples = samples;
+    EXPECT_THAT(Stage::Create(backend(), model, options),
+                StatusIs(kInvalid, HasSubstr(std::to_string(samples) + " samples")));
   }
 }
 
-TEST_P(BackendConformance, TokensToDevice_OutsideTheVocabulary_NamesTheTokenAndItsPlace) {
+TEST_P(BackendConformance, PortToDevice_IdOutsideTheVocabulary_IsNamedWithItsPlace) {
   StageWithTokens stage(*this);
+  const auto to_device = [&](const std::vector<int32_t>& ids) {
+    return stage->PortToDevice(0, std::as_bytes(std::span(ids)));
+  };
   for (const int32_t bad : {29, -1, 1 << 30}) {
     std::vector<int32_t> ids = stage.tokens().ids;
     ids[23] = bad;
     EXPECT_THAT(
-        stage->TokensToDevice("token", ids),
-        StatusIs(kInvalid, AllOf(HasSubstr("token " + std::to_string(bad)),
+        to_device(ids),
+        StatusIs(kInvalid, AllOf(HasSubstr("tokens " + std::to_string(bad)),
                                  HasSubstr("sample 1, time step 3"), HasSubstr("0 to 28"))));
   }
-  PENSTOCK_ASSERT_OK_AND_ASSIGN(const Tensor ids,
-                                stage->TokensToDevice("token", stage.tokens().ids));
+  PENSTOCK_ASSERT_OK_AND_ASSIGN(const Tensor ids, to_device(stage.tokens().ids));
   EXPECT_EQ(ids.dtype, DType::kI32);
   EXPECT_EQ(ids.shape, (Shape{2, 20}));
 }
@@ -88,22 +100,55 @@ TEST_P(BackendConformance, Forward_WrongShapeOrType_SaysWhatWasExpected) {
   StageWithTokens stage(*this);
   const Tensor short_ids = Poisoned(DType::kI32, {2, 19});
   const Tensor floats = Poisoned(DType::kF32, {2, 20});
-  EXPECT_THAT(stage->Forward(MicrobatchId(0), 0, 0, short_ids, stage.targets),
-              StatusIs(kInvalid, AllOf(HasSubstr("i32 [2, 20]"), HasSubstr("i32 [2, 19]"))));
-  EXPECT_THAT(stage->Forward(MicrobatchId(0), 0, 0, floats, stage.targets),
+  const auto forward = [&](absl::Span<const Tensor> ports) {
+    return stage->Forward(MicrobatchId(0), 0, 0, Tensor(), ports);
+  };
+  EXPECT_THAT(forward({short_ids, stage.targets}),
+              StatusIs(kInvalid, AllOf(HasSubstr("tokens"), HasSubstr("i32 [2, 20]"),
+                                       HasSubstr("i32 [2, 19]"))));
+  EXPECT_THAT(forward({floats, stage.targets}),
               StatusIs(kInvalid, HasSubstr("got f32 [2, 20]")));
-  EXPECT_THAT(stage->Forward(MicrobatchId(0), 0, 0, stage.ids, Tensor()),
+  EXPECT_THAT(forward({stage.ids, Tensor()}),
               StatusIs(kInvalid, AllOf(HasSubstr("targets"), HasSubstr("got nothing"))));
+  EXPECT_THAT(forward({stage.ids}),
+              StatusIs(kInvalid, AllOf(HasSubstr("read 2 ports"), HasSubstr("got 1"))));
+  EXPECT_THAT(stage.Train(0), IsOk());
+}
+
+TEST_P(BackendConformance, InputOrGradient_WrongShapeOrType_SaysWhatWasExpected) {
+  const ModelGraph model = *BuildGpt(TinyGpt());
+  StageOptions options = WholeModel(model);
+  options.layers = {1, 2};
+  PENSTOCK_ASSERT_OK_AND_ASSIGN(const auto stage, Stage::Create(backend(), model, options));
+  stage->InitializeWeights();
+  const auto forward = [&](Tensor input) {
+    return stage->Forward(MicrobatchId(0), 0, 0, std::move(input), {});
+  };
+  const auto backward = [&](Tensor gradient) {
+    return stage->BackwardInput(MicrobatchId(0), 0, std::move(gradient), 1.0f);
+  };
+  const std::vector<float> zeros(2 * 20 * 36, 0.0f);
+  const Tensor right = ToDevice(zeros, {2, 20, 36});
+  const Tensor flat = ToDevice(zeros, {2 * 20 * 36});
+  const auto is_named = StatusIs(
+      kInvalid, AllOf(HasSubstr("expected f32 [2, 20, 36]"), HasSubstr("got f32 [1440]")));
+  EXPECT_THAT(forward(flat), is_named);
+  EXPECT_THAT(forward(Tensor()), StatusIs(kInvalid, HasSubstr("got nothing")));
+  ASSERT_THAT(forward(right), IsOk());
+  EXPECT_THAT(backward(flat), is_named);
+  EXPECT_THAT(backward(Tensor()), StatusIs(kInvalid, HasSubstr("got nothing")));
+  EXPECT_THAT(backward(right), IsOk());
+  EXPECT_THAT(stage->BackwardWeight(MicrobatchId(0)), IsOk());
 }
 
 TEST_P(BackendConformance, Passes_OutOfOrder_AreRefused) {
   StageWithTokens stage(*this);
   EXPECT_THAT(stage->BackwardInput(MicrobatchId(4), 0, Tensor(), 1.0f),
               StatusIs(kPrecondition, HasSubstr("microbatch 4 without its forward")));
-  ASSERT_THAT(stage->Forward(MicrobatchId(4), 0, 0, stage.ids, stage.targets), IsOk());
-  EXPECT_THAT(stage->Forward(MicrobatchId(4), 0, 0, stage.ids, stage.targets),
+  ASSERT_THAT(stage.Forward(4), IsOk());
+  EXPECT_THAT(stage.Forward(4),
               StatusIs(kPrecondition, HasSubstr("microbatch 4 is in flight already")));
-  EXPECT_THAT(stage->Forward(MicrobatchId(5), 0, 0, stage.ids, stage.targets),
+  EXPECT_THAT(stage.Forward(5),
               StatusIs(kPrecondition, HasSubstr("microbatches_in_flight_max")));
   EXPECT_THAT(stage->BackwardWeight(MicrobatchId(4)),
               StatusIs(kPrecondition, HasSubstr("before that of its input")));
@@ -116,21 +161,21 @@ TEST_P(BackendConformance, Passes_OutOfOrder_AreRefused) {
 
 TEST_P(BackendConformance, ForwardDoneAgain_OutOfOrder_IsRefused) {
   StageWithTokens keeps(*this);
-  ASSERT_THAT(keeps->Forward(MicrobatchId(4), 0, 0, keeps.ids, keeps.targets), IsOk());
-  EXPECT_THAT(keeps->Recompute(MicrobatchId(4), 0, keeps.targets),
+  ASSERT_THAT(keeps.Forward(4), IsOk());
+  EXPECT_THAT(keeps.Recompute(4),
               StatusIs(kPrecondition, HasSubstr("microbatch 4 kept no input")));
   StageWithTokens stage(*this, /*recomputes=*/true);
-  EXPECT_THAT(stage->Recompute(MicrobatchId(4), 0, stage.targets),
+  EXPECT_THAT(stage.Recompute(4),
               StatusIs(kPrecondition, HasSubstr("microbatch 4 without its forward")));
-  ASSERT_THAT(stage->Forward(MicrobatchId(4), 0, 0, stage.ids, stage.targets), IsOk());
+  ASSERT_THAT(stage.Forward(4), IsOk());
   EXPECT_THAT(stage->BackwardInput(MicrobatchId(4), 0, Tensor(), 1.0f),
               StatusIs(kPrecondition, HasSubstr("before its forward was done again")));
-  EXPECT_THAT(stage->Recompute(MicrobatchId(4), 1, stage.targets),
+  EXPECT_THAT(stage.Recompute(4, /*version=*/1),
               StatusIs(kPrecondition, HasSubstr("version 1 is not live")));
-  EXPECT_THAT(stage->Recompute(MicrobatchId(4), 0, Tensor()),
+  EXPECT_THAT(stage->Recompute(MicrobatchId(4), 0, {stage.ids, Tensor()}),
               StatusIs(kInvalid, HasSubstr("targets")));
-  ASSERT_THAT(stage->Recompute(MicrobatchId(4), 0, stage.targets), IsOk());
-  EXPECT_THAT(stage->Recompute(MicrobatchId(4), 0, stage.targets),
+  ASSERT_THAT(stage.Recompute(4), IsOk());
+  EXPECT_THAT(stage.Recompute(4),
               StatusIs(kPrecondition, HasSubstr("microbatch 4 kept no input")));
   ASSERT_THAT(stage->BackwardInput(MicrobatchId(4), 0, Tensor(), 1.0f), IsOk());
   ASSERT_THAT(stage->BackwardWeight(MicrobatchId(4)), IsOk());

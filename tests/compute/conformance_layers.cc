@@ -1,4 +1,4 @@
-// Layers against double-precision references: outputs, and gradients of inputs and of every parameter
+// The ops of the GPT against double-precision references: outputs, and gradients of inputs and of every parameter
 // against central differences.
 #include <algorithm>
 #include <cmath>
@@ -45,7 +45,7 @@ double RelativeError(const std::vector<float>& actual, const reference::Numbers&
 
 // Sizes of one comparison. Odd ones reach the ends of vectors and of blocks.
 struct Sizes {
-  int64_t batch, time, width, heads, hidden, vocabulary;
+  int64_t samples, time, width, heads, hidden, vocabulary;
 };
 const Sizes kSmall[] = {
     {1, 1, 4, 2, 8, 5}, {2, 3, 6, 3, 10, 7}, {1, 5, 16, 2, 32, 16}, {3, 2, 20, 4, 33, 21}};
@@ -58,26 +58,25 @@ const Sizes kLarge[] = {{2, 65, 24, 2, 40, 50},
 // More columns than a GPU's block of threads has.
 const Sizes kWide = {2, 9, 264, 3, 600, 777};
 
-// One layer with random weights, inputs and cotangents, run on the back-end with poisoned memory.
+// One op with random weights, inputs and cotangents, run on the back-end with poisoned memory.
 class LayerRun {
  public:
-  LayerRun(LayerSpec layer, const Sizes& sizes, uint64_t seed = 3)
-      : spec(std::move(layer)), shape{sizes.batch, sizes.time} {
-    is_embedding = std::holds_alternative<EmbeddingLayer>(spec.config);
-    is_head = std::holds_alternative<HeadLayer>(spec.config);
-    const int64_t rows = sizes.batch * sizes.time;
-    width = sizes.width;
-    arguments.batch = sizes.batch;
-    arguments.time = sizes.time;
-    const Tokens tokens = TokensOf(0, shape, sizes.vocabulary);
+  LayerRun(Node made, const Sizes& sizes, uint64_t seed = 3)
+      : node(std::move(made)), samples(sizes.samples), time(sizes.time), width(sizes.width) {
+    is_embedding = node.op->name == "gpt_embedding";
+    is_head = node.op->is_loss;
+    const int64_t rows = samples * time;
+    arguments.samples = samples;
+    arguments.time = time;
+    const Tokens tokens = TokensOf(0, rows, sizes.vocabulary);
     arguments.ids = tokens.ids;
     arguments.targets = tokens.targets;
     input = RandomFloats(is_embedding ? 0 : rows * width, 1.0, 0.3, 1, seed);
     arguments.input = Doubles(input);
     cotangent = is_head ? std::vector<float>{0.75f} : RandomFloats(rows * width, 1.0, 0.0, 2, seed);
-    for (const ParameterSpec& parameter : spec.parameters) {
+    for (const ParameterSpec& parameter : node.parameters) {
       const bool is_gain = parameter.init == ParameterSpec::Init::kOnes;
-      parameters.push_back(RandomFloats(parameter.size(), parameter.init_deviation,
+      parameters.push_back(RandomFloats(parameter.size(), parameter.init_scale,
                                         is_gain ? 1.0 : 0.0, 10 + parameters.size(), seed));
       arguments.parameters.push_back(Doubles(parameters.back()));
       offsets.push_back(flat_count);
@@ -87,7 +86,7 @@ class LayerRun {
 
   // The scalar whose gradient the backward passes compute: output . cotangent.
   double Objective() {
-    const reference::Numbers output = reference::Forward(spec, arguments);
+    const reference::Numbers output = reference::Forward(node, arguments);
     double sum = 0.0;
     for (size_t i = 0; i < output.size(); ++i) {
       sum += output[i] * static_cast<double>(cotangent[i]);
@@ -95,9 +94,8 @@ class LayerRun {
     return sum;
   }
 
-  LayerSpec spec;
-  BatchShape shape;
-  int64_t width;
+  Node node;
+  int64_t samples, time, width;
   bool is_embedding, is_head;
   reference::Arguments arguments;
   std::vector<float> input, cotangent;
@@ -125,11 +123,12 @@ class LayerTester {
   // F, I and W, with NaN in everything a pass must write.
   // `initial`: what the gradients hold before W, which adds.
   Results Run(const LayerRun& run, Precision precision = Precision::kF32, float initial = 0.0f) {
-    auto layer = backend_.MakeLayer(run.spec, run.shape, precision);
-    EXPECT_THAT(layer, IsOk());
-    if (!layer.ok()) return NothingFor(run);
-    const Shape tokens{run.shape.batch, run.shape.time};
-    const Shape activation{run.shape.batch, run.shape.time, run.width};
+    const auto kernels = backend_.MakeKernels(
+        {.node = run.node, .inputs = InputTypes(run), .samples = run.samples}, precision);
+    EXPECT_THAT(kernels, IsOk());
+    if (!kernels.ok()) return NothingFor(run);
+    const Shape tokens{run.samples, run.time};
+    const Shape activation{run.samples, run.time, run.width};
 
     Tensor flat = memory_.ToDevice(std::vector<float>(run.flat_count, 0.0f), {run.flat_count});
     for (size_t p = 0; p < run.parameters.size(); ++p) {
@@ -142,45 +141,65 @@ class LayerTester {
         memory_.ToDevice(std::vector<float>(run.flat_count, initial), {run.flat_count});
     const WeightView weights{flat.data<float>(), mirror.data<uint16_t>(), run.offsets.data()};
 
-    const TapeNeeds needs = (*layer)->tape_needs();
-    Tape tape;
-    tape.input = run.is_embedding ? memory_.ToDevice(run.arguments.ids, tokens)
-                                  : memory_.ToDevice(run.input, activation);
-    if (run.is_head) {
-      tape.targets = memory_.ToDevice(run.arguments.targets, tokens);
-    }
-    tape.stash = memory_.PoisonedBlock(needs.stash_bytes);
-    tape.kept = memory_.PoisonedBlock(needs.kept_bytes);
-    tape.weight_stash = memory_.PoisonedBlock(needs.weight_stash_bytes);
-    const PassContext context{/*seed=*/5, /*layer_index=*/3, /*first_sample=*/100};
-
-    Results results;
+    const TapeNeeds needs = (*kernels)->tape_needs();
+    const Tensor input = run.is_embedding ? memory_.ToDevice(run.arguments.ids, tokens)
+                                          : memory_.ToDevice(run.input, activation);
+    const Tensor targets = memory_.ToDevice(run.arguments.targets, tokens);
     const Tensor output = memory_.Poisoned(DType::kF32, run.is_head ? Shape{1} : activation);
-    EXPECT_THAT((*layer)->Forward(context, weights, tape, output), IsOk());
-    results.output = memory_.ToHost(output);
-    tape.targets = Tensor();
-    if (!run.is_head) {
-      tape.grad_output = memory_.ToDevice(run.cotangent, activation);
-    }
-    tape.loss_scale = run.cotangent[0];
+    const Tensor grad_output =
+        run.is_head ? Tensor() : memory_.ToDevice(run.cotangent, activation);
     const Tensor grad_input =
         run.is_embedding ? Tensor() : memory_.Poisoned(DType::kF32, activation);
-    EXPECT_THAT((*layer)->BackwardInput(context, weights, tape, grad_input), IsOk());
+    const Buffer stash = memory_.PoisonedBlock(needs.stash_bytes);
+    const Buffer kept = memory_.PoisonedBlock(needs.kept_bytes);
+    const Buffer weight_stash = memory_.PoisonedBlock(needs.weight_stash_bytes);
+    const PassContext context{/*seed=*/5, /*draw=*/3, /*first_sample=*/100};
+    // What a pass is not said to read may be gone by then.
+    const auto tape_with = [&](InputSet inputs) {
+      Tape tape;
+      if ((inputs & 1) != 0) tape.inputs[0] = input.data<void>();
+      if (run.is_head && (inputs & 2) != 0) tape.inputs[1] = targets.data<void>();
+      tape.kept = DataOf(kept);
+      tape.loss_scale = run.cotangent[0];
+      return tape;
+    };
+
+    Results results;
+    Tape forward = tape_with(kAllInputs);
+    forward.output = output.data<void>();
+    forward.stash = DataOf(stash);
+    EXPECT_THAT((*kernels)->Forward(context, weights, forward), IsOk());
+    results.output = memory_.ToHost(output);
+    Tape backward = tape_with(needs.inputs_for_input);
+    if (needs.output_for_input) backward.output = output.data<void>();
+    backward.grad_output = grad_output ? grad_output.data<void>() : nullptr;
+    backward.grad_inputs[0] = grad_input ? grad_input.data<void>() : nullptr;
+    backward.stash = DataOf(stash);
+    backward.weight_stash = DataOf(weight_stash);
+    EXPECT_THAT((*kernels)->BackwardInput(context, weights, backward), IsOk());
     if (grad_input) {
       results.grad_input = memory_.ToHost(grad_input);
     }
-    // What W does not read may be gone by now.
-    tape.stash = Buffer();
-    tape.input = needs.input_for_weight ? tape.input : Tensor();
-    tape.grad_output = needs.grad_output_for_weight ? tape.grad_output : Tensor();
-    EXPECT_THAT(
-        (*layer)->BackwardWeight(context, {gradients.data<float>(), run.offsets.data()}, tape),
-        IsOk());
+    Tape weight = tape_with(needs.inputs_for_weight);
+    if (needs.grad_output_for_weight) weight.grad_output = backward.grad_output;
+    weight.weight_stash = DataOf(weight_stash);
+    EXPECT_THAT((*kernels)->BackwardWeight(
+                    context, {gradients.data<float>(), run.offsets.data()}, weight),
+                IsOk());
     for (size_t p = 0; p < run.parameters.size(); ++p) {
       results.gradients.push_back(memory_.ToHost(gradients.data<float>() + run.offsets[p],
                                                  static_cast<int64_t>(run.parameters[p].size())));
     }
     return results;
+  }
+
+  static void* DataOf(const Buffer& block) { return block ? block.data() : nullptr; }
+
+  static std::vector<ValueType> InputTypes(const LayerRun& run) {
+    const ValueType ids = {DType::kI32, {run.time}};
+    const ValueType activation = {DType::kF32, {run.time, run.width}};
+    if (run.is_head) return {activation, ids};
+    return {run.is_embedding ? ids : activation};
   }
 
   // As many numbers as a run gives, none of them right.
@@ -196,7 +215,7 @@ class LayerTester {
 
   void ExpectMatchesDifferences(LayerRun run) {
     const Results results = Run(run);
-    EXPECT_LT(RelativeError(results.output, reference::Forward(run.spec, run.arguments)),
+    EXPECT_LT(RelativeError(results.output, reference::Forward(run.node, run.arguments)),
               kFloat.forward);
     const auto objective = [&] { return run.Objective(); };
     if (!run.is_embedding) {
@@ -207,7 +226,7 @@ class LayerTester {
     for (size_t p = 0; p < run.parameters.size(); ++p) {
       ExpectGradient(results.gradients[p],
                      reference::CentralDifferences(run.arguments.parameters[p], objective),
-                     run.spec.parameters[p].name);
+                     run.node.parameters[p].name);
     }
   }
 
@@ -227,7 +246,7 @@ class LayerTester {
   // Against one step of the objective along a random direction of everything at once.
   void ExpectMatchesDirection(LayerRun run) {
     const Results results = Run(run);
-    EXPECT_LT(RelativeError(results.output, reference::Forward(run.spec, run.arguments)),
+    EXPECT_LT(RelativeError(results.output, reference::Forward(run.node, run.arguments)),
               kFloat.forward);
     constexpr double kStep = 1e-4;
     double predicted = 0.0;
@@ -271,58 +290,54 @@ class LayerTester {
   DeviceMemory memory_;
 };
 
-ParameterSpec Parameter(std::string name, std::vector<int64_t> shape,
-                        ParameterSpec::Init init = ParameterSpec::Init::kNormal) {
-  return {std::move(name), std::move(shape), init, 0.5, true};
-}
-
-std::vector<ParameterSpec> BranchParameters(int64_t width, int64_t expanded, int64_t projected) {
-  return {Parameter("gain", {width}, ParameterSpec::Init::kOnes),
-          Parameter("bias", {width}),
-          Parameter("expansion", {width, expanded}),
-          Parameter("expansion bias", {expanded}),
-          Parameter("projection", {projected, width}),
-          Parameter("projection bias", {width})};
-}
-
-LayerSpec Embedding(const Sizes& s) {
-  return {"embedding",
-          EmbeddingLayer{s.vocabulary, s.time + 2, s.width, 0.0},
-          {Parameter("wte", {s.vocabulary, s.width}), Parameter("wpe", {s.time + 2, s.width})}};
-}
-LayerSpec Attention(const Sizes& s) {
-  return {"attention", AttentionLayer{s.width, s.heads, 0.0},
-          BranchParameters(s.width, 3 * s.width, s.width)};
-}
-LayerSpec Mlp(const Sizes& s) {
-  return {"mlp", MlpLayer{s.width, s.hidden, 0.0}, BranchParameters(s.width, s.hidden, s.hidden)};
-}
-LayerSpec FinalNorm(const Sizes& s) {
-  return {"norm",
-          NormLayer{s.width},
-          {Parameter("gain", {s.width}, ParameterSpec::Init::kOnes), Parameter("bias", {s.width})}};
-}
-LayerSpec Head(const Sizes& s) {
-  return {"head",
-          HeadLayer{s.vocabulary, s.width, false},
-          {Parameter("weight", {s.vocabulary, s.width})}};
+// Weights that make everything an op does show.
+Node WithDeviations(Node node, double deviation) {
+  for (ParameterSpec& parameter : node.parameters) parameter.init_scale = deviation;
+  return node;
 }
 // As in a trained model: sums of `shape[0]` products stay near 1.
-LayerSpec WithTrainedDeviations(LayerSpec spec) {
-  for (ParameterSpec& parameter : spec.parameters) {
-    parameter.init_deviation = 1.0 / std::sqrt(static_cast<double>(parameter.shape[0]));
+Node WithTrainedDeviations(Node node) {
+  for (ParameterSpec& parameter : node.parameters) {
+    parameter.init_scale = 1.0 / std::sqrt(static_cast<double>(parameter.shape[0]));
   }
-  return spec;
+  return node;
 }
 
-constexpr LayerSpec (*kLayers[])(const Sizes&) = {Embedding, Attention, Mlp, FinalNorm, Head};
+ValueType Ids(const Sizes& s) { return {DType::kI32, {s.time}}; }
+ValueType Activation(const Sizes& s) { return {DType::kF32, {s.time, s.width}}; }
+
+Node Embedding(const Sizes& s) {
+  return WithDeviations(
+      MakeNode("gpt_embedding",
+               {{"vocabulary", s.vocabulary}, {"context", s.time + 2}, {"width", s.width}},
+               {Ids(s)}),
+      0.5);
+}
+Node Attention(const Sizes& s) {
+  return WithDeviations(
+      MakeNode("attention_branch", {{"width", s.width}, {"heads", s.heads}}, {Activation(s)}), 0.5);
+}
+Node Mlp(const Sizes& s) {
+  return WithDeviations(
+      MakeNode("mlp_branch", {{"width", s.width}, {"hidden", s.hidden}}, {Activation(s)}), 0.5);
+}
+Node FinalNorm(const Sizes& s) {
+  return WithDeviations(MakeNode("layer_norm", {{"width", s.width}}, {Activation(s)}), 0.5);
+}
+Node Head(const Sizes& s) {
+  return WithDeviations(MakeNode("gpt_head", {{"vocabulary", s.vocabulary}, {"width", s.width}},
+                                 {Activation(s), Ids(s)}),
+                        0.5);
+}
+
+constexpr Node (*kLayers[])(const Sizes&) = {Embedding, Attention, Mlp, FinalNorm, Head};
 
 TEST_P(BackendConformance, Gradients_OfSmallSizes_MatchDifferencesElementByElement) {
   for (const Sizes& sizes : kSmall) {
     for (const auto& make : kLayers) {
-      const LayerSpec spec = make(sizes);
-      SCOPED_TRACE(testing::Message() << spec.name << " width " << sizes.width);
-      LayerTester(*this).ExpectMatchesDifferences(LayerRun(spec, sizes));
+      const Node node = make(sizes);
+      SCOPED_TRACE(testing::Message() << node.name << " width " << sizes.width);
+      LayerTester(*this).ExpectMatchesDifferences(LayerRun(node, sizes));
     }
   }
 }
@@ -330,19 +345,19 @@ TEST_P(BackendConformance, Gradients_OfSmallSizes_MatchDifferencesElementByEleme
 TEST_P(BackendConformance, Gradients_OfLargeSizes_MatchDifferencesAlongADirection) {
   for (const Sizes& sizes : kLarge) {
     for (const auto& make : kLayers) {
-      const LayerSpec spec = make(sizes);
+      const Node node = make(sizes);
       SCOPED_TRACE(testing::Message()
-                   << spec.name << " batch " << sizes.batch << " time " << sizes.time);
-      LayerTester(*this).ExpectMatchesDirection(LayerRun(spec, sizes));
+                   << node.name << " samples " << sizes.samples << " time " << sizes.time);
+      LayerTester(*this).ExpectMatchesDirection(LayerRun(node, sizes));
     }
   }
 }
 
 TEST_P(BackendConformance, Gradients_OfWideRows_MatchDifferencesAlongADirection) {
   for (const auto& make : kLayers) {
-    const LayerSpec spec = WithTrainedDeviations(make(kWide));
-    SCOPED_TRACE(spec.name);
-    LayerTester(*this).ExpectMatchesDirection(LayerRun(spec, kWide));
+    const Node node = WithTrainedDeviations(make(kWide));
+    SCOPED_TRACE(node.name);
+    LayerTester(*this).ExpectMatchesDirection(LayerRun(node, kWide));
   }
 }
 
@@ -351,9 +366,9 @@ TEST_P(BackendConformance, Passes_RunTwice_GiveTheSameBits) {
     const LayerRun run(make(kLarge[2]), kLarge[2]);
     const LayerTester::Results first = LayerTester(*this).Run(run);
     const LayerTester::Results second = LayerTester(*this).Run(run);
-    EXPECT_EQ(first.output, second.output) << run.spec.name;
-    EXPECT_EQ(first.grad_input, second.grad_input) << run.spec.name;
-    EXPECT_EQ(first.gradients, second.gradients) << run.spec.name;
+    EXPECT_EQ(first.output, second.output) << run.node.name;
+    EXPECT_EQ(first.grad_input, second.grad_input) << run.node.name;
+    EXPECT_EQ(first.gradients, second.gradients) << run.node.name;
   }
 }
 
@@ -365,9 +380,9 @@ TEST_P(BackendConformance, Bf16Passes_RunTwice_GiveTheSameBits) {
     const LayerTester::Results first = LayerTester(*this).Run(run, Precision::kBf16);
     for (int round = 0; round < 3; ++round) {
       const LayerTester::Results again = LayerTester(*this).Run(run, Precision::kBf16);
-      EXPECT_EQ(first.output, again.output) << run.spec.name;
-      EXPECT_EQ(first.grad_input, again.grad_input) << run.spec.name;
-      EXPECT_EQ(first.gradients, again.gradients) << run.spec.name;
+      EXPECT_EQ(first.output, again.output) << run.node.name;
+      EXPECT_EQ(first.grad_input, again.grad_input) << run.node.name;
+      EXPECT_EQ(first.gradients, again.gradients) << run.node.name;
     }
   }
 }
@@ -388,13 +403,13 @@ TEST_P(BackendConformance, FreshRandomInputs_GiveTheResultsOfTheCpu) {
       const LayerTester::Results expected = LayerTester(*cpu).Run(run);
       for (const auto& [precision, tolerance] :
            {std::pair(Precision::kF32, 1e-4), std::pair(Precision::kBf16, 1e-2)}) {
-        SCOPED_TRACE(testing::Message() << run.spec.name << " to " << tolerance);
+        SCOPED_TRACE(testing::Message() << run.node.name << " to " << tolerance);
         const LayerTester::Results results = LayerTester(*this).Run(run, precision);
         expect_near(results.output, expected.output, tolerance, "output");
         expect_near(results.grad_input, expected.grad_input, tolerance, "gradient of the input");
         for (size_t p = 0; p < run.parameters.size(); ++p) {
           expect_near(results.gradients[p], expected.gradients[p], tolerance,
-                      run.spec.parameters[p].name);
+                      run.node.parameters[p].name);
         }
       }
     }
@@ -411,7 +426,7 @@ TEST_P(BackendConformance, BackwardWeight_AddsToTheGradients) {
       for (size_t i = 0; i < run.parameters[p].size(); ++i) {
         const float expected = from_zero.gradients[p][i] + 1.0f;
         EXPECT_NEAR(from_one.gradients[p][i], expected, 1e-5f * std::abs(expected) + 1e-5f)
-            << run.spec.parameters[p].name << "[" << i << "]";
+            << run.node.parameters[p].name << "[" << i << "]";
       }
     }
   }
@@ -422,7 +437,7 @@ TEST_P(BackendConformance, Bf16_StaysWithinOnePercentOfF32) {
   const Sizes sizes = {2, 64, 64, 2, 128, 96};
   for (const auto& make : kLayers) {
     const LayerRun run(WithTrainedDeviations(make(sizes)), sizes);
-    SCOPED_TRACE(run.spec.name);
+    SCOPED_TRACE(run.node.name);
     const LayerTester::Results exact = LayerTester(*this).Run(run, Precision::kF32);
     const LayerTester::Results rounded = LayerTester(*this).Run(run, Precision::kBf16);
     EXPECT_LT(RelativeError(rounded.output, Doubles(exact.output)), 1e-2);
@@ -431,7 +446,7 @@ TEST_P(BackendConformance, Bf16_StaysWithinOnePercentOfF32) {
     }
     for (size_t p = 0; p < run.parameters.size(); ++p) {
       EXPECT_LT(RelativeError(rounded.gradients[p], Doubles(exact.gradients[p])), 1e-2)
-          << run.spec.parameters[p].name;
+          << run.node.parameters[p].name;
     }
   }
 }

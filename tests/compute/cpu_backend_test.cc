@@ -49,22 +49,18 @@ TEST(CpuBackend, TrainingSteps_InSteadyState_AllocateNothing) {
   for (const Precision precision : {Precision::kF32, Precision::kBf16}) {
     StageOptions options;
     options.layers = {0, model.size()};
-    options.batch = {2, 20};
+    options.samples = 2;
     options.precision = precision;
     options.optimizer = AdamWConfig{};
     options.versions_max = 2;
     PENSTOCK_ASSERT_OK_AND_ASSIGN(const auto stage, Stage::Create(*backend, model, options));
     stage->InitializeWeights();
-    const Tokens tokens = TokensOf(0, options.batch, model.vocabulary);
-    const Tensor ids = backend->pool().AcquireTensor(DType::kI32, {2, 20});
-    const Tensor targets = backend->pool().AcquireTensor(DType::kI32, {2, 20});
-    std::copy(tokens.ids.begin(), tokens.ids.end(), ids.data<int32_t>());
-    std::copy(tokens.targets.begin(), tokens.targets.end(), targets.data<int32_t>());
+    const std::vector<Tensor> ports = PortsOf(*stage, model, 0, options.samples);
     const std::vector<float> ones(model.size(), 1.0f);
     std::vector<double> norms(model.size());
     const auto train = [&](int64_t version) {
       const MicrobatchId id(version);
-      const absl::StatusOr<Tensor> loss = stage->Forward(id, version, version, ids, targets);
+      const absl::StatusOr<Tensor> loss = stage->Forward(id, version, version, Tensor(), ports);
       ASSERT_TRUE(loss.ok());
       ASSERT_TRUE(stage->ReadLoss(*loss).ok());
       ASSERT_TRUE(stage->BackwardInput(id, version, Tensor(), 1.0f).ok());
@@ -106,16 +102,20 @@ TEST(CpuBackend, Name_SaysLibraryInstructionsAndThreads) {
 }
 
 // The workspace of attention is quadratic in the context; no machine has room for this one.
-TEST(CpuBackend, LayerWhoseScratchDoesNotFit_IsAnErrorAndOthersStillWork) {
+TEST(CpuBackend, OpWhoseScratchDoesNotFit_IsAnErrorAndOthersStillWork) {
   PENSTOCK_ASSERT_OK_AND_ASSIGN(const auto backend, MakeCpuBackend(1));
   const int64_t huge = int64_t{1} << 22;
-  EXPECT_THAT(backend->MakeLayer({.name = "h.0.attention", .config = AttentionLayer{huge, 1, 0.0}},
-                                 {1, huge}, Precision::kF32),
+  const auto make = [&](int64_t width, int64_t time) {
+    const ValueType activation = {DType::kF32, {time, width}};
+    const Node node =
+        MakeNode("attention_branch", {{"width", width}, {"heads", int64_t{1}}}, {activation});
+    return backend->MakeKernels({.node = node, .inputs = {activation}, .samples = 1},
+                                Precision::kF32);
+  };
+  EXPECT_THAT(make(huge, huge),
               StatusIs(absl::StatusCode::kResourceExhausted,
                        testing::HasSubstr("bytes of scratch memory")));
-  EXPECT_THAT(backend->MakeLayer({.name = "h.0.attention", .config = AttentionLayer{16, 1, 0.0}},
-                                 {1, 8}, Precision::kF32),
-              IsOk());
+  EXPECT_THAT(make(16, 8), IsOk());
 }
 
 TEST(CpuBackend, Bf16Head_KeepsNoLogitsUntilItsWeightGradient) {
@@ -124,10 +124,11 @@ TEST(CpuBackend, Bf16Head_KeepsNoLogitsUntilItsWeightGradient) {
     GTEST_SKIP() << "this machine has no bf16 products";
   }
   const int64_t rows = 2 * 20, width = 16, vocabulary = 1000;
+  const std::vector<ValueType> inputs = {{DType::kF32, {20, width}}, {DType::kI32, {20}}};
+  const Node node = MakeNode("gpt_head", {{"vocabulary", vocabulary}, {"width", width}}, inputs);
   PENSTOCK_ASSERT_OK_AND_ASSIGN(
-      const auto head,
-      backend->MakeLayer({.name = "head", .config = HeadLayer{vocabulary, width, false}}, {2, 20},
-                         Precision::kBf16));
+      const auto head, backend->MakeKernels({.node = node, .inputs = inputs, .samples = 2},
+                                            Precision::kBf16));
   const TapeNeeds needs = head->tape_needs();
   EXPECT_LT(needs.kept_bytes, rows * vocabulary);  // the input
   EXPECT_GE(needs.stash_bytes, rows * vocabulary * SizeOf(DType::kF32));
@@ -139,7 +140,7 @@ TEST(CpuBackend, UsedFromAnotherThread_GivesTheSameBits) {
   const ModelGraph model = *BuildGpt(TinyGpt());
   Pipeline::Options options;
   options.layers_per_stage = {7};
-  options.batch = {2, 20};
+  options.samples = 2;
   const auto digests = [&] {
     const auto backend = *MakeCpuBackend(1);
     Pipeline pipeline(*backend, model, options);

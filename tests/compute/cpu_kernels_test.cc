@@ -185,10 +185,9 @@ TEST_P(CpuKernels, CrossEntropy_AndItsGradient_MatchTheFormula) {
     const std::vector<int32_t> targets = {0, static_cast<int32_t>(vocabulary - 1),
                                           static_cast<int32_t>(vocabulary / 2)};
     std::vector<float> log_sums(rows), gradient(rows * vocabulary);
-    const double loss =
-        kernels().cross_entropy(rows, vocabulary, logits.data(), targets.data(), log_sums.data());
-    kernels().f32.cross_entropy_gradient(rows, vocabulary, logits.data(), targets.data(),
-                                         log_sums.data(), 0.25f, gradient.data());
+    const CrossEntropyRows all = {rows, vocabulary, logits.data(), targets.data(), log_sums.data()};
+    const double loss = kernels().cross_entropy(all);
+    kernels().f32.cross_entropy_gradient(all, 0.25f, gradient.data());
     double expected_loss = 0.0;
     for (int64_t r = 0; r < rows; ++r) {
       double sum = 0.0;
@@ -263,12 +262,11 @@ TEST_P(CpuKernels, CrossEntropy_NotANumberInALogit_GivesNoLossAndNoGradient) {
       const std::vector<int32_t> targets = {0, static_cast<int32_t>((bad + 1) % vocabulary)};
       std::vector<float> log_sums(rows), gradient(rows * vocabulary);
       std::vector<Bf16> half_gradient(rows * vocabulary);
-      const double loss =
-          kernels().cross_entropy(rows, vocabulary, logits.data(), targets.data(), log_sums.data());
-      kernels().f32.cross_entropy_gradient(rows, vocabulary, logits.data(), targets.data(),
-                                           log_sums.data(), 0.25f, gradient.data());
-      kernels().bf16.cross_entropy_gradient(rows, vocabulary, logits.data(), targets.data(),
-                                            log_sums.data(), 0.25f, half_gradient.data());
+      const CrossEntropyRows all = {rows, vocabulary, logits.data(), targets.data(),
+                                    log_sums.data()};
+      const double loss = kernels().cross_entropy(all);
+      kernels().f32.cross_entropy_gradient(all, 0.25f, gradient.data());
+      kernels().bf16.cross_entropy_gradient(all, 0.25f, half_gradient.data());
       EXPECT_TRUE(std::isnan(loss)) << "vocabulary " << vocabulary << ", logit " << bad;
       EXPECT_TRUE(std::isfinite(log_sums[0]));
       EXPECT_TRUE(AllNan(&gradient[vocabulary], vocabulary))
@@ -291,7 +289,7 @@ TEST_P(CpuKernels, LayerNorm_OfAnyWidth_HasMeanZeroAndVarianceOne) {
     const std::vector<float> gain(width, 1.0f), bias(width, 0.0f);
     std::vector<float> mean(rows), inverse(rows), output(rows * width);
     kernels().f32.layer_norm(
-        {rows, width, input.data(), gain.data(), bias.data(), mean.data(), inverse.data()},
+        {rows, width, 1e-5f, input.data(), gain.data(), bias.data(), mean.data(), inverse.data()},
         output.data());
     for (int64_t r = 0; r < rows; ++r) {
       double sum = 0.0, squares = 0.0, true_sum = 0.0;
@@ -367,7 +365,7 @@ TEST_P(CpuKernels, AdamW_AndSgd_OfAnyCount_TouchNothingBehindTheEnd) {
     kernels().Elementwise<AdamWStep>()({0.9f, 0.99f, 0.1f, 0.01f, 1.0f, 0.1f, 1.0f, 1e-8f}, 1.0f,
                                        count, weights.data(), gradients.data(), state,
                                        weights.data(), mirror.data());
-    kernels().Elementwise<SgdStep>()({0.9f, 0.0f, 0.1f}, 1.0f, count, weights.data(),
+    kernels().Elementwise<SgdStep>()({0.9f, 0.0f, 0.1f, false}, 1.0f, count, weights.data(),
                                      gradients.data(), state, weights.data(), mirror.data());
     for (int64_t i = 0; i < count + 4; ++i) {
       EXPECT_EQ(weights[i] != before[i], i < count) << count << ": " << i;

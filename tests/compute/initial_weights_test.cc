@@ -48,6 +48,20 @@ TEST(InitialWeights, LargerParameter_BeginsWithTheSameNumbers) {
   EXPECT_TRUE(std::equal(few.begin(), few.end(), many.begin()));
 }
 
+TEST(InitialWeights, Uniform_FillsItsRangeEvenly) {
+  ParameterSpec parameter = Normal("w", 100000, 0.25);
+  parameter.init = ParameterSpec::Init::kUniform;
+  const std::vector<float> values = InitialWeights(parameter, 1);
+  ASSERT_EQ(values.size(), 100000u);
+  std::vector<int> counts(10);
+  for (const float value : values) {
+    ASSERT_LT(std::abs(value), 0.25f);
+    ++counts[static_cast<int>((value + 0.25f) * 20.0f)];
+  }
+  // Of 10,000 each; the deviation of a count is 95.
+  for (const int count : counts) EXPECT_NEAR(count, 10000, 5 * 95);
+}
+
 TEST(InitialWeights, ConstantParameters_AreConstant) {
   EXPECT_THAT(InitialWeights({"b", {3, 4}, ParameterSpec::Init::kZeros}, 1), Each(0.0f));
   EXPECT_THAT(InitialWeights({"g", {3, 4}, ParameterSpec::Init::kOnes}, 1), Each(1.0f));

@@ -5,7 +5,7 @@
 
 #include <set>
 
-#include "model/gpt.h"
+#include "model/families/gpt.h"
 
 namespace penstock {
 namespace {
@@ -13,7 +13,7 @@ namespace {
 using ::testing::ElementsAre;
 using ::testing::IsEmpty;
 
-ModelGraph MakeChain(bool tied) {
+ModelGraph MakeGpt(bool tied) {
   GptConfig config;
   config.layers = 1;
   config.width = 10;
@@ -25,22 +25,22 @@ ModelGraph MakeChain(bool tied) {
 }
 
 ParameterArena Layout(const ModelGraph& model, int first, int count) {
-  return ParameterArena(absl::MakeConstSpan(model.layers).subspan(first, count));
+  return ParameterArena(model, {first, count});
 }
 
 // 70 floats of wte take 80, 30 of wpe take 32, 10 of a norm take 16.
 TEST(ParameterArena, Offsets_AreMultiplesOf16InOrder) {
-  const ParameterArena arena = Layout(MakeChain(false), 0, 2);
+  const ParameterArena arena = Layout(MakeGpt(false), 0, 2);
   EXPECT_THAT(arena.weight_offsets(0), ElementsAre(0, 80));
   EXPECT_THAT(arena.weight_offsets(1), ElementsAre(112, 128, 144, 448, 480, 592));
   EXPECT_EQ(arena.weight_count(), 608);
   EXPECT_EQ(arena.gradient_count(), 608);
   EXPECT_EQ(arena.tied_count(), 0);
-  EXPECT_FALSE(arena.both_uses());
+  EXPECT_THAT(arena.later_uses(), IsEmpty());
 }
 
 TEST(ParameterArena, Slices_CoverEachParameterOnce) {
-  const ModelGraph model = MakeChain(true);
+  const ModelGraph model = MakeGpt(true);
   const ParameterArena arena = Layout(model, 0, model.size());
   int64_t previous_end = 0;
   int64_t count = 0;
@@ -57,7 +57,7 @@ TEST(ParameterArena, Slices_CoverEachParameterOnce) {
 }
 
 TEST(ParameterArena, HiddenMatrices_AreThoseOfAttentionAndMlp) {
-  const ModelGraph model = MakeChain(false);
+  const ModelGraph model = MakeGpt(false);
   const ParameterArena arena = Layout(model, 0, model.size());
   std::vector<std::pair<int64_t, int64_t>> shapes;
   for (int layer = 0; layer < model.size(); ++layer) {
@@ -72,10 +72,13 @@ TEST(ParameterArena, HiddenMatrices_AreThoseOfAttentionAndMlp) {
 }
 
 TEST(ParameterArena, TiedHeadWithEmbedding_SharesTheWeightButNotTheGradient) {
-  const ModelGraph model = MakeChain(true);
+  const ModelGraph model = MakeGpt(true);
   const ParameterArena arena = Layout(model, 0, model.size());
-  EXPECT_TRUE(arena.both_uses());
-  EXPECT_EQ(arena.tied_count(), 70);
+  EXPECT_EQ(arena.tied_count(), 80);
+  ASSERT_EQ(arena.later_uses().size(), 1u);
+  EXPECT_EQ(arena.later_uses()[0].offset, arena.weight_count());
+  EXPECT_EQ(arena.later_uses()[0].before, 0);
+  EXPECT_EQ(arena.later_uses()[0].count, 70);
   EXPECT_THAT(arena.weight_offsets(4), ElementsAre(0));
   EXPECT_THAT(arena.gradient_offsets(0), ElementsAre(0, 80));
   EXPECT_THAT(arena.gradient_offsets(4), ElementsAre(arena.weight_count()));
@@ -84,10 +87,10 @@ TEST(ParameterArena, TiedHeadWithEmbedding_SharesTheWeightButNotTheGradient) {
 }
 
 TEST(ParameterArena, TiedHeadAlone_HasACopyInFront) {
-  const ModelGraph model = MakeChain(true);
+  const ModelGraph model = MakeGpt(true);
   const ParameterArena arena = Layout(model, 3, 2);  // final norm, head
-  EXPECT_FALSE(arena.both_uses());
-  EXPECT_EQ(arena.tied_count(), 70);
+  EXPECT_THAT(arena.later_uses(), IsEmpty());
+  EXPECT_EQ(arena.tied_count(), 80);
   EXPECT_THAT(arena.weight_offsets(0), ElementsAre(80, 96));
   EXPECT_THAT(arena.weight_offsets(1), ElementsAre(0));
   EXPECT_EQ(arena.gradient_count(), arena.weight_count());
@@ -96,17 +99,17 @@ TEST(ParameterArena, TiedHeadAlone_HasACopyInFront) {
 }
 
 TEST(ParameterArena, UntiedHead_IsAnOrdinaryLayer) {
-  const ModelGraph model = MakeChain(false);
+  const ModelGraph model = MakeGpt(false);
   const ParameterArena arena = Layout(model, 0, model.size());
-  EXPECT_FALSE(arena.both_uses());
+  EXPECT_THAT(arena.later_uses(), IsEmpty());
   EXPECT_GT(arena.weight_offsets(4)[0], 0);
 }
 
 // Both uses of a tied weight, wherever they are, draw the same random numbers.
 TEST(ParameterArena, Identity_FollowsTheNameAndNothingElse) {
-  const ModelGraph model = MakeChain(/*tied=*/true);
-  const ParameterArena whole(model.layers);
-  const ParameterArena head(absl::MakeConstSpan(model.layers).subspan(model.layers.size() - 1));
+  const ModelGraph model = MakeGpt(/*tied=*/true);
+  const ParameterArena whole = Layout(model, 0, model.size());
+  const ParameterArena head = Layout(model, model.size() - 1, 1);
   ASSERT_EQ(head.slices(0).size(), 1u);
   EXPECT_EQ(head.slices(0)[0].identity, whole.slices(0)[0].identity);
   std::set<uint64_t> identities;

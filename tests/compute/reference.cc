@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <map>
 #include <numbers>
 
 namespace penstock::reference {
@@ -73,15 +74,14 @@ Numbers AttendRow(const Numbers& qkv, int64_t width, int64_t size, int64_t head,
   return result;
 }
 
-Numbers Attend(const Numbers& qkv, const AttentionLayer& layer, int64_t batch, int64_t time) {
-  const int64_t size = layer.width / layer.heads;
-  Numbers output(batch * time * layer.width);
-  for (int64_t sample = 0; sample < batch; ++sample) {
-    for (int64_t head = 0; head < layer.heads; ++head) {
-      for (int64_t t = 0; t < time; ++t) {
-        const Numbers row = AttendRow(qkv, layer.width, size, head, sample, time, t);
-        std::copy(row.begin(), row.end(),
-                  output.begin() + (sample * time + t) * layer.width + head * size);
+Numbers Attend(const Numbers& qkv, const Arguments& a, int64_t width, int64_t heads) {
+  const int64_t size = width / heads;
+  Numbers output(a.samples * a.time * width);
+  for (int64_t sample = 0; sample < a.samples; ++sample) {
+    for (int64_t head = 0; head < heads; ++head) {
+      for (int64_t t = 0; t < a.time; ++t) {
+        const Numbers row = AttendRow(qkv, width, size, head, sample, a.time, t);
+        std::copy(row.begin(), row.end(), output.begin() + (sample * a.time + t) * width + head * size);
       }
     }
   }
@@ -93,53 +93,65 @@ double Gelu(double z) {
          (1.0 + std::tanh(std::sqrt(2.0 / std::numbers::pi) * (z + 0.044715 * z * z * z)));
 }
 
-struct ForwardOf {
-  const Arguments& a;
-  const std::vector<Numbers>& p = a.parameters;
+Numbers Embedding(const Node& node, const Arguments& a) {
+  const int64_t width = node.attributes.integer("width");
+  Numbers output;
+  for (size_t row = 0; row < a.ids.size(); ++row) {
+    for (int64_t c = 0; c < width; ++c) {
+      output.push_back(a.parameters[0][a.ids[row] * width + c] +
+                       a.parameters[1][static_cast<int64_t>(row) % a.time * width + c]);
+    }
+  }
+  return output;
+}
 
-  Numbers operator()(const EmbeddingLayer& layer) const {
-    Numbers output;
-    for (size_t row = 0; row < a.ids.size(); ++row) {
-      for (int64_t c = 0; c < layer.width; ++c) {
-        output.push_back(p[0][a.ids[row] * layer.width + c] +
-                         p[1][static_cast<int64_t>(row) % a.time * layer.width + c]);
+Numbers AttentionBranch(const Node& node, const Arguments& a) {
+  const std::vector<Numbers>& p = a.parameters;
+  const int64_t width = node.attributes.integer("width");
+  const Numbers qkv = Linear(LayerNorm(a.input, p[0], p[1]), p[2], p[3], width);
+  return Add(a.input, Linear(Attend(qkv, a, width, node.attributes.integer("heads")), p[4], p[5], width));
+}
+
+Numbers MlpBranch(const Node& node, const Arguments& a) {
+  const std::vector<Numbers>& p = a.parameters;
+  Numbers hidden =
+      Linear(LayerNorm(a.input, p[0], p[1]), p[2], p[3], node.attributes.integer("width"));
+  std::transform(hidden.begin(), hidden.end(), hidden.begin(), Gelu);
+  return Add(a.input, Linear(hidden, p[4], p[5], node.attributes.integer("hidden")));
+}
+
+Numbers Norm(const Node&, const Arguments& a) {
+  return LayerNorm(a.input, a.parameters[0], a.parameters[1]);
+}
+
+Numbers Head(const Node& node, const Arguments& a) {
+  const int64_t width = node.attributes.integer("width");
+  double loss = 0.0;
+  for (size_t row = 0; row < a.targets.size(); ++row) {
+    double sum = 0.0;
+    double at_target = 0.0;
+    for (int64_t v = 0; v < node.attributes.integer("vocabulary"); ++v) {
+      double logit = 0.0;
+      for (int64_t c = 0; c < width; ++c) {
+        logit += a.input[row * width + c] * a.parameters[0][v * width + c];
       }
+      sum += std::exp(logit);
+      at_target = v == a.targets[row] ? logit : at_target;
     }
-    return output;
+    loss += (std::log(sum) - at_target) / static_cast<double>(a.targets.size());
   }
-  Numbers operator()(const AttentionLayer& layer) const {
-    const Numbers qkv = Linear(LayerNorm(a.input, p[0], p[1]), p[2], p[3], layer.width);
-    return Add(a.input, Linear(Attend(qkv, layer, a.batch, a.time), p[4], p[5], layer.width));
-  }
-  Numbers operator()(const MlpLayer& layer) const {
-    Numbers hidden = Linear(LayerNorm(a.input, p[0], p[1]), p[2], p[3], layer.width);
-    std::transform(hidden.begin(), hidden.end(), hidden.begin(), Gelu);
-    return Add(a.input, Linear(hidden, p[4], p[5], layer.hidden));
-  }
-  Numbers operator()(const NormLayer&) const { return LayerNorm(a.input, p[0], p[1]); }
-  Numbers operator()(const HeadLayer& layer) const {
-    double loss = 0.0;
-    for (size_t row = 0; row < a.targets.size(); ++row) {
-      double sum = 0.0;
-      double at_target = 0.0;
-      for (int64_t v = 0; v < layer.vocabulary; ++v) {
-        double logit = 0.0;
-        for (int64_t c = 0; c < layer.width; ++c) {
-          logit += a.input[row * layer.width + c] * p[0][v * layer.width + c];
-        }
-        sum += std::exp(logit);
-        at_target = v == a.targets[row] ? logit : at_target;
-      }
-      loss += (std::log(sum) - at_target) / static_cast<double>(a.targets.size());
-    }
-    return {loss};
-  }
-};
+  return {loss};
+}
 
 }  // namespace
 
-Numbers Forward(const LayerSpec& layer, const Arguments& arguments) {
-  return std::visit(ForwardOf{arguments}, layer.config);
+Numbers Forward(const Node& node, const Arguments& arguments) {
+  using OpFunction = Numbers (*)(const Node&, const Arguments&);
+  static const std::map<absl::string_view, OpFunction> kFunctions = {
+      {"gpt_embedding", Embedding}, {"attention_branch", AttentionBranch},
+      {"mlp_branch", MlpBranch},    {"layer_norm", Norm},
+      {"gpt_head", Head}};
+  return kFunctions.at(node.op->name)(node, arguments);
 }
 
 Numbers CentralDifferences(Numbers& variables, const std::function<double()>& value) {

@@ -4,20 +4,23 @@
 #include <algorithm>
 #include <cmath>
 #include <deque>
+#include <memory>
 #include <string>
 #include <tuple>
+#include <utility>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "compute/stage.h"
 #include "tests/compute/conformance.h"
+#include "tests/compute/skip_model.h"
 #include "tests/compute/two_pools.h"
 #include "tests/support/status_matchers.h"
 
 namespace penstock {
 namespace {
 
-constexpr BatchShape kBatch = {2, 20};
+constexpr int64_t kSamples = 2;
 
 // The middle of PipeDream's first stage: F of microbatch m reads the newest version, I and W of microbatch
 // m - lag the version of its F, and every W is followed by a step. Returns the digests of the weights.
@@ -31,7 +34,7 @@ struct Pipedream {
 StageOptions MiddleStage(StashPlace stash, Precision precision, int64_t lag) {
   StageOptions options;
   options.layers = {1, 4};
-  options.batch = kBatch;
+  options.samples = kSamples;
   options.precision = precision;
   options.stash = stash;
   options.optimizer = AdamWConfig{};
@@ -40,8 +43,8 @@ StageOptions MiddleStage(StashPlace stash, Precision precision, int64_t lag) {
   return options;
 }
 
-Tensor Wave(Backend& backend, int64_t seed) {
-  Tensor tensor = backend.pool().AcquireTensor(DType::kF32, {2, 20, 36});
+Tensor Wave(Backend& backend, const Shape& shape, int64_t seed) {
+  Tensor tensor = backend.pool().AcquireTensor(DType::kF32, shape);
   for (int64_t i = 0; i < tensor.shape.elements(); ++i) {
     tensor.data<float>()[i] = std::sin(static_cast<float>(i * (seed + 1)));
   }
@@ -59,13 +62,13 @@ Pipedream Train(Backend& backend, const StageOptions& options, int64_t microbatc
   int64_t done = 0;
   for (int64_t m = 0; m < microbatches; ++m) {
     versions.push_back(stage->version());
-    EXPECT_THAT(stage->Forward(MicrobatchId(m), 2 * m, versions.back(), Wave(backend, m), Tensor()),
+    EXPECT_THAT(stage->Forward(MicrobatchId(m), 2 * m, versions.back(), Wave(backend, stage->input_shape(), m), {}),
                 IsOk());
     if (static_cast<int64_t>(versions.size()) <= lag) continue;
     const int64_t version = versions.front();
     versions.pop_front();
     absl::StatusOr<Tensor> gradient =
-        stage->BackwardInput(MicrobatchId(done), version, Wave(backend, 100 + done), 1.0f);
+        stage->BackwardInput(MicrobatchId(done), version, Wave(backend, stage->grad_output_shape(), 100 + done), 1.0f);
     EXPECT_THAT(gradient, IsOk());
     if (!gradient.ok()) return result;
     const float* values = gradient->data<float>();
@@ -137,126 +140,138 @@ TEST(HostStash, InTheSteadyState_TakesNoMemoryFromTheSource) {
   EXPECT_EQ(device.host_pool().stats().allocations, on_host);
 }
 
-// Each pass by itself, on every cut of the model: the pool must say what the stage said.
+// Pass by pass: the pool must say what the stage said, at most and when the pass is done.
 class ActivationBytesTest : public ::testing::TestWithParam<std::tuple<Precision, bool>> {
  protected:
   Precision precision() const { return std::get<0>(GetParam()); }
   bool recomputes() const { return std::get<1>(GetParam()); }
 };
 
-TEST_P(ActivationBytesTest, OfEveryPass_AreThoseOfThePool) {
+// A stage with a pool of its own, passed through once.
+class WatchedStage {
+ public:
+  WatchedStage(const ModelGraph& model, LayerRange layers, Precision precision, bool recomputes)
+      : model_(model), recomputes_(recomputes), backend_(*MakeCpuBackend(1)) {
+    StageOptions options;
+    options.layers = layers;
+    options.samples = kSamples;
+    options.precision = precision;
+    options.recomputes = recomputes;
+    stage_ = *Stage::Create(*backend_, model, options);
+    stage_->InitializeWeights();
+    start_ = said_ = most_ = pool().stats().bytes_in_use;
+    EXPECT_EQ(pool().stats().bytes_peak, start_) << "making the stage took more for a while";
+  }
+
+  const ActivationBytes& said() const { return stage_->activation_bytes(); }
+  // Passes a microbatch through the stage.
+  void ExpectWhatWasSaid() {
+    Tensor input = Received(stage_->input_shape(), said().input);
+    Tensor output = Forward(std::move(input));
+    if (stage_->is_last()) {
+      BackwardInput(std::move(output));
+    } else {
+      // What was sent is gone by the time its gradient comes.
+      Drop(std::move(output), said().output);
+      BackwardInput(Tensor());
+    }
+    EndPass("W", said().backward_weight, [&] {
+      EXPECT_THAT(stage_->BackwardWeight(MicrobatchId(0)), IsOk());
+      return Tensor();
+    });
+    EXPECT_EQ(said_, start_) << "the prediction does not come back to where it started";
+    EXPECT_EQ(pool().stats().bytes_in_use, start_);
+  }
+
+ private:
+  BufferPool& pool() { return backend_->pool(); }
+
+  // What comes from another stage, empty if `shape` is.
+  Tensor Received(const Shape& shape, int64_t said_bytes) {
+    Tensor tensor;
+    if (shape.rank > 0) tensor = Wave(*backend_, shape, 1);
+    ExpectTaken(said_bytes);
+    return tensor;
+  }
+  void ExpectTaken(int64_t bytes) {
+    said_ += bytes;
+    EXPECT_EQ(pool().stats().bytes_in_use, said_);
+    most_ = std::max(most_, said_);
+  }
+  void Drop(Tensor tensor, int64_t said_bytes) {
+    tensor = Tensor();
+    said_ -= said_bytes;
+    EXPECT_EQ(pool().stats().bytes_in_use, said_);
+  }
+
+  // What a stage returns and keeps counts twice until it is dropped.
+  template <typename Pass>
+  Tensor EndPass(const char* name, const PassBytes& bytes, Pass pass) {
+    const Tensor returned = pass();
+    most_ = std::max(most_, said_ + bytes.most);
+    said_ += bytes.left;
+    EXPECT_EQ(pool().stats().bytes_peak, most_) << name;
+    const int64_t twice =
+        returned && returned.buffer.shared() ? BufferPool::BlockBytes(returned.size_bytes()) : 0;
+    EXPECT_EQ(pool().stats().bytes_in_use + twice, said_) << name;
+    return returned;
+  }
+
+  Tensor Forward(Tensor input) {
+    Tensor output = EndPass("F", said().forward, [&] {
+      return *stage_->Forward(MicrobatchId(0), 0, 0, std::move(input),
+                              PortsOf(*stage_, model_, 0, kSamples));
+    });
+    if (!recomputes_) return output;
+    EndPass("R", said().recompute, [&] {
+      EXPECT_THAT(stage_->Recompute(MicrobatchId(0), 0, PortsOf(*stage_, model_, 0, kSamples)),
+                  IsOk());
+      return Tensor();
+    });
+    return output;
+  }
+
+  // `loss`: of the last stage, which is read after I.
+  void BackwardInput(Tensor loss) {
+    Tensor gradient = Received(stage_->grad_output_shape(), said().grad_output);
+    gradient = EndPass("I", said().backward_input, [&] {
+      Tensor returned =
+          *stage_->BackwardInput(MicrobatchId(0), 0, std::move(gradient), 1.0f);
+      loss = Tensor();
+      return returned;
+    });
+    Drop(std::move(gradient), said().grad_input);
+  }
+
+  const ModelGraph& model_;
+  const bool recomputes_;
+  const std::unique_ptr<Backend> backend_;
+  std::unique_ptr<Stage> stage_;
+  int64_t start_ = 0;  // in use
+  int64_t said_ = 0;   // that should be in use by now
+  int64_t most_ = 0;   // and was at most
+};
+
+TEST_P(ActivationBytesTest, OfEveryPassOfEveryCut_AreThoseOfThePool) {
   GptConfig config = TinyGpt();
   config.dropout = 0.1;
   const ModelGraph model = *BuildGpt(config);
   for (int first = 0; first < model.size(); ++first) {
     for (int count = 1; first + count <= model.size(); ++count) {
       SCOPED_TRACE(testing::Message() << "layers " << first << " to " << first + count - 1);
-      const auto backend = *MakeCpuBackend(1);
-      BufferPool& pool = backend->pool();
-      StageOptions options;
-      options.layers = {first, count};
-      options.batch = kBatch;
-      options.precision = precision();
-      options.recomputes = recomputes();
-      const auto stage = *Stage::Create(*backend, model, options);
-      stage->InitializeWeights();
-      const Tokens tokens = TokensOf(0, kBatch, model.vocabulary);
-      const ActivationBytes& said = stage->activation_bytes();
-
-      int64_t before = pool.stats().bytes_in_use;
-      const auto expect = [&](const PassBytes& bytes) {
-        EXPECT_EQ(pool.stats().bytes_in_use - before, bytes.left);
-        before = pool.stats().bytes_in_use;
-      };
-      Tensor received;
-      if (!stage->has_embedding()) {
-        received = Wave(*backend, 1);
-        EXPECT_EQ(pool.stats().bytes_in_use - before, said.boundary);
-        before = pool.stats().bytes_in_use;
-      }
-      Tensor output;
-      {
-        const Tensor input =
-            stage->has_embedding() ? *stage->TokensToDevice("token", tokens.ids) : received;
-        received = Tensor();
-        const Tensor targets =
-            stage->has_head() ? *stage->TokensToDevice("target", tokens.targets) : Tensor();
-        output = *stage->Forward(MicrobatchId(0), 0, 0, input, targets);
-        if (!recomputes()) {
-          EXPECT_EQ(pool.stats().bytes_in_use - before, said.forward.most);
-        }
-      }
-      expect(said.forward);
-      if (recomputes()) {
-        // The output is on its way to the next stage by now.
-        if (!stage->has_head()) output = Tensor();
-        before = pool.stats().bytes_in_use;
-        const Tensor targets =
-            stage->has_head() ? *stage->TokensToDevice("target", tokens.targets) : Tensor();
-        ASSERT_THAT(stage->Recompute(MicrobatchId(0), 0, targets), IsOk());
-        EXPECT_EQ(pool.stats().bytes_in_use - before,
-                  said.recompute.left + (targets ? BufferPool::BlockBytes(targets.shape.elements() *
-                                                                          SizeOf(DType::kI32))
-                                                 : 0));
-      }
-      before = pool.stats().bytes_in_use;
-
-      if (!stage->has_head()) {
-        received = Wave(*backend, 2);
-        before = pool.stats().bytes_in_use;
-      }
-      {
-        const Tensor grad_output = std::move(received);
-        received = *stage->BackwardInput(MicrobatchId(0), 0, grad_output, 1.0f);
-      }
-      if (stage->has_head()) output = Tensor();
-      expect(said.backward_input);
-      output = Tensor();
-      received = Tensor();
-      before = pool.stats().bytes_in_use;
-      ASSERT_THAT(stage->BackwardWeight(MicrobatchId(0)), IsOk());
-      expect(said.backward_weight);
-      // All that was taken is back: what came in and what went out are of one size.
-      EXPECT_EQ(said.forward.left + said.recompute.left + said.backward_input.left +
-                    said.backward_weight.left,
-                0);
+      WatchedStage(model, {first, count}, precision(), recomputes()).ExpectWhatWasSaid();
     }
   }
 }
 
-TEST_P(ActivationBytesTest, AtMost_IsThePeakOfThePool) {
-  const ModelGraph model = *BuildGpt(TinyGpt());
-  const auto backend = *MakeCpuBackend(1);
-  BufferPool& pool = backend->pool();
-  StageOptions options;
-  options.layers = {0, model.size()};
-  options.batch = kBatch;
-  options.precision = precision();
-  options.recomputes = recomputes();
-  const auto stage = *Stage::Create(*backend, model, options);
-  stage->InitializeWeights();
-  const int64_t start = pool.stats().bytes_in_use;
-  ASSERT_EQ(pool.stats().bytes_peak, start) << "making the stage took more for a while";
-  const Tokens tokens = TokensOf(0, kBatch, model.vocabulary);
-  const ActivationBytes& said = stage->activation_bytes();
-  {
-    const Tensor input = *stage->TokensToDevice("token", tokens.ids);
-    const Tensor targets = *stage->TokensToDevice("target", tokens.targets);
-    ASSERT_THAT(stage->Forward(MicrobatchId(0), 0, 0, input, targets), IsOk());
+TEST_P(ActivationBytesTest, OfEveryCutOfAGraphWithSkips_AreThoseOfThePool) {
+  const ModelGraph model = SkipModel({});
+  for (int first = 0; first < model.size(); ++first) {
+    for (int count = 1; first + count <= model.size(); ++count) {
+      SCOPED_TRACE(testing::Message() << "layers " << first << " to " << first + count - 1);
+      WatchedStage(model, {first, count}, precision(), recomputes()).ExpectWhatWasSaid();
+    }
   }
-  EXPECT_EQ(pool.stats().bytes_peak - start, said.forward.most);
-  int64_t most = said.forward.most;
-  // The loss was dropped already.
-  int64_t left = said.forward.left - BufferPool::BlockBytes(SizeOf(DType::kF32));
-  if (recomputes()) {
-    const Tensor targets = *stage->TokensToDevice("target", tokens.targets);
-    ASSERT_THAT(stage->Recompute(MicrobatchId(0), 0, targets), IsOk());
-    most = std::max(most, left + said.recompute.most);
-    left += said.recompute.left;
-    EXPECT_EQ(pool.stats().bytes_peak - start, most);
-  }
-  ASSERT_THAT(stage->BackwardInput(MicrobatchId(0), 0, Tensor(), 1.0f), IsOk());
-  EXPECT_EQ(pool.stats().bytes_peak - start, std::max(most, left + said.backward_input.most));
 }
 
 INSTANTIATE_TEST_SUITE_P(Precisions, ActivationBytesTest,

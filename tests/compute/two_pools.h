@@ -3,6 +3,7 @@
 #pragma once
 
 #include <memory>
+#include <utility>
 #include <vector>
 
 #include "compute/backend.h"
@@ -18,9 +19,9 @@ class TwoPools : public Backend {
   BufferPool& pool() override { return cpu_->pool(); }
   BufferPool& host_pool() override { return host_pool_; }
 
-  absl::StatusOr<std::unique_ptr<Layer>> MakeLayer(const LayerSpec& spec, BatchShape shape,
-                                                   Precision precision) override {
-    return cpu_->MakeLayer(spec, shape, precision);
+  absl::StatusOr<std::unique_ptr<OpKernels>> MakeKernels(KernelSpec spec,
+                                                         Precision precision) override {
+    return cpu_->MakeKernels(std::move(spec), precision);
   }
   absl::StatusOr<std::unique_ptr<Optimizer>> MakeOptimizer(
       const OptimizerConfig& config, absl::Span<const ParameterSlice> slices) override {
@@ -53,6 +54,10 @@ class TwoPools : public Backend {
   void ConvertToBf16(uint16_t* to, const float* from, int64_t count) override {
     cpu_->ConvertToBf16(to, from, count);
   }
+  void ConvertFromBf16(float* to, const uint16_t* from, int64_t count) override {
+    cpu_->ConvertFromBf16(to, from, count);
+  }
+  void RoundToBf16(float* values, int64_t count) override { cpu_->RoundToBf16(values, count); }
   void ConvertToBf16(uint16_t* to, const float* from, int64_t count,
                      const StochasticRounding& rounding) override {
     cpu_->ConvertToBf16(to, from, count, rounding);

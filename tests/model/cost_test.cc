@@ -1,7 +1,7 @@
 // Costs against hand-counted multiply-adds.
 #include <gtest/gtest.h>
 
-#include "model/gpt.h"
+#include "model/families/gpt.h"
 #include "tests/support/status_matchers.h"
 
 namespace penstock {
@@ -9,7 +9,7 @@ namespace {
 
 constexpr double kTime = 32, kWidth = 64, kVocabulary = 100;
 
-ModelGraph MakeChain() {
+ModelGraph MakeGpt() {
   GptConfig config;
   config.layers = 1;
   config.width = 64;
@@ -20,7 +20,7 @@ ModelGraph MakeChain() {
 }
 
 TEST(EstimateCost, Attention_CountsLinearMapsAndTheCausalHalf) {
-  const ModelGraph model = MakeChain();
+  const ModelGraph model = MakeGpt();
   const LayerCost cost = EstimateCost(model, model.layers[1]);
   const double linear = 2 * kTime * kWidth * (3 * kWidth + kWidth);
   const double product = 2 * kTime * kTime * kWidth / 2;  // scores, or scores times values
@@ -30,7 +30,7 @@ TEST(EstimateCost, Attention_CountsLinearMapsAndTheCausalHalf) {
 }
 
 TEST(EstimateCost, Mlp_AllPassesCostTheSame) {
-  const ModelGraph model = MakeChain();
+  const ModelGraph model = MakeGpt();
   const LayerCost cost = EstimateCost(model, model.layers[2]);
   const double linear = 2 * 2 * kTime * kWidth * 4 * kWidth;
   EXPECT_DOUBLE_EQ(cost.forward_flops, linear);
@@ -39,13 +39,13 @@ TEST(EstimateCost, Mlp_AllPassesCostTheSame) {
 }
 
 TEST(EstimateCost, Head_CountsTheLogits) {
-  const ModelGraph model = MakeChain();
+  const ModelGraph model = MakeGpt();
   const LayerCost cost = EstimateCost(model, model.layers.back());
   EXPECT_DOUBLE_EQ(cost.forward_flops, 2 * kTime * kWidth * kVocabulary);
 }
 
 TEST(EstimateCost, Embedding_HasNoGradientOfItsInput) {
-  const ModelGraph model = MakeChain();
+  const ModelGraph model = MakeGpt();
   const LayerCost cost = EstimateCost(model, model.layers[0]);
   EXPECT_DOUBLE_EQ(cost.backward_input_flops, 0.0);
   EXPECT_GT(cost.backward_weight_flops, 0.0);

@@ -1,5 +1,5 @@
 // GPT as a model: names, layouts and sizes are those of GPT-2 in Hugging Face.
-#include "model/gpt.h"
+#include "model/families/gpt.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -43,9 +43,12 @@ TEST(BuildGpt, TwoBlocks_GiveTheLayersInOrder) {
   }
   EXPECT_THAT(names, ElementsAre("embedding", "h.0.attention", "h.0.mlp", "h.1.attention",
                                  "h.1.mlp", "final_norm", "head"));
-  EXPECT_EQ(model.context, 8);
-  EXPECT_EQ(model.width, 16);
-  EXPECT_EQ(model.vocabulary, 11);
+  EXPECT_THAT(model.ports, ElementsAre(Port{"tokens", {DType::kI32, {8}}, 11},
+                                       Port{"targets", {DType::kI32, {8}}, 11}));
+  for (size_t node = 0; node + 1 < model.nodes.size(); ++node) {
+    EXPECT_EQ(model.nodes[node].output, (ValueType{DType::kF32, {8, 16}}));
+  }
+  EXPECT_EQ(model.targets_per_sample(), 8);
 }
 
 TEST(BuildGpt, Parameters_HaveTheNamesAndLayoutsOfGpt2) {
@@ -101,9 +104,9 @@ TEST(BuildGpt, OnlyMatricesDecay) {
 
 TEST(BuildGpt, ProjectionsIntoTheResidualStream_StartSmaller) {
   PENSTOCK_ASSERT_OK_AND_ASSIGN(const ModelGraph model, BuildGpt(Small()));
-  EXPECT_DOUBLE_EQ(model.layers[1].parameters[2].init_deviation, 0.02);
-  EXPECT_DOUBLE_EQ(model.layers[1].parameters[4].init_deviation, 0.02 / std::sqrt(4.0));
-  EXPECT_DOUBLE_EQ(model.layers[2].parameters[4].init_deviation, 0.02 / std::sqrt(4.0));
+  EXPECT_DOUBLE_EQ(model.layers[1].parameters[2].init_scale, 0.02);
+  EXPECT_DOUBLE_EQ(model.layers[1].parameters[4].init_scale, 0.02 / std::sqrt(4.0));
+  EXPECT_DOUBLE_EQ(model.layers[2].parameters[4].init_scale, 0.02 / std::sqrt(4.0));
 }
 
 struct BadConfig {

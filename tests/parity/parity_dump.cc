@@ -13,7 +13,9 @@
 #include <cstdlib>
 #include <fstream>
 #include <iostream>
+#include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
@@ -21,14 +23,15 @@
 #include "base/random.h"
 #include "base/status.h"
 #include "compute/stage.h"
-#include "model/gpt.h"
+#include "model/families/gpt.h"
 
 namespace penstock {
 namespace {
 
 constexpr int64_t kSteps = 20;
 constexpr int64_t kMicrobatches = 2;
-constexpr BatchShape kBatch = {4, 64};
+constexpr int64_t kSamples = 4;
+constexpr int64_t kTime = 64;
 constexpr double kLearningRate = 1e-3;
 constexpr uint64_t kSeed = 1;
 constexpr AdamWConfig kOptimizer = {0.9, 0.95, 1e-8, 0.1};
@@ -38,7 +41,7 @@ GptConfig Config(bool tied) {
   config.layers = 3;
   config.width = 96;
   config.heads = 3;
-  config.context = kBatch.time;
+  config.context = kTime;
   config.vocabulary = 256;
   config.tied_head = tied;
   return config;
@@ -49,7 +52,7 @@ std::vector<int32_t> MakeTokens() {
   RandomStream random(kSeed, 99);
   std::vector<int32_t> tokens;
   for (int64_t microbatch = 0; microbatch < kSteps * kMicrobatches; ++microbatch) {
-    std::vector<int32_t> text(kBatch.batch * kBatch.time + 1);
+    std::vector<int32_t> text(kSamples * kTime + 1);
     for (size_t i = 2; i < text.size(); ++i) {
       text[i] = static_cast<int32_t>((5 * text[i - 1] + 3 * text[i - 2] + random.Below(8)) % 40);
     }
@@ -62,16 +65,16 @@ std::vector<int32_t> MakeTokens() {
 class Dump {
  public:
   Dump(std::string directory, const ModelGraph& model)
-      : directory_(std::move(directory)), chain_(model) {}
+      : directory_(std::move(directory)), model_(model) {}
 
   absl::Status Run() {
     PENSTOCK_ASSIGN_OR_RETURN(backend_, MakeCpuBackend(1));
     StageOptions options;
-    options.layers = {0, chain_.size()};
-    options.batch = kBatch;
+    options.layers = {0, model_.size()};
+    options.samples = kSamples;
     options.optimizer = kOptimizer;
     options.seed = kSeed;
-    PENSTOCK_ASSIGN_OR_RETURN(stage_, Stage::Create(*backend_, chain_, options));
+    PENSTOCK_ASSIGN_OR_RETURN(stage_, Stage::Create(*backend_, model_, options));
     stage_->InitializeWeights();
     WriteConfig();
     WriteArrays("initial.bin", &Stage::LayerWeights);
@@ -87,7 +90,7 @@ class Dump {
       if (step == 0) {
         WriteArrays("gradients.bin", &Stage::LayerGradients);
       }
-      const std::vector<float> scales(chain_.size(), 1.0f);
+      const std::vector<float> scales(model_.size(), 1.0f);
       PENSTOCK_RETURN_IF_ERROR(
           stage_->Step(step + 1, {.learning_rate = kLearningRate, .gradient_scales = scales}));
     }
@@ -97,15 +100,16 @@ class Dump {
 
  private:
   absl::Status Train(int64_t step, int64_t m, double& loss) {
-    const Shape shape{kBatch.batch, kBatch.time};
     const MicrobatchId id(step * kMicrobatches + m);
-    const int32_t* ids = tokens_.data() + id.value * 2 * shape.elements();
-    const auto count = static_cast<size_t>(shape.elements());
-    PENSTOCK_ASSIGN_OR_RETURN(const Tensor input, stage_->TokensToDevice("token", {ids, count}));
-    PENSTOCK_ASSIGN_OR_RETURN(const Tensor targets,
-                              stage_->TokensToDevice("target", {ids + count, count}));
+    constexpr int64_t kCount = kSamples * kTime;
+    std::vector<Tensor> ports;
+    for (const int port : stage_->ports()) {
+      const std::span<const int32_t> ids(tokens_.data() + (id.value * 2 + port) * kCount, kCount);
+      PENSTOCK_ASSIGN_OR_RETURN(Tensor tensor, stage_->PortToDevice(port, std::as_bytes(ids)));
+      ports.push_back(std::move(tensor));
+    }
     PENSTOCK_ASSIGN_OR_RETURN(const Tensor mean_loss,
-                              stage_->Forward(id, id.value * kBatch.batch, step, input, targets));
+                              stage_->Forward(id, id.value * kSamples, step, Tensor(), ports));
     PENSTOCK_ASSIGN_OR_RETURN(const double value, stage_->ReadLoss(mean_loss));
     loss += value;
     PENSTOCK_RETURN_IF_ERROR(
@@ -115,15 +119,15 @@ class Dump {
 
   void WriteConfig() const {
     std::ofstream config(directory_ + "/config.txt");
-    const auto& attention = std::get<AttentionLayer>(chain_.layers[1].config);
-    config << "layers " << (chain_.size() - 3) / 2 << "\nheads " << attention.heads << "\nbatch "
-           << kBatch.batch << "\ntime " << kBatch.time << "\nsteps " << kSteps << "\nmicrobatches "
+    const Attributes& attention = model_.nodes[1].attributes;
+    config << "layers " << (model_.size() - 3) / 2 << "\nheads " << attention.integer("heads")
+           << "\nbatch " << kSamples << "\ntime " << kTime << "\nsteps " << kSteps << "\nmicrobatches "
            << kMicrobatches << "\nlearning_rate " << kLearningRate << "\nbeta1 " << kOptimizer.beta1
            << "\nbeta2 " << kOptimizer.beta2 << "\nepsilon " << kOptimizer.epsilon
            << "\nweight_decay " << kOptimizer.weight_decay << "\n";
     std::ofstream names(directory_ + "/tensors.txt");
     for (int layer = 0; layer < WrittenLayers(); ++layer) {
-      for (const ParameterSpec& parameter : chain_.layers[layer].parameters) {
+      for (const ParameterSpec& parameter : model_.layers[layer].parameters) {
         names << parameter.name << " " << absl::StrJoin(parameter.shape, " ") << "\n";
       }
     }
@@ -133,7 +137,7 @@ class Dump {
   }
 
   // A tied head has no tensor of its own.
-  int WrittenLayers() const { return chain_.tied() ? chain_.size() - 1 : chain_.size(); }
+  int WrittenLayers() const { return model_.tied() ? model_.size() - 1 : model_.size(); }
 
   void WriteArrays(const char* name, std::vector<NamedArray> (Stage::*arrays_of)(int)) {
     std::ofstream file(directory_ + "/" + name, std::ios::binary);
@@ -146,7 +150,7 @@ class Dump {
   }
 
   const std::string directory_;
-  const ModelGraph& chain_;
+  const ModelGraph& model_;
   const std::vector<int32_t> tokens_ = MakeTokens();
   std::unique_ptr<Backend> backend_;
   std::unique_ptr<Stage> stage_;

@@ -7,7 +7,6 @@
 
 #include "data/record_writer.h"
 #include "job/defaults.h"
-#include "model/graph_builder.h"
 #include "tests/support/memory_files.h"
 #include "tests/support/status_matchers.h"
 #include "tests/support/test_directory.h"
@@ -109,21 +108,6 @@ TEST(OpenData, AnotherIndex_IsRefused) {
   spec.mutable_data()->mutable_records()->set_sha256(std::string(64, 'a'));
   EXPECT_THAT(Open(files, spec).status(),
               StatusIs(absl::StatusCode::kDataLoss, HasSubstr("/data/records/index.json")));
-}
-
-TEST(OpenData, TextForAnImageModel_SaysWhatTheModelReads) {
-  const v1::JobSpec spec = SmallJob("1f1b");
-  PENSTOCK_ASSERT_OK_AND_ASSIGN(ResolvedJob job, ResolveJob(spec));
-  job.model.ports[0].type = {DType::kU8, {2, 2, 1}};
-  MemoryFiles files;
-  ASSERT_THAT(files.WriteDurably(kTextPath, {TestText()}), IsOk());
-  EXPECT_THAT(OpenData(files, spec, job, "", RunLimits()).status(),
-              StatusIs(absl::StatusCode::kInvalidArgument,
-                       AllOf(HasSubstr("tokens u8 [2, 2, 1]"), HasSubstr("data.records"))));
-  job.model.ports[0].type = job.model.ports[1].type;
-  job.model.ports[0].ids = 100;
-  EXPECT_THAT(OpenData(files, spec, job, "", RunLimits()).status(),
-              StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("tokens takes 100 tokens")));
 }
 
 class CheckJobDataTest : public ::testing::Test {

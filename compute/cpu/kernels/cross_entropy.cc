@@ -31,45 +31,58 @@ PENSTOCK_INLINE float LogSumOfExponentials(const float* row, int64_t count) {
   return maximum + logf(total);
 }
 
+PENSTOCK_INLINE float RowMean(const float* row, int64_t count) {
+  Floats sum = {};
+  ForVectors(count, [&](int64_t c, auto lanes) { sum += Load(row + c, lanes); });
+  return SumLanes(sum) / static_cast<float>(count);
+}
+
 template <typename Number>
-PENSTOCK_INLINE void Gradient(int64_t rows, int64_t vocabulary, const float* logits,
-                              const int32_t* targets, const float* log_sums, float scale,
-                              Number* gradient) {
-  for (int64_t r = 0; r < rows; ++r) {
-    const float* row = logits + r * vocabulary;
-    Number* result = gradient + r * vocabulary;
-    const float log_sum = log_sums[r];
+PENSTOCK_INLINE void Gradient(const CrossEntropyRows& a, float scale, Number* gradient) {
+  // The target's distribution.
+  const float at_others = a.smoothing / static_cast<float>(a.classes);
+  const float at_target = 1.0f - a.smoothing + at_others;
+  for (int64_t r = 0; r < a.rows; ++r) {
+    const float* row = a.logits + r * a.classes;
+    Number* result = gradient + r * a.classes;
+    const int32_t target = a.targets[r];
+    if (target == a.ignored) {
+      ForVectors(a.classes, [&](int64_t c, auto lanes) { Store(Floats{}, result + c, lanes); });
+      continue;
+    }
+    const float log_sum = a.log_sums[r];
     // Computed before the row is overwritten in place, in the precision of the sum below.
-    const float at_target = (Exp(Broadcast(row[targets[r]] - log_sum))[0] - 1.0f) * scale;
-    ForVectors(vocabulary, [&](int64_t c, auto lanes) {
-      Store(Exp(Load(row + c, lanes) - log_sum) * scale, result + c, lanes);
+    const float of_target = (Exp(Broadcast(row[target] - log_sum))[0] - at_target) * scale;
+    ForVectors(a.classes, [&](int64_t c, auto lanes) {
+      Store((Exp(Load(row + c, lanes) - log_sum) - at_others) * scale, result + c, lanes);
     });
-    Store(Broadcast(at_target), result + targets[r], First{1});
+    Store(Broadcast(of_target), result + target, First{1});
   }
 }
 
 }  // namespace
 
-double CrossEntropy(int64_t rows, int64_t vocabulary, const float* logits, const int32_t* targets,
-                    float* log_sums) {
+double CrossEntropy(const CrossEntropyRows& a) {
   double loss = 0.0;
-  for (int64_t r = 0; r < rows; ++r) {
-    const float* row = logits + r * vocabulary;
-    log_sums[r] = LogSumOfExponentials(row, vocabulary);
-    loss += static_cast<double>(log_sums[r]) - static_cast<double>(row[targets[r]]);
+  for (int64_t r = 0; r < a.rows; ++r) {
+    const float* row = a.logits + r * a.classes;
+    const int32_t target = a.targets[r];
+    a.log_sums[r] = LogSumOfExponentials(row, a.classes);
+    if (target == a.ignored) continue;
+    double expected = row[target];
+    if (a.smoothing > 0.0f) {
+      expected += static_cast<double>(a.smoothing) * (RowMean(row, a.classes) - expected);
+    }
+    loss += static_cast<double>(a.log_sums[r]) - expected;
   }
   return loss;
 }
 
-void CrossEntropyGradient(int64_t rows, int64_t vocabulary, const float* logits,
-                          const int32_t* targets, const float* log_sums, float scale,
-                          float* gradient) {
-  Gradient(rows, vocabulary, logits, targets, log_sums, scale, gradient);
+void CrossEntropyGradient(const CrossEntropyRows& a, float scale, float* gradient) {
+  Gradient(a, scale, gradient);
 }
-void CrossEntropyGradient(int64_t rows, int64_t vocabulary, const float* logits,
-                          const int32_t* targets, const float* log_sums, float scale,
-                          Bf16* gradient) {
-  Gradient(rows, vocabulary, logits, targets, log_sums, scale, gradient);
+void CrossEntropyGradient(const CrossEntropyRows& a, float scale, Bf16* gradient) {
+  Gradient(a, scale, gradient);
 }
 
 }  // namespace penstock::PENSTOCK_ISA

@@ -3,6 +3,29 @@
 #include "compute/cpu/kernels/philox.h"
 
 namespace penstock::PENSTOCK_ISA {
+namespace {
+
+// Of at(i, lanes). Four sums at once, because each addition waits for the one before it in its sum.
+template <typename At>
+PENSTOCK_INLINE double SumOfSquares(int64_t count, At at) {
+  constexpr int kSums = 4;
+  Doubles sums[kSums] = {};
+  const auto add = [&](Doubles& sum, int64_t i, auto lanes) {
+    const Doubles value = __builtin_convertvector(at(i, lanes), Doubles);
+    sum += value * value;
+  };
+  int64_t first = 0;
+  for (; first + kSums * kLanes <= count; first += kSums * kLanes) {
+#pragma GCC unroll 4
+    for (int s = 0; s < kSums; ++s) {
+      add(sums[s], first + s * kLanes, All());
+    }
+  }
+  ForVectors(count - first, [&](int64_t i, auto lanes) { add(sums[0], first + i, lanes); });
+  return SumLanes((sums[0] + sums[1]) + (sums[2] + sums[3]));
+}
+
+}  // namespace
 
 void Fill(int64_t count, float value, float* values) {
   ForVectors(count, [&](int64_t i, auto lanes) { Store(Broadcast(value), values + i, lanes); });
@@ -11,6 +34,18 @@ void Fill(int64_t count, float value, float* values) {
 void AddInto(int64_t count, const float* values, float* sums) {
   ForVectors(count, [&](int64_t i, auto lanes) {
     Store(Load(values + i, lanes) + Load(sums + i, lanes), sums + i, lanes);
+  });
+}
+
+void Product(int64_t count, const float* a, const float* b, float* to) {
+  ForVectors(count, [&](int64_t i, auto lanes) {
+    Store(Load(a + i, lanes) * Load(b + i, lanes), to + i, lanes);
+  });
+}
+
+void Difference(int64_t count, float factor, const float* a, const float* b, float* to) {
+  ForVectors(count, [&](int64_t i, auto lanes) {
+    Store((Load(a + i, lanes) - Load(b + i, lanes)) * factor, to + i, lanes);
   });
 }
 
@@ -29,27 +64,27 @@ void CompensateDelay(int64_t count, float strength, const float* now, const floa
   });
 }
 
-// Four sums at once, because each addition waits for the one before it in its sum.
 double SquaredNorm(int64_t count, const float* values) {
-  constexpr int kSums = 4;
-  Doubles sums[kSums] = {};
-  const auto add = [&](Doubles& sum, int64_t i, auto lanes) {
-    const Doubles value = __builtin_convertvector(Load(values + i, lanes), Doubles);
-    sum += value * value;
-  };
-  int64_t first = 0;
-  for (; first + kSums * kLanes <= count; first += kSums * kLanes) {
-#pragma GCC unroll 4
-    for (int s = 0; s < kSums; ++s) {
-      add(sums[s], first + s * kLanes, All());
-    }
-  }
-  ForVectors(count - first, [&](int64_t i, auto lanes) { add(sums[0], first + i, lanes); });
-  return SumLanes((sums[0] + sums[1]) + (sums[2] + sums[3]));
+  return SumOfSquares(count, [&](int64_t i, auto lanes) { return Load(values + i, lanes); });
+}
+
+double SquaredDistance(int64_t count, const float* a, const float* b) {
+  return SumOfSquares(
+      count, [&](int64_t i, auto lanes) { return Load(a + i, lanes) - Load(b + i, lanes); });
 }
 
 void ToBf16(int64_t count, const float* from, Bf16* to) {
   ForVectors(count, [&](int64_t i, auto lanes) { Store(Load(from + i, lanes), to + i, lanes); });
+}
+
+void WidenBf16(int64_t count, const Bf16* from, float* to) {
+  ForVectors(count, [&](int64_t i, auto lanes) { Store(Load(from + i, lanes), to + i, lanes); });
+}
+
+void RoundToNearest(int64_t count, float* values) {
+  ForVectors(count, [&](int64_t i, auto lanes) {
+    Store(Rounded(Load(values + i, lanes)), values + i, lanes);
+  });
 }
 
 // The numbering of compute/rounding.h.

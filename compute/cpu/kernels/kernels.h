@@ -27,6 +27,7 @@ struct DropoutRows : DropoutMask {
 
 struct LayerNormRows {
   int64_t rows, width;
+  float epsilon;  // added to the variance
   const float* input;
   const float* gain;
   const float* bias;
@@ -42,9 +43,66 @@ struct LayerNormGradientRows {
   const float* inverse_deviation;
   const float* grad_output;
   const float* residual;  // added to grad_input, or null
-  float* grad_input;
+  float* grad_input;      // null: not wanted
   float* gain_sums;  // [width]
   float* bias_sums;  // [width]
+};
+
+// output = input / root of (mean square + epsilon) * gain, of each row.
+struct RmsNormRows {
+  int64_t rows, width;
+  float epsilon;
+  const float* input;
+  const float* gain;
+  float* inverse_root;  // by row
+  float* output;
+};
+
+struct RmsNormGradientRows {
+  int64_t rows, width;
+  const float* input;
+  const float* gain;
+  const float* inverse_root;
+  const float* grad_output;
+  float* grad_input;  // null: not wanted
+  float* gain_sums;   // [width]
+};
+
+// The mean cross-entropy of logits against ids, where `smoothing` of a target is spread over all classes.
+struct CrossEntropyRows {
+  int64_t rows, classes;
+  const float* logits;
+  const int32_t* targets;
+  float* log_sums;          // by row: the logarithm of the sum of exponentials
+  int32_t ignored = -1;     // the id of targets that do not count
+  float smoothing = 0.0f;
+};
+
+// Functions of each element by itself.
+enum class Activation : uint8_t { kRelu, kGeluTanh, kGeluErf, kSilu, kTanh, kSigmoid };
+
+// A block of rows in a normalisation of channels, with n = (input - mean) * inverse_deviation.
+struct ChannelRows {
+  int64_t rows, width;
+  const float* input;
+  const float* mean;               // by channel
+  const float* inverse_deviation;  // by channel
+};
+
+// By channel, what makes an input's gradient from the output's.
+struct ChannelGradientFactors {
+  const float* of_gradient;
+  const float* of_normal;
+  const float* offset;
+};
+
+// Local response normalisation over the channels of a row: with d = k + alpha * sum of x^2 over the window,
+// y = x * d^-beta. The window of channel c: `before` channels before it and `after` behind it.
+struct ResponseRows {
+  int64_t rows, width;
+  int64_t before, after;
+  float alpha, beta, k;
+  const float* input;
 };
 
 // y = residual + dropout(product + bias).
@@ -84,6 +142,24 @@ template <typename Number>
 using LayerNorm = void(const LayerNormRows&, Number* output);
 using LayerNormGradient = void(const LayerNormGradientRows&);
 
+// means [width] of the columns, squares [width]: sums of (value - mean)^2.
+using ChannelMoments = void(int64_t rows, int64_t width, const float* values, float* means,
+                            float* squares);
+// output = n * gain + bias.
+using ChannelNormal = void(const ChannelRows&, const float* gain, const float* bias, float* output);
+// sums = column sums of the gradient g, normal_sums = those of g * n.
+using ChannelGradientSums = void(const ChannelRows&, const float* gradient, float* sums,
+                                 float* normal_sums);
+// grad_input = g * of_gradient - n * of_normal - offset.
+using ChannelGradient = void(const ChannelRows&, const ChannelGradientFactors&,
+                             const float* gradient, float* grad_input);
+
+// Floats of workspace for a row of both passes of a response normalisation.
+using ResponseWorkspace = int64_t(int64_t width, int64_t window);
+using ResponseNormal = void(const ResponseRows&, float* workspace, float* output);
+using ResponseGradient = void(const ResponseRows&, const float* gradient, float* workspace,
+                              float* grad_input);
+
 // z = product + bias; output = gelu(z), derivative = gelu'(z). `derivative` may be `product`.
 template <typename Number>
 using BiasGelu = void(int64_t rows, int64_t width, const float* product, const float* bias,
@@ -93,6 +169,14 @@ template <typename Number>
 using GeluGradient = void(int64_t rows, int64_t width, const float* incoming,
                           const Number* derivative, Number* gradient, float* sums);
 
+using RmsNorm = void(const RmsNormRows&);
+using RmsNormGradient = void(const RmsNormGradientRows&);
+
+using Activate = void(Activation activation, int64_t count, const float* input, float* output);
+// gradient = incoming * derivative. `seen`: the output of relu, tanh and sigmoid, of others the input.
+using ActivateGradient = void(Activation activation, int64_t count, const float* seen,
+                              const float* incoming, float* gradient);
+
 using AddBias = void(int64_t rows, int64_t width, float* values, const float* bias);
 using Residual = void(const ResidualRows&);
 using ColumnSums = void(int64_t rows, int64_t width, const float* values, float* sums);
@@ -100,6 +184,10 @@ using ColumnSums = void(int64_t rows, int64_t width, const float* values, float*
 template <typename Number>
 using MaskColumnSums = void(int64_t rows, int64_t width, const float* values,
                             const DropoutRows* dropout, Number* masked, float* sums);
+
+// masked = dropout(values), of each row.
+using MaskRows = void(int64_t rows, int64_t width, const float* values, const DropoutRows* dropout,
+                      float* masked);
 
 // output[row] = dropout(a[row] + b[row]), row by row.
 using AddRow = void(int64_t width, const float* a, const float* b, const DropoutRows* dropout,
@@ -119,15 +207,12 @@ using AttentionGradient = void(const AttentionHead&, const float* incoming, int6
                                const float* log_sums, const AttentionHeadGradient&,
                                float* workspace);
 
-// log_sums[row] = log of the sum of exponentials of the row.
-// Returns the sum over the rows of log_sums[row] - logits[row][targets[row]].
-using CrossEntropy = double(int64_t rows, int64_t vocabulary, const float* logits,
-                            const int32_t* targets, float* log_sums);
-// gradient = scale * (softmax(logits) - one at the target). `gradient` may be `logits`.
+// Writes log_sums. Returns the sum over the rows that count of log_sums[row] - logits[row][targets[row]].
+using CrossEntropy = double(const CrossEntropyRows&);
+// gradient = scale * (softmax(logits) - the target's distribution), zero in rows that do not count. Reads log_sums.
+// `gradient` may be `logits`.
 template <typename Number>
-using CrossEntropyGradient = void(int64_t rows, int64_t vocabulary, const float* logits,
-                                  const int32_t* targets, const float* log_sums, float scale,
-                                  Number* gradient);
+using CrossEntropyGradient = void(const CrossEntropyRows&, float scale, Number* gradient);
 
 // velocity = momentum velocity + g, direction = g + momentum velocity, where g is the scaled gradient.
 using NesterovDirection = void(float momentum, float gradient_scale, int64_t count,
@@ -135,6 +220,10 @@ using NesterovDirection = void(float momentum, float gradient_scale, int64_t cou
 
 using Fill = void(int64_t count, float value, float* values);
 using AddInto = void(int64_t count, const float* values, float* sums);  // sums += values
+using Product = void(int64_t count, const float* a, const float* b, float* to);  // to = a * b
+// to = factor * (a - b)
+using Difference = void(int64_t count, float factor, const float* a, const float* b, float* to);
+using SquaredDistance = double(int64_t count, const float* a, const float* b);
 // to = a x + b y; `to` may be either.
 using LinearCombination = void(int64_t count, float a, const float* x, float b, const float* y,
                                float* to);
@@ -143,6 +232,9 @@ using CompensateDelay = void(int64_t count, float strength, const float* now, co
                              float* gradient);
 using SquaredNorm = double(int64_t count, const float* values);
 using ToBf16 = void(int64_t count, const float* from, Bf16* to);  // rounds to nearest even
+using WidenBf16 = void(int64_t count, const Bf16* from, float* to);
+// What ToBf16 and WidenBf16 after one another would make of the numbers.
+using RoundToNearest = void(int64_t count, float* values);
 // Rounds at random. `first`: number of from[0] in its parameter, a multiple of 64.
 using RoundToBf16 = void(const StochasticRounding& rounding, int64_t first, int64_t count,
                          const float* from, Bf16* to);
@@ -175,9 +267,21 @@ struct Kernels {
   NumberKernels<Bf16> bf16;
 
   kernel::LayerNormGradient* layer_norm_gradient;
+  kernel::RmsNorm* rms_norm;
+  kernel::RmsNormGradient* rms_norm_gradient;
+  kernel::Activate* activate;
+  kernel::ActivateGradient* activate_gradient;
+  kernel::ChannelMoments* channel_moments;
+  kernel::ChannelNormal* channel_normal;
+  kernel::ChannelGradientSums* channel_gradient_sums;
+  kernel::ChannelGradient* channel_gradient;
+  kernel::ResponseWorkspace* response_workspace;
+  kernel::ResponseNormal* response_normal;
+  kernel::ResponseGradient* response_gradient;
   kernel::AddBias* add_bias;
   kernel::Residual* residual;
   kernel::ColumnSums* column_sums;
+  kernel::MaskRows* mask_rows;
   kernel::AddRow* add_row;
   kernel::AddRowGradient* add_row_gradient;
   kernel::AttentionWorkspace* attention_workspace;
@@ -188,10 +292,15 @@ struct Kernels {
   kernel::NesterovDirection* nesterov_direction;
   kernel::Fill* fill;
   kernel::AddInto* add_into;
+  kernel::Product* product;
+  kernel::Difference* difference;
+  kernel::SquaredDistance* squared_distance;
   kernel::LinearCombination* linear_combination;
   kernel::CompensateDelay* compensate_delay;
   kernel::SquaredNorm* squared_norm;
   kernel::ToBf16* to_bf16;
+  kernel::WidenBf16* widen_bf16;
+  kernel::RoundToNearest* round_to_nearest;
   kernel::RoundToBf16* round_to_bf16;
 
   template <typename Number>

@@ -53,6 +53,15 @@ void MaskColumnSums(int64_t rows, int64_t width, const float* values, const Drop
   MaskAndSum(rows, width, values, dropout, masked, sums);
 }
 
+void MaskRows(int64_t rows, int64_t width, const float* values, const DropoutRows* dropout,
+              float* masked) {
+  for (int64_t r = 0; r < rows; ++r) {
+    ForDropout(dropout, r, width, [&](int64_t c, auto lanes, Floats factors) {
+      Store(Load(values + r * width + c, lanes) * factors, masked + r * width + c, lanes);
+    });
+  }
+}
+
 void AddRow(int64_t width, const float* a, const float* b, const DropoutRows* dropout,
             float* output) {
   ForDropout(dropout, 0, width, [&](int64_t c, auto lanes, Floats factors) {

@@ -9,8 +9,9 @@
 
 #include "base/status.h"
 #include "compute/block_layout.h"
-#include "compute/cpu/ops.h"
 #include "compute/cpu/linear.h"
+#include "compute/cpu/losses.h"
+#include "compute/cpu/ops.h"
 #include "compute/cpu/row_blocks.h"
 
 namespace penstock::cpu {
@@ -22,8 +23,9 @@ class CpuGptHead : public OpKernels {
  public:
   static MadeKernels Create(CpuContext& context, const KernelSpec& spec) {
     std::unique_ptr<CpuGptHead> head(new CpuGptHead(context, spec));
-    PENSTOCK_RETURN_IF_ERROR(context.layer_scratch.Reserve(head->PlaceScratch()));
-    const LinearShape linear{head->rows_, head->chunk_, head->width_, head->vocabulary_,
+    PENSTOCK_RETURN_IF_ERROR(
+        context.layer_scratch.Reserve(BlocksOf(head->rows_) * static_cast<int64_t>(sizeof(double))));
+    const LinearShape linear{head->rows_, ChunkOf(head->rows_), head->width_, head->vocabulary_,
                              /*outputs_first=*/true};
     PENSTOCK_ASSIGN_OR_RETURN(head->linear_, Linear<Number>::Create(context, linear, 0));
     return std::unique_ptr<OpKernels>(std::move(head));
@@ -46,17 +48,13 @@ class CpuGptHead : public OpKernels {
 
   absl::Status BackwardInput(const PassContext&, const WeightView& weights, const Tape& tape) override {
     const float scale = tape.loss_scale / static_cast<float>(rows_);
-    const float* logits = LogitsOf(tape);
     Number* gradient = LogitsGradient(tape);
     cpu_.threads.ForBlocks(rows_, kBlockRows, [&](int64_t first, int64_t count, int64_t) {
-      const int64_t at = first * vocabulary_;
-      cpu_.kernels.of<Number>().cross_entropy_gradient(
-          count, vocabulary_, logits + at, tape.input<int32_t>(1) + first,
-          log_sums_.in(tape.stash) + first, scale, gradient + at);
+      cpu_.kernels.of<Number>().cross_entropy_gradient(RowsOf(tape, first, count), scale,
+                                                       gradient + first * vocabulary_);
     });
-    for (int64_t first = 0; first < rows_; first += chunk_) {
-      linear_.BackwardInput(weights, gradient + first * vocabulary_,
-                            tape.grad_input() + first * width_);
+    if (tape.grad_input() != nullptr) {
+      linear_.BackwardInputOfRows(weights, gradient, tape.grad_input());
     }
     return absl::OkStatus();
   }
@@ -77,8 +75,7 @@ class CpuGptHead : public OpKernels {
         vocabulary_(spec.attributes().integer("vocabulary")),
         width_(spec.width()),
         rows_(spec.rows()),
-        time_(spec.inputs[0].dims[0]),
-        chunk_(ChunkOf(rows_)) {
+        time_(spec.inputs[0].dims[0]) {
     BlockLayout stash, kept;
     log_sums_ = stash.Add<float>(rows_);
     logits_ = (kFloat ? kept : stash).template Add<float>(rows_ * vocabulary_);
@@ -91,12 +88,6 @@ class CpuGptHead : public OpKernels {
     needs_.weight_stash_bytes = weight_stash.size_bytes();
     needs_.inputs_for_input = kTargets;
     needs_.inputs_for_weight = kFloat ? kActivation : kNoInputs;
-  }
-
-  int64_t PlaceScratch() {  // bytes
-    BlockLayout scratch;
-    block_losses_ = scratch.Add<double>(BlocksOf(rows_));
-    return scratch.size_bytes();
   }
 
   // The input as the products read it.
@@ -125,35 +116,29 @@ class CpuGptHead : public OpKernels {
       cpu_.kernels.to_bf16(rows_ * width_, tape.input(),
                            input_.in(tape.kept));
     }
-    for (int64_t first = 0; first < rows_; first += chunk_) {
-      linear_.Forward(weights, Input(tape) + first * width_,
-                      logits + first * vocabulary_);
-    }
+    linear_.ForwardOfRows(weights, Input(tape), logits);
+  }
+
+  CrossEntropyRows RowsOf(const Tape& tape, int64_t first, int64_t count) const {
+    return {count, vocabulary_, LogitsOf(tape) + first * vocabulary_,
+            tape.input<int32_t>(1) + first, log_sums_.in(tape.stash) + first};
   }
 
   double MeanLoss(const Tape& tape) const {
-    double* losses = block_losses_.in(cpu_.layer_scratch.data());
-    cpu_.threads.ForBlocks(rows_, kBlockRows, [&](int64_t first, int64_t count, int64_t block) {
-      losses[block] = cpu_.kernels.cross_entropy(
-          count, vocabulary_, LogitsOf(tape) + first * vocabulary_, tape.input<int32_t>(1) + first,
-          log_sums_.in(tape.stash) + first);
+    const double sum = SumOfBlocks(cpu_, rows_, kBlockRows, [&](int64_t first, int64_t count) {
+      return cpu_.kernels.cross_entropy(RowsOf(tape, first, count));
     });
-    double sum = 0.0;
-    for (int64_t block = 0; block < BlocksOf(rows_); ++block) {
-      sum += losses[block];
-    }
     return sum / static_cast<double>(rows_);
   }
 
   CpuContext& cpu_;
-  const int64_t vocabulary_, width_, rows_, time_, chunk_;
+  const int64_t vocabulary_, width_, rows_, time_;
   Linear<Number> linear_;
   TapeNeeds needs_;
   Place<float> log_sums_;       // stash
   Place<float> logits_;         // kept if float, else stash
   Place<Number> input_;         // kept, unless float
   Place<Number> gradient_;      // weight stash, unless float
-  Place<double> block_losses_;  // scratch
 };
 
 }  // namespace

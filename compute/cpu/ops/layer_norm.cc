@@ -10,7 +10,10 @@ namespace {
 class CpuLayerNorm : public OpKernels {
  public:
   CpuLayerNorm(CpuContext& context, const KernelSpec& spec)
-      : cpu_(context), width_(spec.width()), rows_(spec.rows()) {
+      : cpu_(context),
+        width_(spec.width()),
+        rows_(spec.rows()),
+        epsilon_(static_cast<float>(spec.attributes().number("epsilon"))) {
     BlockLayout stash;
     statistics_.AddTo(stash, rows_);
     needs_.stash_bytes = stash.size_bytes();
@@ -30,7 +33,7 @@ class CpuLayerNorm : public OpKernels {
 
   absl::Status Forward(const PassContext&, const WeightView& weights, const Tape& tape) override {
     Normalise(cpu_, statistics_, weights, {0, rows_}, width_, tape.input(),
-              tape.result(), tape.stash);
+              tape.result(), tape.stash, epsilon_);
     return absl::OkStatus();
   }
 
@@ -57,6 +60,7 @@ class CpuLayerNorm : public OpKernels {
  private:
   CpuContext& cpu_;
   const int64_t width_, rows_;
+  const float epsilon_;
   TapeNeeds needs_;
   NormStatistics statistics_;
   Place<float> gain_sums_, bias_sums_;

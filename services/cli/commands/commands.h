@@ -19,6 +19,7 @@ CommandRunner DeclareProfile(CLI::App& app);
 CommandRunner DeclareSimulate(CLI::App& app);
 CommandRunner DeclareSchedule(CLI::App& app);
 CommandRunner DeclareMethods(CLI::App& app);
+CommandRunner DeclareModel(CLI::App& app);
 CommandRunner DeclareCerts(CLI::App& app);
 CommandRunner DeclareExport(CLI::App& app);
 CommandRunner DeclareGenerate(CLI::App& app);

@@ -1,0 +1,82 @@
+// y = x W + b over the last dimension.
+#include <cmath>
+
+#include "absl/strings/str_cat.h"
+#include "model/ops/list.h"
+#include "model/ops/parameters.h"
+#include "model/ops/shapes.h"
+
+namespace penstock::ops {
+namespace linear {
+namespace {
+
+constexpr absl::string_view kLayouts[] = {"outputs_first", "inputs_first"};
+constexpr absl::string_view kInits[] = {"uniform", "normal"};
+
+constexpr AttributeSpec kAttributes[] = {
+    {"outputs", AttributeKind::kInteger, "the size of the last dimension of the result"},
+    {"bias", AttributeKind::kFlag, "whether a bias is added", "true"},
+    {.name = "layout",
+     .kind = AttributeKind::kWord,
+     .help = "of the weight: outputs_first as PyTorch's Linear has it, or inputs_first",
+     .otherwise = "outputs_first",
+     .words = kLayouts},
+    {.name = "init",
+     .kind = AttributeKind::kWord,
+     .help = "of the weight: uniform below 1/sqrt(inputs), the bias too, as in PyTorch; or normal "
+             "with a bias of zeros",
+     .otherwise = "uniform",
+     .words = kInits,
+     .use = AttributeUse::kInitialWeights},
+    {.name = "deviation",
+     .kind = AttributeKind::kNumber,
+     .help = "of the first weights, where init is normal",
+     .otherwise = "0.02",
+     .min = 0.0,
+     .max = 1e6,
+     .use = AttributeUse::kInitialWeights},
+};
+
+absl::StatusOr<OpResult> Infer(const OpArguments& a) {
+  const ValueType& input = a.inputs[0];
+  if (!IsF32(input, 1)) return ShapesDoNotFit(a.inputs, "f32 [..., inputs]");
+  const int64_t inputs = input.dims.back();
+  const int64_t outputs = a.attributes.integer("outputs");
+  const bool outputs_first = a.attributes.word("layout") == "outputs_first";
+  const bool is_uniform = a.attributes.word("init") == "uniform";
+  const double bound = 1.0 / std::sqrt(static_cast<double>(inputs));
+
+  OpResult result = {.output = WithWidth(input, outputs)};
+  ParameterSpec weight = Matrix("weight",
+                                outputs_first ? std::vector<int64_t>{outputs, inputs}
+                                              : std::vector<int64_t>{inputs, outputs},
+                                a.attributes.number("deviation"));
+  result.parameters.push_back(is_uniform ? Uniform(std::move(weight), bound) : std::move(weight));
+  if (a.attributes.flag("bias")) {
+    ParameterSpec bias = Bias("bias", outputs);
+    result.parameters.push_back(is_uniform ? Uniform(std::move(bias), bound) : std::move(bias));
+  }
+  return result;
+}
+
+OpCost Cost(const OpArguments& a) {
+  const auto inputs = static_cast<double>(a.inputs[0].dims.back());
+  const double rows = static_cast<double>(a.inputs[0].elements()) / inputs;
+  const double product =
+      ProductFlops(rows, inputs, static_cast<double>(a.attributes.integer("outputs")));
+  return {product, product, product};
+}
+
+}  // namespace
+}  // namespace linear
+
+constinit const Op kLinear = {
+    .name = "linear",
+    .described_as = "linear",
+    .help = "a matrix product over the last dimension, then a bias",
+    .attributes = linear::kAttributes,
+    .infer = linear::Infer,
+    .cost = linear::Cost,
+};
+
+}  // namespace penstock::ops

@@ -1,0 +1,36 @@
+// The conformance suite of ops on the CPU, and what holds there alone.
+#include "tests/compute/conformance_ops.h"
+
+namespace penstock {
+namespace {
+
+std::vector<BackendCase> CpuCases() {
+  std::vector<BackendCase> cases = {{"OneThread", [] { return MakeCpuBackend(1); }}};
+#if !defined(__SANITIZE_THREAD__)
+  // ThreadSanitizer cannot see how OpenMP's threads wait for each other.
+  cases.push_back({"ThreeThreads", [] { return MakeCpuBackend(3); }});
+#endif
+  return cases;
+}
+
+INSTANTIATE_TEST_SUITE_P(Cpu, OpConformance, OpsOn(CpuCases()), OpTestName);
+
+#if !defined(__SANITIZE_THREAD__)
+// Our own loops split work the same way whatever the number of threads.
+TEST(CpuOps, NumberOfThreads_ChangesNoBit) {
+  const auto one = *MakeCpuBackend(1);
+  const auto three = *MakeCpuBackend(3);
+  for (const OpCase& op_case : ReadOpCases()) {
+    if (op_case.library) continue;
+    for (const Precision precision : {Precision::kF32, Precision::kBf16}) {
+      EXPECT_EQ(DifferentBits(OpPasses(*one, op_case, precision).Run(),
+                              OpPasses(*three, op_case, precision).Run()),
+                "")
+          << op_case;
+    }
+  }
+}
+#endif
+
+}  // namespace
+}  // namespace penstock

@@ -1,0 +1,323 @@
+#include "model/graph_builder.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "tests/support/status_matchers.h"
+
+namespace penstock {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::StartsWith;
+
+constexpr int64_t kTime = 8, kWidth = 4, kVocabulary = 11;
+
+ValueType Activation() { return {DType::kF32, {kTime, kWidth}}; }
+
+NodeSpec Embedding() {
+  return {.op = "gpt_embedding",
+          .attributes = {{"vocabulary", kVocabulary}, {"context", kTime}, {"width", kWidth}},
+          .inputs = {"tokens"}};
+}
+NodeSpec Norm(std::string name = "") {
+  return {.name = std::move(name), .op = "layer_norm", .attributes = {{"width", kWidth}}};
+}
+NodeSpec Head(std::vector<std::string> inputs) {
+  return {.op = "gpt_head",
+          .attributes = {{"vocabulary", kVocabulary}, {"width", kWidth}},
+          .inputs = std::move(inputs)};
+}
+
+// Two ports and an embedding, to which tests add.
+GraphBuilder Started() {
+  GraphBuilder builder("layers");
+  builder.AddPort({"tokens", {DType::kI32, {kTime}}, kVocabulary});
+  builder.AddPort({"targets", {DType::kI32, {kTime}}, kVocabulary});
+  builder.BeginLayer("embedding");
+  builder.Add(Embedding());
+  return builder;
+}
+absl::StatusOr<ModelGraph> Ended(GraphBuilder builder, const std::string& read) {
+  builder.BeginLayer("head");
+  builder.Add(Head({read, "targets"}));
+  return std::move(builder).Build();
+}
+
+std::vector<std::string> NamesOf(const std::vector<ParameterSpec>& parameters) {
+  std::vector<std::string> names;
+  for (const ParameterSpec& parameter : parameters) names.push_back(parameter.name);
+  return names;
+}
+
+TEST(GraphBuilder, NodeWithoutInputs_ReadsTheOneBefore) {
+  GraphBuilder builder = Started();
+  builder.BeginLayer("norm");
+  builder.Add(Norm());
+  PENSTOCK_ASSERT_OK_AND_ASSIGN(const ModelGraph graph, Ended(std::move(builder), "norm"));
+  ASSERT_EQ(graph.nodes.size(), 3u);
+  EXPECT_THAT(graph.nodes[0].inputs, ElementsAre(0));
+  EXPECT_THAT(graph.nodes[1].inputs, ElementsAre(graph.ValueOf(0)));
+  EXPECT_THAT(graph.nodes[2].inputs, ElementsAre(graph.ValueOf(1), 1));
+  EXPECT_EQ(graph.nodes[1].output, Activation());
+  EXPECT_EQ(graph.size(), 3);
+  EXPECT_EQ(graph.layers[1].name, "norm");
+}
+
+TEST(GraphBuilder, LayerOfSeveralNodes_HasTheParametersOfAll) {
+  GraphBuilder builder = Started();
+  builder.BeginLayer("norms");
+  builder.Add(Norm("first"));
+  builder.Add(Norm("second"));
+  PENSTOCK_ASSERT_OK_AND_ASSIGN(const ModelGraph graph, Ended(std::move(builder), "second"));
+  EXPECT_EQ(graph.layers[1].first_node, 1);
+  EXPECT_EQ(graph.layers[1].node_count, 2);
+  EXPECT_THAT(NamesOf(graph.layers[1].parameters),
+              ElementsAre("first.weight", "first.bias", "second.weight", "second.bias"));
+  EXPECT_EQ(graph.LayerOfNode(2), 1);
+  EXPECT_EQ(graph.LayerOfNode(3), 2);
+}
+
+TEST(GraphBuilder, ParameterPrefix_StandsInThePlaceOfTheNodesName) {
+  GraphBuilder builder = Started();
+  builder.BeginLayer("norm");
+  NodeSpec norm = Norm();
+  norm.parameter_prefix = "ln_f.";
+  builder.Add(norm);
+  PENSTOCK_ASSERT_OK_AND_ASSIGN(const ModelGraph graph, Ended(std::move(builder), "norm"));
+  EXPECT_THAT(NamesOf(graph.nodes[1].parameters), ElementsAre("ln_f.weight", "ln_f.bias"));
+}
+
+// A norm's gain and bias have one shape: each is to find its own.
+TEST(GraphBuilder, WeightsOf_SharesTheParametersOfAnEarlierNode) {
+  GraphBuilder builder = Started();
+  builder.BeginLayer("one");
+  builder.Add(Norm());
+  builder.BeginLayer("two");
+  NodeSpec norm = Norm();
+  norm.weights_of = "one";
+  builder.Add(norm);
+  PENSTOCK_ASSERT_OK_AND_ASSIGN(const ModelGraph graph, Ended(std::move(builder), "two"));
+  EXPECT_EQ(graph.nodes[2].parameters, graph.nodes[1].parameters);
+  EXPECT_FALSE(graph.tied()) << "neither is the first or the last layer";
+  // A shared tensor counts once.
+  EXPECT_EQ(graph.parameter_count(),
+            (kVocabulary + kTime) * kWidth + 2 * kWidth + kVocabulary * kWidth);
+}
+
+TEST(GraphBuilder, HeadWithTheWeightsOfTheEmbedding_IsTied) {
+  GraphBuilder builder = Started();
+  builder.BeginLayer("head");
+  NodeSpec head = Head({"embedding", "targets"});
+  head.weights_of = "embedding";
+  builder.Add(head);
+  PENSTOCK_ASSERT_OK_AND_ASSIGN(const ModelGraph graph, std::move(builder).Build());
+  EXPECT_THAT(graph.tied_names(), ElementsAre("embedding.wte.weight"));
+}
+
+TEST(GraphBuilder, DrawingNodes_HaveNumbersOfTheirOwn) {
+  GraphBuilder builder = Started();
+  const auto branch = [](std::string name) {
+    return NodeSpec{.name = std::move(name),
+                    .op = "mlp_branch",
+                    .attributes = {{"width", kWidth}, {"hidden", int64_t{16}}}};
+  };
+  builder.BeginLayer("branches");
+  builder.Add(branch("a"));
+  builder.Add(Norm("norm"));
+  builder.Add(branch("b"));
+  builder.BeginLayer("other");
+  builder.Add(branch(""));
+  PENSTOCK_ASSERT_OK_AND_ASSIGN(const ModelGraph graph, Ended(std::move(builder), "other"));
+  std::vector<uint32_t> draws;
+  for (const Node& node : graph.nodes) {
+    if (node.op->draws) draws.push_back(node.draw);
+  }
+  EXPECT_THAT(draws, ElementsAre(0u, 1u, 1u | 1u << 20, 2u));
+}
+
+TEST(GraphBuilder, NeedsGradient_WhereSomethingTrainedIsRead) {
+  PENSTOCK_ASSERT_OK_AND_ASSIGN(const ModelGraph graph, Ended(Started(), "embedding"));
+  EXPECT_FALSE(graph.NeedsGradient(0));
+  EXPECT_FALSE(graph.NeedsGradient(1));
+  EXPECT_TRUE(graph.NeedsGradient(2));
+  EXPECT_TRUE(graph.NeedsGradient(3));
+}
+
+TEST(GraphBuilder, TypeOf_KnowsPortsAndNodesByName) {
+  const GraphBuilder builder = Started();
+  ASSERT_NE(builder.TypeOf("embedding"), nullptr);
+  EXPECT_EQ(*builder.TypeOf("embedding"), Activation());
+  ASSERT_NE(builder.TypeOf("tokens"), nullptr);
+  EXPECT_EQ(*builder.TypeOf("tokens"), (ValueType{DType::kI32, {kTime}}));
+  EXPECT_EQ(builder.TypeOf("nothing"), nullptr);
+}
+
+// Adds one node in a layer "bad", and says what is wrong with the model.
+absl::Status StatusWith(NodeSpec spec) {
+  GraphBuilder builder = Started();
+  builder.BeginLayer("bad");
+  builder.Add(std::move(spec));
+  const absl::Status status = builder.status();
+  EXPECT_EQ(Ended(std::move(builder), "bad").status(), status) << "the first error is kept";
+  return status;
+}
+
+TEST(GraphBuilderErrors, UnknownOp_ListsThoseThatThereAre) {
+  EXPECT_THAT(StatusWith({.op = "layer_nrom"}),
+              StatusIs(absl::StatusCode::kNotFound,
+                       AllOf(StartsWith("bad: "), HasSubstr("layer_nrom"), HasSubstr("layer_norm"))));
+}
+
+TEST(GraphBuilderErrors, UnknownInput_IsNamed) {
+  NodeSpec norm = Norm();
+  norm.inputs = {"embeding"};
+  EXPECT_THAT(StatusWith(norm), StatusIs(kInvalid, AllOf(StartsWith("bad: reads \"embeding\""),
+                                                         HasSubstr("no layer before this one"))));
+}
+
+TEST(GraphBuilderErrors, InputThatComesLater_IsUnknown) {
+  NodeSpec norm = Norm();
+  norm.inputs = {"head"};
+  EXPECT_THAT(StatusWith(norm), StatusIs(kInvalid, StartsWith("bad: reads \"head\"")));
+  norm.inputs = {"bad"};
+  EXPECT_THAT(StatusWith(norm), StatusIs(kInvalid, StartsWith("bad: reads \"bad\"")));
+}
+
+TEST(GraphBuilderErrors, WrongNumberOfInputs_SaysHowManyTheOpReads) {
+  NodeSpec norm = Norm();
+  norm.inputs = {"embedding", "embedding"};
+  EXPECT_THAT(StatusWith(norm),
+              StatusIs(kInvalid, HasSubstr("bad: layer_norm reads 2 values; expected 1")));
+  EXPECT_THAT(StatusWith(Head({"embedding"})),
+              StatusIs(kInvalid, HasSubstr("bad: gpt_head reads 1 value; expected 2")));
+}
+
+TEST(GraphBuilderErrors, ShapesThatDoNotFit_AreNamedWithWhatWould) {
+  NodeSpec norm = Norm();
+  norm.attributes = {{"width", int64_t{5}}};
+  EXPECT_THAT(StatusWith(norm), StatusIs(kInvalid, AllOf(StartsWith("bad: f32 [8, 4]"),
+                                                         HasSubstr("f32 [..., 5]"))));
+  norm = Norm();
+  norm.inputs = {"tokens"};
+  EXPECT_THAT(StatusWith(norm), StatusIs(kInvalid, StartsWith("bad: i32 [8] does not fit")));
+  EXPECT_THAT(StatusWith(Head({"embedding", "embedding"})),
+              StatusIs(kInvalid, HasSubstr("f32 [8, 4] and f32 [8, 4] do not fit")));
+  NodeSpec embedding = Embedding();
+  embedding.attributes.Set("context", int64_t{7});
+  EXPECT_THAT(StatusWith(embedding),
+              StatusIs(kInvalid, AllOf(HasSubstr("i32 [8]"), HasSubstr("at most 7 time steps"))));
+}
+
+TEST(GraphBuilderErrors, WrongAttribute_IsNamedBehindTheNode) {
+  NodeSpec norm = Norm();
+  norm.attributes = {{"width", 0.5}};
+  EXPECT_THAT(StatusWith(norm), StatusIs(kInvalid, StartsWith("bad: width: is 0.5")));
+}
+
+TEST(GraphBuilderErrors, WeightsOfNoNode_AreRefused) {
+  for (const char* name : {"nothing", "tokens"}) {
+    NodeSpec norm = Norm();
+    norm.weights_of = name;
+    EXPECT_THAT(StatusWith(norm),
+                StatusIs(kInvalid, AllOf(StartsWith("bad: weights_of names"), HasSubstr(name))));
+  }
+}
+
+TEST(GraphBuilderErrors, WeightsOfOtherShapes_AreRefused) {
+  NodeSpec norm = Norm();
+  norm.weights_of = "embedding";
+  EXPECT_THAT(StatusWith(norm),
+              StatusIs(kInvalid, AllOf(StartsWith("bad: weights_of: embedding"),
+                                       HasSubstr("no parameter shaped as bad.weight"))));
+}
+
+TEST(GraphBuilderErrors, TwoValuesOfOneName_AreRefused) {
+  GraphBuilder builder = Started();
+  builder.BeginLayer("norm");
+  builder.Add(Norm("embedding"));
+  EXPECT_THAT(builder.status(),
+              StatusIs(kInvalid, HasSubstr("embedding: there are two values of this name")));
+  GraphBuilder ports("layers");
+  ports.AddPort({"tokens", {DType::kI32, {kTime}}});
+  ports.AddPort({"tokens", {DType::kI32, {kTime}}});
+  EXPECT_THAT(std::move(ports).Build(),
+              StatusIs(kInvalid, HasSubstr("tokens: there are two inputs of this name")));
+}
+
+// Such parameters would be one tensor.
+TEST(GraphBuilderErrors, ParametersOfOneNameAndOtherShapes_AreRefused) {
+  GraphBuilder builder("layers");
+  builder.AddPort({"tokens", {DType::kI32, {kTime}}, kVocabulary});
+  builder.AddPort({"targets", {DType::kI32, {kTime}}, kVocabulary});
+  builder.BeginLayer("embedding");
+  NodeSpec embedding = Embedding();
+  embedding.parameter_prefix = "";
+  builder.Add(embedding);
+  builder.BeginLayer("head");
+  NodeSpec head = Head({"embedding", "targets"});
+  head.attributes.Set("vocabulary", kVocabulary + 1);
+  head.attributes.Set("weight", std::string("tied"));
+  head.parameter_prefix = "";
+  builder.Add(head);
+  EXPECT_THAT(std::move(builder).Build(),
+              StatusIs(kInvalid, AllOf(StartsWith("head: "), HasSubstr("wte.weight"),
+                                       HasSubstr("[12, 4]"), HasSubstr("[11, 4]"))));
+}
+
+TEST(GraphBuilderErrors, FirstNodeWithoutInputs_HasToNameThem) {
+  GraphBuilder builder("layers");
+  builder.AddPort({"x", Activation()});
+  builder.BeginLayer("norm");
+  builder.Add(Norm());
+  EXPECT_THAT(std::move(builder).Build(),
+              StatusIs(kInvalid, HasSubstr("norm: is the first and so has to name what it reads")));
+}
+
+TEST(GraphBuilderErrors, PortWithAnEmptyDimension_IsRefused) {
+  for (const int64_t size : {0, -1}) {
+    GraphBuilder builder("layers");
+    builder.AddPort({"image", {DType::kF32, {size, 4}}});
+    EXPECT_THAT(std::move(builder).Build(),
+                StatusIs(kInvalid, AllOf(StartsWith("image: "), HasSubstr("at least 1"))));
+  }
+}
+
+TEST(GraphBuilderErrors, ValueThatNobodyReads_IsNamed) {
+  GraphBuilder builder = Started();
+  builder.BeginLayer("norm");
+  builder.Add(Norm());
+  EXPECT_THAT(Ended(std::move(builder), "embedding"),
+              StatusIs(kInvalid, HasSubstr("norm: no layer reads it")));
+  GraphBuilder unread("layers");
+  unread.AddPort({"tokens", {DType::kI32, {kTime}}, kVocabulary});
+  unread.AddPort({"image", Activation()});
+  unread.AddPort({"targets", {DType::kI32, {kTime}}, kVocabulary});
+  unread.BeginLayer("embedding");
+  unread.Add(Embedding());
+  EXPECT_THAT(Ended(std::move(unread), "embedding"),
+              StatusIs(kInvalid, HasSubstr("image: no layer reads it")));
+}
+
+TEST(GraphBuilderErrors, ModelWithoutALossAtItsEnd_IsRefused) {
+  EXPECT_THAT(Started().Build(), StatusIs(kInvalid, HasSubstr("the last layer computes no loss")));
+  EXPECT_THAT(GraphBuilder("layers").Build(),
+              StatusIs(kInvalid, HasSubstr("the last layer computes no loss")));
+}
+
+TEST(GraphBuilderErrors, TwoLosses_AreRefused) {
+  GraphBuilder builder = Started();
+  builder.BeginLayer("loss");
+  builder.Add(Head({"embedding", "targets"}));
+  EXPECT_THAT(Ended(std::move(builder), "embedding"),
+              StatusIs(kInvalid, HasSubstr("the model has 2 losses")));
+}
+
+}  // namespace
+}  // namespace penstock
