@@ -57,7 +57,10 @@ absl::Status CheckJobData(Files& files, const std::string& root, const ResolvedJ
   for (const DataInput& input : kind.inputs(*spec.mutable_data())) {
     PENSTOCK_RETURN_IF_ERROR(EnterDigest(opener, root, stop, input));
   }
-  return Annotate(OpenData(files, spec, job, root, RunLimits()).status(), kind.key);
+  const RunLimits limits;
+  const DataRequest request = {
+      .files = files, .spec = spec, .job = job, .root = root, .limits = limits, .stop = stop};
+  return Annotate(opener.open(request).status(), kind.key);
 }
 
 bool JobDataIsHere(const std::string& root, const v1::JobSpec& spec) {

@@ -14,9 +14,14 @@ namespace {
 absl::StatusOr<std::unique_ptr<RecordFiles>> OpenDirectory(const DataRequest& request,
                                                            const std::string& path,
                                                            const std::string& sha256) {
-  return RecordFiles::Open(
-      request.files, JoinPath(request.root, path),
-      {.sha256 = sha256, .checked_bytes_max = request.limits.data_checked_bytes_max});
+  const auto may_go_on = [&](int64_t, int64_t) {
+    if (!request.stop()) return absl::OkStatus();
+    return absl::CancelledError(absl::StrCat("interrupted while ", path, " was read"));
+  };
+  return RecordFiles::Open(request.files, JoinPath(request.root, path),
+                           {.sha256 = sha256,
+                            .checked_bytes_max = request.limits.data_checked_bytes_max,
+                            .progress = may_go_on});
 }
 
 OrderKind OrderOf(const std::string& word) {

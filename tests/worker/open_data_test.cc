@@ -163,6 +163,14 @@ TEST_F(CheckJobDataTest, ChangedShard_IsFound) {
                                     AllOf(HasSubstr("data.records: "), HasSubstr(shard))));
 }
 
+TEST_F(CheckJobDataTest, Interrupted_Ends) {
+  WriteTokenRecords(RealFiles(), Path("train"), 50, 8);
+  v1::JobSpec spec = RecordsJob("train");
+  PENSTOCK_ASSERT_OK_AND_ASSIGN(const ResolvedJob job, ResolveJob(spec));
+  EXPECT_THAT(CheckJobData(RealFiles(), Root(), job, spec, [] { return true; }),
+              StatusIs(absl::StatusCode::kCancelled, HasSubstr("interrupted while train")));
+}
+
 TEST_F(CheckJobDataTest, Synthetic_NeedsNothing) {
   v1::JobSpec spec = SmallJob("1f1b");
   spec.mutable_data()->mutable_synthetic();
