@@ -17,29 +17,29 @@ using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::StartsWith;
 
-constexpr int64_t kTime = 8, kWidth = 4, kVocabulary = 11;
+constexpr int64_t kSteps = 8, kColumns = 4, kIds = 11;
 
-ValueType Activation() { return {DType::kF32, {kTime, kWidth}}; }
+ValueType Activation() { return {DType::kF32, {kSteps, kColumns}}; }
 
 NodeSpec Embedding() {
   return {.op = "gpt_embedding",
-          .attributes = {{"vocabulary", kVocabulary}, {"context", kTime}, {"width", kWidth}},
+          .attributes = {{"vocabulary", kIds}, {"context", kSteps}, {"width", kColumns}},
           .inputs = {"tokens"}};
 }
 NodeSpec Norm(std::string name = "") {
-  return {.name = std::move(name), .op = "layer_norm", .attributes = {{"width", kWidth}}};
+  return {.name = std::move(name), .op = "layer_norm", .attributes = {{"width", kColumns}}};
 }
 NodeSpec Head(std::vector<std::string> inputs) {
   return {.op = "gpt_head",
-          .attributes = {{"vocabulary", kVocabulary}, {"width", kWidth}},
+          .attributes = {{"vocabulary", kIds}, {"width", kColumns}},
           .inputs = std::move(inputs)};
 }
 
 // Two ports and an embedding, to which tests add.
 GraphBuilder Started() {
   GraphBuilder builder("layers");
-  builder.AddPort({"tokens", {DType::kI32, {kTime}}, kVocabulary});
-  builder.AddPort({"targets", {DType::kI32, {kTime}}, kVocabulary});
+  builder.AddPort({"tokens", {DType::kI32, {kSteps}}, kIds});
+  builder.AddPort({"targets", {DType::kI32, {kSteps}}, kIds});
   builder.BeginLayer("embedding");
   builder.Add(Embedding());
   return builder;
@@ -108,7 +108,7 @@ TEST(GraphBuilder, WeightsOf_SharesTheParametersOfAnEarlierNode) {
   EXPECT_FALSE(graph.tied()) << "neither is the first or the last layer";
   // A shared tensor counts once.
   EXPECT_EQ(graph.parameter_count(),
-            (kVocabulary + kTime) * kWidth + 2 * kWidth + kVocabulary * kWidth);
+            (kIds + kSteps) * kColumns + 2 * kColumns + kIds * kColumns);
 }
 
 TEST(GraphBuilder, HeadWithTheWeightsOfTheEmbedding_IsTied) {
@@ -126,7 +126,7 @@ TEST(GraphBuilder, DrawingNodes_HaveNumbersOfTheirOwn) {
   const auto branch = [](std::string name) {
     return NodeSpec{.name = std::move(name),
                     .op = "mlp_branch",
-                    .attributes = {{"width", kWidth}, {"hidden", int64_t{16}}}};
+                    .attributes = {{"width", kColumns}, {"hidden", int64_t{16}}}};
   };
   builder.BeginLayer("branches");
   builder.Add(branch("a"));
@@ -155,7 +155,7 @@ TEST(GraphBuilder, TypeOf_KnowsPortsAndNodesByName) {
   ASSERT_NE(builder.TypeOf("embedding"), nullptr);
   EXPECT_EQ(*builder.TypeOf("embedding"), Activation());
   ASSERT_NE(builder.TypeOf("tokens"), nullptr);
-  EXPECT_EQ(*builder.TypeOf("tokens"), (ValueType{DType::kI32, {kTime}}));
+  EXPECT_EQ(*builder.TypeOf("tokens"), (ValueType{DType::kI32, {kSteps}}));
   EXPECT_EQ(builder.TypeOf("nothing"), nullptr);
 }
 
@@ -245,8 +245,8 @@ TEST(GraphBuilderErrors, TwoValuesOfOneName_AreRefused) {
   EXPECT_THAT(builder.status(),
               StatusIs(kInvalid, HasSubstr("embedding: there are two values of this name")));
   GraphBuilder ports("layers");
-  ports.AddPort({"tokens", {DType::kI32, {kTime}}});
-  ports.AddPort({"tokens", {DType::kI32, {kTime}}});
+  ports.AddPort({"tokens", {DType::kI32, {kSteps}}});
+  ports.AddPort({"tokens", {DType::kI32, {kSteps}}});
   EXPECT_THAT(std::move(ports).Build(),
               StatusIs(kInvalid, HasSubstr("tokens: there are two inputs of this name")));
 }
@@ -254,15 +254,15 @@ TEST(GraphBuilderErrors, TwoValuesOfOneName_AreRefused) {
 // Such parameters would be one tensor.
 TEST(GraphBuilderErrors, ParametersOfOneNameAndOtherShapes_AreRefused) {
   GraphBuilder builder("layers");
-  builder.AddPort({"tokens", {DType::kI32, {kTime}}, kVocabulary});
-  builder.AddPort({"targets", {DType::kI32, {kTime}}, kVocabulary});
+  builder.AddPort({"tokens", {DType::kI32, {kSteps}}, kIds});
+  builder.AddPort({"targets", {DType::kI32, {kSteps}}, kIds});
   builder.BeginLayer("embedding");
   NodeSpec embedding = Embedding();
   embedding.parameter_prefix = "";
   builder.Add(embedding);
   builder.BeginLayer("head");
   NodeSpec head = Head({"embedding", "targets"});
-  head.attributes.Set("vocabulary", kVocabulary + 1);
+  head.attributes.Set("vocabulary", kIds + 1);
   head.attributes.Set("weight", std::string("tied"));
   head.parameter_prefix = "";
   builder.Add(head);
@@ -296,9 +296,9 @@ TEST(GraphBuilderErrors, ValueThatNobodyReads_IsNamed) {
   EXPECT_THAT(Ended(std::move(builder), "embedding"),
               StatusIs(kInvalid, HasSubstr("norm: no layer reads it")));
   GraphBuilder unread("layers");
-  unread.AddPort({"tokens", {DType::kI32, {kTime}}, kVocabulary});
+  unread.AddPort({"tokens", {DType::kI32, {kSteps}}, kIds});
   unread.AddPort({"image", Activation()});
-  unread.AddPort({"targets", {DType::kI32, {kTime}}, kVocabulary});
+  unread.AddPort({"targets", {DType::kI32, {kSteps}}, kIds});
   unread.BeginLayer("embedding");
   unread.Add(Embedding());
   EXPECT_THAT(Ended(std::move(unread), "embedding"),
