@@ -29,4 +29,11 @@ const char* Name(DType dtype) {
   return "unknown type";
 }
 
+std::optional<DType> DTypeNamed(absl::string_view name) {
+  for (const DType dtype : {DType::kF32, DType::kBf16, DType::kI32, DType::kU8}) {
+    if (name == Name(dtype)) return dtype;
+  }
+  return std::nullopt;
+}
+
 }  // namespace penstock

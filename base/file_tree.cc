@@ -44,6 +44,44 @@ absl::Status WriteSyncAndClose(int fd, const std::string& path,
   return status;
 }
 
+// Reads `size` bytes from `offset` on, or fewer if the file ends before. Returns how many there were.
+absl::StatusOr<size_t> ReadUpTo(int fd, const std::string& path, int64_t offset, char* bytes,
+                                size_t size) {
+  size_t filled = 0;
+  while (filled < size) {
+    const ssize_t got = pread(fd, bytes + filled, size - filled, offset + static_cast<off_t>(filled));
+    if (got < 0) {
+      if (errno == EINTR) continue;
+      return FileError("read", path, errno);
+    }
+    if (got == 0) break;
+    filled += got;
+  }
+  return filled;
+}
+
+class TreeFile final : public RandomAccessFile {
+ public:
+  TreeFile(std::string path, Descriptor file, int64_t size_bytes)
+      : path_(std::move(path)), file_(std::move(file)), size_bytes_(size_bytes) {}
+
+  int64_t size_bytes() const override { return size_bytes_; }
+  absl::Status Read(int64_t offset, absl::Span<std::byte> bytes) const override {
+    PENSTOCK_ASSIGN_OR_RETURN(
+        const size_t filled, ReadUpTo(file_.get(), path_, offset,
+                                      reinterpret_cast<char*>(bytes.data()), bytes.size()));
+    if (filled == bytes.size()) return absl::OkStatus();
+    return absl::DataLossError(absl::StrCat(path_, " ends at byte ", offset + filled, ", but ",
+                                            bytes.size(), " bytes from ", offset,
+                                            " on were expected"));
+  }
+
+ private:
+  const std::string path_;
+  const Descriptor file_;
+  const int64_t size_bytes_;
+};
+
 // The names in the directory that `fd` is, without order. Takes `fd` over. 0, or an errno.
 int ReadNames(Descriptor fd, std::vector<std::string>& names) {
   const std::unique_ptr<DIR, CloseDirectory> directory(fdopendir(fd.get()));
@@ -127,9 +165,9 @@ bool FileTree::IsDirectory(const std::string& path) const {
   return Descriptor(Open(path, O_PATH | O_DIRECTORY, 0)).ok();
 }
 
-absl::StatusOr<std::string> FileTree::Read(const std::string& path, int64_t size_bytes_max) {
+absl::StatusOr<FileTree::Opened> FileTree::OpenToRead(const std::string& path) const {
   // Without O_NONBLOCK, opening a named pipe waits for a writer.
-  const Descriptor file(Open(path, O_RDONLY | O_NONBLOCK, 0));
+  Descriptor file(Open(path, O_RDONLY | O_NONBLOCK, 0));
   if (!file.ok()) return FileError("open", path, errno);
   struct stat info;
   if (fstat(file.get(), &info) != 0) return FileError("stat", path, errno);
@@ -138,23 +176,26 @@ absl::StatusOr<std::string> FileTree::Read(const std::string& path, int64_t size
         "cannot read ", path,
         S_ISDIR(info.st_mode) ? ": is a directory" : ": is not a file but a pipe or device"));
   }
-  if (info.st_size > size_bytes_max) {
-    return absl::OutOfRangeError(absl::StrCat(path, " has ", info.st_size,
+  return Opened{std::move(file), info.st_size};
+}
+
+absl::StatusOr<std::string> FileTree::Read(const std::string& path, int64_t size_bytes_max) {
+  PENSTOCK_ASSIGN_OR_RETURN(const Opened opened, OpenToRead(path));
+  if (opened.size_bytes > size_bytes_max) {
+    return absl::OutOfRangeError(absl::StrCat(path, " has ", opened.size_bytes,
                                               " bytes, more than the limit of ", size_bytes_max));
   }
-  std::string content(info.st_size, '\0');
-  size_t filled = 0;
-  while (filled < content.size()) {
-    const ssize_t got = read(file.get(), content.data() + filled, content.size() - filled);
-    if (got < 0) {
-      if (errno == EINTR) continue;
-      return FileError("read", path, errno);
-    }
-    if (got == 0) break;
-    filled += got;
-  }
+  std::string content(opened.size_bytes, '\0');
+  PENSTOCK_ASSIGN_OR_RETURN(const size_t filled,
+                            ReadUpTo(opened.file.get(), path, 0, content.data(), content.size()));
   content.resize(filled);
   return content;
+}
+
+absl::StatusOr<std::unique_ptr<RandomAccessFile>> FileTree::OpenRandomAccess(
+    const std::string& path) {
+  PENSTOCK_ASSIGN_OR_RETURN(Opened opened, OpenToRead(path));
+  return std::make_unique<TreeFile>(path, std::move(opened.file), opened.size_bytes);
 }
 
 absl::Status FileTree::WriteDurably(const std::string& path,

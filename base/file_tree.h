@@ -5,6 +5,8 @@
 #include <fcntl.h>
 #include <unistd.h>
 
+#include <cstdint>
+#include <memory>
 #include <string>
 #include <utility>
 #include <vector>
@@ -36,6 +38,8 @@ absl::Status FileError(absl::string_view verb, const std::string& path, int erro
 class FileTree : public Files {
  public:
   absl::StatusOr<std::string> Read(const std::string& path, int64_t size_bytes_max) override;
+  absl::StatusOr<std::unique_ptr<RandomAccessFile>> OpenRandomAccess(
+      const std::string& path) override;
   absl::Status WriteDurably(const std::string& path,
                             absl::Span<const absl::string_view> pieces) override;
   absl::Status RenameDurably(const std::string& from, const std::string& to) override;
@@ -55,6 +59,12 @@ class FileTree : public Files {
     Descriptor directory;
     std::string name;
   };
+  // An open file and its size.
+  struct Opened {
+    Descriptor file;
+    int64_t size_bytes;
+  };
+  absl::StatusOr<Opened> OpenToRead(const std::string& path) const;
   absl::StatusOr<Place> PlaceOf(absl::string_view verb, const std::string& path) const;
   bool IsDirectory(const std::string& path) const;
 };

@@ -5,7 +5,9 @@
 // AlreadyExists, otherwise Internal.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -16,6 +18,16 @@
 
 namespace penstock {
 
+// An open file that is read in parts. It stays what it was when it was opened, whatever its path names later.
+class RandomAccessFile {
+ public:
+  virtual ~RandomAccessFile() = default;
+
+  virtual int64_t size_bytes() const = 0;  // when it was opened
+  // Fills `bytes` with what is at `offset`. Errors also: DataLoss if the file ends before.
+  virtual absl::Status Read(int64_t offset, absl::Span<std::byte> bytes) const = 0;
+};
+
 class Files {
  public:
   virtual ~Files() = default;
@@ -23,6 +35,10 @@ class Files {
   // The whole file. Never waits for another process. Errors also: OutOfRange if it is larger than
   // `size_bytes_max`, FailedPrecondition if it is not a regular file (a directory, pipe or device).
   virtual absl::StatusOr<std::string> Read(const std::string& path, int64_t size_bytes_max) = 0;
+
+  // A file to be read in parts, for what is too large to be held whole. Errors: as Read.
+  virtual absl::StatusOr<std::unique_ptr<RandomAccessFile>> OpenRandomAccess(
+      const std::string& path) = 0;
 
   // Writes `pieces` one after the other to a new file and makes it durable (fsync) before returning.
   // On error the file is removed, unless it is an old one that could not be opened.

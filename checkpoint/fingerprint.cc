@@ -5,7 +5,6 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
-#include "base/exact_text.h"
 #include "model/describe.h"
 
 namespace penstock {
@@ -58,8 +57,7 @@ Fingerprint MakeFingerprint(const FingerprintInputs& inputs) {
   fingerprint.emplace_back("training.optimizer", std::string(KindOf(inputs.optimizer)));
   fingerprint.emplace_back("training.batch", absl::StrCat(inputs.batch));
   fingerprint.emplace_back("training.seed", absl::StrCat(inputs.seed));
-  fingerprint.emplace_back("data.text.sha256", inputs.data_sha256);
-  fingerprint.emplace_back("data.text.validation_fraction", ExactText(inputs.validation_fraction));
+  fingerprint.insert(fingerprint.end(), inputs.data.begin(), inputs.data.end());
   return fingerprint;
 }
 

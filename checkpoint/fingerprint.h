@@ -26,8 +26,7 @@ struct FingerprintInputs {
   const OptimizerConfig& optimizer;
   int64_t batch = 0;  // samples per step
   uint64_t seed = 0;
-  std::string data_sha256;
-  double validation_fraction = 0.0;  // samples come from the rest of the text
+  Fingerprint data = {};  // the fields that say which samples there are, and their order
 };
 Fingerprint MakeFingerprint(const FingerprintInputs& inputs);
 

@@ -9,6 +9,7 @@
 #include "base/sha256.h"
 #include "base/status.h"
 #include "checkpoint/limits.h"
+#include "checkpoint/model_json.h"
 #include "checkpoint/strict_json.h"
 #include "nlohmann/json.hpp"
 
@@ -78,27 +79,6 @@ Fingerprint FingerprintFromJson(const Json& list) {
   return fingerprint;
 }
 
-Json ModelToJson(const GptConfig& model) {
-  return {{"gpt",
-           {{"layers", model.layers},
-            {"width", model.width},
-            {"heads", model.heads},
-            {"context", model.context},
-            {"vocabulary", model.vocabulary},
-            {"dropout", model.dropout},
-            {"tied_head", model.tied_head}}}};
-}
-
-GptConfig GptFromJson(const Json& gpt) {
-  return {.layers = gpt.at("layers").get<int64_t>(),
-          .width = gpt.at("width").get<int64_t>(),
-          .heads = gpt.at("heads").get<int64_t>(),
-          .context = gpt.at("context").get<int64_t>(),
-          .vocabulary = gpt.at("vocabulary").get<int64_t>(),
-          .dropout = gpt.at("dropout").get<double>(),
-          .tied_head = gpt.at("tied_head").get<bool>()};
-}
-
 // One for each layer that has a file, none negative.
 absl::Status CheckLayerUpdates(const Manifest& manifest) {
   int64_t layers = 0;
@@ -128,9 +108,7 @@ absl::StatusOr<Manifest> FromJson(const Json& json) {
     manifest.layer_updates = json.at("layer_updates").get<std::vector<int64_t>>();
     PENSTOCK_RETURN_IF_ERROR(CheckLayerUpdates(manifest));
   }
-  if (json.contains("model") && json.at("model").contains("gpt")) {
-    manifest.model = GptFromJson(json.at("model").at("gpt"));
-  }
+  if (json.contains("model")) manifest.model = ModelFromJson(json.at("model"));
   if (json.contains("stage_layers")) {
     manifest.stage_layers = json.at("stage_layers").get<std::vector<int32_t>>();
   }
@@ -192,7 +170,7 @@ std::string SerializeManifest(const Manifest& manifest) {
 }
 
 absl::StatusOr<Manifest> ParseManifest(absl::string_view text) {
-  const JsonLimits limits = {.depth_max = 4, .values_max = kManifestFilesMax * 8};
+  const JsonLimits limits = {.depth_max = 12, .values_max = kManifestFilesMax * 8};
   absl::StatusOr<Json> json = ParseStrictJson(text, limits);
   if (!json.ok()) return BadManifest(std::string(json.status().message()));
   PENSTOCK_RETURN_IF_ERROR(CheckVersionAndDigest(*json));

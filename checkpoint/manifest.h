@@ -6,7 +6,8 @@
 // other keys as compact JSON in alphabetical order). Keys that a build does not know are ignored, so that an older build
 // reads what a newer one wrote unless kCheckpointFormatVersion says otherwise.
 //
-// "model" has the form of the key `model` of a job file, with all defaults: {"gpt": {"layers": 2, ...}}.
+// "model" has the form of the key `model` of a job file, with all defaults: {"gpt": {"layers": 2, ...}} or
+// {"graph": {"ports": [...], "layers": [...]}}.
 //
 // Plain values.
 #pragma once
@@ -14,16 +15,21 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <variant>
 #include <vector>
 
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 #include "checkpoint/fingerprint.h"
-#include "model/gpt.h"
+#include "model/families/gpt.h"
+#include "model/graph.h"
 
 namespace penstock {
 
 inline constexpr int64_t kCheckpointFormatVersion = 1;
+
+// A GPT by its numbers, any other model as its graph.
+using StoredModel = std::variant<GptConfig, ModelGraph>;
 
 struct CheckpointFile {
   std::string name;  // in the checkpoint's directory
@@ -45,9 +51,9 @@ struct Manifest {
   std::vector<int64_t> layer_updates;
   std::vector<int64_t> extra_cuts;    // steps after which a drain added a cut, this one included
   std::vector<int32_t> stage_layers;  // of each stage of the model; empty: it is not known
-  // Absent where the version before wrote the manifest, or where a later one wrote a kind of model that this one does
-  // not know.
-  std::optional<GptConfig> model;
+  // Absent where the version before wrote the manifest, or where a later one wrote a kind of model or an op that this
+  // one does not know.
+  std::optional<StoredModel> model;
   std::string schedule;  // of the method searched: its step (schedule/text.h); else empty
   Fingerprint fingerprint;
   std::string weights_sha256;  // weights_digest.h

@@ -1,6 +1,7 @@
 #include "checkpoint/safetensors.h"
 
 #include <algorithm>
+#include <cstddef>
 #include <cstring>
 #include <utility>
 
@@ -21,15 +22,6 @@ constexpr int64_t kLengthBytes = 8;
 constexpr char kMetadataKey[] = "__metadata__";
 
 absl::Status BadTensors(const std::string& message) { return absl::DataLossError(message); }
-
-// 0 for a type that is not allowed.
-int64_t ElementBytes(absl::string_view dtype) {
-  if (dtype == "F64" || dtype == "I64" || dtype == "U64") return 8;
-  if (dtype == "F32" || dtype == "I32" || dtype == "U32") return 4;
-  if (dtype == "F16" || dtype == "BF16" || dtype == "I16" || dtype == "U16") return 2;
-  if (dtype == "I8" || dtype == "U8" || dtype == "BOOL") return 1;
-  return 0;
-}
 
 absl::Status CheckName(absl::string_view name) {
   const auto allowed = [](char c) {
@@ -79,31 +71,39 @@ absl::StatusOr<int64_t> CheckedBytes(const std::vector<int64_t>& shape, int64_t 
   return bytes;
 }
 
-absl::StatusOr<TensorView> ReadTensor(const std::string& name, const Json& json,
-                                      absl::string_view data) {
+// `data`: where in the file tensors may be.
+struct DataRange {
+  int64_t offset = 0;
+  int64_t size_bytes = 0;
+  int64_t end() const { return offset + size_bytes; }
+};
+
+absl::StatusOr<TensorPlace> ReadTensor(const std::string& name, const Json& json,
+                                       const DataRange& data) {
   if (!json.is_object() || json.size() != 3) {
     return BadTensors("expected exactly the keys dtype, shape and data_offsets");
   }
-  TensorView tensor;
-  tensor.name = name;
+  TensorPlace tensor = {.type = {.name = name}};
   const auto dtype = json.find("dtype");
   if (dtype == json.end() || !dtype->is_string())
     return BadTensors("dtype is missing or not a string");
-  tensor.dtype = dtype->get<std::string>();
-  const int64_t element_bytes = ElementBytes(tensor.dtype);
+  tensor.type.dtype = dtype->get<std::string>();
+  const int64_t element_bytes = SafetensorsElementBytes(tensor.type.dtype);
   if (element_bytes == 0) return BadTensors("has an unknown dtype");
-  PENSTOCK_ASSIGN_OR_RETURN(tensor.shape, ReadNumbers(json, "shape", kSafetensorsDimensionMax));
+  PENSTOCK_ASSIGN_OR_RETURN(tensor.type.shape,
+                            ReadNumbers(json, "shape", kSafetensorsDimensionMax));
   PENSTOCK_ASSIGN_OR_RETURN(std::vector<int64_t> offsets,
-                            ReadNumbers(json, "data_offsets", static_cast<int64_t>(data.size())));
+                            ReadNumbers(json, "data_offsets", data.size_bytes));
   if (offsets.size() != 2 || offsets[0] > offsets[1]) {
     return BadTensors("data_offsets are not a begin and an end");
   }
-  PENSTOCK_ASSIGN_OR_RETURN(int64_t bytes, CheckedBytes(tensor.shape, element_bytes));
+  PENSTOCK_ASSIGN_OR_RETURN(int64_t bytes, CheckedBytes(tensor.type.shape, element_bytes));
   if (offsets[1] - offsets[0] != bytes) {
     return BadTensors(
         absl::StrCat("has ", offsets[1] - offsets[0], " bytes, but its shape needs ", bytes));
   }
-  tensor.bytes = data.substr(offsets[0], bytes);
+  tensor.offset = data.offset + offsets[0];
+  tensor.size_bytes = bytes;
   return tensor;
 }
 
@@ -124,49 +124,46 @@ absl::StatusOr<SafetensorsMetadata> ReadMetadata(const Json& json) {
   return metadata;
 }
 
-// The header's JSON, checked against the size of the file.
-absl::StatusOr<absl::string_view> SplitHeader(absl::string_view file) {
-  const auto size = static_cast<int64_t>(file.size());
-  if (size < kLengthBytes) {
-    return BadTensors(absl::StrCat("has ", size, " bytes, too few for the length of its header"));
+// The bytes of the header's JSON, which the first eight bytes of the file say. `size_bytes`: of the file.
+absl::StatusOr<int64_t> HeaderBytes(absl::string_view length, int64_t size_bytes) {
+  if (size_bytes < kLengthBytes) {
+    return BadTensors(
+        absl::StrCat("has ", size_bytes, " bytes, too few for the length of its header"));
   }
   uint64_t header_bytes = 0;
   for (int i = 0; i < kLengthBytes; ++i) {
-    header_bytes |= uint64_t{static_cast<unsigned char>(file[i])} << (8 * i);
+    header_bytes |= uint64_t{static_cast<unsigned char>(length[i])} << (8 * i);
   }
   if (header_bytes > static_cast<uint64_t>(kSafetensorsHeaderBytesMax) ||
-      header_bytes > static_cast<uint64_t>(size - kLengthBytes)) {
+      header_bytes > static_cast<uint64_t>(size_bytes - kLengthBytes)) {
     return BadTensors(absl::StrCat("its header claims ", header_bytes, " bytes, but the file has ",
-                                   size - kLengthBytes, " and the limit is ",
+                                   size_bytes - kLengthBytes, " and the limit is ",
                                    kSafetensorsHeaderBytesMax));
   }
-  return file.substr(kLengthBytes, header_bytes);
+  return static_cast<int64_t>(header_bytes);
 }
 
 // The data must be exactly the tensors, one after the other.
-absl::Status CheckContiguous(std::vector<TensorView>& tensors, absl::string_view data) {
-  std::sort(tensors.begin(), tensors.end(), [](const TensorView& a, const TensorView& b) {
-    return a.bytes.data() < b.bytes.data();
-  });
-  const char* next = data.data();
-  for (const TensorView& tensor : tensors) {
-    if (tensor.bytes.data() != next) {
-      return BadTensors(absl::StrCat("tensor ", tensor.name, " leaves a gap or overlaps another"));
+absl::Status CheckContiguous(std::vector<TensorPlace>& tensors, const DataRange& data) {
+  std::sort(tensors.begin(), tensors.end(),
+            [](const TensorPlace& a, const TensorPlace& b) { return a.offset < b.offset; });
+  int64_t next = data.offset;
+  for (const TensorPlace& tensor : tensors) {
+    if (tensor.offset != next) {
+      return BadTensors(
+          absl::StrCat("tensor ", tensor.type.name, " leaves a gap or overlaps another"));
     }
-    next += tensor.bytes.size();
+    next += tensor.size_bytes;
   }
-  if (next != data.data() + data.size()) {
-    return BadTensors(absl::StrCat("has ", data.data() + data.size() - next,
-                                   " bytes after the last tensor (or lacks a tensor)"));
+  if (next != data.end()) {
+    return BadTensors(
+        absl::StrCat("has ", data.end() - next, " bytes after the last tensor (or lacks a tensor)"));
   }
   return absl::OkStatus();
 }
 
-}  // namespace
-
-absl::StatusOr<SafetensorsView> ParseSafetensors(absl::string_view file) {
-  PENSTOCK_ASSIGN_OR_RETURN(absl::string_view header, SplitHeader(file));
-  const absl::string_view data = file.substr(kLengthBytes + header.size());
+// `header`: the JSON.
+absl::StatusOr<SafetensorsLayout> ParseHeader(absl::string_view header, const DataRange& data) {
   const JsonLimits limits = {.depth_max = 3, .values_max = kSafetensorsTensorsMax * 16};
   const absl::StatusOr<Json> json = ParseStrictJson(header, limits);
   if (!json.ok()) return BadTensors(absl::StrCat("header: ", json.status().message()));
@@ -176,18 +173,61 @@ absl::StatusOr<SafetensorsView> ParseSafetensors(absl::string_view file) {
         absl::StrCat("header: has ", json->size(), " tensors, more than ", kSafetensorsTensorsMax));
   }
 
-  SafetensorsView view;
+  SafetensorsLayout layout;
   for (const auto& [name, value] : json->items()) {
     if (name == kMetadataKey) {
-      PENSTOCK_ASSIGN_OR_RETURN(view.metadata, ReadMetadata(value));
+      PENSTOCK_ASSIGN_OR_RETURN(layout.metadata, ReadMetadata(value));
       continue;
     }
     PENSTOCK_RETURN_IF_ERROR(CheckName(name));
-    absl::StatusOr<TensorView> tensor = ReadTensor(name, value, data);
+    absl::StatusOr<TensorPlace> tensor = ReadTensor(name, value, data);
     if (!tensor.ok()) return Annotate(tensor.status(), absl::StrCat("tensor ", name));
-    view.tensors.push_back(*std::move(tensor));
+    layout.tensors.push_back(*std::move(tensor));
   }
-  PENSTOCK_RETURN_IF_ERROR(CheckContiguous(view.tensors, data));
+  PENSTOCK_RETURN_IF_ERROR(CheckContiguous(layout.tensors, data));
+  return layout;
+}
+
+absl::Span<std::byte> BytesOf(std::string& text) {
+  return {reinterpret_cast<std::byte*>(text.data()), text.size()};
+}
+
+}  // namespace
+
+int64_t SafetensorsElementBytes(absl::string_view dtype) {
+  if (dtype == "F64" || dtype == "I64" || dtype == "U64") return 8;
+  if (dtype == "F32" || dtype == "I32" || dtype == "U32") return 4;
+  if (dtype == "F16" || dtype == "BF16" || dtype == "I16" || dtype == "U16") return 2;
+  if (dtype == "I8" || dtype == "U8" || dtype == "BOOL") return 1;
+  return 0;
+}
+
+absl::StatusOr<SafetensorsLayout> ReadSafetensorsLayout(const RandomAccessFile& file) {
+  std::string length(kLengthBytes, '\0');
+  if (file.size_bytes() >= kLengthBytes) {
+    PENSTOCK_RETURN_IF_ERROR(file.Read(0, BytesOf(length)));
+  }
+  PENSTOCK_ASSIGN_OR_RETURN(const int64_t header_bytes, HeaderBytes(length, file.size_bytes()));
+  std::string header(header_bytes, '\0');
+  PENSTOCK_RETURN_IF_ERROR(file.Read(kLengthBytes, BytesOf(header)));
+  const int64_t offset = kLengthBytes + header_bytes;
+  return ParseHeader(header, {.offset = offset, .size_bytes = file.size_bytes() - offset});
+}
+
+absl::StatusOr<SafetensorsView> ParseSafetensors(absl::string_view file) {
+  const auto size_bytes = static_cast<int64_t>(file.size());
+  PENSTOCK_ASSIGN_OR_RETURN(const int64_t header_bytes, HeaderBytes(file, size_bytes));
+  const int64_t offset = kLengthBytes + header_bytes;
+  PENSTOCK_ASSIGN_OR_RETURN(SafetensorsLayout layout,
+                            ParseHeader(file.substr(kLengthBytes, header_bytes),
+                                        {.offset = offset, .size_bytes = size_bytes - offset}));
+  SafetensorsView view = {.metadata = std::move(layout.metadata)};
+  for (TensorPlace& tensor : layout.tensors) {
+    view.tensors.push_back({.name = std::move(tensor.type.name),
+                            .dtype = std::move(tensor.type.dtype),
+                            .shape = std::move(tensor.type.shape),
+                            .bytes = file.substr(tensor.offset, tensor.size_bytes)});
+  }
   return view;
 }
 
@@ -207,17 +247,19 @@ absl::StatusOr<std::vector<NamedArray>> ReadSafetensors(absl::string_view file) 
   return arrays;
 }
 
-std::string SafetensorsHeader(absl::Span<const NamedArray> arrays,
-                              const SafetensorsMetadata& metadata) {
+std::string SafetensorsHeaderFor(absl::Span<const TensorType> tensors,
+                                 const SafetensorsMetadata& metadata) {
   // Ordered, so that names stand in the order of the data.
   nlohmann::ordered_json header = nlohmann::ordered_json::object();
   if (!metadata.empty()) header[kMetadataKey] = metadata;
   int64_t offset = 0;
-  for (const NamedArray& array : arrays) {
-    const auto bytes = static_cast<int64_t>(array.values.size() * sizeof(float));
-    PENSTOCK_CHECK(!header.contains(array.name));
-    header[array.name] = {
-        {"dtype", "F32"}, {"shape", array.shape}, {"data_offsets", {offset, offset + bytes}}};
+  for (const TensorType& tensor : tensors) {
+    int64_t bytes = SafetensorsElementBytes(tensor.dtype);
+    PENSTOCK_CHECK(bytes > 0 && !header.contains(tensor.name));
+    for (const int64_t dimension : tensor.shape) bytes *= dimension;
+    header[tensor.name] = {{"dtype", tensor.dtype},
+                           {"shape", tensor.shape},
+                           {"data_offsets", {offset, offset + bytes}}};
     offset += bytes;
   }
   std::string text = header.dump();
@@ -225,6 +267,14 @@ std::string SafetensorsHeader(absl::Span<const NamedArray> arrays,
   std::string length(kLengthBytes, '\0');
   for (int i = 0; i < kLengthBytes; ++i) length[i] = static_cast<char>(text.size() >> (8 * i));
   return length + text;
+}
+
+std::string SafetensorsHeader(absl::Span<const NamedArray> arrays,
+                              const SafetensorsMetadata& metadata) {
+  std::vector<TensorType> tensors;
+  tensors.reserve(arrays.size());
+  for (const NamedArray& array : arrays) tensors.push_back({array.name, "F32", array.shape});
+  return SafetensorsHeaderFor(tensors, metadata);
 }
 
 std::vector<absl::string_view> SafetensorsPieces(absl::string_view header,

@@ -37,6 +37,11 @@ namespace penstock {
 // optimizer state stay f32. A device without fast bf16 products computes kBf16 as kF32.
 enum class Precision : uint8_t { kF32, kBf16 };
 
+// The type in which values cross from layer to layer (compute/pass_plan.h).
+inline DType CrossingType(Precision precision) {
+  return precision == Precision::kBf16 ? DType::kBf16 : DType::kF32;
+}
+
 // Rounding makes the bf16 mirror of the weights from the f32 master weights, which it never changes: to
 // nearest even, or up or down at random so that the mean is exact (compute/rounding.h).
 enum class Rounding : uint8_t { kNearest, kStochastic };
@@ -84,6 +89,9 @@ class Backend : public Transfers {
   virtual void CopyOnDevice(void* to, const void* from, int64_t size_bytes) = 0;
   // Rounds to nearest even, as the optimizers do for the mirror of the weights.
   virtual void ConvertToBf16(uint16_t* to, const float* from, int64_t count) = 0;
+  virtual void ConvertFromBf16(float* to, const uint16_t* from, int64_t count) = 0;
+  // Makes numbers what bf16 can hold, as ConvertToBf16 does, and leaves them where they are.
+  virtual void RoundToBf16(float* values, int64_t count) = 0;
   // Rounds at random instead; `from` is the parameter's first element.
   virtual void ConvertToBf16(uint16_t* to, const float* from, int64_t count,
                              const StochasticRounding& rounding) = 0;

@@ -10,6 +10,11 @@ double LearningRate::At(int64_t samples) const {
   if (samples < warmup_samples) {
     return peak * static_cast<double>(samples) / static_cast<double>(warmup_samples);
   }
+  if (decay == Decay::kStep) {
+    const auto passed = std::count_if(milestone_samples.begin(), milestone_samples.end(),
+                                      [samples](int64_t at) { return samples > at; });
+    return peak * std::pow(factor, static_cast<double>(passed));
+  }
   if (decay == Decay::kConstant || total_samples <= warmup_samples) {
     return peak;
   }

@@ -1,21 +1,25 @@
-// LearningRate: warm-up, then constant, linear or cosine decay, as a function of the samples seen.
+// LearningRate: warm-up, then constant, linear, cosine or step decay, as a function of the samples seen.
 //
 // It runs in samples, not in updates, so that methods with more updates per step follow the same
 // curve. Cosine: Loshchilov and Hutter, arXiv 1608.03983 (without restarts).
 #pragma once
 
 #include <cstdint>
+#include <vector>
 
 namespace penstock {
 
 struct LearningRate {
-  enum class Decay : uint8_t { kConstant, kLinear, kCosine };
+  enum class Decay : uint8_t { kConstant, kLinear, kCosine, kStep };
 
   double peak = 0.0;           // after warm-up
   int64_t warmup_samples = 0;  // linear from 0
   int64_t total_samples = 0;   // where decay ends; later samples keep the final rate
   Decay decay = Decay::kConstant;
-  double final_fraction = 0.1;  // of `peak`, at `total_samples`; not used by kConstant
+  double final_fraction = 0.1;  // of `peak`, at `total_samples`; used by kLinear and kCosine
+  // Of kStep: the rate is multiplied by `factor` for what comes after each of these.
+  std::vector<int64_t> milestone_samples;
+  double factor = 0.1;
 
   // The rate of the update after which `samples` samples have been seen in all, those of the update
   // included: the first update of a warm-up is not wasted, and the last one has the final rate.

@@ -26,11 +26,14 @@ class PassGraphs {
   // Recordings kept for one pass of one node; the one that was not used for longest makes room.
   static constexpr int kKeptMax = 64;
 
+  // Two sets of kNodeInputsMax addresses, seven more, and two numbers.
+  static constexpr int kArguments = 41;
+
   struct Key {
     Pass pass = Pass::kForward;
     int node = 0;  // of the stage
     // Whatever the node's call refers to, in any fixed order: addresses, and numbers by their bits.
-    std::array<uint64_t, 40> arguments = {};
+    std::array<uint64_t, kArguments> arguments = {};
     friend bool operator==(const Key&, const Key&) = default;
   };
 

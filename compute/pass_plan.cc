@@ -15,14 +15,15 @@ bool Contains(InputSet set, size_t input) { return (set >> input & 1) != 0; }
 class Planner {
  public:
   Planner(const ModelGraph& model, LayerRange layers, int64_t samples,
-          const std::vector<TapeNeeds>& needs)
-      : model_(model), layers_(layers), samples_(samples), needs_(needs) {
+          const std::vector<TapeNeeds>& needs, DType crossing)
+      : model_(model), layers_(layers), samples_(samples), needs_(needs), crossing_(crossing) {
     plan_.first_node = model.layers[layers.first].first_node;
     plan_.node_count = model.layers[layers.end() - 1].end_node() - plan_.first_node;
     PENSTOCK_CHECK(static_cast<int>(needs.size()) == plan_.node_count);
     plan_.nodes.resize(plan_.node_count);
     values_.resize(model.values(), -1);
     gradients_.resize(model.values());
+    FindRounded();
   }
 
   PassPlan Plan() && {
@@ -55,7 +56,8 @@ class Planner {
   // Where the gradient of a value is, as far as it is added up.
   struct Gradient {
     int slot = -1;
-    bool shared = false;  // others read the same memory
+    bool shared = false;   // others read the same memory
+    bool rounded = false;  // to what bf16 has
     bool view = false;    // of a larger tensor
   };
 
@@ -77,23 +79,39 @@ class Planner {
   }
   const Node& NodeAt(int local) const { return model_.nodes[plan_.first_node + local]; }
 
+  // Marks the values that cross from layer to layer in bf16.
+  void FindRounded() {
+    rounded_.resize(model_.values(), false);
+    if (crossing_ != DType::kBf16) return;
+    for (size_t layer = 0; layer < model_.layers.size(); ++layer) {
+      const LayerSpec& spec = model_.layers[layer];
+      for (int n = spec.first_node; n < spec.end_node(); ++n) {
+        for (const int input : model_.nodes[n].inputs) {
+          if (!model_.is_port(input) && model_.NodeOf(input) < spec.first_node) rounded_[input] = true;
+        }
+      }
+    }
+  }
+
   // The slot of a bundle that is received, and views of its parts.
   template <typename SetPart>
   int Unpack(const Bundle& bundle, Steps& steps, SetPart set_part) {
     if (bundle.empty()) return -1;
-    const int whole = AddSlot(DType::kF32, ShapeOf(model_, bundle, samples_));
+    const int whole = AddSlot(crossing_, ShapeOf(model_, bundle, samples_));
     plan_.slots[whole].crosses = true;
-    if (bundle.parts.size() == 1) {
+    const bool widens = crossing_ == DType::kBf16;
+    if (bundle.parts.size() == 1 && !widens) {
       set_part(bundle.parts.front().value, whole, false);
       return whole;
     }
     for (const Bundle::Part& part : bundle.parts) {
       const int slot = AddValueSlot(part.value);
-      steps.push_back({.kind = Kind::kShare,
+      if (widens) steps.push_back({.kind = Kind::kTake, .slot = slot});
+      steps.push_back({.kind = widens ? Kind::kWiden : Kind::kShare,
                        .slot = slot,
                        .from = whole,
-                       .offset = part.offset * SizeOf(DType::kF32)});
-      set_part(part.value, slot, true);
+                       .offset = part.offset * SizeOf(crossing_)});
+      set_part(part.value, slot, !widens);
     }
     return whole;
   }
@@ -113,15 +131,19 @@ class Planner {
       values_[model_.ValueOf(plan_.first_node + n)] = slots.output;
       if (needs_[n].passes_input) {
         steps.push_back({.kind = Kind::kShare, .slot = slots.output, .from = slots.inputs[0]});
-        continue;
+      } else {
+        steps.push_back({.kind = Kind::kTake, .slot = slots.output});
+        steps.push_back({.kind = Kind::kRun, .node = n});
       }
-      steps.push_back({.kind = Kind::kTake, .slot = slots.output});
-      steps.push_back({.kind = Kind::kRun, .node = n});
+      if (rounded_[model_.ValueOf(plan_.first_node + n)]) {
+        steps.push_back({.kind = Kind::kRound, .slot = slots.output});
+      }
     }
     bundle_begin_ = steps.size();
     const Bundle bundle = ActivationsAt(model_, layers_.end(), samples_);
-    plan_.output = bundle.parts.size() > 1 ? Pack(bundle, values_, steps)
-                                           : plan_.nodes[plan_.node_count - 1].output;
+    const bool is_value = bundle.parts.size() == 1 && crossing_ == DType::kF32;
+    plan_.output = bundle.empty() || is_value ? plan_.nodes[plan_.node_count - 1].output
+                                              : Pack(bundle, values_, steps);
     plan_.slots[plan_.output].crosses = !bundle.empty();
     return steps;
   }
@@ -142,13 +164,13 @@ class Planner {
 
   // Copies the parts of a bundle together.
   int Pack(const Bundle& bundle, const std::vector<int>& parts, Steps& steps) {
-    const int whole = AddSlot(DType::kF32, ShapeOf(model_, bundle, samples_));
+    const int whole = AddSlot(crossing_, ShapeOf(model_, bundle, samples_));
     steps.push_back({.kind = Kind::kTake, .slot = whole});
     for (const Bundle::Part& part : bundle.parts) {
-      steps.push_back({.kind = Kind::kCopy,
+      steps.push_back({.kind = crossing_ == DType::kBf16 ? Kind::kNarrow : Kind::kCopy,
                        .slot = whole,
                        .from = parts[part.value],
-                       .offset = part.offset * SizeOf(DType::kF32)});
+                       .offset = part.offset * SizeOf(crossing_)});
     }
     return whole;
   }
@@ -157,7 +179,9 @@ class Planner {
     Steps steps;
     plan_.grad_output = Unpack(
         GradientsAt(model_, layers_.end(), samples_), steps,
-        [&](int value, int slot, bool view) { gradients_[value] = {slot, false, view}; });
+        [&](int value, int slot, bool view) {
+          gradients_[value] = {slot, false, crossing_ == DType::kBf16, view};
+        });
     for (int n = plan_.node_count - 1; n >= 0; --n) {
       if (NodeAt(n).needs_gradient) BackwardInputOf(n, steps);
     }
@@ -192,7 +216,8 @@ class Planner {
       if (slots.grad_inputs[i] < 0) continue;
       const bool passes_here = Contains(passes, i);
       AddGradient(node.inputs[i],
-                  {slots.grad_inputs[i], passes_here && is_shared, passes_here && of_output.view},
+                  {slots.grad_inputs[i], passes_here && is_shared, passes_here && of_output.rounded,
+                   passes_here && of_output.view},
                   steps);
       // Kernels are not asked to write what is shared.
       if (passes_here) slots.grad_inputs[i] = -1;
@@ -203,22 +228,29 @@ class Planner {
     Gradient& sum = gradients_[value];
     if (sum.slot < 0) {
       sum = more;
-      return;
+    } else {
+      if (more.shared && !sum.shared) std::swap(sum, more);
+      if (more.shared) more = CopyOf(value, more, steps);
+      steps.push_back({.kind = Kind::kAdd, .slot = more.slot, .from = sum.slot});
+      sum = more;
+      sum.rounded = false;
     }
-    if (more.shared && !sum.shared) std::swap(sum, more);
-    if (more.shared) {
-      const int slot = AddValueSlot(value);
-      steps.push_back({.kind = Kind::kTake, .slot = slot});
-      steps.push_back({.kind = Kind::kCopy, .slot = slot, .from = more.slot});
-      more = {slot, false, false};
-    }
-    steps.push_back({.kind = Kind::kAdd, .slot = more.slot, .from = sum.slot});
-    sum = more;
+    if (!rounded_[value] || sum.rounded) return;
+    if (sum.shared) sum = CopyOf(value, sum, steps);
+    steps.push_back({.kind = Kind::kRound, .slot = sum.slot});
+    sum.rounded = true;
+  }
+
+  Gradient CopyOf(int value, const Gradient& gradient, Steps& steps) {
+    const int slot = AddValueSlot(value);
+    steps.push_back({.kind = Kind::kTake, .slot = slot});
+    steps.push_back({.kind = Kind::kCopy, .slot = slot, .from = gradient.slot});
+    return {.slot = slot, .rounded = gradient.rounded};
   }
 
   void ReturnGradients(const Bundle& bundle, Steps& steps) {
     const Gradient& first = gradients_[bundle.parts.front().value];
-    if (bundle.parts.size() == 1 && !first.view) {
+    if (bundle.parts.size() == 1 && !first.view && crossing_ == DType::kF32) {
       plan_.grad_input = first.slot;
     } else {
       std::vector<int> parts(model_.values(), -1);
@@ -299,9 +331,11 @@ class Planner {
   const LayerRange layers_;
   const int64_t samples_;
   const std::vector<TapeNeeds>& needs_;
+  const DType crossing_;
   PassPlan plan_;
   std::vector<int> values_;          // slots, by value of the model
   std::vector<Gradient> gradients_;  // by value of the model
+  std::vector<bool> rounded_;        // by value of the model
   size_t bundle_begin_ = 0;          // the first step of F that makes its output
 };
 
@@ -322,8 +356,8 @@ Shape ShapeOf(const ModelGraph& model, const Bundle& bundle, int64_t samples) {
 }
 
 PassPlan MakePassPlan(const ModelGraph& model, LayerRange layers, int64_t samples,
-                        const std::vector<TapeNeeds>& needs) {
-  return Planner(model, layers, samples, needs).Plan();
+                      const std::vector<TapeNeeds>& needs, DType crossing) {
+  return Planner(model, layers, samples, needs, crossing).Plan();
 }
 
 }  // namespace penstock

@@ -11,6 +11,8 @@
 //    every partition gives the same bits. What comes from behind a cut is the sum of all readers there.
 //  - A bundle of one value is that value's tensor. A larger one is copied together where it is made, and viewed where it
 //    is received.
+//  - In bf16, values that another layer reads are rounded when they are made, and their gradients at each addition,
+//    whether there is a cut or not, so that cuts change no bit. Bundles are then bf16, and what is made of them f32.
 //
 // A value; immutable after it is made.
 #pragma once
@@ -32,6 +34,9 @@ struct PassStep {
     kShare,  // `slot` is the memory of `from`, `offset` bytes on
     kRun,    // the pass of `node`
     kCopy,   // `from`, whole, to `slot`, `offset` bytes on
+    kNarrow, // the same, from f32 to bf16
+    kWiden,  // all of `slot` from bf16 to f32, out of `from`, `offset` bytes on
+    kRound,  // `slot` to numbers that bf16 has
     kAdd,    // slot = from + slot
     kGive,   // `slot` is not needed any more
   };
@@ -81,9 +86,9 @@ struct PassPlan {
   std::vector<PassStep> backward_input, backward_weight;
 };
 
-// `needs`: by node of the range.
+// `crossing`: the type in which values cross from layer to layer, kF32 or kBf16. `needs`: by node of the range.
 PassPlan MakePassPlan(const ModelGraph& model, LayerRange layers, int64_t samples,
-                        const std::vector<TapeNeeds>& needs);
+                      const std::vector<TapeNeeds>& needs, DType crossing = DType::kF32);
 
 // [samples, dims...] of a value; flat if it has more dimensions than tensors do.
 Shape ShapeOf(const ValueType& type, int64_t samples);

@@ -70,7 +70,8 @@ absl::Status Stage::Build() {
       parameter += static_cast<int>(node.parameters.size());
     }
   }
-  plan_ = MakePassPlan(model_, options_.layers, options_.samples, needs_);
+  plan_ = MakePassPlan(model_, options_.layers, options_.samples, needs_,
+                       CrossingType(options_.precision));
   activation_bytes_ = ActivationBytesOf(plan_, options_.recomputes, is_last_);
   std::vector<ParameterSlice> slices;
   for (int layer = 0; layer < layer_count(); ++layer) {
@@ -262,7 +263,7 @@ absl::StatusOr<Tensor> Stage::PortToDevice(int port, absl::Span<const std::byte>
 
 absl::Status Stage::CheckGiven(const Tensor& input, absl::Span<const Tensor> ports) const {
   if (!is_first()) {
-    PENSTOCK_RETURN_IF_ERROR(CheckTensor("input", input, DType::kF32, input_shape()));
+    PENSTOCK_RETURN_IF_ERROR(CheckTensor("input", input, crossing_type(), input_shape()));
   }
   if (ports.size() != plan_.ports.size()) {
     return absl::InvalidArgumentError(
@@ -285,6 +286,7 @@ absl::Status Stage::RunPass(Pass pass, int node, const Tape& tape, bool updates_
                             const void* weights, const void* mirror,
                             absl::FunctionRef<absl::Status()> queue) {
   if (graphs_ == nullptr) return queue();
+  static_assert(PassGraphs::kArguments == 2 * kNodeInputsMax + 9);
   PassGraphs::Key key = {pass, node};
   size_t next = 0;
   const auto add = [&](const void* data) {
@@ -368,6 +370,21 @@ absl::StatusOr<Tensor> Stage::Run(const Walk& walk) {
         backend_.CopyOnDevice(walk.slots[step.slot].data<char>() + step.offset,
                               walk.slots[step.from].data<char>(), walk.slots[step.from].size_bytes());
         break;
+      case PassStep::Kind::kNarrow:
+        backend_.ConvertToBf16(
+            reinterpret_cast<uint16_t*>(walk.slots[step.slot].data<char>() + step.offset),
+            walk.slots[step.from].data<float>(), walk.slots[step.from].shape.elements());
+        break;
+      case PassStep::Kind::kWiden:
+        backend_.ConvertFromBf16(
+            walk.slots[step.slot].data<float>(),
+            reinterpret_cast<const uint16_t*>(walk.slots[step.from].data<char>() + step.offset),
+            walk.slots[step.slot].shape.elements());
+        break;
+      case PassStep::Kind::kRound:
+        backend_.RoundToBf16(walk.slots[step.slot].data<float>(),
+                             walk.slots[step.slot].shape.elements());
+        break;
       case PassStep::Kind::kAdd:
         backend_.AddInto(walk.slots[step.slot].data<float>(), walk.slots[step.from].data<float>(),
                          walk.slots[step.slot].shape.elements());
@@ -424,7 +441,7 @@ absl::StatusOr<Tensor> Stage::TakeInput(MicrobatchId microbatch) {
 
 absl::Status Stage::PutInput(MicrobatchId microbatch, int64_t first_sample, Tensor input) {
   if (!is_first()) {
-    PENSTOCK_RETURN_IF_ERROR(CheckTensor("input", input, DType::kF32, input_shape()));
+    PENSTOCK_RETURN_IF_ERROR(CheckTensor("input", input, crossing_type(), input_shape()));
   }
   PENSTOCK_ASSIGN_OR_RETURN(InFlight * slot, Begin(microbatch, first_sample));
   slot->kept_input = true;
@@ -504,7 +521,7 @@ absl::StatusOr<Tensor> Stage::BackwardInput(MicrobatchId microbatch, WeightRead 
                                             Tensor grad_output, float loss_scale) {
   if (plan_.grad_output >= 0) {
     PENSTOCK_RETURN_IF_ERROR(
-        CheckTensor("gradient of the output", grad_output, DType::kF32, grad_output_shape()));
+        CheckTensor("gradient of the output", grad_output, crossing_type(), grad_output_shape()));
   }
   PENSTOCK_ASSIGN_OR_RETURN(const WeightVersions::Version* weights, WeightsOf(read));
   PENSTOCK_ASSIGN_OR_RETURN(InFlight * slot, Find(microbatch));

@@ -77,6 +77,7 @@ class Stage {
   Shape output_shape() const { return is_last_ ? Shape() : ShapeOfSlot(plan_.output); }
   Shape grad_input_shape() const { return ShapeOfSlot(plan_.grad_input); }
   Shape grad_output_shape() const { return ShapeOfSlot(plan_.grad_output); }
+  DType crossing_type() const { return CrossingType(options_.precision); }
   // The ports of the model that its layers read, ascending.
   absl::Span<const int> ports() const { return plan_.ports; }
 

@@ -10,6 +10,7 @@
 #include "coordinator/crew.h"
 #include "coordinator/training_phases.h"
 #include "job/fingerprint.h"
+#include "job/model_graph.h"
 #include "schedule/block_delay.h"
 
 namespace penstock {
@@ -75,7 +76,7 @@ Manifest TrainingAttempt::ManifestOf(const CheckpointTracker::Complete& complete
   for (const v1::StageAssignment& stage : plan.stages()) {
     manifest.stage_layers[topology[StageId(stage.stage())].part] = stage.layers();
   }
-  manifest.model = ModelOf(spec.model());
+  manifest.model = StoredModelOf(spec.model(), job.model);
   if (job.method == &SearchedMethod()) manifest.schedule = spec.pipeline().schedule();
   manifest.fingerprint = FingerprintOf(spec, job);
   RunProgress digests(/*first_step=*/0, /*reporting_stage=*/0);

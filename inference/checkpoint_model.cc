@@ -2,6 +2,8 @@
 
 #include <cstdio>
 #include <map>
+#include <utility>
+#include <variant>
 
 #include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
@@ -60,7 +62,7 @@ absl::StatusOr<GptConfig> ConfigByFingerprint(const Fingerprint& fingerprint) {
 
 }  // namespace
 
-absl::StatusOr<GptConfig> GptConfigOf(const Manifest& manifest) {
+absl::StatusOr<StoredModel> ModelOf(const Manifest& manifest) {
   if (manifest.model.has_value()) return *manifest.model;
   return ConfigByFingerprint(manifest.fingerprint);
 }
@@ -75,12 +77,16 @@ absl::StatusOr<CheckpointModel> OpenCheckpointModel(Files& files, const std::str
     model.directory = found.directory;
     model.manifest = std::move(found.manifest);
   }
-  const absl::StatusOr<GptConfig> config = GptConfigOf(model.manifest);
-  if (!config.ok()) return Annotate(config.status(), model.directory);
-  model.config = *config;
-  absl::StatusOr<ModelGraph> chain = BuildGpt(model.config);
-  if (!chain.ok()) return Annotate(chain.status(), absl::StrCat(model.directory, ": model.gpt"));
-  model.graph = *std::move(chain);
+  absl::StatusOr<StoredModel> stored = ModelOf(model.manifest);
+  if (!stored.ok()) return Annotate(stored.status(), model.directory);
+  if (auto* graph = std::get_if<ModelGraph>(&*stored)) {
+    model.graph = std::move(*graph);
+    return model;
+  }
+  model.gpt = std::get<GptConfig>(*stored);
+  absl::StatusOr<ModelGraph> graph = BuildGpt(*model.gpt);
+  if (!graph.ok()) return Annotate(graph.status(), absl::StrCat(model.directory, ": model.gpt"));
+  model.graph = *std::move(graph);
   return model;
 }
 

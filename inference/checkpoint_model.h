@@ -1,20 +1,21 @@
 // CheckpointModel: the model that a checkpoint holds.
 #pragma once
 
+#include <optional>
 #include <string>
 
 #include "absl/status/statusor.h"
 #include "base/files.h"
 #include "checkpoint/manifest.h"
 #include "model/graph.h"
-#include "model/gpt.h"
+#include "model/families/gpt.h"
 
 namespace penstock {
 
 struct CheckpointModel {
   std::string directory;
   Manifest manifest;
-  GptConfig config;
+  std::optional<GptConfig> gpt;  // absent: another model
   ModelGraph graph;
 };
 
@@ -25,9 +26,9 @@ struct CheckpointModel {
 // version).
 absl::StatusOr<CheckpointModel> OpenCheckpointModel(Files& files, const std::string& path);
 
-// The model that the manifest names. The manifests of the version before do not name it; it then follows from their
-// fingerprint.
+// The model that the manifest holds. The manifests of the version before hold none; it then is a GPT and follows from
+// their fingerprint.
 // Errors: Unimplemented, if it is no model of this version.
-absl::StatusOr<GptConfig> GptConfigOf(const Manifest& manifest);
+absl::StatusOr<StoredModel> ModelOf(const Manifest& manifest);
 
 }  // namespace penstock

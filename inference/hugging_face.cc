@@ -60,6 +60,10 @@ absl::StatusOr<std::vector<NamedArray>> HuggingFaceWeights(Files& files,
 
 absl::StatusOr<ExportedFiles> ExportHuggingFace(Files& files, const CheckpointModel& model,
                                                 const std::string& output) {
+  if (!model.gpt.has_value()) {
+    return absl::UnimplementedError(absl::StrCat(
+        model.directory, ": the model is no GPT; only GPTs can be written as Hugging Face's files"));
+  }
   const bool names_file = absl::EndsWith(output, ".safetensors");
   const std::string directory =
       names_file ? std::filesystem::path(output).parent_path().string() : output;
@@ -72,7 +76,7 @@ absl::StatusOr<ExportedFiles> ExportHuggingFace(Files& files, const CheckpointMo
   // Hugging Face refuses files that do not say which framework their layouts are from.
   const std::string header = SafetensorsHeader(arrays, {{"format", "pt"}});
   PENSTOCK_RETURN_IF_ERROR(files.WriteDurably(exported.weights, SafetensorsPieces(header, arrays)));
-  const std::string config = HuggingFaceConfig(model.config).dump(2) + "\n";
+  const std::string config = HuggingFaceConfig(*model.gpt).dump(2) + "\n";
   PENSTOCK_RETURN_IF_ERROR(files.WriteDurably(exported.config, {config}));
   return exported;
 }

@@ -25,6 +25,22 @@ absl::Status LoadWeights(Files& files, const CheckpointModel& model, Stage& stag
   return absl::OkStatus();
 }
 
+// Ports: tokens and the targets that follow them, as data of the kind text has them.
+absl::Status CheckReadsBytes(const ModelGraph& model) {
+  const std::vector<Port>& ports = model.ports;
+  const bool reads_tokens = ports.size() == 2 && ports[0].type.dtype == DType::kI32 &&
+                            ports[0].type.dims.size() == 1 && ports[1].type == ports[0].type;
+  if (!reads_tokens) {
+    return absl::UnimplementedError(
+        "the model does not read tokens and their targets; text can be generated for models of text "
+        "only");
+  }
+  if (ports[0].ids == kByteVocabulary) return absl::OkStatus();
+  return absl::UnimplementedError(
+      absl::StrCat("the model has ", ports[0].ids,
+                   " tokens; text can be generated for byte-level models (256 tokens) only"));
+}
+
 // Of the token after time step `position`.
 std::vector<float> LogitsAt(const std::vector<float>& logits, int64_t position) {
   const auto first = logits.begin() + position * kByteVocabulary;
@@ -34,13 +50,9 @@ std::vector<float> LogitsAt(const std::vector<float>& logits, int64_t position) 
 }  // namespace
 
 absl::StatusOr<TextGenerator> TextGenerator::Create(Files& files, const CheckpointModel& model) {
-  if (model.config.vocabulary != kByteVocabulary) {
-    return absl::UnimplementedError(
-        absl::StrCat(model.directory, ": the model has ", model.config.vocabulary,
-                     " tokens; text can be generated for byte-level models (256 tokens) only"));
-  }
+  PENSTOCK_RETURN_IF_ERROR(Annotate(CheckReadsBytes(model.graph), model.directory));
   PENSTOCK_ASSIGN_OR_RETURN(std::unique_ptr<Backend> backend, MakeCpuBackend(kThreads));
-  TextGenerator generator(std::move(backend), model.config.context);
+  TextGenerator generator(std::move(backend), model.graph.ports[0].type.dims[0]);
   const StageOptions options = {.layers = {0, model.graph.size()},
                                 .samples = 1,
                                 .optimizer = SgdConfig()};

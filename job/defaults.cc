@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "base/check.h"
+#include "job/data/data_kind.h"
 #include "job/keys/key_options.h"
 #include "job/resolve.h"
 #include "job/yaml/yaml_message.h"
@@ -53,6 +54,7 @@ void FillUpdateRules(const UpdatePreset& preset, v1::TrainingSpec& training) {
 void FillDefaultsOfAnyMethod(v1::JobSpec& spec) {
   FillKeys(*spec.mutable_model());
   FillKeys(*spec.mutable_data());
+  FillDataDefaults(*spec.mutable_data());
   FillKeys(*spec.mutable_validation());
   FillKeys(*spec.mutable_checkpoint());
 }
@@ -66,6 +68,7 @@ void FillDefaults(v1::JobSpec& spec) {
     pipeline.set_stages(pipeline.stage_layers_size());
   }
   FillKeys(spec);
+  FillDataDefaults(*spec.mutable_data());
   const absl::StatusOr<const Method*> method = FindMethod(absl::string_view(pipeline.method()));
   FillUpdateRules(method.ok() ? (*method)->update : UpdatePreset(), *spec.mutable_training());
   FillKeys(*spec.mutable_training());  // of the optimizer that the method brings

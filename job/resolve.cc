@@ -8,9 +8,9 @@
 #include "base/status.h"
 #include "job/keys/check_fields.h"
 #include "job/keys/suggest.h"
+#include "job/model_graph.h"
 #include "job/prediction.h"
 #include "job/resolve_pipeline.h"
-#include "model/gpt.h"
 
 namespace penstock {
 namespace {
@@ -30,17 +30,11 @@ absl::StatusOr<const Method*> FindMethodOfJob(const std::string& name) {
                                                     nearest, nearest.empty() ? "" : "?"));
 }
 
-absl::StatusOr<ModelGraph> BuildModel(const v1::ModelSpec& spec) {
-  absl::StatusOr<ModelGraph> model = BuildGpt(ModelOf(spec));
-  if (!model.ok()) {
-    return absl::InvalidArgumentError(absl::StrCat("model.gpt.", model.status().message()));
-  }
-  return model;
-}
-
 OptimizerConfig OptimizerOf(const v1::OptimizerSpec& spec) {
   if (spec.has_sgd()) {
-    return SgdConfig{.momentum = spec.sgd().momentum(), .weight_decay = spec.sgd().weight_decay()};
+    return SgdConfig{.momentum = spec.sgd().momentum(),
+                     .weight_decay = spec.sgd().weight_decay(),
+                     .nesterov = spec.sgd().nesterov()};
   }
   if (spec.has_nadamw()) {
     const v1::NAdamWSpec& nadamw = spec.nadamw();
@@ -76,6 +70,8 @@ StalenessRules StalenessRulesOf(const v1::StalenessSpec& spec) {
 
 LearningRate LearningRateOf(const v1::TrainingSpec& training) {
   const v1::LearningRateSpec& rate = training.learning_rate();
+  std::vector<int64_t> milestones(rate.milestones().begin(), rate.milestones().end());
+  for (int64_t& milestone : milestones) milestone *= training.batch();
   return LearningRate{
       .peak = PeakRateOf(training.optimizer()),
       .warmup_samples = rate.warmup_steps() * training.batch(),
@@ -83,8 +79,11 @@ LearningRate LearningRateOf(const v1::TrainingSpec& training) {
           (rate.has_decay_steps() ? rate.decay_steps() : training.steps()) * training.batch(),
       .decay = rate.decay() == "linear"   ? LearningRate::Decay::kLinear
                : rate.decay() == "cosine" ? LearningRate::Decay::kCosine
+               : rate.decay() == "step"   ? LearningRate::Decay::kStep
                                           : LearningRate::Decay::kConstant,
-      .final_fraction = rate.final_fraction()};
+      .final_fraction = rate.final_fraction(),
+      .milestone_samples = std::move(milestones),
+      .factor = rate.factor()};
 }
 
 Clip ClipOf(const v1::ClipSpec& spec) {
@@ -197,17 +196,6 @@ const google::protobuf::FieldDescriptor& RateFieldOf(
 
 }  // namespace
 
-GptConfig ModelOf(const v1::ModelSpec& model) {
-  const v1::GptSpec& gpt = model.gpt();
-  return {.layers = gpt.layers(),
-          .width = gpt.width(),
-          .heads = gpt.heads(),
-          .context = gpt.context(),
-          .vocabulary = gpt.vocabulary(),
-          .dropout = gpt.dropout(),
-          .tied_head = gpt.tied_head()};
-}
-
 double PeakRateOf(const v1::OptimizerSpec& spec) {
   const google::protobuf::FieldDescriptor* const kind = KindFieldOf(spec);
   if (kind == nullptr) return 0.0;
@@ -227,6 +215,7 @@ absl::StatusOr<ResolvedJob> ResolveJob(const v1::JobSpec& spec) {
   const v1::TrainingSpec& training = spec.training();
   ResolvedJob job;
   PENSTOCK_ASSIGN_OR_RETURN(job.model, BuildModel(spec.model()));
+  PENSTOCK_RETURN_IF_ERROR(CheckDataFits(spec.data(), job.model));
   const bool is_searched = spec.pipeline().method() == SearchedMethod().name;
   if (spec.pipeline().schedule_file().empty() && !is_searched) {
     PENSTOCK_ASSIGN_OR_RETURN(job.method, FindMethodOfJob(spec.pipeline().method()));

@@ -17,7 +17,7 @@ namespace penstock {
 namespace {
 
 constexpr absl::string_view kKindNames[] = {"true or false", "a whole number", "a number", "a word",
-                                            "whole numbers"};
+                                            "whole numbers", "numbers"};
 
 const AttributeSpec* FindSpec(absl::Span<const AttributeSpec> specs, absl::string_view name) {
   const auto found = std::find_if(specs.begin(), specs.end(),
@@ -38,18 +38,40 @@ std::optional<AttributeValue> Convert(const AttributeSpec& spec, const Attribute
   if (spec.kind == AttributeKind::kIntegers && integer != nullptr) {
     return std::vector<int64_t>(std::max(spec.sizes, 1), *integer);
   }
+  if (spec.kind == AttributeKind::kNumbers) {
+    const size_t size = std::max(spec.sizes, 1);
+    if (integer != nullptr) return std::vector<double>(size, static_cast<double>(*integer));
+    if (const auto* number = std::get_if<double>(&value)) return std::vector<double>(size, *number);
+    if (const auto* integers = std::get_if<std::vector<int64_t>>(&value)) {
+      return std::vector<double>(integers->begin(), integers->end());
+    }
+  }
   if (value.index() != static_cast<size_t>(spec.kind)) return std::nullopt;
   return value;
 }
 
 absl::Status CheckRange(const AttributeSpec& spec, double value) {
   if (value >= spec.min && value <= spec.max) return absl::OkStatus();
-  if (spec.kind == AttributeKind::kNumber) {
-    return Wrong(spec, absl::StrFormat("is %g; expected a number from %g to %g", value, spec.min,
-                                       spec.max));
+  const bool is_whole =
+      spec.kind == AttributeKind::kInteger || spec.kind == AttributeKind::kIntegers;
+  if (is_whole) {
+    return Wrong(spec, absl::StrFormat("is %.0f; expected a whole number from %.0f to %.0f", value,
+                                       spec.min, spec.max));
   }
-  return Wrong(spec, absl::StrFormat("is %.0f; expected a whole number from %.0f to %.0f", value,
-                                     spec.min, spec.max));
+  return Wrong(spec, absl::StrFormat("is %g; expected a number from %g to %g", value, spec.min,
+                                     spec.max));
+}
+
+template <typename T>
+absl::Status CheckList(const AttributeSpec& spec, const std::vector<T>& values) {
+  if (spec.sizes > 0 && static_cast<int>(values.size()) != spec.sizes) {
+    return Wrong(spec, absl::StrFormat("has %d numbers; expected one, or %d of them", values.size(),
+                                       spec.sizes));
+  }
+  for (const T each : values) {
+    PENSTOCK_RETURN_IF_ERROR(CheckRange(spec, static_cast<double>(each)));
+  }
+  return absl::OkStatus();
 }
 
 absl::Status CheckValue(const AttributeSpec& spec, const AttributeValue& value) {
@@ -68,17 +90,24 @@ absl::Status CheckValue(const AttributeSpec& spec, const AttributeValue& value) 
       return Wrong(spec, absl::StrCat("is \"", std::get<std::string>(value), "\"; expected one of ",
                                       absl::StrJoin(spec.words, ", ")));
     case AttributeKind::kIntegers:
+      return CheckList(spec, std::get<std::vector<int64_t>>(value));
+    case AttributeKind::kNumbers:
       break;
   }
-  const auto& values = std::get<std::vector<int64_t>>(value);
-  if (spec.sizes > 0 && static_cast<int>(values.size()) != spec.sizes) {
-    return Wrong(spec, absl::StrFormat("has %d numbers; expected one, or %d of them", values.size(),
-                                       spec.sizes));
+  return CheckList(spec, std::get<std::vector<double>>(value));
+}
+
+// Of a default, "0.5" or "[1, 2]".
+template <typename T>
+std::vector<T> DefaultList(const AttributeSpec& spec, bool (*parse)(absl::string_view, T*)) {
+  std::vector<T> values;
+  for (absl::string_view text :
+       absl::StrSplit(absl::StripSuffix(absl::StripPrefix(spec.otherwise, "["), "]"), ',',
+                      absl::SkipWhitespace())) {
+    PENSTOCK_CHECK(parse(text, &values.emplace_back()));
   }
-  for (const int64_t each : values) {
-    PENSTOCK_RETURN_IF_ERROR(CheckRange(spec, static_cast<double>(each)));
-  }
-  return absl::OkStatus();
+  if (values.size() == 1) values.resize(std::max(spec.sizes, 1), values.front());
+  return values;
 }
 
 // The default of a spec, whose text is ours.
@@ -97,17 +126,13 @@ AttributeValue Default(const AttributeSpec& spec) {
     case AttributeKind::kWord:
       return std::string(spec.otherwise);
     case AttributeKind::kIntegers:
+      return DefaultList<int64_t>(spec, [](absl::string_view text, int64_t* to) {
+        return absl::SimpleAtoi(text, to);
+      });
+    case AttributeKind::kNumbers:
       break;
   }
-  std::vector<int64_t> values;
-  for (absl::string_view text :
-       absl::StrSplit(absl::StripSuffix(absl::StripPrefix(spec.otherwise, "["), "]"), ',',
-                      absl::SkipWhitespace())) {
-    PENSTOCK_CHECK(absl::SimpleAtoi(text, &integer));
-    values.push_back(integer);
-  }
-  if (values.size() == 1) values.resize(std::max(spec.sizes, 1), values.front());
-  return values;
+  return DefaultList<double>(spec, absl::SimpleAtod);
 }
 
 template <typename T>
@@ -127,6 +152,10 @@ const std::string& Attributes::word(absl::string_view name) const {
 }
 const std::vector<int64_t>& Attributes::integers(absl::string_view name) const {
   return Get<std::vector<int64_t>>(*this, name);
+}
+
+const std::vector<double>& Attributes::numbers(absl::string_view name) const {
+  return Get<std::vector<double>>(*this, name);
 }
 
 const AttributeValue* Attributes::Find(absl::string_view name) const {
@@ -153,6 +182,10 @@ std::string ToString(const AttributeValue& value) {
     std::string operator()(const std::vector<int64_t>& values) const {
       return absl::StrCat("[", absl::StrJoin(values, ", "), "]");
     }
+    std::string operator()(const std::vector<double>& values) const {
+      return absl::StrCat("[", absl::StrJoin(values, ", ", Append), "]");
+    }
+    static void Append(std::string* out, double number) { absl::StrAppendFormat(out, "%g", number); }
   };
   return std::visit(Writer(), value);
 }

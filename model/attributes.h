@@ -18,10 +18,11 @@
 
 namespace penstock {
 
-using AttributeValue = std::variant<bool, int64_t, double, std::string, std::vector<int64_t>>;
+using AttributeValue = std::variant<bool, int64_t, double, std::string, std::vector<int64_t>,
+                                    std::vector<double>>;
 
 // In the order of AttributeValue's alternatives.
-enum class AttributeKind : uint8_t { kFlag, kInteger, kNumber, kWord, kIntegers };
+enum class AttributeKind : uint8_t { kFlag, kInteger, kNumber, kWord, kIntegers, kNumbers };
 
 // Says what a checkpoint or profile has to know of an attribute: whatever kernels depend on is described. What an op
 // got when there were checkpoints of it is described only where it is not the default, so that these still fit.
@@ -35,7 +36,7 @@ struct AttributeSpec {
   double min = 1;               // of integers and numbers
   double max = 1 << 24;
   absl::Span<const absl::string_view> words = {};  // of a word
-  int sizes = 0;  // of integers: how many there are; a single number stands for that many equal ones
+  int sizes = 0;  // of lists: how many there are; a single number stands for that many equal ones
   AttributeUse use = AttributeUse::kKernels;
 };
 
@@ -53,6 +54,7 @@ class Attributes {
   double number(absl::string_view name) const;
   const std::string& word(absl::string_view name) const;
   const std::vector<int64_t>& integers(absl::string_view name) const;
+  const std::vector<double>& numbers(absl::string_view name) const;
 
   const AttributeValue* Find(absl::string_view name) const;
   // Replaces what has the name.
@@ -70,8 +72,8 @@ std::string ToString(const AttributeValue& value);
 
 bool IsDefault(const AttributeSpec& spec, const AttributeValue& value);
 
-// `given` with defaults, in the order of `specs`. Whole numbers become numbers and single integers lists where the op
-// wants them.
+// `given` with defaults, in the order of `specs`. Whole numbers become numbers and single ones lists where the op wants
+// them.
 // Errors: InvalidArgument starting with the attribute's name: unknown (with the nearest), missing, of another kind,
 // out of range.
 absl::StatusOr<Attributes> Complete(absl::Span<const AttributeSpec> specs, const Attributes& given);

@@ -21,10 +21,18 @@
 
 namespace penstock {
 
+// The largest numbers. They bound memory and messages, and keep products of sizes within 64 bits.
+inline constexpr int64_t kModelNodesMax = 2048 + 3;  // as many layers as a GPT may have
+inline constexpr int64_t kModelPortsMax = 64;
+inline constexpr int64_t kModelNameCharactersMax = 128;
+inline constexpr int64_t kValueDimensionsMax = 8;
+inline constexpr int64_t kValueElementsMax = int64_t{1} << 33;  // of one sample
+inline constexpr int64_t kModelParametersMax = int64_t{1} << 40;
+
 struct Port {
   std::string name;  // "tokens", "targets", "image"
   ValueType type;
-  int64_t ids = 0;  // i32: what its readers look up, so that entries are 0 to ids - 1; 0: any
+  int64_t ids = 0;  // i32: entries are 0 to ids - 1; 0: what its readers allow (GraphBuilder fills it in), or any
 
   friend bool operator==(const Port&, const Port&) = default;
 };
@@ -40,6 +48,9 @@ struct Node {
   bool needs_gradient = false;  // of its output: it has parameters, or an input that needs one
   // Names its random numbers, the same for every partition: its layer, and which of the layer's drawing nodes it is.
   uint32_t draw = 0;
+  // Where its parameters' names come from (NodeSpec, graph_builder.h).
+  std::string parameter_prefix;
+  std::string weights_of;
 
   friend bool operator==(const Node&, const Node&) = default;
 };
@@ -62,6 +73,8 @@ struct LayerRange {
   int end() const { return first + count; }
   friend bool operator==(const LayerRange&, const LayerRange&) = default;
 };
+
+inline constexpr char kLayersArchitecture[] = "layers";  // of models that no family made
 
 struct ModelGraph {
   std::string architecture;  // "gpt", "layers"

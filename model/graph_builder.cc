@@ -1,9 +1,14 @@
 #include "model/graph_builder.h"
 
 #include <algorithm>
+#include <limits>
 #include <utility>
 
+#include "absl/strings/ascii.h"
+#include "absl/strings/escaping.h"
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
 #include "base/check.h"
 #include "base/status.h"
@@ -13,6 +18,46 @@ namespace {
 
 // A node's place among its layer's drawing nodes goes above the layer's number.
 constexpr int kLayerBits = 20;
+
+// Names stand in files, tables and messages.
+absl::Status CheckName(absl::string_view name) {
+  bool good = !name.empty() && static_cast<int64_t>(name.size()) <= kModelNameCharactersMax;
+  for (const char c : name) good = good && (absl::ascii_isalnum(c) || absl::StrContains("_.-/", c));
+  if (good) return absl::OkStatus();
+  return absl::InvalidArgumentError(
+      absl::StrCat("\"", absl::CHexEscape(name.substr(0, kModelNameCharactersMax)),
+                   "\" is no name; expected 1 to ", kModelNameCharactersMax,
+                   " characters of a-z, A-Z, 0-9, _, ., - and /"));
+}
+
+// The size of a tensor with these sides, counted in a double because it may not fit an integer.
+absl::Status CheckSize(absl::string_view what, const std::vector<int64_t>& dims, int64_t max) {
+  double elements = 1.0;
+  for (const int64_t dim : dims) {
+    if (dim < 1) {
+      return absl::InvalidArgumentError(
+          absl::StrCat(what, " [", absl::StrJoin(dims, ", "), "] has a side below 1"));
+    }
+    elements *= static_cast<double>(dim);
+  }
+  if (static_cast<int64_t>(dims.size()) > kValueDimensionsMax) {
+    return absl::InvalidArgumentError(absl::StrCat(what, " has ", dims.size(),
+                                                   " dimensions; at most ", kValueDimensionsMax,
+                                                   " are possible"));
+  }
+  if (elements <= static_cast<double>(max)) return absl::OkStatus();
+  return absl::InvalidArgumentError(absl::StrFormat(
+      "%s [%s] has %.3g elements; at most %.3g are possible", std::string(what),
+      absl::StrJoin(dims, ", "), elements, static_cast<double>(max)));
+}
+
+absl::Status CheckSizes(const OpResult& result) {
+  PENSTOCK_RETURN_IF_ERROR(CheckSize("its result", result.output.dims, kValueElementsMax));
+  for (const ParameterSpec& parameter : result.parameters) {
+    PENSTOCK_RETURN_IF_ERROR(CheckSize(parameter.name, parameter.shape, kModelParametersMax));
+  }
+  return absl::OkStatus();
+}
 
 absl::Status CheckInputCount(const Op& op, size_t inputs) {
   const auto count = static_cast<int>(inputs);
@@ -30,23 +75,41 @@ GraphBuilder::GraphBuilder(std::string architecture) {
 
 void GraphBuilder::AddPort(Port port) {
   PENSTOCK_CHECK(graph_.nodes.empty());
-  const std::vector<int64_t>& dims = port.type.dims;
-  if (std::any_of(dims.begin(), dims.end(), [](int64_t size) { return size < 1; })) {
-    status_.Update(absl::InvalidArgumentError(absl::StrCat(
-        port.name, ": is ", port.type.ToString(), "; expected dimensions of at least 1")));
-    return;
-  }
-  if (!values_.emplace(port.name, static_cast<int>(graph_.ports.size())).second) {
-    status_.Update(absl::InvalidArgumentError(
-        absl::StrCat(port.name, ": there are two inputs of this name; give each its own")));
-    return;
-  }
+  if (!status_.ok()) return;
+  status_ = CheckPort(port);
+  if (!status_.ok()) return;
+  values_.emplace(port.name, static_cast<int>(graph_.ports.size()));
   graph_.ports.push_back(std::move(port));
+}
+
+absl::Status GraphBuilder::CheckPort(const Port& port) const {
+  PENSTOCK_RETURN_IF_ERROR(CheckName(port.name));
+  if (values_.count(port.name) > 0) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(port.name, ": there are two inputs of this name; give each its own"));
+  }
+  if (static_cast<int64_t>(graph_.ports.size()) >= kModelPortsMax) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(port.name, ": the model has more than ", kModelPortsMax, " inputs"));
+  }
+  PENSTOCK_RETURN_IF_ERROR(
+      Annotate(CheckSize(Name(port.type.dtype), port.type.dims, kValueElementsMax), port.name));
+  const bool good_ids = port.ids == 0 || (port.type.dtype == DType::kI32 && port.ids > 0 &&
+                                          port.ids <= std::numeric_limits<int32_t>::max());
+  if (good_ids) return absl::OkStatus();
+  return absl::InvalidArgumentError(absl::StrCat(
+      port.name, ": ids is ", port.ids, " with ", port.type.ToString(),
+      "; expected a whole number from 1 to ", std::numeric_limits<int32_t>::max(), " with i32"));
 }
 
 void GraphBuilder::BeginLayer(std::string name) {
   if (!status_.ok()) return;
   PENSTOCK_CHECK(graph_.layers.empty() || graph_.layers.back().node_count > 0);
+  status_ = CheckName(name);
+  if (!layers_.insert(name).second) {
+    status_.Update(absl::InvalidArgumentError(
+        absl::StrCat(name, ": there are two layers of this name; give each its own")));
+  }
   graph_.layers.push_back(
       {.name = std::move(name), .first_node = static_cast<int>(graph_.nodes.size())});
   draws_in_layer_ = 0;
@@ -66,6 +129,11 @@ const ValueType* GraphBuilder::TypeOf(const std::string& name) const {
 
 absl::Status GraphBuilder::TryAdd(NodeSpec spec) {
   PENSTOCK_CHECK(!graph_.layers.empty());
+  PENSTOCK_RETURN_IF_ERROR(CheckName(spec.name));
+  if (static_cast<int64_t>(graph_.nodes.size()) >= kModelNodesMax) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("is one more than the ", kModelNodesMax, " ops that a model may have"));
+  }
   Node node;
   node.name = spec.name;
   PENSTOCK_ASSIGN_OR_RETURN(node.op, FindOp(spec.op));
@@ -73,7 +141,10 @@ absl::Status GraphBuilder::TryAdd(NodeSpec spec) {
   PENSTOCK_ASSIGN_OR_RETURN(node.inputs, FindInputs(spec));
   PENSTOCK_RETURN_IF_ERROR(CheckInputCount(*node.op, node.inputs.size()));
   const std::vector<ValueType> inputs = graph_.InputTypes(node);
-  PENSTOCK_ASSIGN_OR_RETURN(OpResult result, node.op->infer({node.attributes, inputs}));
+  const OpArguments arguments = {node.attributes, inputs};
+  PENSTOCK_ASSIGN_OR_RETURN(OpResult result, node.op->infer(arguments));
+  PENSTOCK_RETURN_IF_ERROR(CheckSizes(result));
+  PENSTOCK_RETURN_IF_ERROR(LimitIds(node, arguments));
   node.output = std::move(result.output);
   node.parameters = std::move(result.parameters);
   node.buffers = std::move(result.buffers);
@@ -117,6 +188,9 @@ absl::StatusOr<std::vector<int>> GraphBuilder::FindInputs(const NodeSpec& spec) 
 
 absl::Status GraphBuilder::NameParameters(const NodeSpec& spec, Node& node) const {
   const std::string prefix = spec.parameter_prefix.value_or(absl::StrCat(node.name, "."));
+  if (!prefix.empty()) PENSTOCK_RETURN_IF_ERROR(CheckName(prefix));
+  node.parameter_prefix = prefix;
+  node.weights_of = spec.weights_of;
   for (ParameterSpec& parameter : node.parameters) parameter.name = prefix + parameter.name;
   for (BufferSpec& buffer : node.buffers) buffer.name = prefix + buffer.name;
   if (spec.weights_of.empty()) return absl::OkStatus();
@@ -153,6 +227,27 @@ absl::Status GraphBuilder::CheckParameterShapes(const Node& node) {
   return absl::OkStatus();
 }
 
+absl::Status GraphBuilder::LimitIds(const Node& node, const OpArguments& arguments) {
+  for (size_t i = 0; i < node.inputs.size(); ++i) {
+    if (node.op->ids == nullptr || arguments.inputs[i].dtype != DType::kI32) continue;
+    const int64_t allowed = node.op->ids(arguments, static_cast<int>(i));
+    if (allowed == 0) continue;
+    const int value = node.inputs[i];
+    if (!graph_.is_port(value)) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("reads ", graph_.NameOf(value), " as numbers from 0 to ", allowed - 1,
+                       ", which only an input of the model can promise"));
+    }
+    Port& port = graph_.ports[value];
+    if (port.ids == 0) port.ids = allowed;
+    if (port.ids <= allowed) continue;
+    return absl::InvalidArgumentError(
+        absl::StrCat("reads ", port.name, " as numbers from 0 to ", allowed - 1, ", but they go to ",
+                     port.ids - 1, "; make its ids at most ", allowed, ", or its table larger"));
+  }
+  return absl::OkStatus();
+}
+
 absl::Status GraphBuilder::CheckReaders() const {
   std::vector<bool> is_read(graph_.values(), false);
   for (const Node& node : graph_.nodes) {
@@ -164,6 +259,37 @@ absl::Status GraphBuilder::CheckReaders() const {
         absl::StrCat(graph_.NameOf(value), ": no layer reads it; leave it out, or name it in `of`"));
   }
   return absl::OkStatus();
+}
+
+// A shared parameter's gradients are added on one stage, or between the two ends of the pipeline.
+absl::Status GraphBuilder::CheckSharing() const {
+  struct Use {
+    int layer = 0;
+    const Node* node = nullptr;
+  };
+  std::map<std::string, Use> uses;
+  double parameters = 0.0;
+  for (int n = 0; n < static_cast<int>(graph_.nodes.size()); ++n) {
+    const Node& node = graph_.nodes[n];
+    const int layer = graph_.LayerOfNode(n);
+    for (const ParameterSpec& parameter : node.parameters) {
+      const auto [use, first] = uses.emplace(parameter.name, Use{layer, &node});
+      if (first) {
+        parameters += static_cast<double>(parameter.size());
+        continue;
+      }
+      const auto& [other_layer, other] = use->second;
+      if (layer == other_layer || (other_layer == 0 && layer + 1 == graph_.size())) continue;
+      return absl::InvalidArgumentError(
+          absl::StrCat(node.name, ": shares ", parameter.name, " with ", other->name,
+                       ", which is in another layer; parameters can be shared within a layer (a "
+                       "block), and by the first and the last layer"));
+    }
+  }
+  if (parameters <= static_cast<double>(kModelParametersMax)) return absl::OkStatus();
+  return absl::InvalidArgumentError(
+      absl::StrFormat("the model has %.3g parameters; at most %.3g are possible", parameters,
+                      static_cast<double>(kModelParametersMax)));
 }
 
 absl::StatusOr<ModelGraph> GraphBuilder::Build() && {
@@ -179,6 +305,7 @@ absl::StatusOr<ModelGraph> GraphBuilder::Build() && {
         absl::StrCat("the model has ", losses, " losses; expected one, at its end"));
   }
   PENSTOCK_RETURN_IF_ERROR(CheckReaders());
+  PENSTOCK_RETURN_IF_ERROR(CheckSharing());
   return std::move(graph_);
 }
 

@@ -14,6 +14,7 @@
 
 #include <map>
 #include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -28,7 +29,7 @@ struct NodeSpec {
   std::string op;
   Attributes attributes;
   std::vector<std::string> inputs;  // names of ports and nodes; empty: the node before
-  // Before the names of its parameters; absent: the node's name and a dot.
+  // Before the names of its parameters; absent: the node's name and a dot. Nodes whose parameters have one name share them.
   std::optional<std::string> parameter_prefix;
   // The node whose parameters this one reads: of each shape the first, then the next; empty: its own.
   std::string weights_of;
@@ -46,23 +47,30 @@ class GraphBuilder {
 
   // OK as long as nothing was wrong. Errors: InvalidArgument starting with the node's name.
   const absl::Status& status() const { return status_; }
+  // The name of the last node. REQUIRES: there is one.
+  const std::string& last() const { return graph_.nodes.back().name; }
   // The type of a port's or node's value; null if there is none of this name.
   const ValueType* TypeOf(const std::string& name) const;
 
-  // Errors: that of the first call which failed; InvalidArgument if the last node is no loss, or a value is read by
-  // nobody.
+  // Errors: that of the first call which failed; InvalidArgument, starting with a node's or port's name where one is to
+  // blame, if the last node is no loss, a value is read by nobody, or parameters are shared by layers that may be on
+  // different workers and are not the first and the last.
   absl::StatusOr<ModelGraph> Build() &&;
 
  private:
+  absl::Status CheckPort(const Port& port) const;
   absl::Status TryAdd(NodeSpec spec);
   absl::StatusOr<std::vector<int>> FindInputs(const NodeSpec& spec) const;
   absl::Status NameParameters(const NodeSpec& spec, Node& node) const;
+  absl::Status LimitIds(const Node& node, const OpArguments& arguments);
   // Parameters of one name are one tensor.
   absl::Status CheckParameterShapes(const Node& node);
   absl::Status CheckReaders() const;
+  absl::Status CheckSharing() const;
 
   ModelGraph graph_;
   std::map<std::string, int> values_;                   // by name
+  std::set<std::string> layers_;                        // their names
   std::map<std::string, std::vector<int64_t>> shapes_;  // of parameters, by name
   uint32_t draws_in_layer_ = 0;
   absl::Status status_;

@@ -85,6 +85,9 @@ struct Op {
   // Errors: InvalidArgument saying which shapes came and what would fit.
   absl::StatusOr<OpResult> (*infer)(const OpArguments&) = nullptr;
   OpCost (*cost)(const OpArguments&) = nullptr;
+  // How many different numbers an i32 input may hold, from 0 on, because the op looks them up in a table or compares
+  // them with classes; null: any.
+  int64_t (*ids)(const OpArguments&, int input) = nullptr;
 };
 
 // Errors: NotFound listing the ops, or the one whose name is nearest.

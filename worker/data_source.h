@@ -9,6 +9,7 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "absl/status/status.h"
 #include "absl/types/span.h"
 
 namespace penstock {
@@ -23,8 +24,9 @@ class DataSource {
 
   // Fills a port (its number in the model) with samples first_sample, first_sample + 1, ..., as many as `values` has
   // room for. REQUIRES: `values` is whole samples of the port's type; those of validation exist.
-  virtual void Read(Split split, int64_t first_sample, int port,
-                    absl::Span<std::byte> values) const = 0;
+  // Errors: those of the disk, for data that are read when they are asked for.
+  virtual absl::Status Read(Split split, int64_t first_sample, int port,
+                            absl::Span<std::byte> values) const = 0;
 };
 
 }  // namespace penstock

@@ -211,18 +211,19 @@ Shape Executor::ShapeOfReceived(const Action& action) {
 
 absl::Status Executor::Receive(const Action& action, TensorTable& table) {
   PENSTOCK_ASSIGN_OR_RETURN(Tensor tensor,
-                            ReceiveTensor(action, ShapeOfReceived(action)));
+                            ReceiveTensor(action, Local(action.stage()).stage->crossing_type(), ShapeOfReceived(action)));
   table.Put(action.microbatch, std::move(tensor));
   return absl::OkStatus();
 }
 
-absl::StatusOr<Tensor> Executor::ReceiveTensor(const Action& action, const Shape& shape) {
+absl::StatusOr<Tensor> Executor::ReceiveTensor(const Action& action, DType dtype,
+                                                const Shape& shape) {
   const int32_t edge = parts_.topology.EdgeOf(action);
   Receiver& receiver = *parts_.edges.receivers[edge];
   const bool waits = !receiver.Ready();
   timer_.StartCopy(CopyDirection::kToDevice);
   absl::StatusOr<Courier::Received> received =
-      courier_.Receive(receiver, {action.microbatch, DType::kF32, shape}, Deadline());
+      courier_.Receive(receiver, {action.microbatch, dtype, shape}, Deadline());
   if (!received.ok()) {
     return EdgeError(action, parts_.topology.edges[edge].from, received.status());
   }
@@ -351,7 +352,8 @@ absl::Status Executor::SendInput(const Action& action, LocalStage& local) {
 
 absl::Status Executor::ReceiveInput(const Action& action, LocalStage& local) {
   PENSTOCK_ASSIGN_OR_RETURN(const Tensor input,
-                            ReceiveTensor(action, local.stage->input_shape()));
+                            ReceiveTensor(action, local.stage->crossing_type(),
+                                          local.stage->input_shape()));
   return local.stage->PutInput(MicrobatchId(action.microbatch),
                                FirstSample(parts_.job, action.microbatch), input);
 }
@@ -374,7 +376,7 @@ absl::Status Executor::ReceiveSum(const Action& action, LocalStage& local) {
   Stage& stage = *local.stage;
   const int64_t gradients = stage.gradient_count();
   PENSTOCK_ASSIGN_OR_RETURN(const Tensor sum,
-                            ReceiveTensor(action, {SumFloats(gradients, stage.is_last())}));
+                            ReceiveTensor(action, DType::kF32, {SumFloats(gradients, stage.is_last())}));
   stage.PutGradients(sum.data<float>());
   if (!stage.is_last()) return absl::OkStatus();
   double losses = 0.0;

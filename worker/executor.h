@@ -127,7 +127,7 @@ class Executor {
 
   absl::Status Receive(const Action& action, TensorTable& table);
   // A message of `shape`, whatever becomes of its tensor.
-  absl::StatusOr<Tensor> ReceiveTensor(const Action& action, const Shape& shape);
+  absl::StatusOr<Tensor> ReceiveTensor(const Action& action, DType dtype, const Shape& shape);
   absl::Status Send(const Action& action, const Tensor& tensor);
   Receiver& ReceiverOf(const Action& receive) const {
     return *parts_.edges.receivers[parts_.topology.EdgeOf(receive)];

@@ -120,7 +120,11 @@ absl::StatusOr<Tensor> LayerBench::RandomTensor(const Shape& shape, RandomStream
     backend_.CopyToDevice(place, values.data(), bytes);
     place += bytes;
   }
-  return tensor;
+  if (stage_->crossing_type() == DType::kF32) return tensor;
+  PENSTOCK_ASSIGN_OR_RETURN(const Tensor narrow,
+                            AcquireTensor(backend_.pool(), stage_->crossing_type(), shape));
+  backend_.ConvertToBf16(narrow.data<uint16_t>(), tensor.data<float>(), shape.elements());
+  return narrow;
 }
 
 absl::StatusOr<Tensor> LayerBench::RandomPort(int port, const Port& spec, RandomStream random) {
@@ -199,7 +203,10 @@ absl::StatusOr<v1::SizeProfile> MeasureSize(Backend& backend, const ModelGraph& 
   *size.mutable_forward() = MeasuredTimeOf(durations.forward_ms);
   *size.mutable_backward_input() = MeasuredTimeOf(durations.backward_input_ms);
   *size.mutable_backward_weight() = MeasuredTimeOf(durations.backward_weight_ms);
-  if (!bench->stage().is_last()) size.set_output_bytes(bench->stage().output_shape().elements() * SizeOf(DType::kF32));
+  const Stage& stage = bench->stage();
+  if (!stage.is_last()) {
+    size.set_output_bytes(stage.output_shape().elements() * SizeOf(stage.crossing_type()));
+  }
   for (const TapeNeeds& needs : bench->stage().tape_needs()) {
     v1::NodeMemory& node = *size.add_nodes();
     node.set_stash_bytes(needs.stash_bytes);

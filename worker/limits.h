@@ -31,6 +31,9 @@ struct RunLimits {
 
   // Largest training text; it is held in memory.
   int64_t data_bytes_max = int64_t{16} << 30;
+  // Records of this many bytes are checked against their digests when they are opened, which reads them all: about
+  // two seconds. Of more, the index and the shards' headers are.
+  int64_t data_checked_bytes_max = int64_t{4} << 30;
 
   // Spans kept for RecentTimeline.
   int64_t timeline_spans_max = 1 << 16;

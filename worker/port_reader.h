@@ -13,6 +13,9 @@
 
 namespace penstock {
 
+// Returns whether any of these layers reads a port.
+bool ReadsPorts(const ModelGraph& model, LayerRange layers);
+
 class PortReader {
  public:
   // `data`: null where no stage reads ports. REQUIRES: `model` and `data` outlive the reader.
@@ -21,7 +24,7 @@ class PortReader {
 
   // The tensors for Stage::Forward and the like, valid until the next call. Allocates nothing on the host after the
   // first microbatches.
-  // Errors: InvalidArgument (the data has an id that the model cannot look up), ResourceExhausted.
+  // Errors: InvalidArgument (the data has an id that the model cannot look up), ResourceExhausted, those of `data`.
   absl::StatusOr<absl::Span<const Tensor>> Read(Stage& stage, Split split, int64_t first_sample);
   // Drops the tensors.
   void Forget();

@@ -15,10 +15,9 @@
 #include "job/run/stage_options.h"
 #include "schedule/block_draws.h"
 #include "worker/acquire.h"
-#include "worker/port_reader.h"
-#include "worker/text_data.h"
+#include "worker/open_data.h"
 #include "worker/order_replay.h"
-#include "worker/text_options.h"
+#include "worker/port_reader.h"
 #include "worker/version_rule.h"
 
 namespace penstock {
@@ -207,10 +206,8 @@ absl::Status Reference::Prepare() {
 }
 
 absl::Status Reference::OpenData() {
-  const std::string path = JoinPath(options_.data_root, options_.spec.data().text().path());
-  PENSTOCK_ASSIGN_OR_RETURN(
-      data_, TextData::Open(
-                 files_, TextOptionsOf(options_.spec, job_, path, options_.limits.data_bytes_max)));
+  PENSTOCK_ASSIGN_OR_RETURN(data_, penstock::OpenData(files_, options_.spec, job_,
+                                                      options_.data_root, options_.limits));
   ports_.emplace(job_.model, job_.microbatch_samples, data_.get());
   return absl::OkStatus();
 }

@@ -47,7 +47,7 @@ struct RunEnvironment {
   Backend& backend;
   Transport& transport;
   std::string data_root;  // relative data paths are looked up here
-  // Where the job's text is read; null: in `files`, which has the checkpoints.
+  // Where the job's data are read; null: in `files`, which has the checkpoints.
   Files* data_files = nullptr;
   RunLimits limits;
   // Receives what happened, in order, one event at a time. Called from the executor's thread and the

@@ -62,9 +62,9 @@ TextData::TextData(std::string text, const TextOptions& options)
       training_bytes_(
           TrainingBytes(static_cast<int64_t>(text_.size()), options.validation_fraction)) {}
 
-void TextData::Read(Split split, int64_t first_sample, int port,
-                    absl::Span<std::byte> values) const {
-  PENSTOCK_CHECK(port == kTokens || port == kTargets);
+absl::Status TextData::Read(Split split, int64_t first_sample, int port,
+                            absl::Span<std::byte> values) const {
+  PENSTOCK_CHECK(port == options_.tokens_port || port == options_.targets_port);
   auto* tokens = reinterpret_cast<int32_t*>(values.data());
   const int64_t samples =
       static_cast<int64_t>(values.size() / sizeof(int32_t)) / options_.context;
@@ -72,8 +72,9 @@ void TextData::Read(Split split, int64_t first_sample, int port,
     const int64_t sample = first_sample + i;
     const int64_t offset =
         split == Split::kTraining ? TrainingOffset(sample) : ValidationOffset(sample);
-    CopyTokens(offset + (port == kTargets ? 1 : 0), tokens + i * options_.context);
+    CopyTokens(offset + (port == options_.targets_port ? 1 : 0), tokens + i * options_.context);
   }
+  return absl::OkStatus();
 }
 
 int64_t TextData::TrainingOffset(int64_t sample) const {

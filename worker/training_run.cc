@@ -14,8 +14,8 @@
 #include "planner/cost/run_costs.h"
 #include "planner/cost/run_memory.h"
 #include "worker/layer_state.h"
+#include "worker/open_data.h"
 #include "worker/stage_report.h"
-#include "worker/text_options.h"
 
 namespace penstock {
 namespace {
@@ -40,16 +40,14 @@ TrainingRun::TrainingRun(v1::PrepareRunRequest request, RunPlan plan, RunEnviron
 
 absl::Status TrainingRun::OpenData() {
   const std::vector<StageId> stages = plan_.topology().StagesOf(plan_.worker);
-  const bool reads_tokens = std::any_of(stages.begin(), stages.end(), [this](StageId stage) {
-    const Topology& topology = plan_.topology();
-    return topology[stage].first || topology[stage].last || topology[stage].ends_way_back;
+  const bool reads = std::any_of(stages.begin(), stages.end(), [this](StageId stage) {
+    return ReadsPorts(plan_.job.model, plan_.layers[stage.value]);
   });
-  if (!reads_tokens) return absl::OkStatus();
-  const std::string path = JoinPath(environment_.data_root, request_.spec().data().text().path());
+  if (!reads) return absl::OkStatus();
   Files& files = environment_.data_files == nullptr ? environment_.files : *environment_.data_files;
   PENSTOCK_ASSIGN_OR_RETURN(
-      data_, TextData::Open(files, TextOptionsOf(request_.spec(), plan_.job, path,
-                                                       environment_.limits.data_bytes_max)));
+      data_, penstock::OpenData(files, request_.spec(), plan_.job, environment_.data_root,
+                                environment_.limits));
   return absl::OkStatus();
 }
 

@@ -17,7 +17,7 @@
 #include "worker/checkpoint_writer.h"
 #include "worker/collectives.h"
 #include "worker/counter.h"
-#include "worker/text_data.h"
+#include "worker/data_source.h"
 #include "worker/device_spans.h"
 #include "worker/doorbell.h"
 #include "worker/emulated_links.h"

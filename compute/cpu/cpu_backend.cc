@@ -92,6 +92,16 @@ class CpuBackend : public Backend {
       cpu_.kernels.to_bf16(size, from + first, to + first);
     });
   }
+  void ConvertFromBf16(float* to, const uint16_t* from, int64_t count) override {
+    ForFlat(cpu_, count, [&](int64_t first, int64_t size) {
+      cpu_.kernels.widen_bf16(size, from + first, to + first);
+    });
+  }
+  void RoundToBf16(float* values, int64_t count) override {
+    ForFlat(cpu_, count, [&](int64_t first, int64_t size) {
+      cpu_.kernels.round_to_nearest(size, values + first);
+    });
+  }
   void ConvertToBf16(uint16_t* to, const float* from, int64_t count,
                      const StochasticRounding& rounding) override {
     RoundParameter(cpu_, rounding, count, from, to);

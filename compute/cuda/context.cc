@@ -96,6 +96,7 @@ CudaContext::~CudaContext() {
   (void)cudaSetDevice(device_);
   (void)cudaDeviceSynchronize();
   sdpas_.clear();
+  convolutions_.clear();
   if (dnn_ != nullptr) (void)cudnnDestroy(dnn_);
   if (blas_ != nullptr) (void)cublasLtDestroy(blas_);
   if (stream_done_ != nullptr) (void)cudaEventDestroy(stream_done_);
@@ -113,6 +114,17 @@ absl::StatusOr<const Sdpa*> CudaContext::SdpaFor(const AttentionShape& shape) {
   PENSTOCK_RETURN_IF_ERROR(sdpa.status());
   sdpas_.push_back({shape, *std::move(sdpa)});
   return sdpas_.back().sdpa.get();
+}
+
+absl::StatusOr<const Convolution*> CudaContext::ConvolutionFor(const ConvolutionShape& shape) {
+  for (const KnownConvolution& known : convolutions_) {
+    if (known.shape == shape) return known.convolution.get();
+  }
+  PENSTOCK_ASSIGN_OR_RETURN(
+      std::unique_ptr<Convolution> convolution,
+      Convolution::Create({.handle = dnn_, .repeatability = repeatability_}, shape));
+  convolutions_.push_back({shape, std::move(convolution)});
+  return convolutions_.back().convolution.get();
 }
 
 absl::Status CudaContext::WaitFor(cudaEvent_t event, absl::string_view what) const {

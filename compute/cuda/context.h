@@ -24,6 +24,7 @@
 #include "absl/strings/string_view.h"
 #include "compute/backend.h"
 #include "compute/buffer_pool.h"
+#include "compute/cuda/convolution.h"
 #include "compute/cuda/kernels/kernels.h"
 #include "compute/cuda/sdpa.h"
 #include "compute/dropout.h"
@@ -81,6 +82,8 @@ class CudaContext {
   // cuDNN's fused attention for a shape, shared by all layers; null where cuDNN has none.
   // Errors: those of cuDNN.
   absl::StatusOr<const Sdpa*> SdpaFor(const AttentionShape& shape);
+  // Convolutions of a shape, shared by all nodes. Errors: those of cuDNN.
+  absl::StatusOr<const Convolution*> ConvolutionFor(const ConvolutionShape& shape);
 
   // The first error since the last call, of what was queued so far as far as it is known. `what`: the
   // call that asks.
@@ -116,6 +119,11 @@ class CudaContext {
     std::unique_ptr<Sdpa> sdpa;
   };
   std::vector<KnownSdpa> sdpas_;
+  struct KnownConvolution {
+    ConvolutionShape shape;
+    std::unique_ptr<Convolution> convolution;
+  };
+  std::vector<KnownConvolution> convolutions_;
   absl::Status error_;
 };
 

@@ -5,6 +5,7 @@
 #include <string>
 #include <utility>
 
+#include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "base/status.h"
 #include "compute/backend.h"
@@ -15,14 +16,24 @@
 #include "compute/cuda/groups.h"
 #include "compute/cuda/ipc.h"
 #include "compute/cuda/kernels/kernels.h"
-#include "compute/cuda/ops.h"
 #include "compute/cuda/marks.h"
+#include "compute/cuda/ops.h"
 #include "compute/cuda/plugin.h"
 #include "compute/cuda/prefetch.h"
 #include "compute/cuda/slices.h"
 
 namespace penstock::cuda {
 namespace {
+
+struct Maker {
+  const Op* op;
+  MadeKernels (*make)(CudaContext&, const KernelSpec&);
+};
+constexpr Maker kMakers[] = {
+#define PENSTOCK_CUDA_MAKER(Name) {&ops::k##Name, Make##Name},
+    PENSTOCK_OPS(PENSTOCK_CUDA_MAKER)
+#undef PENSTOCK_CUDA_MAKER
+};
 
 class CudaBackend : public Backend {
  public:
@@ -41,9 +52,13 @@ class CudaBackend : public Backend {
   BufferPool& pool() override { return context_->pool(); }
   BufferPool& host_pool() override { return context_->host_pool(); }
 
-  absl::StatusOr<std::unique_ptr<OpKernels>> MakeLayer(const LayerSpec& spec, BatchShape shape,
-                                                   Precision precision) override {
-    return std::visit(Maker{*context_, shape, precision == Precision::kBf16}, spec.config);
+  absl::StatusOr<std::unique_ptr<OpKernels>> MakeKernels(KernelSpec spec,
+                                                         Precision precision) override {
+    spec.bf16 = precision == Precision::kBf16;
+    for (const Maker& maker : kMakers) {
+      if (maker.op == spec.node.op) return maker.make(*context_, spec);
+    }
+    return absl::UnimplementedError(absl::StrCat("CUDA has no kernels for ", spec.node.op->name));
   }
   absl::StatusOr<std::unique_ptr<Optimizer>> MakeOptimizer(
       const OptimizerConfig& config, absl::Span<const ParameterSlice> slices) override {
@@ -130,19 +145,6 @@ class CudaBackend : public Backend {
   }
 
  private:
-  struct Maker {
-    CudaContext& cuda;
-    BatchShape shape;
-    bool bf16;
-
-    using Result = absl::StatusOr<std::unique_ptr<OpKernels>>;
-    Result operator()(const EmbeddingLayer& c) const { return MakeEmbedding(cuda, c, shape); }
-    Result operator()(const AttentionLayer& c) const { return MakeAttention(cuda, c, shape, bf16); }
-    Result operator()(const MlpLayer& c) const { return MakeMlp(cuda, c, shape, bf16); }
-    Result operator()(const NormLayer& c) const { return MakeNorm(cuda, c, shape); }
-    Result operator()(const HeadLayer& c) const { return MakeHead(cuda, c, shape, bf16); }
-  };
-
   static std::string Describe(const CudaContext& context) {
     const cudaDeviceProp& properties = context.properties();
     const auto cudnn = static_cast<int>(cudnnGetVersion());

@@ -23,8 +23,8 @@ absl::Status ToStatus(cudaError_t error, absl::string_view what) {
 
 absl::Status ToStatus(cublasStatus_t status, absl::string_view what) {
   if (status == CUBLAS_STATUS_SUCCESS) return absl::OkStatus();
-  const std::string message =
-      absl::StrCat(what, ": ", cublasGetStatusName(status), ": ", cublasGetStatusString(status));
+  const std::string message = absl::StrCat(what, ": ", cublasLtGetStatusName(status), ": ",
+                                           cublasLtGetStatusString(status));
   switch (status) {
     case CUBLAS_STATUS_ALLOC_FAILED:
       return absl::ResourceExhaustedError(message);

@@ -1,30 +1,26 @@
-// The layers of the CUDA back-end, one file each.
+// The makers of the CUDA back-end's kernels, one file for each op in ops/.
 //
-// `bf16`: matrix products read bf16 (Precision::kBf16); otherwise everything is f32. Errors: those of
-// MatrixProduct::Create, Unimplemented (heads too large), ResourceExhausted (no scratch memory).
+// `spec.bf16`: matrix products read bf16; otherwise everything is f32. Errors: those of MatrixProduct::Create,
+// Unimplemented (no kernels for the op, or none for its sizes), ResourceExhausted (no scratch memory).
 #pragma once
 
 #include <memory>
 
 #include "absl/status/statusor.h"
-#include "compute/backend.h"
 #include "compute/cuda/context.h"
 #include "compute/op_kernels.h"
-#include "model/chain.h"
+#include "model/ops/list.h"
 
 namespace penstock::cuda {
 
-absl::StatusOr<std::unique_ptr<OpKernels>> MakeEmbedding(CudaContext& context,
-                                                     const EmbeddingLayer& config,
-                                                     BatchShape shape);
-absl::StatusOr<std::unique_ptr<OpKernels>> MakeAttention(CudaContext& context,
-                                                     const AttentionLayer& config, BatchShape shape,
-                                                     bool bf16);
-absl::StatusOr<std::unique_ptr<OpKernels>> MakeMlp(CudaContext& context, const MlpLayer& config,
-                                               BatchShape shape, bool bf16);
-absl::StatusOr<std::unique_ptr<OpKernels>> MakeNorm(CudaContext& context, const NormLayer& config,
-                                                BatchShape shape);
-absl::StatusOr<std::unique_ptr<OpKernels>> MakeHead(CudaContext& context, const HeadLayer& config,
-                                                BatchShape shape, bool bf16);
+using MadeKernels = absl::StatusOr<std::unique_ptr<OpKernels>>;
+
+#define PENSTOCK_DECLARE_CUDA_OP(Name) \
+  MadeKernels Make##Name(CudaContext& context, const KernelSpec& spec);
+PENSTOCK_OPS(PENSTOCK_DECLARE_CUDA_OP)
+#undef PENSTOCK_DECLARE_CUDA_OP
+
+// Ops without CUDA kernels: their makers (no_kernels.cc) say so.
+#define PENSTOCK_OPS_WITHOUT_CUDA(ROW)
 
 }  // namespace penstock::cuda

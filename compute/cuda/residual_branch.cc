@@ -42,6 +42,7 @@ ResidualBranch<Number>::ResidualBranch(CudaContext& context, const BranchShape& 
   needs_ = {.stash_bytes = stash.size_bytes(),
             .kept_bytes = kept.size_bytes(),
             .weight_stash_bytes = weight_stash.size_bytes(),
+            .inputs_for_input = kAllInputs,
             .grad_output_for_weight = !copies_gradient_};
 }
 

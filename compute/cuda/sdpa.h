@@ -23,7 +23,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "compute/cuda/kernels/kernels.h"
-#include "compute/cuda/sdpa_plan.h"
+#include "compute/cuda/dnn_plan.h"
 
 namespace penstock::cuda {
 

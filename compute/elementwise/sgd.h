@@ -1,5 +1,6 @@
 // Stochastic gradient descent, with momentum if it is not 0.
-//   v = momentum * v + g + weight_decay * w;  w -= rate * v.
+//   g = g + weight_decay * w;  v = momentum * v + g;  w -= rate * v,
+// or with Nesterov's momentum w -= rate * (g + momentum * v), in the form of Sutskever et al., ICML 2013, that PyTorch has.
 #pragma once
 
 #include <cstdint>
@@ -14,6 +15,7 @@ struct SgdStep {
   float momentum;
   float weight_decay;
   float rate;
+  bool nesterov;
 
   PENSTOCK_STEP void LeaveOutDecay() { weight_decay = 0.0f; }
 
@@ -22,8 +24,9 @@ struct SgdStep {
   PENSTOCK_STEP Number Next(Number w, Number g, Number* velocity) const {
     g = g + w * weight_decay;
     if (velocity != nullptr) {
-      g += *velocity * momentum;
-      *velocity = g;
+      const Number v = *velocity * momentum + g;
+      *velocity = v;
+      g = nesterov ? g + v * momentum : v;
     }
     return w - g * rate;
   }
@@ -32,6 +35,7 @@ struct SgdStep {
 struct SgdConfig {
   double momentum = 0.0;
   double weight_decay = 0.0;
+  bool nesterov = false;
 
   using Step = SgdStep;
   static constexpr const char* kStates[] = {"momentum"};
@@ -40,7 +44,8 @@ struct SgdConfig {
   double& main_momentum() { return momentum; }
 
   friend bool operator==(const SgdConfig& a, const SgdConfig& b) {
-    return a.momentum == b.momentum && a.weight_decay == b.weight_decay;
+    return a.momentum == b.momentum && a.weight_decay == b.weight_decay &&
+           a.nesterov == b.nesterov;
   }
 };
 
@@ -49,7 +54,7 @@ class SgdUpdates {
   explicit SgdUpdates(const SgdConfig& config) : config_(config) {}
   SgdStep At(double learning_rate, int64_t /*update*/) const {
     return {static_cast<float>(config_.momentum), static_cast<float>(config_.weight_decay),
-            static_cast<float>(learning_rate)};
+            static_cast<float>(learning_rate), config_.nesterov};
   }
 
  private:

@@ -6,6 +6,7 @@
 #include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
 #include "base/status.h"
+#include "job/data/data_kind.h"
 #include "job/keys/check_keys.h"
 #include "job/keys/limits.h"
 
@@ -21,23 +22,6 @@ absl::Status CheckJobName(const std::string& name) {
               : InvalidKey("name", absl::StrCat("is \"", name.substr(0, kJobNameCharactersMax),
                                                 "\"; expected 1 to ", kJobNameCharactersMax,
                                                 " characters of a-z, 0-9 and -"));
-}
-
-absl::Status CheckData(const v1::DataSpec& data, const v1::GptSpec& gpt) {
-  if (gpt.vocabulary() < kByteTokens) {
-    return InvalidKey("model.gpt.vocabulary",
-                      absl::StrCat("is ", gpt.vocabulary(), ", but the tokenizer \"bytes\" has ",
-                                   kByteTokens, " tokens"));
-  }
-  const std::string& sha256 = data.text().sha256();
-  bool hexadecimal = sha256.empty() || sha256.size() == 64;
-  for (const char c : sha256) {
-    hexadecimal = hexadecimal && absl::ascii_isxdigit(c) && !absl::ascii_isupper(c);
-  }
-  return hexadecimal ? absl::OkStatus()
-                     : InvalidKey("data.text.sha256",
-                                  absl::StrCat("is \"", sha256.substr(0, 64),
-                                               "\"; expected 64 digits of 0-9 and a-f"));
 }
 
 absl::Status CheckMicrobatches(const v1::TrainingSpec& training) {
@@ -64,18 +48,13 @@ absl::Status CheckWorkerNames(const v1::PipelineSpec& pipeline) {
 
 absl::Status CheckCuts(const v1::JobSpec& spec) {
   const int64_t steps = spec.training().steps();
-  const v1::ValidationSpec& validation = spec.validation();
   const v1::CheckpointSpec& checkpoint = spec.checkpoint();
-  for (const auto& [key, every] : {std::pair("validation.every_steps", validation.every_steps()),
+  for (const auto& [key, every] : {std::pair("validation.every_steps", spec.validation().every_steps()),
                                    std::pair("checkpoint.every_steps", checkpoint.every_steps())}) {
     if (every > 0 && steps / every > kCutsMax) {
       return InvalidKey(key, absl::StrCat("is ", every, ", which makes ", steps / every,
                                           " cuts; at most ", kCutsMax, " are allowed"));
     }
-  }
-  if (validation.every_steps() > 0 && spec.data().text().validation_fraction() == 0.0) {
-    return InvalidKey("validation.every_steps",
-                      "asks for validation, but data.text.validation_fraction is 0");
   }
   if (checkpoint.directory().empty() &&
       (checkpoint.every_steps() > 0 || checkpoint.resume() == "latest")) {
@@ -93,11 +72,40 @@ absl::Status InvalidKey(absl::string_view key, absl::string_view what) {
   return absl::InvalidArgumentError(absl::StrCat(key, ": ", what));
 }
 
+namespace {
+
+absl::Status CheckMilestones(const v1::LearningRateSpec& rate) {
+  constexpr absl::string_view kKey = "training.learning_rate.milestones";
+  const bool wanted = rate.decay() == "step";
+  if (wanted != !rate.milestones().empty()) {
+    return InvalidKey(kKey, wanted ? "has none; the decay step needs one or more, for example [60, 90]"
+                                   : absl::StrCat("is only for the decay step, but that is ",
+                                                  rate.decay(), "; leave this key out"));
+  }
+  for (int i = 1; i < rate.milestones_size(); ++i) {
+    if (rate.milestones(i - 1) < rate.milestones(i)) continue;
+    return InvalidKey(kKey, absl::StrCat("has ", rate.milestones(i), " after ",
+                                         rate.milestones(i - 1), "; expected ascending steps"));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status CheckNesterov(const v1::OptimizerSpec& optimizer) {
+  if (!optimizer.sgd().nesterov() || optimizer.sgd().momentum() > 0.0) return absl::OkStatus();
+  return InvalidKey("training.optimizer.sgd.nesterov",
+                    "looks ahead by the momentum, which is 0; set "
+                    "training.optimizer.sgd.momentum, for example to 0.9");
+}
+
+}  // namespace
+
 absl::Status CheckFields(const v1::JobSpec& spec) {
   PENSTOCK_RETURN_IF_ERROR(CheckKeys(spec));
   PENSTOCK_RETURN_IF_ERROR(CheckJobName(spec.name()));
-  PENSTOCK_RETURN_IF_ERROR(CheckData(spec.data(), spec.model().gpt()));
+  PENSTOCK_RETURN_IF_ERROR(DataKindOf(spec.data()).check(spec));
   PENSTOCK_RETURN_IF_ERROR(CheckMicrobatches(spec.training()));
+  PENSTOCK_RETURN_IF_ERROR(CheckMilestones(spec.training().learning_rate()));
+  PENSTOCK_RETURN_IF_ERROR(CheckNesterov(spec.training().optimizer()));
   PENSTOCK_RETURN_IF_ERROR(CheckCuts(spec));
   const v1::PipelineSpec& pipeline = spec.pipeline();
   if (pipeline.schedule().size() > kScheduleBytesMax) {

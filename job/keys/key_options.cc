@@ -57,6 +57,19 @@ void AppendKeys(const Descriptor& message, const std::string& prefix, std::vecto
   }
 }
 
+// `path` with each part that names a field replaced by what `rename` says.
+template <typename Rename>
+std::string RenameParts(absl::string_view path, Rename rename) {
+  std::vector<std::string> names;
+  const Descriptor* message = v1::JobSpec::descriptor();
+  for (const absl::string_view name : absl::StrSplit(path, '.')) {
+    const FieldDescriptor* field = message == nullptr ? nullptr : FieldNamed(*message, name);
+    names.push_back(field == nullptr ? std::string(name) : rename(*field, name));
+    message = field == nullptr ? nullptr : field->message_type();
+  }
+  return absl::StrJoin(names, ".");
+}
+
 }  // namespace
 
 const v1::KeyOptions& OptionsOf(const FieldDescriptor& field) {
@@ -107,6 +120,7 @@ const FieldDescriptor* FieldNamed(const Descriptor& message, absl::string_view n
   for (int i = 0; i < message.field_count(); ++i) {
     const FieldDescriptor& field = *message.field(i);
     if (absl::string_view(field.name()) == name) return &field;
+    if (!name.empty() && OptionsOf(field).short_form() == name) return &field;
     for (const std::string& old_name : OptionsOf(field).old_names()) {
       if (old_name == name) return &field;
     }
@@ -115,14 +129,14 @@ const FieldDescriptor* FieldNamed(const Descriptor& message, absl::string_view n
 }
 
 std::string PresentJobKey(absl::string_view path) {
-  std::vector<std::string> names;
-  const Descriptor* message = v1::JobSpec::descriptor();
-  for (const absl::string_view name : absl::StrSplit(path, '.')) {
-    const FieldDescriptor* field = message == nullptr ? nullptr : FieldNamed(*message, name);
-    names.emplace_back(field == nullptr ? std::string(name) : field->name());
-    message = field == nullptr ? nullptr : field->message_type();
-  }
-  return absl::StrJoin(names, ".");
+  return RenameParts(path, [](const FieldDescriptor& field, absl::string_view name) {
+    return OptionsOf(field).short_form() == name ? std::string(name) : field.name();
+  });
+}
+
+std::string FieldOfJobKey(absl::string_view path) {
+  return RenameParts(
+      path, [](const FieldDescriptor& field, absl::string_view) { return field.name(); });
 }
 
 bool HasDefaults(const Descriptor& message) {

@@ -28,12 +28,14 @@ std::string OneOf(const std::vector<std::string>& words);
 std::string ExpectedOf(const google::protobuf::FieldDescriptor& field,
                        absl::string_view largest = "");
 
-// The field that is called `name`, or was in the version before; null if there is none.
+// The field that is called `name`, or was in the version before, or has it as its short form; null if there is none.
 const google::protobuf::FieldDescriptor* FieldNamed(const google::protobuf::Descriptor& message,
                                                     absl::string_view name);
 
 // A job's key by its present name: of "training.device_graphs", "training.cuda_graphs". Other paths stay.
 std::string PresentJobKey(absl::string_view path);
+// The field that a key is read into: of "model.layers", which is a short form, "model.graph".
+std::string FieldOfJobKey(absl::string_view path);
 
 // Returns whether an absent message of this kind is filled with defaults, and so always there.
 bool HasDefaults(const google::protobuf::Descriptor& message);

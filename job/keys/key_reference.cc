@@ -7,6 +7,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "job/keys/key_options.h"
+#include "job/keys/op_reference.h"
 #include "penstock/v1/job.pb.h"
 
 namespace penstock {
@@ -38,7 +39,7 @@ training:
 with line, column, key, value and what would do. `auto` for an optional number or truth value is as if the key were
 not there. A list of one value may be written as the value.
 
-<!-- Made of proto/penstock/v1/job.proto: change that, then run UPDATE_GOLDEN=1 ctest -R '^job_test$'. -->
+<!-- Made of proto/penstock/v1/job.proto and model/ops/: change those, then run UPDATE_GOLDEN=1 ctest -R '^job_test$'. -->
 )";
 
 std::string Code(absl::string_view text) { return absl::StrCat("`", text, "`"); }
@@ -100,10 +101,22 @@ std::string Choice(const Descriptor& message) {
   std::vector<std::string> kinds;
   kinds.reserve(message.oneof_decl(0)->field_count());
   for (int i = 0; i < message.oneof_decl(0)->field_count(); ++i) {
-    kinds.push_back(Code(message.oneof_decl(0)->field(i)->name()));
+    const FieldDescriptor& kind = *message.oneof_decl(0)->field(i);
+    if (!OptionsOf(kind).short_form().empty()) kinds.push_back(Code(OptionsOf(kind).short_form()));
+    kinds.push_back(Code(kind.name()));
   }
   if (kinds.size() == 1) return "";
   return absl::StrCat("Only one of ", absl::StrJoin(kinds, ", "), " can be there.\n\n");
+}
+
+// The only short form that a key has is that of a model's layers.
+void AppendShortFormRow(const std::string& key, std::string& page) {
+  absl::StrAppend(&page, "| [", Code(key), "]", LinkTo(key),
+                  " | a list |  | The ops of any model. |\n");
+}
+
+void AppendShortFormSection(const std::string& key, std::string& page) {
+  absl::StrAppend(&page, "\n### ", key, "\n\n", LayersReference());
 }
 
 // `path`: of the mapping, empty for the whole file.
@@ -115,12 +128,16 @@ void AppendSection(const Descriptor& message, const std::string& path, std::stri
     const FieldDescriptor& field = *message.field(i);
     const bool has_section = HasSection(field);
     const std::string key = prefix + field.name();
+    const std::string& short_form = OptionsOf(field).short_form();
+    if (!short_form.empty()) AppendShortFormRow(prefix + short_form, page);
     absl::StrAppend(&page, "| ",
                     has_section ? absl::StrCat("[", Code(key), "]", LinkTo(key)) : Code(key), " | ",
                     ValueOf(field), " | ", DefaultOf(field), " | ", MeaningOf(field), " |\n");
   }
   for (int i = 0; i < message.field_count(); ++i) {
     const FieldDescriptor& field = *message.field(i);
+    const std::string& short_form = OptionsOf(field).short_form();
+    if (!short_form.empty()) AppendShortFormSection(prefix + short_form, page);
     if (!HasSection(field)) continue;
     const std::string key = prefix + field.name();
     absl::StrAppend(&page, "\n", path.empty() ? "## " : "### ", key, "\n\n",

@@ -66,6 +66,11 @@ absl::Status CheckShape(const std::string& key, const v1::ShapeProfile& shape,
     }
     least = samples + 1;
     PENSTOCK_RETURN_IF_ERROR(CheckSize(of_size, shape.sizes(i)));
+    if (shape.sizes(i).nodes_size() != shape.sizes(0).nodes_size()) {
+      return InvalidKey(of_size + ".nodes",
+                        absl::StrCat("has ", shape.sizes(i).nodes_size(), "; expected ",
+                                     shape.sizes(0).nodes_size(), ", as the first size has"));
+    }
   }
   if (SamplesOf(shape) != sizes_expected || sizes_expected.empty()) {
     return InvalidKey(key + ".sizes",
@@ -218,6 +223,14 @@ absl::Status CheckProfileFits(const v1::ModelProfile& profile, const ModelGraph&
     return absl::InvalidArgumentError(absl::StrCat("the profile is of another model: its layer ", i,
                                                    " is ", got, ", that of the model ", expected,
                                                    "; make one with `penstock profile`"));
+  }
+  for (int i = 0; i < model.size(); ++i) {
+    const v1::ShapeProfile& shape = ShapeOf(profile, profile.layers(i));
+    const int nodes = shape.sizes().empty() ? 0 : shape.sizes(0).nodes_size();
+    if (nodes == model.layers[i].node_count) continue;
+    return absl::InvalidArgumentError(absl::StrCat(
+        "the profile tells the memory of ", nodes, " nodes of layer ", model.layers[i].name,
+        ", which has ", model.layers[i].node_count, "; make one with `penstock profile`"));
   }
   return absl::OkStatus();
 }

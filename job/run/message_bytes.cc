@@ -16,11 +16,13 @@ constexpr int64_t kLossFloats = sizeof(double) / sizeof(float);
 }  // namespace
 
 int64_t ActivationBytesAt(const ResolvedJob& job, int layer) {
-  return ActivationsAt(job.model, layer, job.microbatch_samples).elements * SizeOf(DType::kF32);
+  return ActivationsAt(job.model, layer, job.microbatch_samples).elements *
+         SizeOf(CrossingType(job.precision));
 }
 
 int64_t GradientBytesAt(const ResolvedJob& job, int layer) {
-  return GradientsAt(job.model, layer, job.microbatch_samples).elements * SizeOf(DType::kF32);
+  return GradientsAt(job.model, layer, job.microbatch_samples).elements *
+         SizeOf(CrossingType(job.precision));
 }
 
 int64_t SumFloats(int64_t gradients, bool with_loss) {

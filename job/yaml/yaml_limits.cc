@@ -11,6 +11,7 @@
 #include "base/status.h"
 #include "base/utf8.h"
 #include "job/yaml/yaml_message.h"
+#include "job/yaml/yaml_node.h"
 
 namespace penstock {
 namespace {
@@ -81,11 +82,6 @@ absl::Status CheckText(absl::string_view text, const std::string& file_name) {
 }
 
 }  // namespace
-
-std::string PlaceOf(const std::string& file_name, const YAML::Mark& mark) {
-  return mark.is_null() ? file_name
-                        : absl::StrCat(file_name, ":", mark.line + 1, ":", mark.column + 1);
-}
 
 absl::StatusOr<YAML::Node> LoadYamlDocument(absl::string_view text, const std::string& file_name) {
   PENSTOCK_RETURN_IF_ERROR(CheckText(text, file_name));

@@ -1,6 +1,6 @@
 // Loading a YAML document from a text that may be hostile: limits are checked before a tree is made.
 //
-// For yaml_message.cc alone: the only two files that see yaml-cpp.
+// For yaml_message.cc alone.
 #pragma once
 
 #include <yaml-cpp/yaml.h>
@@ -11,9 +11,6 @@
 #include "absl/strings/string_view.h"
 
 namespace penstock {
-
-// "FILE:LINE:COLUMN", or the file alone if the mark says nothing.
-std::string PlaceOf(const std::string& file_name, const YAML::Mark& mark);
 
 // The only document of `text`, within the limits of yaml_message.h. May throw YAML::Exception.
 // Errors: InvalidArgument (not UTF-8, too large, too deep, anchors, aliases, empty, several

@@ -12,12 +12,15 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
+#include "base/check.h"
 #include "base/files.h"
 #include "base/status.h"
 #include "google/protobuf/descriptor.h"
 #include "job/keys/key_options.h"
 #include "job/keys/suggest.h"
+#include "job/yaml/yaml_layers.h"
 #include "job/yaml/yaml_limits.h"
+#include "job/yaml/yaml_node.h"
 
 namespace penstock {
 namespace {
@@ -53,6 +56,8 @@ class MessageReader {
                           const Descriptor& descriptor) const;
   absl::Status CheckChoice(const YAML::Node& key, const std::string& parent,
                            const FieldDescriptor& field, const Message& message) const;
+  absl::Status ReadShortForm(const YAML::Node& node, const std::string& path,
+                             const FieldDescriptor& field, Message& message);
   absl::Status ReadField(const YAML::Node& node, const std::string& path,
                          const FieldDescriptor& field, Message& message);
   absl::Status ReadList(const YAML::Node& node, const std::string& path,
@@ -75,32 +80,9 @@ class MessageReader {
   std::vector<std::string>* notes_;  // null: no notes
 };
 
-// Returns whether the scalar stood in quotes, so that it is text whatever it looks like.
-bool Quoted(const YAML::Node& node) { return node.Tag() == "!"; }
-
-std::string Describe(const YAML::Node& node) {
-  constexpr size_t kCharactersMax = 40;
-  switch (node.Type()) {
-    case YAML::NodeType::Null:
-    case YAML::NodeType::Undefined:
-      return "nothing";
-    case YAML::NodeType::Sequence:
-      return "a list";
-    case YAML::NodeType::Map:
-      return "keys and values";
-    case YAML::NodeType::Scalar:
-      break;
-  }
-  std::string text = node.Scalar();
-  if (text.size() > kCharactersMax) {
-    text = text.substr(0, kCharactersMax) + "...";
-  }
-  return Quoted(node) ? absl::StrCat("the text \"", text, "\"") : text;
-}
-
 absl::Status MessageReader::WrongType(const YAML::Node& node, const std::string& path,
                                       absl::string_view expected) const {
-  const std::string what = absl::StrCat("expected ", expected, ", got ", Describe(node));
+  const std::string what = absl::StrCat("expected ", expected, ", got ", DescribeNode(node));
   // An absent value has the place of whatever comes next; its key says more.
   const auto key = positions_.find(path);
   if (node.IsNull() && key != positions_.end()) {
@@ -114,6 +96,8 @@ absl::Status MessageReader::UnknownKey(const YAML::Node& key, const std::string&
   std::vector<std::string> names;
   names.reserve(descriptor.field_count());
   for (int i = 0; i < descriptor.field_count(); ++i) {
+    const std::string& short_form = OptionsOf(*descriptor.field(i)).short_form();
+    if (!short_form.empty()) names.push_back(short_form);
     names.push_back(descriptor.field(i)->name());
   }
   const std::string nearest = NearestName(key.Scalar(), names);
@@ -130,9 +114,13 @@ absl::Status MessageReader::CheckChoice(const YAML::Node& key, const std::string
   if (choice == nullptr || !message.GetReflection()->HasOneof(message, choice)) {
     return absl::OkStatus();
   }
-  const FieldDescriptor* other = message.GetReflection()->GetOneofFieldDescriptor(message, choice);
+  const FieldDescriptor& other =
+      *message.GetReflection()->GetOneofFieldDescriptor(message, choice);
+  const std::string& short_form = OptionsOf(other).short_form();
+  const bool is_short = positions_.count(absl::StrCat(parent, ".", short_form)) > 0;
   return Error(key, parent,
-               absl::StrCat(other->name(), " and ", field.name(), " exclude each other; keep one"));
+               absl::StrCat(is_short ? short_form : other.name(), " and ", key.Scalar(),
+                            " exclude each other; keep one"));
 }
 
 absl::Status MessageReader::ReadMessage(const YAML::Node& node, const std::string& path,
@@ -151,8 +139,9 @@ absl::Status MessageReader::ReadMessage(const YAML::Node& node, const std::strin
     if (field == nullptr) {
       return UnknownKey(key, prefix + key.Scalar(), descriptor);
     }
-    const std::string key_path = prefix + field->name();
-    if (notes_ != nullptr && field->name() != key.Scalar()) {
+    const bool is_short = OptionsOf(*field).short_form() == key.Scalar();
+    const std::string key_path = prefix + (is_short ? key.Scalar() : field->name());
+    if (notes_ != nullptr && field->name() != key.Scalar() && !is_short) {
       notes_->push_back(absl::StrCat(PlaceOf(file_name_, key.Mark()), ": ", prefix, key.Scalar(),
                                      " is called ", key_path,
                                      " now; the next version will not know the old name"));
@@ -162,9 +151,24 @@ absl::Status MessageReader::ReadMessage(const YAML::Node& node, const std::strin
       return Error(key, key_path, absl::StrCat("given twice, first at ", position->second));
     }
     PENSTOCK_RETURN_IF_ERROR(CheckChoice(key, path, *field, message));
-    PENSTOCK_RETURN_IF_ERROR(ReadField(entry.second, key_path, *field, message));
+    if (is_short) {
+      positions_.emplace(prefix + field->name(), position->second);
+      PENSTOCK_RETURN_IF_ERROR(ReadShortForm(entry.second, key_path, *field, message));
+    } else {
+      PENSTOCK_RETURN_IF_ERROR(ReadField(entry.second, key_path, *field, message));
+    }
   }
   return absl::OkStatus();
+}
+
+absl::Status MessageReader::ReadShortForm(const YAML::Node& node, const std::string& path,
+                                          const FieldDescriptor& field, Message& message) {
+  // The layers of a model are the only value with a short form.
+  auto* graph = google::protobuf::DynamicCastToGenerated<v1::ModelGraph>(
+      message.GetReflection()->MutableMessage(&message, &field));
+  PENSTOCK_CHECK(graph != nullptr);
+  if (node.IsSequence()) return ReadLayers(node, file_name_, path, *graph);
+  return WrongType(node, path, "a list");
 }
 
 absl::Status MessageReader::ReadField(const YAML::Node& node, const std::string& path,
@@ -178,7 +182,7 @@ absl::Status MessageReader::ReadField(const YAML::Node& node, const std::string&
   // A number that need not be there may be left to Penstock by the word.
   const bool is_number = field.cpp_type() != FieldDescriptor::CPPTYPE_STRING &&
                          field.cpp_type() != FieldDescriptor::CPPTYPE_ENUM;
-  const bool is_auto = node.IsScalar() && !Quoted(node) && node.Scalar() == "auto";
+  const bool is_auto = node.IsScalar() && !IsQuoted(node) && node.Scalar() == "auto";
   if (field.has_presence() && is_number && is_auto) return absl::OkStatus();
   return ReadScalar(node, path, field, message);
 }
@@ -206,7 +210,7 @@ absl::Status MessageReader::ReadList(const YAML::Node& node, const std::string& 
 template <typename Integer>
 absl::StatusOr<Integer> MessageReader::ReadInteger(const YAML::Node& node, const std::string& path,
                                                    const FieldDescriptor& field) const {
-  const std::string text = node.IsScalar() && !Quoted(node) ? node.Scalar() : "";
+  const std::string text = node.IsScalar() && !IsQuoted(node) ? node.Scalar() : "";
   Integer value = 0;
   if (absl::SimpleAtoi(text, &value)) {
     return value;
@@ -228,7 +232,7 @@ absl::StatusOr<Integer> MessageReader::ReadInteger(const YAML::Node& node, const
 absl::StatusOr<double> MessageReader::ReadDouble(const YAML::Node& node, const std::string& path,
                                                  const FieldDescriptor& field) const {
   double value = 0;
-  const std::string text = node.IsScalar() && !Quoted(node) ? node.Scalar() : "";
+  const std::string text = node.IsScalar() && !IsQuoted(node) ? node.Scalar() : "";
   const bool plain =
       !text.empty() && text.find_first_not_of("+-.0123456789eE") == std::string::npos;
   if (!plain || !absl::SimpleAtod(text, &value)) {
@@ -242,7 +246,7 @@ absl::StatusOr<double> MessageReader::ReadDouble(const YAML::Node& node, const s
 
 absl::StatusOr<bool> MessageReader::ReadBool(const YAML::Node& node, const std::string& path,
                                              const FieldDescriptor& field) const {
-  if (node.IsScalar() && !Quoted(node)) {
+  if (node.IsScalar() && !IsQuoted(node)) {
     const std::string text = absl::AsciiStrToLower(node.Scalar());
     if (text == "true" || text == "false") {
       return text == "true";

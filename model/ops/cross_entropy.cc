@@ -23,6 +23,8 @@ absl::StatusOr<OpResult> Infer(const OpArguments& a) {
   return OpResult{.output = {DType::kF32, {}}};
 }
 
+int64_t Ids(const OpArguments& a, int) { return a.inputs[0].dims.back(); }
+
 }  // namespace
 }  // namespace cross_entropy
 
@@ -36,6 +38,7 @@ constinit const Op kCrossEntropy = {
     .is_loss = true,
     .infer = cross_entropy::Infer,
     .cost = NoProducts,
+    .ids = cross_entropy::Ids,
 };
 
 }  // namespace penstock::ops

@@ -23,6 +23,8 @@ absl::StatusOr<OpResult> Infer(const OpArguments& a) {
   return result;
 }
 
+int64_t Ids(const OpArguments& a, int) { return a.attributes.integer("vocabulary"); }
+
 OpCost Cost(const OpArguments& a) {
   // Adds, no products: those of the gradients.
   return {0.0, 0.0,
@@ -39,6 +41,7 @@ constinit const Op kEmbedding = {
     .attributes = embedding::kAttributes,
     .infer = embedding::Infer,
     .cost = embedding::Cost,
+    .ids = embedding::Ids,
 };
 
 }  // namespace penstock::ops

@@ -32,6 +32,8 @@ absl::StatusOr<OpResult> Infer(const OpArguments& a) {
                      Table("wpe.weight", context, width, kPositionDeviation)}};
 }
 
+int64_t Ids(const OpArguments& a, int) { return a.attributes.integer("vocabulary"); }
+
 OpCost Cost(const OpArguments& a) {
   // Adds, no products: one per element forward and two backward (token and position).
   const auto elements = static_cast<double>(a.inputs[0].dims[0] * a.attributes.integer("width"));
@@ -49,6 +51,7 @@ constinit const Op kGptEmbedding = {
     .draws = true,
     .infer = gpt_embedding::Infer,
     .cost = gpt_embedding::Cost,
+    .ids = gpt_embedding::Ids,
 };
 
 }  // namespace penstock::ops

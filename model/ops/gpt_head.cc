@@ -38,6 +38,8 @@ absl::StatusOr<OpResult> Infer(const OpArguments& a) {
                                        kDeviation)}};
 }
 
+int64_t Ids(const OpArguments& a, int) { return a.attributes.integer("vocabulary"); }
+
 OpCost Cost(const OpArguments& a) {
   const double linear = ProductFlops(static_cast<double>(a.inputs[0].dims[0]),
                                      static_cast<double>(a.inputs[0].dims[1]),
@@ -58,6 +60,7 @@ constinit const Op kGptHead = {
     .is_loss = true,
     .infer = gpt_head::Infer,
     .cost = gpt_head::Cost,
+    .ids = gpt_head::Ids,
 };
 
 }  // namespace penstock::ops

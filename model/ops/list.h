@@ -7,7 +7,10 @@
 #define PENSTOCK_OPS(ROW) \
   ROW(Add)                \
   ROW(AttentionBranch)    \
+  ROW(AvgPool)            \
+  ROW(BatchNorm)          \
   ROW(Concat)             \
+  ROW(Conv2d)             \
   ROW(CrossEntropy)       \
   ROW(Dropout)            \
   ROW(Embedding)          \
@@ -15,8 +18,12 @@
   ROW(Gelu)               \
   ROW(GptEmbedding)       \
   ROW(GptHead)            \
+  ROW(GroupNorm)          \
+  ROW(Image)              \
   ROW(LayerNorm)          \
   ROW(Linear)             \
+  ROW(Lrn)                \
+  ROW(MaxPool)            \
   ROW(MlpBranch)          \
   ROW(Mse)                \
   ROW(Mul)                \

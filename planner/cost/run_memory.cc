@@ -58,7 +58,8 @@ class MemoryOfWorker {
     const std::vector<TapeNeeds> needs(
         needs_.begin() + model.layers[layers.first].first_node,
         needs_.begin() + model.layers[layers.end() - 1].end_node());
-    const PassPlan plan = MakePassPlan(model, layers, run_.job.microbatch_samples, needs);
+    const PassPlan plan = MakePassPlan(model, layers, run_.job.microbatch_samples, needs,
+                                      CrossingType(run_.job.precision));
     StageBytes bytes = {
         .activations = ActivationBytesOf(plan, options.recomputes, layers.end() == model.size()),
         .tied_gradient = ReduceBytes()};

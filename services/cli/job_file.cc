@@ -9,6 +9,7 @@
 #include "absl/strings/strip.h"
 #include "base/status.h"
 #include "google/protobuf/util/field_mask_util.h"
+#include "job/data/data_kind.h"
 #include "job/defaults.h"
 #include "job/keys/key_options.h"
 #include "job/open_job.h"
@@ -76,9 +77,25 @@ void SetSteps(int64_t steps, JobDocument& document) {
   }
 }
 
+// Names other data of the job's kind; a job that names none gets a text.
+absl::Status SetData(const std::string& path, JobDocument& document) {
+  v1::DataSpec& data = *document.spec.mutable_data();
+  if (data.source_case() == v1::DataSpec::SOURCE_NOT_SET) data.mutable_text();
+  const std::vector<DataInput> inputs = DataKindOf(data).inputs(data);
+  if (inputs.empty()) {
+    return absl::InvalidArgumentError(absl::StrCat("--data ", path, ": the job has ",
+                                                   DataKindOf(data).key,
+                                                   ", which reads no files; leave the flag out"));
+  }
+  std::error_code error;
+  *inputs.front().path = std::filesystem::absolute(path, error).lexically_normal().string();
+  Move(inputs.front().key, absl::StrCat("--data ", path), document.positions);
+  return absl::OkStatus();
+}
+
 }  // namespace
 
-CLI::Option* AddJobSourceOptions(CLI::App& app, JobFileOptions& options) {
+CLI::Option* AddJobOption(CLI::App& app, JobFileOptions& options) {
   CLI::Option* job = app.add_option("JOB.yaml", options.path, "The job file (YAML)");
   job->required()->type_name("");
   app.add_option(
@@ -89,10 +106,16 @@ CLI::Option* AddJobSourceOptions(CLI::App& app, JobFileOptions& options) {
       ->check(KnownSettings())
       ->expected(1)
       ->take_all();
+  return job;
+}
+
+CLI::Option* AddJobSourceOptions(CLI::App& app, JobFileOptions& options) {
+  CLI::Option* job = AddJobOption(app, options);
   app.add_option("--steps", options.steps, "Train N steps; a longer warm-up is shortened to N")
       ->type_name("N")
       ->check(CLI::PositiveNumber);
-  app.add_option("--data", options.data, "Train on this text file")->type_name("FILE");
+  app.add_option("--data", options.data, "Train on this text, or directory of records")
+      ->type_name("PATH");
   return job;
 }
 
@@ -133,7 +156,7 @@ absl::Status ApplyOverride(const std::string& override_text, v1::JobSpec& spec,
   const absl::Status read = ReadYamlMessage(NestedYaml(key, pair.second), name, changed, positions);
   if (!read.ok()) return WithoutPlace(read, name);
   google::protobuf::FieldMask mask;
-  mask.add_paths(key);
+  mask.add_paths(FieldOfJobKey(key));
   google::protobuf::util::FieldMaskUtil::MergeOptions merge;
   merge.set_replace_message_fields(true);
   merge.set_replace_repeated_fields(true);
@@ -163,10 +186,7 @@ absl::StatusOr<JobDocument> ReadJob(const JobFileOptions& options) {
   }
   if (options.steps > 0) SetSteps(options.steps, document);
   if (!options.data.empty()) {
-    std::error_code error;
-    spec.mutable_data()->mutable_text()->set_path(
-        std::filesystem::absolute(options.data, error).lexically_normal().string());
-    Move("data.text.path", absl::StrCat("--data ", options.data), document.positions);
+    PENSTOCK_RETURN_IF_ERROR(SetData(options.data, document));
   }
   if (!options.resume.empty()) {
     const bool latest = options.resume == "latest";

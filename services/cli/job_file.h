@@ -21,12 +21,14 @@ struct JobFileOptions {
   std::string method;                     // empty: the file's
   std::string method_flag = "--method";   // that names it
   int64_t steps = 0;                      // 0: the file's
-  std::string data;                       // a text file instead of the job's; empty: the job's
+  std::string data;                       // instead of the job's; empty: the job's
   std::string resume;                     // empty: the file's
   std::optional<double> race_until_loss;  // of a job with an open method; absent: the file's
 };
 
-// Declares JOB.yaml, --set, --steps and --data. Returns JOB.yaml, which is required.
+// Declares JOB.yaml and --set. Returns JOB.yaml, which is required.
+CLI::Option* AddJobOption(CLI::App& app, JobFileOptions& options);
+// Declares these, --steps and --data. Returns JOB.yaml.
 CLI::Option* AddJobSourceOptions(CLI::App& app, JobFileOptions& options);
 // Declares these, --method, --resume and --race-until.
 void AddJobFileOptions(CLI::App& app, JobFileOptions& options);

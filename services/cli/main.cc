@@ -9,6 +9,7 @@ namespace penstock {
 namespace {
 
 constexpr char kHere[] = "Train on this machine";
+constexpr char kData[] = "Prepare data";
 constexpr char kCluster[] = "Use a cluster";
 constexpr char kResults[] = "Use a result";
 constexpr char kSchedules[] = "Study methods and schedules";
@@ -22,6 +23,11 @@ constexpr Command kCommands[] = {
      "  penstock train job.yaml --resume latest\n"
      "Ctrl-C drains the job to its next step boundary; a second Ctrl-C stops at once.",
      DeclareTrain},
+    {"data", kData, "Make records of image sets, and look into records",
+     "Examples:\n"
+     "  penstock data prepare downloads/mnist -o mnist\n"
+     "  penstock data show mnist/train --check",
+     DeclareData},
     {"submit", kCluster, "Hand a job to a coordinator and watch it",
      "Examples:\n"
      "  penstock submit job.yaml --coordinator node1:7070\n"
@@ -61,6 +67,11 @@ constexpr Command kCommands[] = {
      "Example: penstock compare job.yaml --methods 1f1b,pipedream --until 2.0", DeclareCompare},
     {"methods", kSchedules, "List the pipeline methods", "Example: penstock methods",
      DeclareMethods},
+    {"model", kSchedules, "Show the layers of a job's model, and what they cost",
+     "Examples:\n"
+     "  penstock model show job.yaml\n"
+     "  penstock model show job.yaml --svg model.svg",
+     DeclareModel},
     {"profile", kSchedules, "Measure what a device takes for every layer of a model",
      "Examples:\n"
      "  penstock profile job.yaml -o profile.yaml\n"

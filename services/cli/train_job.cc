@@ -12,7 +12,7 @@
 #include "job/open_job.h"
 #include "job/resolve.h"
 #include "planner/job/searched_order.h"
-#include "worker/data_file.h"
+#include "worker/open_data.h"
 
 namespace penstock {
 namespace {

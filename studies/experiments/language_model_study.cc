@@ -16,9 +16,8 @@
 #include "job/resolve.h"
 #include "studies/experiments/kept_runs.h"
 #include "studies/experiments/loss_curve.h"
-#include "worker/text_data.h"
+#include "worker/open_data.h"
 #include "worker/reference.h"
-#include "worker/text_options.h"
 
 namespace penstock {
 namespace {
@@ -53,8 +52,7 @@ absl::Status OpenText(Files& files, LanguageModelStudy& study) {
   study.text_sha256 = Sha256Hex(text);
   const v1::JobSpec spec = JobOf(study, {}, study.learning_rates.front());
   PENSTOCK_ASSIGN_OR_RETURN(const ResolvedJob job, ResolveJob(spec));
-  return TextData::Open(files, TextOptionsOf(spec, job, path, RunLimits().data_bytes_max))
-      .status();
+  return OpenData(files, spec, job, kDataRoot, RunLimits()).status();
 }
 
 PlannedRun PlanRun(const LanguageModelStudy& study, const LanguageModelMethod& method,

@@ -57,6 +57,27 @@ TEST_F(FilesTest, WriteDurably_NoDirectory_NamesThePath) {
               StatusIs(absl::StatusCode::kNotFound, HasSubstr(Path("none/a"))));
 }
 
+TEST_F(FilesTest, OpenRandomAccess_PartsAreTheFiles) {
+  ASSERT_THAT(files_.WriteDurably(Path("a"), {"0123456789"}), IsOk());
+  PENSTOCK_ASSERT_OK_AND_ASSIGN(const auto file, files_.OpenRandomAccess(Path("a")));
+  EXPECT_EQ(file->size_bytes(), 10);
+  std::string part(4, ' ');
+  const auto bytes = absl::MakeSpan(reinterpret_cast<std::byte*>(part.data()), part.size());
+  ASSERT_THAT(file->Read(3, bytes), IsOk());
+  EXPECT_EQ(part, "3456");
+  EXPECT_THAT(file->Read(7, bytes), StatusIs(absl::StatusCode::kDataLoss, HasSubstr("ends at byte 10")));
+  ASSERT_THAT(files_.RemoveAll(Path("a")), IsOk());
+  EXPECT_THAT(file->Read(6, bytes), IsOk());
+  EXPECT_EQ(part, "6789");
+}
+
+TEST_F(FilesTest, OpenRandomAccess_NoFile_SaysWhy) {
+  EXPECT_THAT(files_.OpenRandomAccess(Path("none")).status(),
+              StatusIs(absl::StatusCode::kNotFound, HasSubstr(Path("none"))));
+  EXPECT_THAT(files_.OpenRandomAccess(directory_).status(),
+              StatusIs(absl::StatusCode::kFailedPrecondition, HasSubstr("is a directory")));
+}
+
 TEST_F(FilesTest, Read_TooLarge_SaysHowMuch) {
   ASSERT_THAT(files_.WriteDurably(Path("a"), {"12345"}), IsOk());
   EXPECT_THAT(files_.Read(Path("a"), 4),

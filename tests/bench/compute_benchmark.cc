@@ -10,7 +10,7 @@
 #include "base/random.h"
 #include "compute/backend.h"
 #include "compute/pass_plan.h"
-#include "model/gpt.h"
+#include "model/families/gpt.h"
 
 namespace penstock {
 namespace {

@@ -20,7 +20,7 @@
 #include "compute/clip.h"
 #include "compute/learning_rate.h"
 #include "compute/stage.h"
-#include "model/gpt.h"
+#include "model/families/gpt.h"
 
 namespace penstock {
 namespace {

@@ -2,7 +2,7 @@
 
 #include <gtest/gtest.h>
 
-#include "model/gpt.h"
+#include "model/families/gpt.h"
 #include "tests/support/status_matchers.h"
 
 namespace penstock {
@@ -14,8 +14,7 @@ using ::testing::HasSubstr;
 Fingerprint Of(const GptConfig& config, const OptimizerConfig& optimizer = AdamWConfig(),
                uint64_t seed = 1) {
   const ModelGraph model = *BuildGpt(config);
-  return MakeFingerprint(
-      {.model = model, .optimizer = optimizer, .batch = 8, .seed = seed, .data_sha256 = "abc"});
+  return MakeFingerprint({.model = model, .optimizer = optimizer, .batch = 8, .seed = seed});
 }
 
 GptConfig Small() { return {.layers = 2, .width = 16, .heads = 2, .context = 8}; }
@@ -62,24 +61,18 @@ TEST(Fingerprint, Compare_OtherSeed_IsFound) {
               StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("training.seed is 2")));
 }
 
-TEST(Fingerprint, Compare_OtherTextOrPartOfIt_IsFound) {
+TEST(Fingerprint, Compare_OtherData_NamesTheFieldAndBothValues) {
   const ModelGraph model = *BuildGpt(Small());
   const OptimizerConfig optimizer = AdamWConfig();
-  const auto of = [&](const char* sha256, double fraction) {
-    return MakeFingerprint({.model = model,
-                            .optimizer = optimizer,
-                            .data_sha256 = sha256,
-                            .validation_fraction = fraction});
+  const auto of = [&](const char* sha256) {
+    return MakeFingerprint(
+        {.model = model, .optimizer = optimizer, .data = {{"data.text.sha256", sha256}}});
   };
-  EXPECT_THAT(CompareFingerprints(of("abc", 0.1), of("abc", 0.1)), IsOk());
-  EXPECT_THAT(CompareFingerprints(of("abc", 0.1), of("abd", 0.1)),
-              StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("data.text.sha256 is abc")));
+  EXPECT_THAT(CompareFingerprints(of("abc"), of("abc")), IsOk());
   EXPECT_THAT(
-      CompareFingerprints(of("abc", 0.1), of("abc", 0.2)),
+      CompareFingerprints(of("abc"), of("abd")),
       StatusIs(absl::StatusCode::kInvalidArgument,
-               HasSubstr("data.text.validation_fraction is 0.1 in the checkpoint and 0.2")));
-  // Few bytes of a long text are enough for other samples.
-  EXPECT_THAT(CompareFingerprints(of("abc", 0.1), of("abc", 0.1000000001)), ::testing::Not(IsOk()));
+               HasSubstr("data.text.sha256 is abc in the checkpoint and abd in the job")));
 }
 
 TEST(Fingerprint, Compare_FieldMissingInTheCheckpoint_SaysAbsent) {

@@ -8,6 +8,7 @@
 
 #include "absl/strings/str_replace.h"
 #include "base/sha256.h"
+#include "model/graph_builder.h"
 #include "tests/support/status_matchers.h"
 
 namespace penstock {
@@ -37,6 +38,55 @@ Manifest Example() {
 
 TEST(Manifest, Parse_WhatWasSerialized_IsEqual) {
   EXPECT_THAT(ParseManifest(SerializeManifest(Example())), IsOkAndHolds(Example()));
+}
+
+// A model of layers, with a skip, and weights that its ends share.
+ModelGraph Graph() {
+  GraphBuilder builder(kLayersArchitecture);
+  builder.AddPort({"x", {DType::kF32, {4}}});
+  builder.AddPort({"y", {DType::kI32, {}}});
+  for (const char* name : {"first", "second", "third"}) {
+    builder.BeginLayer(name);
+    builder.Add({.op = "linear",
+                 .attributes = {{"outputs", int64_t{4}}, {"bias", false}},
+                 .inputs = builder.TypeOf("first") == nullptr ? std::vector<std::string>{"x"}
+                                                              : std::vector<std::string>(),
+                 .weights_of = name == std::string("third") ? "first" : ""});
+  }
+  builder.Add({.name = "sum", .op = "add", .inputs = {"third", "first"}});
+  builder.Add({.name = "loss", .op = "cross_entropy", .inputs = {"sum", "y"}});
+  absl::StatusOr<ModelGraph> graph = std::move(builder).Build();
+  EXPECT_THAT(graph, IsOk());
+  return *std::move(graph);
+}
+
+TEST(Manifest, ModelOfLayers_IsKept) {
+  Manifest manifest = Example();
+  manifest.model = Graph();
+  EXPECT_THAT(ParseManifest(SerializeManifest(manifest)), IsOkAndHolds(manifest));
+}
+
+TEST(Manifest, ModelOfLayers_HasTheFormOfAJobFile) {
+  Manifest manifest = Example();
+  manifest.model = Graph();
+  const nlohmann::json json = nlohmann::json::parse(SerializeManifest(manifest));
+  const nlohmann::json& graph = json["model"]["graph"];
+  EXPECT_EQ(graph["ports"][0]["dtype"], "f32");
+  const nlohmann::json& node = graph["layers"][2]["nodes"][0];
+  EXPECT_EQ(node["op"], "linear");
+  EXPECT_EQ(node["weights_of"], "first");
+  EXPECT_EQ(node["attributes"][0], nlohmann::json({{"name", "outputs"}, {"integer", 4}}));
+}
+
+TEST(Manifest, OpOfALaterVersion_IsReadWithoutAModel) {
+  Manifest manifest = Example();
+  manifest.model = Graph();
+  nlohmann::json json = nlohmann::json::parse(SerializeManifest(manifest));
+  json["model"]["graph"]["layers"][0]["nodes"][0]["op"] = "quantum_gate";
+  json.erase("manifest_sha256");
+  json["manifest_sha256"] = Sha256Hex(absl::string_view(json.dump()));
+  manifest.model.reset();
+  EXPECT_THAT(ParseManifest(json.dump()), IsOkAndHolds(manifest));
 }
 
 TEST(Manifest, ScheduleThatWasSearched_IsKept) {

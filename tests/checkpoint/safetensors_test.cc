@@ -6,6 +6,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/random.h"
+#include "tests/support/memory_files.h"
 #include "tests/support/status_matchers.h"
 
 namespace penstock {
@@ -49,6 +50,43 @@ TEST(Safetensors, Header_OfTwoArrays_IsTheFormatsText) {
                               R"("wte.weight":{"dtype":"F32","shape":[2,3],"data_offsets":[0,24]},)"
                               R"("ln_f.bias":{"dtype":"F32","shape":[2],"data_offsets":[24,32]}})");
   EXPECT_EQ(static_cast<unsigned char>(header[0]), header.size() - 8);
+}
+
+TEST(Safetensors, Layout_OfAnOpenFile_IsTheFiles) {
+  MemoryFiles files;
+  const std::string file = TwoArraysFile();
+  ASSERT_THAT(files.WriteDurably("/a", {file}), IsOk());
+  PENSTOCK_ASSERT_OK_AND_ASSIGN(const auto open, files.OpenRandomAccess("/a"));
+  PENSTOCK_ASSERT_OK_AND_ASSIGN(const SafetensorsLayout layout, ReadSafetensorsLayout(*open));
+  PENSTOCK_ASSERT_OK_AND_ASSIGN(const SafetensorsView view, ParseSafetensors(file));
+  EXPECT_EQ(layout.metadata, view.metadata);
+  ASSERT_EQ(layout.tensors.size(), view.tensors.size());
+  for (size_t i = 0; i < view.tensors.size(); ++i) {
+    const TensorPlace& place = layout.tensors[i];
+    EXPECT_EQ(place.type.name, view.tensors[i].name);
+    EXPECT_EQ(place.type.shape, view.tensors[i].shape);
+    EXPECT_EQ(file.substr(place.offset, place.size_bytes), view.tensors[i].bytes);
+  }
+}
+
+TEST(Safetensors, Layout_OfAFileThatWasCut_IsRefused) {
+  const std::string file = TwoArraysFile();
+  for (const size_t size : {size_t{0}, size_t{7}, size_t{40}, file.size() - 1}) {
+    MemoryFiles files;
+    ASSERT_THAT(files.WriteDurably("/a", {file.substr(0, size)}), IsOk());
+    PENSTOCK_ASSERT_OK_AND_ASSIGN(const auto open, files.OpenRandomAccess("/a"));
+    EXPECT_THAT(ReadSafetensorsLayout(*open).status(), StatusIs(absl::StatusCode::kDataLoss, HasSubstr("")))
+        << size;
+  }
+}
+
+TEST(Safetensors, HeaderFor_OtherTypes_SaysTheirBytes) {
+  const std::string header =
+      SafetensorsHeaderFor({{"image", "U8", {2, 3}}, {"label", "I32", {2}}}, {});
+  PENSTOCK_ASSERT_OK_AND_ASSIGN(const SafetensorsView view,
+                                ParseSafetensors(header + std::string(6 + 8, 'x')));
+  EXPECT_EQ(view.tensors[0].dtype, "U8");
+  EXPECT_EQ(view.tensors[1].bytes.size(), 8u);
 }
 
 TEST(Safetensors, Header_OfAnyLength_IsPaddedToEightBytes) {

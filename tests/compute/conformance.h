@@ -16,7 +16,7 @@
 
 #include "compute/clip.h"
 #include "compute/stage.h"
-#include "model/gpt.h"
+#include "model/families/gpt.h"
 #include "tests/compute/device_memory.h"
 
 namespace penstock {

@@ -345,6 +345,23 @@ TEST_P(BackendConformance, Sgd_WithMomentum_MatchesTheFormula) {
   }
 }
 
+// By hand, in numbers that f32 holds: w = 1, g = 1, momentum 1/2, rate 1/4, no decay.
+//   v1 = 1,   w1 = 1 - (1 + 1/2) / 4 = 5/8;   v2 = 3/2,   w2 = 5/8 - (1 + 3/4) / 4 = 3/16.
+TEST_P(BackendConformance, Sgd_Nesterov_StepsByTheMomentumAhead) {
+  OptimizerRun run(*this, SgdConfig{.momentum = 0.5, .nesterov = true});
+  const std::vector<float> start = run.weights();
+  const std::vector<float> ones(kCount, 1.0f);
+  run.StepInPlace(1, ones, 1.0f, 0.25);
+  const std::vector<float> first = run.weights();
+  run.StepInPlace(2, ones, 1.0f, 0.25);
+  const std::vector<float> second = run.weights();
+  for (int64_t i = 0; i < kCount; ++i) {
+    if (!InSlice(i)) continue;
+    EXPECT_NEAR(first[i] - start[i], -3.0 / 8.0, 1e-6) << i;
+    EXPECT_NEAR(second[i] - first[i], -7.0 / 16.0, 1e-6) << i;
+  }
+}
+
 TEST_P(BackendConformance, Sgd_WithoutMomentum_KeepsNoState) {
   PENSTOCK_ASSERT_OK_AND_ASSIGN(const auto optimizer,
                                 backend().MakeOptimizer(SgdConfig{}, kSlices));

@@ -365,7 +365,7 @@ TEST_P(CpuKernels, AdamW_AndSgd_OfAnyCount_TouchNothingBehindTheEnd) {
     kernels().Elementwise<AdamWStep>()({0.9f, 0.99f, 0.1f, 0.01f, 1.0f, 0.1f, 1.0f, 1e-8f}, 1.0f,
                                        count, weights.data(), gradients.data(), state,
                                        weights.data(), mirror.data());
-    kernels().Elementwise<SgdStep>()({0.9f, 0.0f, 0.1f}, 1.0f, count, weights.data(),
+    kernels().Elementwise<SgdStep>()({0.9f, 0.0f, 0.1f, false}, 1.0f, count, weights.data(),
                                      gradients.data(), state, weights.data(), mirror.data());
     for (int64_t i = 0; i < count + 4; ++i) {
       EXPECT_EQ(weights[i] != before[i], i < count) << count << ": " << i;

@@ -124,8 +124,8 @@ TEST_F(CudaStreamsTest, ToDevice_OtherSizes_HaveLandingsOfTheirOwn) {
 
 class CudaGraphsTest : public CudaStreamsTest {
  protected:
-  static PassGraphs::Key Key(uint64_t argument, int layer = 0) {
-    return {.pass = Pass::kForward, .layer = layer, .arguments = {argument}};
+  static PassGraphs::Key Key(uint64_t argument, int node = 0) {
+    return {.pass = Pass::kForward, .node = node, .arguments = {argument}};
   }
   // A pass that writes down the sample that its kernel sees.
   absl::Status Pass(const PassGraphs::Key& key, int64_t sample) {
@@ -165,7 +165,7 @@ TEST_F(CudaGraphsTest, AnotherKey_IsAnotherPass) {
   for (int round = 0; round < 3; ++round) {
     EXPECT_THAT(Pass(Key(1), round), IsOk());
     EXPECT_THAT(Pass(Key(2), round), IsOk());
-    EXPECT_THAT(Pass(Key(1, /*layer=*/1), round), IsOk());
+    EXPECT_THAT(Pass(Key(1, /*node=*/1), round), IsOk());
   }
   EXPECT_EQ(graphs_.stats().recorded, 3);
   EXPECT_EQ(graphs_.stats().replayed, 3);
@@ -218,7 +218,7 @@ TEST_F(CudaGraphsTest, CaptureFails_PassesGoOnCallByCallAndStatsSayWhy) {
     for (int number = 1; number < 4; ++number) EXPECT_THAT(pass(number), IsOk());
     fake_cuda::RunAll();
     EXPECT_THAT(ran, ElementsAre(0, 1, 2, 3)) << call;
-    EXPECT_THAT(graphs.stats().given_up, HasSubstr("record")) << call;
+    EXPECT_THAT(graphs.stats().given_up, HasSubstr("captur")) << call;
     EXPECT_EQ(graphs.stats().kept, 0);
     EXPECT_THAT(context_->Check("afterwards"), IsOk()) << call;
   }

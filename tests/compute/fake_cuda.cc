@@ -11,6 +11,7 @@
 #include <utility>
 #include <vector>
 
+#include "compute/cuda/convolution.h"
 #include "compute/cuda/kernels/kernels.h"
 #include "compute/cuda/sdpa.h"
 
@@ -232,8 +233,8 @@ cublasStatus_t cublasLtCreate(cublasLtHandle_t* handle) {
   return *handle = nullptr, CUBLAS_STATUS_SUCCESS;
 }
 cublasStatus_t cublasLtDestroy(cublasLtHandle_t) { return CUBLAS_STATUS_SUCCESS; }
-const char* cublasGetStatusName(cublasStatus_t) { return "error"; }
-const char* cublasGetStatusString(cublasStatus_t) { return "as the test wants it"; }
+const char* cublasLtGetStatusName(cublasStatus_t) { return "error"; }
+const char* cublasLtGetStatusString(cublasStatus_t) { return "as the test wants it"; }
 cudnnStatus_t cudnnCreate(cudnnHandle_t* handle) { return *handle = nullptr, CUDNN_STATUS_SUCCESS; }
 cudnnStatus_t cudnnDestroy(cudnnHandle_t) { return CUDNN_STATUS_SUCCESS; }
 cudnnStatus_t cudnnSetStream(cudnnHandle_t, cudaStream_t) { return CUDNN_STATUS_SUCCESS; }
@@ -249,6 +250,11 @@ namespace penstock::cuda {
 absl::StatusOr<std::unique_ptr<Sdpa>> Sdpa::Create(cudnnHandle_t, const AttentionShape&,
                                                    Repeatability) {
   return absl::UnimplementedError("a played GPU has no attention");
+}
+
+absl::StatusOr<std::unique_ptr<Convolution>> Convolution::Create(const PlanTarget&,
+                                                                 const ConvolutionShape&) {
+  return absl::UnimplementedError("a played GPU has no convolutions");
 }
 
 void Store(cudaStream_t stream, int64_t value, int64_t* to) {

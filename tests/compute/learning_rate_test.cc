@@ -55,6 +55,20 @@ TEST(LearningRate, Cosine_FallsByHalfACosineToTheFinalFraction) {
   EXPECT_DOUBLE_EQ(rate.At(1100), 0.2);
 }
 
+// Steps of 10 samples: the first 30 of them have the full rate.
+TEST(LearningRate, Step_FallsAfterEachMilestone) {
+  LearningRate rate = Make(LearningRate::Decay::kStep);
+  rate.milestone_samples = {300, 500};
+  rate.factor = 0.25;
+  EXPECT_DOUBLE_EQ(rate.At(50), 1.0);  // the warm-up
+  EXPECT_DOUBLE_EQ(rate.At(300), 2.0);
+  EXPECT_DOUBLE_EQ(rate.At(301), 0.5);
+  EXPECT_DOUBLE_EQ(rate.At(310), 0.5);
+  EXPECT_DOUBLE_EQ(rate.At(500), 0.5);
+  EXPECT_DOUBLE_EQ(rate.At(510), 0.125);
+  EXPECT_DOUBLE_EQ(rate.At(999999), 0.125);
+}
+
 TEST(LearningRate, AfterTheEnd_KeepsTheFinalRate) {
   EXPECT_DOUBLE_EQ(Make(LearningRate::Decay::kLinear).At(5000), 0.2);
   EXPECT_DOUBLE_EQ(Make(LearningRate::Decay::kCosine).At(5000), 0.2);

@@ -28,6 +28,19 @@ double Real(absl::string_view text) {
   return value;
 }
 
+// "[3, 5]", or "3" for equal ones.
+template <typename T>
+void SetList(const std::string& name, absl::string_view text, T (*read)(absl::string_view),
+             OpCase& to) {
+  if (!absl::ConsumePrefix(&text, "[")) return to.attributes.Set(name, read(text));
+  std::vector<T> values;
+  for (absl::string_view each :
+       absl::StrSplit(absl::StripSuffix(text, "]"), ',', absl::SkipWhitespace())) {
+    values.push_back(read(each));
+  }
+  to.attributes.Set(name, std::move(values));
+}
+
 // "kernel [3, 5]"
 void AddAttribute(const std::string& text, OpCase& to) {
   const std::pair<std::string, std::string> parts = absl::StrSplit(text, absl::MaxSplits(' ', 1));
@@ -46,14 +59,10 @@ void AddAttribute(const std::string& text, OpCase& to) {
     case AttributeKind::kWord:
       return to.attributes.Set(name, value);
     case AttributeKind::kIntegers:
-      break;
+      return SetList(name, value, Integer, to);
+    case AttributeKind::kNumbers:
+      return SetList(name, value, Real, to);
   }
-  std::vector<int64_t> values;
-  for (absl::string_view each : absl::StrSplit(
-           absl::StripSuffix(absl::StripPrefix(value, "["), "]"), ',', absl::SkipWhitespace())) {
-    values.push_back(Integer(each));
-  }
-  to.attributes.Set(name, std::move(values));
 }
 
 // "f32 3 7 scale 4"

@@ -5,7 +5,7 @@
 
 #include <set>
 
-#include "model/gpt.h"
+#include "model/families/gpt.h"
 
 namespace penstock {
 namespace {

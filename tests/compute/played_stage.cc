@@ -226,6 +226,11 @@ void PlayedStage::PlayStep(const PassStep& step) {
     case PassStep::Kind::kShare:
       place = memory_.Share(slots_[step.from], step.offset);
       break;
+    case PassStep::Kind::kNarrow:
+    case PassStep::Kind::kWiden:
+    case PassStep::Kind::kRound:
+      ADD_FAILURE() << "a step of bf16 in a plan of f32";
+      break;
     case PassStep::Kind::kCopy:
       memory_.Write({place.block, place.offset + step.offset}, SizeOf(step.from), read_from());
       break;

@@ -54,6 +54,10 @@ class TwoPools : public Backend {
   void ConvertToBf16(uint16_t* to, const float* from, int64_t count) override {
     cpu_->ConvertToBf16(to, from, count);
   }
+  void ConvertFromBf16(float* to, const uint16_t* from, int64_t count) override {
+    cpu_->ConvertFromBf16(to, from, count);
+  }
+  void RoundToBf16(float* values, int64_t count) override { cpu_->RoundToBf16(values, count); }
   void ConvertToBf16(uint16_t* to, const float* from, int64_t count,
                      const StochasticRounding& rounding) override {
     cpu_->ConvertToBf16(to, from, count, rounding);

@@ -123,7 +123,7 @@ TEST_F(ProfileGathererTest, KnownTimes_FitAModelWithMoreLayersOfTheSameShapes) {
   EXPECT_EQ(deep.Keys()[0], shallow.Kept(0).key);
   deep.TakeKnown({{shallow.Kept(0).times}});
   EXPECT_FALSE(deep.TimesLayers(0));
-  EXPECT_EQ(deep.Result().devices(0).model().layers_size(), job_->chain.size());
+  EXPECT_EQ(deep.Result().devices(0).model().layers_size(), job_->model.size());
 }
 
 TEST_F(ProfileGathererTest, KnownTimesThatDoNotFit_AreMeasuredAgain) {

@@ -54,7 +54,7 @@ v1::ModelProfile ProfileOf(const v1::JobSpec& spec, const v1::ProfileSpec& profi
   const absl::StatusOr<ResolvedJob> job = ResolveJob(spec);
   PENSTOCK_CHECK(job.ok());
   v1::ModelProfile model;
-  model.set_time_steps(job->model.context);
+  model.set_time_steps(job->model.targets_per_sample());
   model.set_precision("f32");
   SetLayers(job->model, model);
   for (const int layer : FirstLayersOfShapes(job->model)) {
@@ -66,6 +66,7 @@ v1::ModelProfile ProfileOf(const v1::JobSpec& spec, const v1::ProfileSpec& profi
       size.mutable_forward()->set_ms(ms);
       size.mutable_backward_input()->set_ms(ms);
       size.mutable_backward_weight()->set_ms(ms);
+      for (int n = 0; n < job->model.layers[layer].node_count; ++n) size.add_nodes();
     }
   }
   return model;

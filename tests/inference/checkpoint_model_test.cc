@@ -13,23 +13,23 @@ constexpr GptConfig kConfig = {.layers = 2,
                                .dropout = 0.125,
                                .tied_head = false};
 
-TEST(GptConfigOf, ManifestWithAModel_IsTakenAtItsWord) {
-  EXPECT_THAT(GptConfigOf({.model = kConfig}), IsOkAndHolds(kConfig));
+TEST(ModelOf, ManifestWithAModel_IsTakenAtItsWord) {
+  EXPECT_THAT(ModelOf({.model = kConfig}), IsOkAndHolds(StoredModel(kConfig)));
 }
 
-TEST(GptConfigOf, ManifestOfTheVersionBefore_IsReadFromItsFingerprint) {
+TEST(ModelOf, ManifestOfTheVersionBefore_IsReadFromItsFingerprint) {
   for (const bool tied_head : {false, true}) {
     GptConfig config = kConfig;
     config.tied_head = tied_head;
     PENSTOCK_ASSERT_OK_AND_ASSIGN(const ModelGraph model, BuildGpt(config));
     EXPECT_THAT(
-        GptConfigOf({.fingerprint = MakeFingerprint({.chain = chain, .optimizer = AdamWConfig()})}),
-        IsOkAndHolds(config));
+        ModelOf({.fingerprint = MakeFingerprint({.model = model, .optimizer = AdamWConfig()})}),
+        IsOkAndHolds(StoredModel(config)));
   }
 }
 
-TEST(GptConfigOf, FingerprintOfNoModelOfThisVersion_IsRefused) {
-  EXPECT_THAT(GptConfigOf({.fingerprint = {{"model.architecture", "mixer"}}}),
+TEST(ModelOf, FingerprintOfNoModelOfThisVersion_IsRefused) {
+  EXPECT_THAT(ModelOf({.fingerprint = {{"model.architecture", "mixer"}}}),
               StatusIs(absl::StatusCode::kUnimplemented, ::testing::HasSubstr("cannot build")));
 }
 

@@ -81,5 +81,19 @@ TEST(FillDefaults, EmptyJob_IsRefusedNotCrashed) {
                        "name: is missing; expected 1 to 64 characters of a-z, 0-9 and -"));
 }
 
+TEST(FillDefaults, OfRecords_KeepsALastPartUnlessThereIsADirectoryForValidation) {
+  v1::JobSpec spec = SmallJob(4, 2);
+  spec.mutable_data()->mutable_records()->set_path("train");
+  FillDefaults(spec);
+  EXPECT_EQ(spec.data().records().order(), "shuffled");
+  EXPECT_EQ(spec.data().records().validation_fraction(), 0.1);
+  EXPECT_FALSE(spec.data().records().augment().flip());
+
+  spec.mutable_data()->mutable_records()->clear_validation_fraction();
+  spec.mutable_data()->mutable_records()->set_validation("test");
+  FillDefaults(spec);
+  EXPECT_EQ(spec.data().records().validation_fraction(), 0.0);
+}
+
 }  // namespace
 }  // namespace penstock

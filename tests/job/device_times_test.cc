@@ -16,7 +16,7 @@ absl::StatusOr<std::vector<StageCosts>> Costs(const std::string& yaml,
                                               const std::vector<LayerRange>& layers) {
   const absl::StatusOr<v1::DeviceTimes> times = ParseDeviceTimes(yaml, "times.yaml");
   if (!times.ok()) return times.status();
-  return StageCostsOf(*times, ResolveJob(GoodJob())->chain, layers);
+  return StageCostsOf(*times, ResolveJob(GoodJob())->model, layers);
 }
 
 TEST(DeviceTimes, OfTheModel_AreSplitEvenlyOverTheStages) {

@@ -4,6 +4,7 @@
 
 #include <functional>
 
+#include "job/defaults.h"
 #include "tests/job/jobs.h"
 #include "tests/support/status_matchers.h"
 
@@ -32,10 +33,36 @@ TEST(FingerprintOf, WhatGivesStoredNumbersTheirMeaning_IsAPartOfIt) {
       },
       [](v1::JobSpec& spec) {
         spec.mutable_data()->mutable_text()->set_validation_fraction(0.25);
+      },
+      // Few bytes of a long text are enough for other samples.
+      [](v1::JobSpec& spec) {
+        spec.mutable_data()->mutable_text()->set_validation_fraction(0.1000000001);
       }};
   for (size_t i = 0; i < std::size(changes); ++i) {
     EXPECT_NE(After(changes[i]), good) << "change " << i;
   }
+}
+
+TEST(FingerprintOf, WhatSaysWhichRecordsAStepSees_IsAPartOfIt) {
+  const auto after = [](const std::function<void(v1::RecordsSpec&)>& change) {
+    return After([&](v1::JobSpec& spec) {
+      v1::RecordsSpec& records = *spec.mutable_data()->mutable_records();
+      records.set_path("mnist/train");
+      FillDefaults(spec);
+      change(records);
+    });
+  };
+  const Fingerprint good = after([](v1::RecordsSpec&) {});
+  EXPECT_NE(After([](v1::JobSpec& spec) { spec.mutable_data()->mutable_synthetic(); }), good);
+  const std::function<void(v1::RecordsSpec&)> changes[] = {
+      [](v1::RecordsSpec& records) { records.set_sha256(std::string(64, 'a')); },
+      [](v1::RecordsSpec& records) { records.set_validation_fraction(0.25); },
+      [](v1::RecordsSpec& records) { records.set_order("sequential"); },
+      [](v1::RecordsSpec& records) { records.mutable_augment()->set_flip(true); },
+      [](v1::RecordsSpec& records) { records.mutable_augment()->set_crop(4); }};
+  for (size_t i = 0; i < std::size(changes); ++i) EXPECT_NE(after(changes[i]), good) << i;
+  // The place of the files is not, and neither is what validation looks at.
+  EXPECT_EQ(after([](v1::RecordsSpec& records) { records.set_path("elsewhere"); }), good);
 }
 
 TEST(FingerprintOf, WhatAResumedJobMayChange_IsNot) {

@@ -10,7 +10,7 @@
 #include "job/keys/check_keys.h"
 #include "job/keys/key_reference.h"
 #include "job/yaml/yaml_message.h"
-#include "model/gpt.h"
+#include "model/families/gpt.h"
 #include "tests/job/jobs.h"
 #include "tests/support/golden.h"
 #include "tests/support/status_matchers.h"

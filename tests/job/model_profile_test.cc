@@ -40,10 +40,12 @@ shapes:
         forward: {ms: 3, spread_ms: 0.25}
         backward_input: {ms: 4}
         backward_weight: {ms: 5}
-        stash_bytes: 64
-        input_for_weight: true
+        nodes:
+          - {stash_bytes: 64, inputs_for_weight: 1}
       - samples: 4
         forward: {ms: 5}
+        nodes:
+          - {stash_bytes: 64, inputs_for_weight: 1}
         backward_input: {ms: 8}
         backward_weight: {ms: 10.125}
 )";
@@ -119,13 +121,20 @@ TEST(DeviceTimesOf, SizeBeyondAllMeasured_IsRefused) {
 TEST(CheckProfileFits, OfAnotherModel_NamesTheFirstLayerThatDiffers) {
   const ModelGraph model = ResolveJob(GoodJob())->model;
   v1::ModelProfile profile;
-  profile.set_time_steps(model.context);
+  profile.set_time_steps(model.targets_per_sample());
   for (const LayerSpec& layer : model.layers) {
     v1::ProfiledLayer& entry = *profile.add_layers();
     entry.set_layer(layer.name);
-    entry.set_shape(Describe(layer.config));
+    entry.set_shape(Describe(model, layer));
+    v1::ShapeProfile& shape = *profile.add_shapes();
+    shape.set_shape(entry.shape());
+    shape.add_sizes()->add_nodes();
   }
   EXPECT_THAT(CheckProfileFits(profile, model), IsOk());
+  v1::ModelProfile old = profile;  // of the version before, which knew of no nodes
+  old.mutable_shapes(0)->mutable_sizes(0)->clear_nodes();
+  EXPECT_THAT(CheckProfileFits(old, model),
+              StatusIs(kInvalid, HasSubstr("0 nodes of layer embedding, which has 1")));
   v1::ModelProfile other = profile;
   other.mutable_layers(2)->set_shape("mlp(width 1, hidden 4, dropout 0)");
   EXPECT_THAT(CheckProfileFits(other, model),
@@ -134,7 +143,7 @@ TEST(CheckProfileFits, OfAnotherModel_NamesTheFirstLayerThatDiffers) {
   other.mutable_layers()->RemoveLast();
   EXPECT_THAT(CheckProfileFits(other, model), StatusIs(kInvalid, HasSubstr("is none, that of")));
   other = profile;
-  other.set_time_steps(model.context + 1);
+  other.set_time_steps(model.targets_per_sample() + 1);
   EXPECT_THAT(CheckProfileFits(other, model), StatusIs(kInvalid, HasSubstr("time steps")));
 }
 

@@ -27,7 +27,8 @@ TEST(ResolveJob, GoodJob_HasTheNumbersOfTheFile) {
   EXPECT_EQ(job.steps, 400);
   EXPECT_EQ(job.batch, 32);
   EXPECT_EQ(job.microbatches, 8);
-  EXPECT_EQ(job.microbatch, (BatchShape{.batch = 4, .time = 128}));
+  EXPECT_EQ(job.microbatch_samples, 4);
+  EXPECT_EQ(job.model.targets_per_sample(), 128);
   EXPECT_EQ(std::get<AdamWConfig>(job.optimizer), AdamWConfig());
   EXPECT_EQ(job.learning_rate, (LearningRate{.peak = 1e-3,
                                              .warmup_samples = 640,
@@ -55,6 +56,37 @@ TEST(ResolveJob, RoundingStashAndRepeatability_AreWhatTheFileSays) {
   EXPECT_EQ(job.rounding, Rounding::kStochastic);
   EXPECT_EQ(job.stash, StashPlace::kHost);
   EXPECT_EQ(job.repeatability, Repeatability::kFast);
+}
+
+TEST(ResolveJob, StepDecay_MultipliesTheRateAfterMilestones) {
+  v1::JobSpec spec = GoodJob();  // 32 samples a step
+  v1::LearningRateSpec& rate = *spec.mutable_training()->mutable_learning_rate();
+  rate.set_decay("step");
+  EXPECT_THAT(ResolveJob(spec), StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("milestones: has none")));
+  rate.add_milestones(60);
+  rate.add_milestones(90);
+  rate.set_factor(0.5);
+  PENSTOCK_ASSERT_OK_AND_ASSIGN(const ResolvedJob job, ResolveJob(spec));
+  EXPECT_DOUBLE_EQ(job.learning_rate.At(60 * 32), 1e-3);
+  EXPECT_DOUBLE_EQ(job.learning_rate.At(61 * 32), 5e-4);
+  EXPECT_DOUBLE_EQ(job.learning_rate.At(91 * 32), 2.5e-4);
+  rate.set_milestones(1, 60);
+  EXPECT_THAT(ResolveJob(spec), StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("has 60 after 60")));
+  rate.set_milestones(1, 90);
+  rate.set_decay("cosine");
+  EXPECT_THAT(ResolveJob(spec), StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("only for")));
+}
+
+TEST(ResolveJob, NesterovMomentum_NeedsMomentum) {
+  v1::JobSpec spec = GoodJob();
+  v1::SgdSpec& sgd = *spec.mutable_training()->mutable_optimizer()->mutable_sgd();
+  sgd.set_learning_rate(0.1);
+  sgd.set_nesterov(true);
+  FillDefaults(spec);
+  EXPECT_THAT(ResolveJob(spec), StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("sgd.nesterov: looks ahead")));
+  sgd.set_momentum(0.9);
+  PENSTOCK_ASSERT_OK_AND_ASSIGN(const ResolvedJob job, ResolveJob(spec));
+  EXPECT_EQ(std::get<SgdConfig>(job.optimizer), (SgdConfig{.momentum = 0.9, .nesterov = true}));
 }
 
 TEST(ResolveJob, AsynchronousMethod_UpdatesAfterEachMicrobatch) {

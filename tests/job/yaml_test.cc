@@ -33,6 +33,8 @@ TEST(ParseJobYaml, GoodJob_HasTheValuesOfTheFile) {
 // One change to the good job, and what is said about it. The golden file is the list of everything
 // a user can read after a mistake.
 TEST(ParseJobYaml, Mistakes_GetTheMessagesOfTheGoldenFile) {
+  const std::string text =
+      "  text: {path: input.txt, tokenizer: bytes, validation_fraction: 0.1}\n";
   const std::vector<std::pair<std::string, std::string>> mistakes = {
       {"steps: 400", "stepz: 400"},
       {"steps: 400", "momentum: 400"},
@@ -64,6 +66,18 @@ TEST(ParseJobYaml, Mistakes_GetTheMessagesOfTheGoldenFile) {
       {"validation_fraction: 0.1", "validation_fraction: 0"},
       {"validation_fraction: 0.1", "validation_fraction: 1e400"},
       {"validation_fraction: 0.1", "validation_fraction: .nan"},
+      {text, ""},
+      {text, "  records: {order: shuffled}\n"},
+      {text, "  records: {path: mnist, order: random-ish}\n"},
+      {text, "  records: {path: mnist, augment: {crop: -1}}\n"},
+      {text, "  records: {path: mnist, augment: {flip: left}}\n"},
+      {text, "  records: {path: mnist, validation_fraction: 1.0}\n"},
+      {text, "  records: {path: mnist, validation_fraction: 0}\n"},
+      {text, "  records: {path: mnist, validation: test, validation_fraction: 0.5}\n"},
+      {text, "  records: {path: mnist, validation_sha256: \"12\"}\n"},
+      {text, "  records: {path: mnist, sha256: \"12\"}\n"},
+      {text, "  records: {path: mnist}\n  synthetic: {}\n"},
+      {text, "  synthetic: {seed: 1}\n"},
       {"microbatches: 8", "microbatches: 5"},
       {"microbatches: 8", "microbatches: 64"},
       {"  microbatches: 8\n", ""},

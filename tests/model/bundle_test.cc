@@ -8,7 +8,7 @@
 #include <utility>
 #include <vector>
 
-#include "model/gpt.h"
+#include "model/families/gpt.h"
 #include "tests/support/status_matchers.h"
 
 namespace penstock {

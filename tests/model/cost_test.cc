@@ -1,7 +1,7 @@
 // Costs against hand-counted multiply-adds.
 #include <gtest/gtest.h>
 
-#include "model/gpt.h"
+#include "model/families/gpt.h"
 #include "tests/support/status_matchers.h"
 
 namespace penstock {

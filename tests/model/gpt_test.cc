@@ -1,5 +1,5 @@
 // GPT as a model: names, layouts and sizes are those of GPT-2 in Hugging Face.
-#include "model/gpt.h"
+#include "model/families/gpt.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

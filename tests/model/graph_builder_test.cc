@@ -17,21 +17,21 @@ using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::StartsWith;
 
-constexpr int64_t kSteps = 8, kColumns = 4, kIds = 11;
+constexpr int64_t kSteps = 8, kFeatures = 4, kIds = 11;
 
-ValueType Activation() { return {DType::kF32, {kSteps, kColumns}}; }
+ValueType Activation() { return {DType::kF32, {kSteps, kFeatures}}; }
 
 NodeSpec Embedding() {
   return {.op = "gpt_embedding",
-          .attributes = {{"vocabulary", kIds}, {"context", kSteps}, {"width", kColumns}},
+          .attributes = {{"vocabulary", kIds}, {"context", kSteps}, {"width", kFeatures}},
           .inputs = {"tokens"}};
 }
 NodeSpec Norm(std::string name = "") {
-  return {.name = std::move(name), .op = "layer_norm", .attributes = {{"width", kColumns}}};
+  return {.name = std::move(name), .op = "layer_norm", .attributes = {{"width", kFeatures}}};
 }
 NodeSpec Head(std::vector<std::string> inputs) {
   return {.op = "gpt_head",
-          .attributes = {{"vocabulary", kIds}, {"width", kColumns}},
+          .attributes = {{"vocabulary", kIds}, {"width", kFeatures}},
           .inputs = std::move(inputs)};
 }
 
@@ -108,7 +108,7 @@ TEST(GraphBuilder, WeightsOf_SharesTheParametersOfAnEarlierNode) {
   EXPECT_FALSE(graph.tied()) << "neither is the first or the last layer";
   // A shared tensor counts once.
   EXPECT_EQ(graph.parameter_count(),
-            (kIds + kSteps) * kColumns + 2 * kColumns + kIds * kColumns);
+            (kIds + kSteps) * kFeatures + 2 * kFeatures + kIds * kFeatures);
 }
 
 TEST(GraphBuilder, HeadWithTheWeightsOfTheEmbedding_IsTied) {
@@ -126,7 +126,7 @@ TEST(GraphBuilder, DrawingNodes_HaveNumbersOfTheirOwn) {
   const auto branch = [](std::string name) {
     return NodeSpec{.name = std::move(name),
                     .op = "mlp_branch",
-                    .attributes = {{"width", kColumns}, {"hidden", int64_t{16}}}};
+                    .attributes = {{"width", kFeatures}, {"hidden", int64_t{16}}}};
   };
   builder.BeginLayer("branches");
   builder.Add(branch("a"));

@@ -23,7 +23,7 @@
 #include "base/random.h"
 #include "base/status.h"
 #include "compute/stage.h"
-#include "model/gpt.h"
+#include "model/families/gpt.h"
 
 namespace penstock {
 namespace {

@@ -6,8 +6,10 @@
 #pragma once
 
 #include <algorithm>
+#include <cstring>
 #include <limits>
 #include <map>
+#include <memory>
 #include <set>
 #include <string>
 #include <vector>
@@ -85,6 +87,13 @@ class MemoryFiles : public Files {
       return absl::OutOfRangeError(absl::StrCat(path, " is too large"));
     }
     return file->second;
+  }
+
+  absl::StatusOr<std::unique_ptr<RandomAccessFile>> OpenRandomAccess(
+      const std::string& path) override {
+    absl::StatusOr<std::string> content = Read(path, std::numeric_limits<int64_t>::max());
+    if (!content.ok()) return content.status();
+    return std::make_unique<Opened>(path, *std::move(content));
   }
 
   absl::Status WriteDurably(const std::string& path,
@@ -170,6 +179,24 @@ class MemoryFiles : public Files {
   }
 
  private:
+  class Opened final : public RandomAccessFile {
+   public:
+    Opened(std::string path, std::string content)
+        : path_(std::move(path)), content_(std::move(content)) {}
+    int64_t size_bytes() const override { return static_cast<int64_t>(content_.size()); }
+    absl::Status Read(int64_t offset, absl::Span<std::byte> bytes) const override {
+      if (offset + static_cast<int64_t>(bytes.size()) > size_bytes()) {
+        return absl::DataLossError(absl::StrCat(path_, " ends too early"));
+      }
+      std::memcpy(bytes.data(), content_.data() + offset, bytes.size());
+      return absl::OkStatus();
+    }
+
+   private:
+    const std::string path_;
+    const std::string content_;
+  };
+
   absl::Status Change() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
     const int64_t change = changes_++;
     return change >= fail_from_ && change < heal_from_ ? error_ : absl::OkStatus();

@@ -36,7 +36,7 @@ struct Tally {
   Mutex mutex;
   int64_t passes ABSL_GUARDED_BY(mutex) = 0;
   int64_t replayed ABSL_GUARDED_BY(mutex) = 0;
-  size_t keys_max ABSL_GUARDED_BY(mutex) = 0;  // of one pass of one layer
+  size_t keys_max ABSL_GUARDED_BY(mutex) = 0;  // of one pass of one node
 };
 
 // Keeps what a device would, and queues every pass.
@@ -53,7 +53,7 @@ class CountingGraphs : public PassGraphs {
   void SetSample(int64_t) override {}
   absl::Status Run(const Key& key, absl::FunctionRef<absl::Status()> queue) override {
     ++stats_.passes;
-    keys_[{key.layer, static_cast<int>(key.pass)}].insert(key.arguments);
+    keys_[{key.node, static_cast<int>(key.pass)}].insert(key.arguments);
     bool seen_before = false;
     auto& entry = table_.Find(key, seen_before);
     if (entry.recording) {
@@ -75,7 +75,7 @@ class CountingGraphs : public PassGraphs {
   Tally& tally_;
   Stats stats_;
   PassGraphTable<bool> table_;
-  std::map<std::pair<int, int>, std::set<std::array<uint64_t, 12>>> keys_;
+  std::map<std::pair<int, int>, std::set<decltype(PassGraphs::Key::arguments)>> keys_;
 };
 
 class RecordingDevice : public LateDevice {

@@ -8,7 +8,7 @@
 #include "compute/stage.h"
 #include "job/profile/model_profile.h"
 #include "model/describe.h"
-#include "model/gpt.h"
+#include "model/families/gpt.h"
 #include "tests/support/status_matchers.h"
 #include "tests/support/ticking_clock.h"
 
@@ -27,7 +27,7 @@ class LayerProfilerTest : public ::testing::Test {
     config.heads = 4;
     config.context = 16;
     config.vocabulary = 64;
-    chain_ = *BuildGpt(config);
+    model_ = *BuildGpt(config);
     backend_ = *MakeCpuBackend(1);
     options_.samples = {2, 4};
     options_.optimizer = AdamWConfig();
@@ -35,14 +35,14 @@ class LayerProfilerTest : public ::testing::Test {
   }
 
   absl::StatusOr<v1::ModelProfile> Profile() {
-    return ProfileLayers(*backend_, chain_, options_, clock_,
+    return ProfileLayers(*backend_, model_, options_, clock_,
                          [&](const ProfilerProgress& progress) {
                            seen_.push_back(progress);
                            return on_progress_(progress);
                          });
   }
 
-  ModelGraph chain_;
+  ModelGraph model_;
   std::unique_ptr<Backend> backend_;
   LayerProfilerOptions options_;
   TickingClock clock_{1'000'000};
@@ -55,8 +55,8 @@ class LayerProfilerTest : public ::testing::Test {
 TEST_F(LayerProfilerTest, Profile_HasEveryLayerAndEachShapeOnce) {
   PENSTOCK_ASSERT_OK_AND_ASSIGN(const v1::ModelProfile profile, Profile());
   EXPECT_THAT(CheckModelProfile(profile), IsOk());
-  EXPECT_THAT(CheckProfileFits(profile, chain_), IsOk());
-  EXPECT_EQ(profile.layers_size(), chain_.size());
+  EXPECT_THAT(CheckProfileFits(profile, model_), IsOk());
+  EXPECT_EQ(profile.layers_size(), model_.size());
   EXPECT_EQ(profile.shapes_size(), 5);  // embedding, attention, mlp, norm, head
   EXPECT_EQ(profile.device(), backend_->name());
   EXPECT_EQ(profile.precision(), "f32");
@@ -103,15 +103,15 @@ TEST_F(LayerProfilerTest, BytesOfLayers_AddUpToThoseOfStages) {
   PENSTOCK_ASSERT_OK_AND_ASSIGN(const v1::ModelProfile profile, Profile());
   const auto shape_of = [&](int layer) {
     for (const v1::ShapeProfile& shape : profile.shapes()) {
-      if (shape.shape() == Describe(chain_.layers[layer].config)) return shape;
+      if (shape.shape() == Describe(model_, model_.layers[layer])) return shape;
     }
     return v1::ShapeProfile();
   };
-  for (const LayerRange range : {LayerRange{0, 3}, {1, 2}, {2, 5}, {3, chain_.size() - 3}}) {
+  for (const LayerRange range : {LayerRange{0, 3}, {1, 2}, {2, 5}, {3, model_.size() - 3}}) {
     PENSTOCK_ASSERT_OK_AND_ASSIGN(
         const std::unique_ptr<Stage> stage,
-        Stage::Create(*backend_, chain_,
-                      {.layers = range, .batch = {4, chain_.context}, .optimizer = AdamWConfig()}));
+        Stage::Create(*backend_, model_,
+                      {.layers = range, .samples = 4, .optimizer = AdamWConfig()}));
     int64_t weights = 0;
     int64_t gradients = 0;
     int64_t optimizer = 0;
@@ -120,14 +120,17 @@ TEST_F(LayerProfilerTest, BytesOfLayers_AddUpToThoseOfStages) {
       weights += shape.weight_bytes();
       gradients += shape.gradient_bytes();
       optimizer += shape.optimizer_bytes();
-      const TapeNeeds& needs = stage->tape_needs(layer - range.first);
+      const TapeNeeds& needs = stage->tape_needs()[layer - range.first];  // a node each
       const v1::SizeProfile& size = shape.sizes(1);
       ASSERT_EQ(size.samples(), 4);
-      EXPECT_EQ(size.stash_bytes(), needs.stash_bytes);
-      EXPECT_EQ(size.kept_bytes(), needs.kept_bytes);
-      EXPECT_EQ(size.weight_stash_bytes(), needs.weight_stash_bytes);
-      const bool is_last = layer + 1 == chain_.size();
-      EXPECT_EQ(size.output_bytes(), is_last ? 0 : 4 * chain_.context * chain_.width * 4);
+      ASSERT_EQ(size.nodes_size(), 1);
+      EXPECT_EQ(size.nodes(0).stash_bytes(), needs.stash_bytes);
+      EXPECT_EQ(size.nodes(0).kept_bytes(), needs.kept_bytes);
+      EXPECT_EQ(size.nodes(0).weight_stash_bytes(), needs.weight_stash_bytes);
+      EXPECT_EQ(size.nodes(0).inputs_for_input(), needs.inputs_for_input);
+      EXPECT_EQ(size.nodes(0).inputs_for_weight(), needs.inputs_for_weight);
+      const bool is_last = layer + 1 == model_.size();
+      EXPECT_EQ(size.output_bytes(), is_last ? 0 : 4 * model_.nodes[0].output.size_bytes());
     }
     EXPECT_EQ(stage->memory().version_bytes, weights);
     EXPECT_EQ(stage->memory().gradient_bytes, gradients);

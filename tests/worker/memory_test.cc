@@ -14,7 +14,10 @@ namespace {
 
 // Bytes that are easy to tell apart in sums.
 StageBytes Bytes() {
-  return {.activations = {.boundary = 1,
+  return {.activations = {.input = 1,
+                          .output = 1,
+                          .grad_input = 1,
+                          .grad_output = 1,
                           .forward = {1100, 1000},
                           .recompute = {900, 800},
                           .backward_input = {40, -700},

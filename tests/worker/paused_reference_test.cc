@@ -4,7 +4,7 @@
 
 #include "job/yaml/yaml.h"
 #include "tests/support/status_matchers.h"
-#include "worker/data_file.h"
+#include "worker/open_data.h"
 
 namespace penstock {
 namespace {

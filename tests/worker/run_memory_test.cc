@@ -83,7 +83,7 @@ class RunMemory : public ::testing::Test {
   const v1::ModelProfile& Profile(const v1::JobSpec& spec) {
     const ModelGraph model = ChainOf(spec);
     const bool bf16 = spec.training().precision() == "bf16";
-    const std::string key = absl::StrCat(model.tied(), bf16, model.context);
+    const std::string key = absl::StrCat(model.tied(), bf16, model.targets_per_sample());
     auto found = profiles_.find(key);
     if (found == profiles_.end()) {
       const Precision precision = bf16 ? Precision::kBf16 : Precision::kF32;

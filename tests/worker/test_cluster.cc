@@ -11,6 +11,7 @@
 #include "checkpoint/checkpoint.h"
 #include "checkpoint/weights_digest.h"
 #include "job/fingerprint.h"
+#include "job/model_graph.h"
 #include "job/resolve.h"
 #include "tests/worker/slow_transport.h"
 #include "tests/worker/test_job.h"
@@ -251,7 +252,7 @@ absl::StatusOr<std::string> TestCluster::CommitCheckpoint(int64_t step) {
   if (std::set(manifest.layer_updates.begin(), manifest.layer_updates.end()).size() == 1) {
     manifest.layer_updates.clear();
   }
-  manifest.model = ModelOf(options_.spec.model());
+  manifest.model = StoredModelOf(options_.spec.model(), job->model);
   manifest.fingerprint = FingerprintOf(options_.spec, *job);
   std::map<int, std::string> digests;
   MutexLock lock(mutex_);

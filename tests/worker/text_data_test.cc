@@ -1,4 +1,4 @@
-#include "worker/data_source.h"
+#include "worker/text_data.h"
 
 #include <gtest/gtest.h>
 
@@ -16,11 +16,13 @@ using ::testing::HasSubstr;
 
 constexpr char kPath[] = "/text";
 constexpr int64_t kContext = 4;
+constexpr int kTokens = 0;
+constexpr int kTargets = 1;
 
 // 200 bytes, each its own position: the first 150 for training.
-class TextData : public ::testing::Test {
+class TextDataTest : public ::testing::Test {
  protected:
-  TextData() {
+  TextDataTest() {
     for (int i = 0; i < 200; ++i) text_ += static_cast<char>(i);
     Write(text_);
   }
@@ -36,22 +38,30 @@ class TextData : public ::testing::Test {
             .size_bytes_max = 1 << 20};
   }
 
-  std::unique_ptr<DataSource> Open(const TextOptions& options = Options()) {
-    auto data = DataSource::OpenText(files_, options);
+  std::unique_ptr<TextData> Open(const TextOptions& options = Options()) {
+    auto data = TextData::Open(files_, options);
     EXPECT_THAT(data, IsOk());
     return *std::move(data);
+  }
+
+  static void Read(const TextData& data, Split split, int64_t first_sample, int port,
+                   std::vector<int32_t>& tokens) {
+    ASSERT_THAT(data.Read(split, first_sample, port,
+                          absl::MakeSpan(reinterpret_cast<std::byte*>(tokens.data()),
+                                         tokens.size() * sizeof(int32_t))),
+                IsOk());
   }
 
   MemoryFiles files_;
   std::string text_;
 };
 
-TEST_F(TextData, ReadTraining_TargetsAreTheInputsShiftedByOne) {
+TEST_F(TextDataTest, ReadTraining_TargetsAreTheInputsShiftedByOne) {
   const auto data = Open();
   std::vector<int32_t> inputs(3 * kContext);
   std::vector<int32_t> targets(3 * kContext);
-  data->ReadTraining(5, TokenRole::kInput, absl::MakeSpan(inputs));
-  data->ReadTraining(5, TokenRole::kTarget, absl::MakeSpan(targets));
+  Read(*data, Split::kTraining, 5, kTokens, inputs);
+  Read(*data, Split::kTraining, 5, kTargets, targets);
   for (int64_t row = 0; row < 3; ++row) {
     for (int64_t t = 0; t < kContext; ++t) {
       // A byte of this text is its own offset.
@@ -61,7 +71,7 @@ TEST_F(TextData, ReadTraining_TargetsAreTheInputsShiftedByOne) {
   }
 }
 
-TEST_F(TextData, TrainingOffset_ManySamples_StayInTheFirstPartAndReachItsEnds) {
+TEST_F(TextDataTest, TrainingOffset_ManySamples_StayInTheFirstPartAndReachItsEnds) {
   const auto data = Open();
   std::set<int64_t> offsets;
   for (int64_t sample = 0; sample < 5000; ++sample) offsets.insert(data->TrainingOffset(sample));
@@ -70,7 +80,7 @@ TEST_F(TextData, TrainingOffset_ManySamples_StayInTheFirstPartAndReachItsEnds) {
   EXPECT_EQ(offsets.size(), 150u - kContext);
 }
 
-TEST_F(TextData, TrainingOffset_SameSeed_IsAFunctionOfTheSample) {
+TEST_F(TextDataTest, TrainingOffset_SameSeed_IsAFunctionOfTheSample) {
   const auto first = Open();
   const auto second = Open();
   TextOptions other_seed = Options();
@@ -84,7 +94,7 @@ TEST_F(TextData, TrainingOffset_SameSeed_IsAFunctionOfTheSample) {
   EXPECT_GT(different, 900);
 }
 
-TEST_F(TextData, TrainingOffset_ManySamples_AreUniform) {
+TEST_F(TextDataTest, TrainingOffset_ManySamples_AreUniform) {
   const auto data = Open();
   constexpr int kSamples = 14'600;
   std::vector<int> count(146);
@@ -96,7 +106,7 @@ TEST_F(TextData, TrainingOffset_ManySamples_AreUniform) {
   EXPECT_GT(chi_squared, 145 - 5 * 17);
 }
 
-TEST_F(TextData, ValidationOffset_Windows_SpreadEvenlyOverTheLastPart) {
+TEST_F(TextDataTest, ValidationOffset_Windows_SpreadEvenlyOverTheLastPart) {
   const auto data = Open();
   EXPECT_EQ(data->ValidationOffset(0), 150);
   for (int64_t window = 1; window < 10; ++window) {
@@ -107,89 +117,89 @@ TEST_F(TextData, ValidationOffset_Windows_SpreadEvenlyOverTheLastPart) {
   EXPECT_LE(data->ValidationOffset(9) + kContext + 1, 200);
 }
 
-TEST_F(TextData, ReadValidation_ReadsTheWindows) {
+TEST_F(TextDataTest, ReadValidation_ReadsTheWindows) {
   const auto data = Open();
   std::vector<int32_t> targets(2 * kContext);
-  data->ReadValidation(8, TokenRole::kTarget, absl::MakeSpan(targets));
+  Read(*data, Split::kValidation, 8, kTargets, targets);
   EXPECT_EQ(targets[0], data->ValidationOffset(8) + 1);
   EXPECT_EQ(targets[kContext], data->ValidationOffset(9) + 1);
 }
 
-TEST_F(TextData, Open_BytesAbove127_ArePositiveTokens) {
+TEST_F(TextDataTest, Open_BytesAbove127_ArePositiveTokens) {
   Write(std::string(100, '\xff'));
   const auto data = Open();
   std::vector<int32_t> tokens(kContext);
-  data->ReadTraining(0, TokenRole::kInput, absl::MakeSpan(tokens));
+  Read(*data, Split::kTraining, 0, kTokens, tokens);
   EXPECT_EQ(tokens[0], 255);
 }
 
-TEST_F(TextData, Open_ThenTheFileIsCutShort_KeepsReading) {
+TEST_F(TextDataTest, Open_ThenTheFileIsCutShort_KeepsReading) {
   const auto data = Open();
   Write("");
   std::vector<int32_t> tokens(kContext);
-  data->ReadTraining(1, TokenRole::kInput, absl::MakeSpan(tokens));
+  Read(*data, Split::kTraining, 1, kTokens, tokens);
   EXPECT_EQ(tokens[0], data->TrainingOffset(1));
 }
 
-TEST_F(TextData, Open_ShortestPossible_Works) {
+TEST_F(TextDataTest, Open_ShortestPossible_Works) {
   Write(std::string(20, 'a'));  // 15 for training, 5 for validation: one window
   const auto data = Open();
   EXPECT_EQ(data->ValidationOffset(9), 15);
 }
 
-TEST_F(TextData, Open_Missing_NamesThePath) {
+TEST_F(TextDataTest, Open_Missing_NamesThePath) {
   TextOptions options = Options();
   options.path = "/nowhere";
-  EXPECT_THAT(DataSource::OpenText(files_, options),
+  EXPECT_THAT(TextData::Open(files_, options),
               StatusIs(absl::StatusCode::kNotFound, HasSubstr("/nowhere")));
 }
 
-TEST_F(TextData, Open_Empty_SaysHowMuchIsNeeded) {
+TEST_F(TextDataTest, Open_Empty_SaysHowMuchIsNeeded) {
   Write("");
-  EXPECT_THAT(DataSource::OpenText(files_, Options()),
+  EXPECT_THAT(TextData::Open(files_, Options()),
               StatusIs(absl::StatusCode::kInvalidArgument,
                        AllOf(HasSubstr("empty"), HasSubstr("5 bytes"))));
 }
 
-TEST_F(TextData, Open_TooShort_NamesThePartAndWhatItNeeds) {
+TEST_F(TextDataTest, Open_TooShort_NamesThePartAndWhatItNeeds) {
   Write(std::string(19, 'a'));
-  EXPECT_THAT(DataSource::OpenText(files_, Options()),
+  EXPECT_THAT(TextData::Open(files_, Options()),
               StatusIs(absl::StatusCode::kInvalidArgument,
                        AllOf(HasSubstr("validation part has 4"), HasSubstr("context + 1 = 5"))));
   Write(std::string(4, 'a'));
-  EXPECT_THAT(DataSource::OpenText(files_, Options()),
+  EXPECT_THAT(TextData::Open(files_, Options()),
               StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("training part")));
 }
 
-TEST_F(TextData, Open_WithoutValidation_NeedsNoValidationPart) {
+TEST_F(TextDataTest, Open_WithoutValidation_NeedsNoValidationPart) {
   Write(std::string(8, 'a'));
   TextOptions options = Options();
   options.needs_validation = false;
-  EXPECT_THAT(DataSource::OpenText(files_, options), IsOk());
+  EXPECT_THAT(TextData::Open(files_, options), IsOk());
 }
 
-TEST_F(TextData, Open_OtherContent_NamesBothDigests) {
+TEST_F(TextDataTest, Open_OtherContent_NamesBothDigests) {
   TextOptions options = Options();
   options.sha256 = Sha256Hex(text_);
-  EXPECT_THAT(DataSource::OpenText(files_, options), IsOk());
+  EXPECT_THAT(TextData::Open(files_, options), IsOk());
   options.sha256 = std::string(64, '0');
-  EXPECT_THAT(DataSource::OpenText(files_, options),
+  EXPECT_THAT(TextData::Open(files_, options),
               StatusIs(absl::StatusCode::kDataLoss,
                        AllOf(HasSubstr(Sha256Hex(text_)), HasSubstr(options.sha256))));
 }
 
-TEST_F(TextData, Open_Directory_SaysSo) {
+TEST_F(TextDataTest, Open_Directory_SaysSo) {
   ASSERT_THAT(files_.CreateDirectories("/folder"), IsOk());
   TextOptions options = Options();
   options.path = "/folder";
-  EXPECT_THAT(DataSource::OpenText(files_, options),
+  EXPECT_THAT(TextData::Open(files_, options),
               StatusIs(absl::StatusCode::kFailedPrecondition, HasSubstr("directory")));
 }
 
-TEST_F(TextData, Open_OverTheLimit_IsRefused) {
+TEST_F(TextDataTest, Open_OverTheLimit_IsRefused) {
   TextOptions options = Options();
   options.size_bytes_max = 199;
-  EXPECT_THAT(DataSource::OpenText(files_, options),
+  EXPECT_THAT(TextData::Open(files_, options),
               StatusIs(absl::StatusCode::kOutOfRange, HasSubstr(kPath)));
 }
 

@@ -77,6 +77,16 @@ void ToBf16(int64_t count, const float* from, Bf16* to) {
   ForVectors(count, [&](int64_t i, auto lanes) { Store(Load(from + i, lanes), to + i, lanes); });
 }
 
+void WidenBf16(int64_t count, const Bf16* from, float* to) {
+  ForVectors(count, [&](int64_t i, auto lanes) { Store(Load(from + i, lanes), to + i, lanes); });
+}
+
+void RoundToNearest(int64_t count, float* values) {
+  ForVectors(count, [&](int64_t i, auto lanes) {
+    Store(Rounded(Load(values + i, lanes)), values + i, lanes);
+  });
+}
+
 // The numbering of compute/rounding.h.
 void RoundToBf16(const StochasticRounding& rounding, int64_t first, int64_t count,
                  const float* from, Bf16* to) {

@@ -8,6 +8,13 @@ namespace penstock::PENSTOCK_ISA {
 kernel::LayerNorm<float> LayerNorm;
 kernel::LayerNorm<Bf16> LayerNorm;
 kernel::LayerNormGradient LayerNormGradient;
+kernel::ChannelMoments ChannelMoments;
+kernel::ChannelNormal ChannelNormal;
+kernel::ChannelGradientSums ChannelGradientSums;
+kernel::ChannelGradient ChannelGradient;
+kernel::ResponseWorkspace ResponseWorkspace;
+kernel::ResponseNormal ResponseNormal;
+kernel::ResponseGradient ResponseGradient;
 kernel::BiasGelu<float> BiasGelu;
 kernel::BiasGelu<Bf16> BiasGelu;
 kernel::GeluGradient<float> GeluGradient;
@@ -40,6 +47,8 @@ kernel::LinearCombination LinearCombination;
 kernel::CompensateDelay CompensateDelay;
 kernel::SquaredNorm SquaredNorm;
 kernel::ToBf16 ToBf16;
+kernel::WidenBf16 WidenBf16;
+kernel::RoundToNearest RoundToNearest;
 kernel::RoundToBf16 RoundToBf16;
 
 extern const OfElementwise<ElementwiseKernels> kElementwise;

@@ -81,6 +81,30 @@ struct CrossEntropyRows {
 // Functions of each element by itself.
 enum class Activation : uint8_t { kRelu, kGeluTanh, kGeluErf, kSilu, kTanh, kSigmoid };
 
+// A block of rows in a normalisation of channels, with n = (input - mean) * inverse_deviation.
+struct ChannelRows {
+  int64_t rows, width;
+  const float* input;
+  const float* mean;               // by channel
+  const float* inverse_deviation;  // by channel
+};
+
+// By channel, what makes an input's gradient from the output's.
+struct ChannelGradientFactors {
+  const float* of_gradient;
+  const float* of_normal;
+  const float* offset;
+};
+
+// Local response normalisation over the channels of a row: with d = k + alpha * sum of x^2 over the window,
+// y = x * d^-beta. The window of channel c: `before` channels before it and `after` behind it.
+struct ResponseRows {
+  int64_t rows, width;
+  int64_t before, after;
+  float alpha, beta, k;
+  const float* input;
+};
+
 // y = residual + dropout(product + bias).
 struct ResidualRows {
   int64_t rows, width;
@@ -117,6 +141,24 @@ namespace kernel {
 template <typename Number>
 using LayerNorm = void(const LayerNormRows&, Number* output);
 using LayerNormGradient = void(const LayerNormGradientRows&);
+
+// means [width] of the columns, squares [width]: sums of (value - mean)^2.
+using ChannelMoments = void(int64_t rows, int64_t width, const float* values, float* means,
+                            float* squares);
+// output = n * gain + bias.
+using ChannelNormal = void(const ChannelRows&, const float* gain, const float* bias, float* output);
+// sums = column sums of the gradient g, normal_sums = those of g * n.
+using ChannelGradientSums = void(const ChannelRows&, const float* gradient, float* sums,
+                                 float* normal_sums);
+// grad_input = g * of_gradient - n * of_normal - offset.
+using ChannelGradient = void(const ChannelRows&, const ChannelGradientFactors&,
+                             const float* gradient, float* grad_input);
+
+// Floats of workspace for a row of both passes of a response normalisation.
+using ResponseWorkspace = int64_t(int64_t width, int64_t window);
+using ResponseNormal = void(const ResponseRows&, float* workspace, float* output);
+using ResponseGradient = void(const ResponseRows&, const float* gradient, float* workspace,
+                              float* grad_input);
 
 // z = product + bias; output = gelu(z), derivative = gelu'(z). `derivative` may be `product`.
 template <typename Number>
@@ -190,6 +232,9 @@ using CompensateDelay = void(int64_t count, float strength, const float* now, co
                              float* gradient);
 using SquaredNorm = double(int64_t count, const float* values);
 using ToBf16 = void(int64_t count, const float* from, Bf16* to);  // rounds to nearest even
+using WidenBf16 = void(int64_t count, const Bf16* from, float* to);
+// What ToBf16 and WidenBf16 after one another would make of the numbers.
+using RoundToNearest = void(int64_t count, float* values);
 // Rounds at random. `first`: number of from[0] in its parameter, a multiple of 64.
 using RoundToBf16 = void(const StochasticRounding& rounding, int64_t first, int64_t count,
                          const float* from, Bf16* to);
@@ -226,6 +271,13 @@ struct Kernels {
   kernel::RmsNormGradient* rms_norm_gradient;
   kernel::Activate* activate;
   kernel::ActivateGradient* activate_gradient;
+  kernel::ChannelMoments* channel_moments;
+  kernel::ChannelNormal* channel_normal;
+  kernel::ChannelGradientSums* channel_gradient_sums;
+  kernel::ChannelGradient* channel_gradient;
+  kernel::ResponseWorkspace* response_workspace;
+  kernel::ResponseNormal* response_normal;
+  kernel::ResponseGradient* response_gradient;
   kernel::AddBias* add_bias;
   kernel::Residual* residual;
   kernel::ColumnSums* column_sums;
@@ -247,6 +299,8 @@ struct Kernels {
   kernel::CompensateDelay* compensate_delay;
   kernel::SquaredNorm* squared_norm;
   kernel::ToBf16* to_bf16;
+  kernel::WidenBf16* widen_bf16;
+  kernel::RoundToNearest* round_to_nearest;
   kernel::RoundToBf16* round_to_bf16;
 
   template <typename Number>

@@ -78,6 +78,7 @@ PENSTOCK_INLINE HalfWords ToBf16(Floats values) {
   const Words quiet = (bits >> 16) | 0x40u;
   return __builtin_convertvector(values == values ? rounded : quiet, HalfWords);
 }
+PENSTOCK_INLINE Floats Rounded(Floats values) { return FromBf16(ToBf16(values)); }
 PENSTOCK_INLINE Floats Load(const Bf16* from, All) {
   HalfWords halves;
   __builtin_memcpy(&halves, from, sizeof(halves));
@@ -146,6 +147,29 @@ PENSTOCK_INLINE Floats Exp(Floats x) {
   p = p * (r * r) + r + 1.0f;
   const Ints exponent = __builtin_convertvector(n, Ints) << 23;
   return reinterpret_cast<Floats>(reinterpret_cast<Ints>(p) + exponent);
+}
+
+// The natural logarithm with an absolute error below 2e-7 or a relative one below 2e-7, for normal positive x.
+// x = 2^e m with m in [sqrt(1/2), sqrt(2)), and log m by a polynomial of degree 9 (minimax, as in Cephes' logf).
+PENSTOCK_INLINE Floats Log(Floats x) {
+  const Words bits = reinterpret_cast<Words>(x);
+  // Where the mantissa is above sqrt(2), the exponent is one more.
+  const Words above = bits + (0x3F800000u - 0x3F3504F3u);
+  const Ints exponent = reinterpret_cast<Ints>(above >> 23) - 127;
+  const Floats m = reinterpret_cast<Floats>((above & 0x007FFFFFu) + 0x3F3504F3u) - 1.0f;
+  const Floats e = __builtin_convertvector(exponent, Floats);
+  Floats p = Broadcast(7.0376836292e-2f);
+  p = p * m - 1.1514610310e-1f;
+  p = p * m + 1.1676998740e-1f;
+  p = p * m - 1.2420140846e-1f;
+  p = p * m + 1.4249322787e-1f;
+  p = p * m - 1.6668057665e-1f;
+  p = p * m + 2.0000714765e-1f;
+  p = p * m - 2.4999993993e-1f;
+  p = p * m + 3.3333331174e-1f;
+  const Floats square = m * m;
+  const Floats correction = p * m * square - 2.12194440e-4f * e - 0.5f * square;
+  return m + correction + 0.693359375f * e;
 }
 
 }  // namespace

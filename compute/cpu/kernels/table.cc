@@ -14,6 +14,13 @@ const Kernels kKernels = {
     .rms_norm_gradient = RmsNormGradient,
     .activate = Activate,
     .activate_gradient = ActivateGradient,
+    .channel_moments = ChannelMoments,
+    .channel_normal = ChannelNormal,
+    .channel_gradient_sums = ChannelGradientSums,
+    .channel_gradient = ChannelGradient,
+    .response_workspace = ResponseWorkspace,
+    .response_normal = ResponseNormal,
+    .response_gradient = ResponseGradient,
     .add_bias = AddBias,
     .residual = Residual,
     .column_sums = ColumnSums,
@@ -35,6 +42,8 @@ const Kernels kKernels = {
     .compensate_delay = CompensateDelay,
     .squared_norm = SquaredNorm,
     .to_bf16 = ToBf16,
+    .widen_bf16 = WidenBf16,
+    .round_to_nearest = RoundToNearest,
     .round_to_bf16 = RoundToBf16,
 };
 

@@ -74,6 +74,13 @@ void AddBias(cudaStream_t stream, int64_t rows, int64_t width, const float* valu
 template void AddBias<float>(cudaStream_t, int64_t, int64_t, const float*, const float*, float*);
 template void AddBias<Bf16>(cudaStream_t, int64_t, int64_t, const float*, const float*, Bf16*);
 
+void ConvertToFloat(cudaStream_t stream, int64_t rows, int64_t width, const Bf16* values,
+                    const float* bias, float* to) {
+  ForEach(stream, rows * width, [=] __device__(int64_t at) {
+    to[at] = ToFloat(values[at]) + (bias == nullptr ? 0.0f : bias[at % width]);
+  });
+}
+
 void Store(cudaStream_t stream, int64_t value, int64_t* to) {
   ForEach(stream, 1, [=] __device__(int64_t) { *to = value; });
 }

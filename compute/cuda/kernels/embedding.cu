@@ -2,6 +2,7 @@
 #include <cub/device/device_radix_sort.cuh>
 
 #include "compute/cuda/kernels/common.cuh"
+#include "compute/cuda/kernels/values.h"
 
 namespace penstock::cuda {
 namespace {
@@ -72,8 +73,8 @@ int64_t NumbersBytes(int64_t rows) {
 void EmbeddingForward(cudaStream_t stream, int64_t rows, int64_t time, int64_t width,
                       const int32_t* ids, const float* tokens, const float* positions,
                       const DeviceMask& dropout, float* output) {
-  ForwardKernel<<<CeilDiv(rows * width, kBlock), kBlock, 0, stream>>>(rows, time, width, ids, tokens,
-                                                                      positions, dropout, output);
+  ForwardKernel<<<CeilDiv(rows * width, kBlock), kBlock, 0, stream>>>(
+      rows, time, width, ids, tokens, positions, dropout, output);
 }
 
 int64_t SortRowsWorkspaceBytes(int64_t rows) {
@@ -97,6 +98,11 @@ void EmbeddingBackward(cudaStream_t stream, int64_t rows, int64_t time, int64_t 
   TokensKernel<<<rows, kBlock, 0, stream>>>(rows, width, order, gradient, dropout, tokens);
   PositionsKernel<<<CeilDiv(time * width, kBlock), kBlock, 0, stream>>>(rows, time, width, gradient,
                                                                         dropout, positions);
+}
+
+void LookUpBackward(cudaStream_t stream, int64_t rows, int64_t width, const int32_t* order,
+                    const float* gradient, float* table) {
+  TokensKernel<<<rows, kBlock, 0, stream>>>(rows, width, order, gradient, DeviceMask(), table);
 }
 
 }  // namespace penstock::cuda

@@ -53,10 +53,10 @@ struct LayerNormBackwardArguments {
   const float* inverse_deviation;
   const float* grad_output;  // [rows, width]
   const float* residual;     // added to grad_input, or null
-  float* grad_input;
-  float* gain_sums;  // [width], written
-  float* bias_sums;  // [width], written
-  float* workspace;  // ColumnSumsWorkspaceFloats(rows, 2 * width)
+  float* grad_input;         // or null
+  float* gain_sums;          // [width], written
+  float* bias_sums;          // [width], written
+  float* workspace;          // ColumnSumsWorkspaceFloats(rows, 2 * width)
 };
 void LayerNormBackward(cudaStream_t stream, int64_t rows, int64_t width,
                        const LayerNormBackwardArguments& arguments);
@@ -88,6 +88,10 @@ void GeluBackward(cudaStream_t stream, int64_t count, const float* incoming, con
 template <typename Number>
 void AddBias(cudaStream_t stream, int64_t rows, int64_t width, const float* values,
              const float* bias, Number* to);
+
+// to = values + bias, which may be null.
+void ConvertToFloat(cudaStream_t stream, int64_t rows, int64_t width, const Bf16* values,
+                    const float* bias, float* to);
 
 // Causal attention over query, key and value side by side, [batch * time, 3 * heads * size], scores scaled
 // by 1 / sqrt(size). For f32, and for heads that cuDNN's attention refuses.

@@ -14,6 +14,7 @@
 #include "compute/cuda/sdpa.h"
 
 namespace penstock::cuda {
+namespace attention_branch {
 namespace {
 
 using branch_parameter::kExpansion;
@@ -139,27 +140,29 @@ class AttentionMiddle : public Middle<Number> {
 };
 
 template <typename Number>
-absl::StatusOr<std::unique_ptr<OpKernels>> Make(CudaContext& context, const AttentionLayer& config,
-                                            BatchShape shape) {
-  const BranchShape branch{shape.batch * shape.time, config.width, 3 * config.width, config.width};
-  const AttentionShape heads{shape.batch, shape.time, config.heads, config.width / config.heads};
-  if (heads.size > kAttentionSizeMax) {
+MadeKernels Make(CudaContext& context, const KernelSpec& spec) {
+  const int64_t time = spec.inputs[0].dims[0];
+  const int64_t width = spec.width();
+  const int64_t heads = spec.attributes().integer("heads");
+  const BranchShape branch{spec.rows(), width, 3 * width, width};
+  const AttentionShape shape{spec.samples, time, heads, width / heads};
+  if (shape.size > kAttentionSizeMax) {
     return absl::UnimplementedError(absl::StrFormat(
         "attention heads of %d numbers; the CUDA back-end has them up to %d: use more heads",
-        heads.size, kAttentionSizeMax));
+        shape.size, kAttentionSizeMax));
   }
   PENSTOCK_ASSIGN_OR_RETURN(std::unique_ptr<Middle<Number>> middle,
-                            AttentionMiddle<Number>::Create(context, branch, heads));
-  return ResidualBranch<Number>::Create(context, branch, Dropout(config.dropout, shape.time),
-                                        std::move(middle));
+                            AttentionMiddle<Number>::Create(context, branch, shape));
+  return ResidualBranch<Number>::Create(
+      context, branch, Dropout(spec.attributes().number("dropout"), time), std::move(middle));
 }
 
 }  // namespace
+}  // namespace attention_branch
 
-absl::StatusOr<std::unique_ptr<OpKernels>> MakeAttention(CudaContext& context,
-                                                     const AttentionLayer& config, BatchShape shape,
-                                                     bool bf16) {
-  return bf16 ? Make<Bf16>(context, config, shape) : Make<float>(context, config, shape);
+MadeKernels MakeAttentionBranch(CudaContext& context, const KernelSpec& spec) {
+  return spec.bf16 ? attention_branch::Make<Bf16>(context, spec)
+                   : attention_branch::Make<float>(context, spec);
 }
 
 }  // namespace penstock::cuda

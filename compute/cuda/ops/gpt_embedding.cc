@@ -11,19 +11,21 @@
 #include "compute/dropout.h"
 
 namespace penstock::cuda {
+namespace gpt_embedding {
 namespace {
 
 constexpr int kTokens = 0;
 constexpr int kPositions = 1;
 
-class Embedding : public OpKernels {
+class CudaGptEmbedding : public OpKernels {
  public:
-  Embedding(CudaContext& context, const EmbeddingLayer& config, BatchShape shape)
+  CudaGptEmbedding(CudaContext& context, const KernelSpec& spec)
       : cuda_(context),
-        config_(config),
-        rows_(shape.batch * shape.time),
-        time_(shape.time),
-        dropout_(config.dropout, shape.time) {
+        vocabulary_(spec.attributes().integer("vocabulary")),
+        width_(spec.node.output.dims[1]),
+        rows_(spec.input_elements()),
+        time_(spec.inputs[0].dims[0]),
+        dropout_(spec.attributes().number("dropout"), time_) {
     BlockLayout scratch;
     order_ = scratch.Add<int32_t>(2 * rows_);
     workspace_bytes_ = SortRowsWorkspaceBytes(rows_);
@@ -34,11 +36,12 @@ class Embedding : public OpKernels {
   int64_t scratch_bytes() const { return scratch_bytes_; }
 
   TapeNeeds tape_needs() const override {
-    return {.input_for_weight = true, .grad_output_for_weight = true};
+    return {.inputs_for_weight = kAllInputs, .grad_output_for_weight = true};
   }
 
-  absl::Status Forward(const PassContext& context, const WeightView& weights, const Tape& tape) override {
-    EmbeddingForward(cuda_.stream(), rows_, time_, config_.width, tape.input<int32_t>(),
+  absl::Status Forward(const PassContext& context, const WeightView& weights,
+                       const Tape& tape) override {
+    EmbeddingForward(cuda_.stream(), rows_, time_, width_, tape.input<int32_t>(),
                      weights.parameter(kTokens), weights.parameter(kPositions),
                      cuda_.MaskOf(dropout_, context), tape.result());
     return cuda_.Check("forward of the embedding");
@@ -53,19 +56,18 @@ class Embedding : public OpKernels {
     void* scratch = cuda_.layer_scratch().data();
     int32_t* order = order_.in(scratch);
     PENSTOCK_RETURN_IF_ERROR(
-        ToStatus(SortRows(cuda_.stream(), rows_, config_.vocabulary, tape.input<int32_t>(),
-                          order, workspace_.in(scratch), workspace_bytes_),
+        ToStatus(SortRows(cuda_.stream(), rows_, vocabulary_, tape.input<int32_t>(), order,
+                          workspace_.in(scratch), workspace_bytes_),
                  "sorting tokens"));
-    EmbeddingBackward(cuda_.stream(), rows_, time_, config_.width, order,
-                      tape.gradient(), cuda_.MaskOf(dropout_, context),
-                      gradients.parameter(kTokens), gradients.parameter(kPositions));
+    EmbeddingBackward(cuda_.stream(), rows_, time_, width_, order, tape.gradient(),
+                      cuda_.MaskOf(dropout_, context), gradients.parameter(kTokens),
+                      gradients.parameter(kPositions));
     return cuda_.Check("backward of the embedding");
   }
 
  private:
   CudaContext& cuda_;
-  const EmbeddingLayer config_;
-  const int64_t rows_, time_;
+  const int64_t vocabulary_, width_, rows_, time_;
   const Dropout dropout_;
   Place<int32_t> order_;   // scratch
   Place<char> workspace_;  // scratch, of the sort
@@ -74,13 +76,12 @@ class Embedding : public OpKernels {
 };
 
 }  // namespace
+}  // namespace gpt_embedding
 
-absl::StatusOr<std::unique_ptr<OpKernels>> MakeEmbedding(CudaContext& context,
-                                                     const EmbeddingLayer& config,
-                                                     BatchShape shape) {
-  auto layer = std::make_unique<Embedding>(context, config, shape);
-  PENSTOCK_RETURN_IF_ERROR(context.layer_scratch().Reserve(layer->scratch_bytes()));
-  return std::unique_ptr<OpKernels>(std::move(layer));
+MadeKernels MakeGptEmbedding(CudaContext& context, const KernelSpec& spec) {
+  auto kernels = std::make_unique<gpt_embedding::CudaGptEmbedding>(context, spec);
+  PENSTOCK_RETURN_IF_ERROR(context.layer_scratch().Reserve(kernels->scratch_bytes()));
+  return kernels;
 }
 
 }  // namespace penstock::cuda

@@ -8,21 +8,21 @@
 #include "base/status.h"
 #include "compute/block_layout.h"
 #include "compute/cuda/kernels/kernels.h"
-#include "compute/cuda/ops.h"
 #include "compute/cuda/linear.h"
+#include "compute/cuda/ops.h"
 
 namespace penstock::cuda {
+namespace gpt_head {
 namespace {
 
 // Rows of logits begin at multiples of this, so that cuBLASLt finds its fast kernels for any vocabulary.
 constexpr int64_t kLogitsAlignment = 64;
 
 template <typename Number>
-class Head : public OpKernels {
+class CudaGptHead : public OpKernels {
  public:
-  static absl::StatusOr<std::unique_ptr<OpKernels>> Create(CudaContext& context,
-                                                       const HeadLayer& config, BatchShape shape) {
-    std::unique_ptr<Head> head(new Head(context, config, shape));
+  static MadeKernels Create(CudaContext& context, const KernelSpec& spec) {
+    std::unique_ptr<CudaGptHead> head(new CudaGptHead(context, spec));
     const LinearShape padded = head->Linear(head->stride_);
     PENSTOCK_ASSIGN_OR_RETURN(
         head->forward_,
@@ -39,25 +39,29 @@ class Head : public OpKernels {
 
   TapeNeeds tape_needs() const override { return needs_; }
 
-  absl::Status Forward(const PassContext& context, const WeightView& weights, const Tape& tape) override {
+  absl::Status Forward(const PassContext& context, const WeightView& weights,
+                       const Tape& tape) override {
     Number* logits = gradient_.in(tape.kept);
     PENSTOCK_RETURN_IF_ERROR(forward_.Run({.left = ConvertedInput(tape),
                                            .right = ParameterOf<Number>(weights, 0),
                                            .result = logits}));
-    CrossEntropy(cuda_.stream(), rows_, config_.vocabulary, stride_, logits,
-                 tape.input<int32_t>(1), context.training, row_losses_.in(tape.stash),
-                 tape.result());
+    CrossEntropy(cuda_.stream(), rows_, vocabulary_, stride_, logits, tape.input<int32_t>(1),
+                 context.training, row_losses_.in(tape.stash), tape.result());
     return cuda_.Check("forward of the head");
   }
+
+  ValueType prediction_type() const override { return {DType::kF32, {time_, vocabulary_}}; }
 
   absl::Status Predict(const WeightView& weights, const Tape& tape) override {
     PENSTOCK_RETURN_IF_ERROR(logits_.Run({.left = ConvertedInput(tape),
                                           .right = ParameterOf<Number>(weights, 0),
                                           .result = tape.result()}));
-    return cuda_.Check("logits of the head");
+    return cuda_.Check("predictions of the head");
   }
 
-  absl::Status BackwardInput(const PassContext&, const WeightView& weights, const Tape& tape) override {
+  absl::Status BackwardInput(const PassContext&, const WeightView& weights,
+                             const Tape& tape) override {
+    if (tape.grad_input() == nullptr) return absl::OkStatus();
     PENSTOCK_RETURN_IF_ERROR(backward_.Run({.left = gradient_.in(tape.kept),
                                             .right = ParameterOf<Number>(weights, 0),
                                             .result = tape.grad_input(),
@@ -73,24 +77,28 @@ class Head : public OpKernels {
   }
 
  private:
-  Head(CudaContext& context, const HeadLayer& config, BatchShape shape)
+  static constexpr InputSet kActivation = 1;
+
+  CudaGptHead(CudaContext& context, const KernelSpec& spec)
       : cuda_(context),
-        config_(config),
-        rows_(shape.batch * shape.time),
-        stride_((config.vocabulary + kLogitsAlignment - 1) / kLogitsAlignment * kLogitsAlignment) {
+        vocabulary_(spec.attributes().integer("vocabulary")),
+        width_(spec.width()),
+        rows_(spec.rows()),
+        time_(spec.inputs[0].dims[0]),
+        stride_((vocabulary_ + kLogitsAlignment - 1) / kLogitsAlignment * kLogitsAlignment) {
     BlockLayout stash, kept;
     row_losses_ = stash.Add<float>(rows_);
     gradient_ = kept.Add<Number>(rows_ * stride_);
-    input_ = kept.Add<Number>(kIsFloat<Number> ? 0 : rows_ * config.width);
+    input_ = kept.Add<Number>(kIsFloat<Number> ? 0 : rows_ * width_);
     needs_.stash_bytes = stash.size_bytes();
     needs_.kept_bytes = kept.size_bytes();
-    needs_.input_for_weight = kIsFloat<Number>;
+    needs_.inputs_for_weight = kIsFloat<Number> ? kActivation : kNoInputs;
   }
 
   LinearShape Linear(int64_t output_stride) const {
     return {.rows = rows_,
-            .inputs = config_.width,
-            .outputs = config_.vocabulary,
+            .inputs = width_,
+            .outputs = vocabulary_,
             .outputs_first = true,
             .output_stride = output_stride};
   }
@@ -110,15 +118,13 @@ class Head : public OpKernels {
   // Returns the input, first converted where it has another type.
   const Number* ConvertedInput(const Tape& tape) const {
     if constexpr (!kIsFloat<Number>) {
-      ConvertToBf16(cuda_.stream(), rows_ * config_.width, tape.input(),
-                    input_.in(tape.kept));
+      ConvertToBf16(cuda_.stream(), rows_ * width_, tape.input(), input_.in(tape.kept));
     }
     return Input(tape);
   }
 
   CudaContext& cuda_;
-  const HeadLayer config_;
-  const int64_t rows_, stride_;
+  const int64_t vocabulary_, width_, rows_, time_, stride_;
   MatrixProduct forward_, logits_, backward_;
   WeightGradient<Number> weight_;
   TapeNeeds needs_;
@@ -128,11 +134,11 @@ class Head : public OpKernels {
 };
 
 }  // namespace
+}  // namespace gpt_head
 
-absl::StatusOr<std::unique_ptr<OpKernels>> MakeHead(CudaContext& context, const HeadLayer& config,
-                                                BatchShape shape, bool bf16) {
-  return bf16 ? Head<Bf16>::Create(context, config, shape)
-              : Head<float>::Create(context, config, shape);
+MadeKernels MakeGptHead(CudaContext& context, const KernelSpec& spec) {
+  return spec.bf16 ? gpt_head::CudaGptHead<Bf16>::Create(context, spec)
+                   : gpt_head::CudaGptHead<float>::Create(context, spec);
 }
 
 }  // namespace penstock::cuda

@@ -1,19 +1,20 @@
-// The LayerNorm before the head. Parameters: gain and bias [width].
+// LayerNorm by itself. Parameters: gain and bias [width].
 #include "base/status.h"
 #include "compute/block_layout.h"
 #include "compute/cuda/kernels/kernels.h"
 #include "compute/cuda/ops.h"
 
 namespace penstock::cuda {
+namespace layer_norm {
 namespace {
 
 constexpr int kGain = 0;
 constexpr int kBias = 1;
 
-class Norm : public OpKernels {
+class CudaLayerNorm : public OpKernels {
  public:
-  Norm(CudaContext& context, const NormLayer& config, BatchShape shape)
-      : cuda_(context), width_(config.width), rows_(shape.batch * shape.time) {
+  CudaLayerNorm(CudaContext& context, const KernelSpec& spec)
+      : cuda_(context), width_(spec.width()), rows_(spec.rows()) {
     BlockLayout stash, weight_stash, scratch;
     mean_ = stash.Add<float>(rows_);
     inverse_deviation_ = stash.Add<float>(rows_);
@@ -22,6 +23,7 @@ class Norm : public OpKernels {
     workspace_ = scratch.Add<float>(ColumnSumsWorkspaceFloats(rows_, 2 * width_));
     needs_.stash_bytes = stash.size_bytes();
     needs_.weight_stash_bytes = weight_stash.size_bytes();
+    needs_.inputs_for_input = kAllInputs;
     scratch_bytes_ = scratch.size_bytes();
   }
 
@@ -30,13 +32,14 @@ class Norm : public OpKernels {
 
   absl::Status Forward(const PassContext&, const WeightView& weights, const Tape& tape) override {
     void* stash = tape.stash;
-    LayerNormForward(cuda_.stream(), rows_, width_, tape.input(),
-                     weights.parameter(kGain), weights.parameter(kBias), mean_.in(stash),
-                     inverse_deviation_.in(stash), tape.result());
+    LayerNormForward(cuda_.stream(), rows_, width_, tape.input(), weights.parameter(kGain),
+                     weights.parameter(kBias), mean_.in(stash), inverse_deviation_.in(stash),
+                     tape.result());
     return cuda_.Check("forward of a norm");
   }
 
-  absl::Status BackwardInput(const PassContext&, const WeightView& weights, const Tape& tape) override {
+  absl::Status BackwardInput(const PassContext&, const WeightView& weights,
+                             const Tape& tape) override {
     void* stash = tape.stash;
     void* weight_stash = tape.weight_stash;
     LayerNormBackward(cuda_.stream(), rows_, width_,
@@ -72,12 +75,12 @@ class Norm : public OpKernels {
 };
 
 }  // namespace
+}  // namespace layer_norm
 
-absl::StatusOr<std::unique_ptr<OpKernels>> MakeNorm(CudaContext& context, const NormLayer& config,
-                                                BatchShape shape) {
-  auto layer = std::make_unique<Norm>(context, config, shape);
-  PENSTOCK_RETURN_IF_ERROR(context.layer_scratch().Reserve(layer->scratch_bytes()));
-  return std::unique_ptr<OpKernels>(std::move(layer));
+MadeKernels MakeLayerNorm(CudaContext& context, const KernelSpec& spec) {
+  auto kernels = std::make_unique<layer_norm::CudaLayerNorm>(context, spec);
+  PENSTOCK_RETURN_IF_ERROR(context.layer_scratch().Reserve(kernels->scratch_bytes()));
+  return kernels;
 }
 
 }  // namespace penstock::cuda

@@ -7,6 +7,7 @@
 #include "compute/cuda/residual_branch.h"
 
 namespace penstock::cuda {
+namespace mlp_branch {
 namespace {
 
 using branch_parameter::kExpansion;
@@ -105,24 +106,24 @@ class PlainGelu : public Middle<Number> {
 };
 
 template <typename Number>
-absl::StatusOr<std::unique_ptr<OpKernels>> Make(CudaContext& context, const MlpLayer& config,
-                                            BatchShape shape) {
-  const BranchShape branch{shape.batch * shape.time, config.width, config.hidden, config.hidden};
+MadeKernels Make(CudaContext& context, const KernelSpec& spec) {
+  const int64_t hidden = spec.attributes().integer("hidden");
+  const BranchShape branch{spec.rows(), spec.width(), hidden, hidden};
   // cuBLASLt does not say how exact its tanh is, so f32 uses our own.
   absl::StatusOr<std::unique_ptr<Middle<Number>>> middle =
       kIsFloat<Number> ? PlainGelu<Number>::Create(context, branch)
                        : FusedGelu<Number>::Create(context, branch);
   if (absl::IsUnimplemented(middle.status())) middle = PlainGelu<Number>::Create(context, branch);
   if (!middle.ok()) return middle.status();
-  return ResidualBranch<Number>::Create(context, branch, Dropout(config.dropout, shape.time),
-                                        *std::move(middle));
+  const Dropout dropout(spec.attributes().number("dropout"), spec.inputs[0].dims[0]);
+  return ResidualBranch<Number>::Create(context, branch, dropout, *std::move(middle));
 }
 
 }  // namespace
+}  // namespace mlp_branch
 
-absl::StatusOr<std::unique_ptr<OpKernels>> MakeMlp(CudaContext& context, const MlpLayer& config,
-                                               BatchShape shape, bool bf16) {
-  return bf16 ? Make<Bf16>(context, config, shape) : Make<float>(context, config, shape);
+MadeKernels MakeMlpBranch(CudaContext& context, const KernelSpec& spec) {
+  return spec.bf16 ? mlp_branch::Make<Bf16>(context, spec) : mlp_branch::Make<float>(context, spec);
 }
 
 }  // namespace penstock::cuda

@@ -19,9 +19,11 @@ CommandRunner DeclareProfile(CLI::App& app);
 CommandRunner DeclareSimulate(CLI::App& app);
 CommandRunner DeclareSchedule(CLI::App& app);
 CommandRunner DeclareMethods(CLI::App& app);
+CommandRunner DeclareModel(CLI::App& app);
 CommandRunner DeclareCerts(CLI::App& app);
 CommandRunner DeclareExport(CLI::App& app);
 CommandRunner DeclareGenerate(CLI::App& app);
+CommandRunner DeclareData(CLI::App& app);
 CommandRunner DeclareCompletion(CLI::App& app);
 CommandRunner DeclareManual(CLI::App& app);
 

@@ -26,7 +26,7 @@
 #include "services/cli/profile_job.h"
 #include "services/cli/text.h"
 #include "services/cli/work_display.h"
-#include "worker/data_file.h"
+#include "worker/open_data.h"
 #include "worker/layer_profiler.h"
 #include "worker/paused_reference.h"
 
@@ -67,7 +67,7 @@ absl::StatusOr<JobRace> RunRaceOf(const JobPlan& plan, const JobPlanOptions& ask
     const JudgedCandidate& judged = plan.candidates[candidate];
     ReferenceOptions reference = {
         .spec = judged.spec, .stages = judged.layers, .data_root = data_root};
-    if (racers.empty()) {  // the text of all
+    if (racers.empty()) {  // the data of all
       PENSTOCK_ASSIGN_OR_RETURN(const ResolvedJob job, ResolveJob(judged.spec));
       PENSTOCK_RETURN_IF_ERROR(CheckJobData(RealFiles(), data_root, job, reference.spec));
       data = reference.spec.data();

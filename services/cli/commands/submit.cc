@@ -20,7 +20,7 @@
 #include "services/cli/planning_text.h"
 #include "services/cli/result_table.h"
 #include "services/documents/result_json.h"
-#include "worker/data_file.h"
+#include "worker/open_data.h"
 
 namespace penstock {
 namespace {
@@ -39,11 +39,10 @@ absl::Status CheckNotInterrupted(Interrupt& interrupt) {
   return absl::CancelledError("interrupted; nothing was submitted");
 }
 
-// Checks the text and enters its digest, if it is on this machine.
+// Checks the data and enters their digests, if they are on this machine.
 absl::Status CheckLocalData(const std::string& job_path, Interrupt& interrupt, v1::JobSpec& spec) {
   const std::string folder = std::filesystem::path(job_path).parent_path().string();
-  std::error_code error;
-  if (!std::filesystem::exists(DataPath(folder, spec), error)) return absl::OkStatus();
+  if (!JobDataIsHere(folder, spec)) return absl::OkStatus();
   PENSTOCK_ASSIGN_OR_RETURN(const ResolvedJob job, ResolveSubmitted(spec));
   return CheckJobData(RealFiles(), folder, job, spec, [&] { return interrupt.Count() > 0; });
 }

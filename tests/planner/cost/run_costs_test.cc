@@ -103,7 +103,14 @@ TEST(RunCosts, Links_AreOfPairsAndOfAllOthers) {
 TEST(RunCosts, Traffic_IsWhatTheWorkersSend) {
   const SplitRun run(Replicated({4, 1}), {{0, 10}, {10, 5}});
   const Traffic traffic = TrafficOf(run.job, run.topology, run.layers);
-  EXPECT_DOUBLE_EQ(traffic.boundary, 4.0 * 128 * 192 * 4);
+  const double boundary = 4.0 * 128 * 192 * 4;
+  for (size_t stage = 0; stage < traffic.stages.size(); ++stage) {
+    const bool first = run.layers[stage].first == 0;
+    const bool last = run.layers[stage].end() == 15;
+    EXPECT_DOUBLE_EQ(traffic.stages[stage].output, last ? 0.0 : boundary);
+    EXPECT_DOUBLE_EQ(traffic.stages[stage].grad_input, first ? 0.0 : boundary);
+    EXPECT_DOUBLE_EQ(traffic.stages[stage].input, first ? 0.0 : boundary);
+  }
   ASSERT_EQ(traffic.groups.size(), run.topology.groups.size());
   ASSERT_EQ(traffic.groups.size(), 2u) << "the replicas of the first place, and tied ends";
   double parts = 0.0;

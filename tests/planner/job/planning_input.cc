@@ -35,10 +35,10 @@ v1::ModelProfile ProfileOf(const v1::JobSpec& written, const std::map<std::strin
   v1::ModelProfile profile;
   profile.set_precision("f32");
   profile.set_optimizer("adamw");
-  profile.set_time_steps(model.context);
+  profile.set_time_steps(model.targets_per_sample());
   for (const LayerSpec& layer : model.layers) {
     // A shape for each layer, so that each may have its own times.
-    const std::string shape = Describe(layer.config);
+    const std::string shape = Describe(model, layer);
     v1::ProfiledLayer& profiled = *profile.add_layers();
     profiled.set_layer(layer.name);
     profiled.set_shape(shape);
@@ -61,7 +61,7 @@ v1::ModelProfile ProfileOf(const v1::JobSpec& written, const std::map<std::strin
       size.mutable_backward_input()->set_ms(of_size);
       size.mutable_backward_weight()->set_ms(of_size);
       size.set_output_bytes(samples * 512);
-      size.set_stash_bytes(samples * 1024);
+      size.add_nodes()->set_stash_bytes(samples * 1024);
     }
   }
   return profile;

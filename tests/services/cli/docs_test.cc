@@ -94,7 +94,10 @@ std::vector<std::string> Commands() { return Matches(Help({"penstock"}), "\n  ([
 Flags FlagsOfCommand(const std::string& command) {
   Flags flags = FlagsOf({"penstock", command});
   const std::map<std::string, std::vector<std::string>> verbs = {
-      {"schedule", {"show", "verify", "search"}}, {"certs", {"init", "issue", "rotate", "show"}}};
+      {"model", {"show"}},
+      {"schedule", {"show", "verify", "search"}},
+      {"certs", {"init", "issue", "rotate", "show"}},
+      {"data", {"prepare", "show"}}};
   if (const auto found = verbs.find(command); found != verbs.end()) {
     for (const std::string& verb : found->second) {
       flags = Both(flags, FlagsOf({"penstock", command, verb}));

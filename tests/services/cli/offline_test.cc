@@ -48,6 +48,76 @@ TEST(OutputTest, ThatCannotBeWritten_FailsWithTheReason) {
   }
 }
 
+// ---------------------------------------------------------------------------------------- model
+
+TEST(ModelTest, Gpt_HasTheLayersAndCostsOfItsNumbers) {
+  JobDirectory directory;
+  directory.Write("model.yaml",
+                  "model: {gpt: {layers: 2, width: 16, heads: 2, context: 8, vocabulary: 256}}\n");
+  const Json json = RunJson({"model", "show", directory.path("model.yaml")});
+  ASSERT_EQ(json["layers"].size(), 7u);
+  EXPECT_EQ(json["architecture"], "gpt");
+  EXPECT_EQ(json["inputs"][0],
+            Json({{"input", "tokens"}, {"dtype", "i32"}, {"dims", {8}}, {"ids", 256}}));
+  const Json& mlp = json["layers"][2];
+  EXPECT_EQ(mlp["layer"], "h.0.mlp");
+  EXPECT_EQ(mlp["output"], Json({{"dtype", "f32"}, {"dims", {8, 16}}}));
+  EXPECT_EQ(mlp["parameters"], 2 * 16 + 2 * 16 * 64 + 64 + 16);
+  EXPECT_EQ(mlp["flops"]["forward"], 2 * 2 * 8 * 16 * 64);
+  EXPECT_EQ(mlp["live_bytes"], 8 * 16 * 4);
+  EXPECT_EQ(mlp["nodes"][0]["op"], "mlp_branch");
+  EXPECT_EQ(mlp["nodes"][0]["inputs"], Json({"h.0.attention"}));
+  EXPECT_EQ(json["layers"][6]["live_bytes"], 0);
+  // The head's weight is the embedding's.
+  int64_t sum = 0;
+  for (const Json& layer : json["layers"]) sum += layer["parameters"].get<int64_t>();
+  EXPECT_EQ(json["parameters"], sum - 256 * 16);
+  EXPECT_THAT(RunPenstock({"model", "show", directory.path("model.yaml")}).out,
+              AllOf(HasSubstr("LAYER"), ContainsRegex("h.1.mlp +mlp_branch +f32 .8, 16. +2160 ")));
+}
+
+// What a skip keeps alive crosses every cut up to its reader, and the picture shows it.
+constexpr char kSkipModel[] = R"(model:
+  layers:
+    - input: {x: {f32: [4]}, y: {f32: [8]}}
+    - linear: {outputs: 4, name: stem}
+    - linear: {outputs: 4, name: middle}
+    - linear: {outputs: 4, name: top}
+    - concat: {of: [top, stem]}
+    - mse: {targets: y}
+)";
+
+TEST(ModelTest, Layers_TellWhatCrossesEachCut) {
+  JobDirectory directory;
+  directory.Write("model.yaml", kSkipModel);
+  const Json json = RunJson({"model", "show", directory.path("model.yaml"), "--svg",
+                             directory.path("model.svg")});
+  ASSERT_EQ(json["layers"].size(), 3u);
+  EXPECT_EQ(json["architecture"], "layers");
+  // Values start at multiples of 16 numbers.
+  EXPECT_EQ(json["layers"][0]["live_bytes"], 4 * 4);
+  EXPECT_EQ(json["layers"][1]["live_bytes"], (16 + 4) * 4);
+  EXPECT_EQ(json["layers"][2]["nodes"].size(), 3u);
+  const std::string svg = ReadText(directory.path("model.svg"));
+  EXPECT_THAT(svg, AllOf(StartsWith("<svg "), HasSubstr(">middle<"),
+                         ContainsRegex("class=\"e s\"[^>]*><title>stem f32 .4.<")));
+}
+
+TEST(ModelTest, Mistakes_AreToldWithTheirPlace) {
+  JobDirectory directory;
+  directory.Write("model.yaml", std::string(kSkipModel) + "    - relu\n");
+  const ProcessResult refused =
+      RunProcess({ProgramPath("penstock"), "model", "show", directory.path("model.yaml")});
+  EXPECT_EQ(refused.exit_code, 2);
+  EXPECT_THAT(refused.err, HasSubstr("model.yaml:"));
+  directory.Write("empty.yaml", "name: a\n");
+  EXPECT_THAT(RunProcess({ProgramPath("penstock"), "model", "show", directory.path("empty.yaml")}).err,
+              HasSubstr("model: is missing"));
+  directory.Write("gpt.yaml", "model: {gpt: {layers: 2, width: 16, heads: 3, context: 8}}\n");
+  EXPECT_THAT(RunProcess({ProgramPath("penstock"), "model", "show", directory.path("gpt.yaml")}).err,
+              HasSubstr("gpt.yaml:1:36: model.gpt.heads: is 3, which does not divide width (16)"));
+}
+
 TEST(SimulateTest, Pipedream_UnitTimes_FollowsTheClosedForms) {
   for (const int stages : {1, 2, 3, 8}) {
     const int microbatches = 32;

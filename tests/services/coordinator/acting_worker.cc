@@ -202,13 +202,15 @@ void ActingWorker::Measure(const v1::PrepareRunRequest& run,
     PENSTOCK_CHECK(job.ok());
     v1::RunEvent event;
     v1::ModelProfile& model = *event.mutable_layers_timed()->mutable_model();
-    model.set_time_steps(job->model.context);
+    model.set_time_steps(job->model.targets_per_sample());
     SetLayers(job->model, model);
     for (const int layer : FirstLayersOfShapes(job->model)) {
       v1::ShapeProfile& shape = *model.add_shapes();
       shape.set_shape(model.layers(layer).shape());
       for (const int64_t samples : profile.profile().samples()) {
-        shape.add_sizes()->set_samples(samples);
+        v1::SizeProfile& size = *shape.add_sizes();
+        size.set_samples(samples);
+        for (int n = 0; n < job->model.layers[layer].node_count; ++n) size.add_nodes();
       }
     }
     Report(run, event);

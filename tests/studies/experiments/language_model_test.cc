@@ -3,7 +3,7 @@
 #include <gmock/gmock.h>
 
 #include "job/resolve.h"
-#include "model/gpt.h"
+#include "model/families/gpt.h"
 #include "tests/support/status_matchers.h"
 
 namespace penstock {
@@ -76,8 +76,10 @@ TEST(LanguageModelTest, Jobs_TrainTheSameMicrobatches) {
                                 ResolveJob(JobOf(study, kPipeDream, 0.5)));
   PENSTOCK_ASSERT_OK_AND_ASSIGN(const ResolvedJob local,
                                 ResolveJob(JobOf(study, LocalSgd(4), 0.5)));
-  EXPECT_EQ(pipedream.microbatch, local.microbatch);
-  EXPECT_EQ(pipedream.microbatch, (BatchShape{32, 128}));
+  EXPECT_EQ(pipedream.model, local.model);
+  EXPECT_EQ(pipedream.microbatch_samples, 32);
+  EXPECT_EQ(local.microbatch_samples, 32);
+  EXPECT_EQ(pipedream.model.targets_per_sample(), 128);
   EXPECT_EQ(pipedream.seed, local.seed);
   EXPECT_EQ(pipedream.steps * pipedream.microbatches, 1024);
   EXPECT_EQ(local.steps * local.microbatches, 13 * 64);

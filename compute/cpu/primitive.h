@@ -1,0 +1,74 @@
+// Primitive: a oneDNN primitive of fixed shapes, made once, with a handle for each of its operands.
+#pragma once
+
+#include <array>
+#include <dnnl.hpp>
+#include <initializer_list>
+#include <new>
+#include <utility>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/string_view.h"
+#include "compute/cpu/context.h"
+
+namespace penstock {
+
+class Primitive {
+ public:
+  struct Operand {
+    int argument;  // DNNL_ARG_SRC
+    dnnl::memory::desc description;
+  };
+  static constexpr int kOperandsMax = 5;
+
+  Primitive() = default;
+  // REQUIRES: `context` outlives it; no pass is running; inside WithOneDnn. `P`: dnnl::convolution_forward, made with
+  // ScratchFromUs().
+  // Errors: ResourceExhausted (no scratch memory).
+  template <typename P>
+  static absl::StatusOr<Primitive> Create(CpuContext& context,
+                                          const typename P::primitive_desc& description,
+                                          std::initializer_list<Operand> operands) {
+    return Create(context, P(description), description.scratchpad_desc(), operands);
+  }
+
+  // `data`: by operand.
+  void Run(std::initializer_list<const void*> data) const;
+
+ private:
+  static absl::StatusOr<Primitive> Create(CpuContext& context, const dnnl::primitive& primitive,
+                                          const dnnl::memory::desc& scratch,
+                                          std::initializer_list<Operand> operands);
+
+  CpuContext* context_ = nullptr;
+  dnnl::primitive primitive_;
+  int operands_ = 0;
+  // Of the operands, pointed at the data of each run, and of the scratch memory.
+  std::array<dnnl::memory, kOperandsMax + 1> handles_;
+  std::array<int, kOperandsMax + 1> arguments_ = {};
+};
+
+// Says that scratch memory comes from the context.
+dnnl::primitive_attr ScratchFromUs();
+
+// Of an exception of oneDNN, in words. Errors: Unimplemented (oneDNN has no such primitive on this machine),
+// ResourceExhausted (no memory for it), Internal (it failed).
+absl::Status OneDnnError(absl::string_view what, const dnnl::error& error);
+
+// What `make` returns, which makes primitives. Errors: its own, and OneDnnError's.
+template <typename Make>
+auto WithOneDnn(const CpuContext& context, absl::string_view what, Make make) -> decltype(make()) {
+  // Some kernels are chosen by the number of threads.
+  SetOneDnnThreads(context.threads.count());
+  try {
+    return make();
+  } catch (const dnnl::error& error) {
+    return OneDnnError(what, error);
+  } catch (const std::bad_alloc&) {
+    return absl::ResourceExhaustedError(absl::StrCat(what, ": out of memory"));
+  }
+}
+
+}  // namespace penstock

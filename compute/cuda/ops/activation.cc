@@ -1,0 +1,68 @@
+// Functions of each element by itself. Where the output tells the slope, I reads that; else the input.
+#include "base/status.h"
+#include "compute/cuda/kernels/values.h"
+#include "compute/cuda/ops.h"
+
+namespace penstock::cuda {
+namespace activation {
+namespace {
+
+class CudaActivation : public OpKernels {
+ public:
+  CudaActivation(CudaContext& context, const KernelSpec& spec, Activation activation)
+      : cuda_(context), activation_(activation), count_(spec.output_elements()) {}
+
+  TapeNeeds tape_needs() const override {
+    const bool reads_output = HasSlopeOfOutput(activation_);
+    return {.inputs_for_input = reads_output ? kNoInputs : kAllInputs,
+            .output_for_input = reads_output};
+  }
+
+  absl::Status Forward(const PassContext&, const WeightView&, const Tape& tape) override {
+    Activate(cuda_.stream(), activation_, count_, tape.input(), tape.result());
+    return cuda_.Check("forward of an activation");
+  }
+
+  absl::Status BackwardInput(const PassContext&, const WeightView&, const Tape& tape) override {
+    if (tape.grad_input() == nullptr) return absl::OkStatus();
+    ActivateBackward(cuda_.stream(), activation_, count_,
+                     HasSlopeOfOutput(activation_) ? tape.result() : tape.input(), tape.gradient(),
+                     tape.grad_input());
+    return cuda_.Check("backward of an activation");
+  }
+
+  absl::Status BackwardWeight(const PassContext&, const GradientView&, const Tape&) override {
+    return absl::OkStatus();
+  }
+
+ private:
+  CudaContext& cuda_;
+  const Activation activation_;
+  const int64_t count_;
+};
+
+MadeKernels Make(CudaContext& context, const KernelSpec& spec, Activation activation) {
+  return std::make_unique<CudaActivation>(context, spec, activation);
+}
+
+}  // namespace
+}  // namespace activation
+
+MadeKernels MakeRelu(CudaContext& context, const KernelSpec& spec) {
+  return activation::Make(context, spec, Activation::kRelu);
+}
+MadeKernels MakeGelu(CudaContext& context, const KernelSpec& spec) {
+  const bool is_tanh = spec.attributes().word("approximate") == "tanh";
+  return activation::Make(context, spec, is_tanh ? Activation::kGeluTanh : Activation::kGeluErf);
+}
+MadeKernels MakeSilu(CudaContext& context, const KernelSpec& spec) {
+  return activation::Make(context, spec, Activation::kSilu);
+}
+MadeKernels MakeTanh(CudaContext& context, const KernelSpec& spec) {
+  return activation::Make(context, spec, Activation::kTanh);
+}
+MadeKernels MakeSigmoid(CudaContext& context, const KernelSpec& spec) {
+  return activation::Make(context, spec, Activation::kSigmoid);
+}
+
+}  // namespace penstock::cuda

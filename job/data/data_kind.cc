@@ -1,0 +1,42 @@
+#include "job/data/data_kind.h"
+
+#include "absl/strings/ascii.h"
+#include "absl/strings/str_cat.h"
+#include "base/check.h"
+#include "job/keys/check_fields.h"
+
+namespace penstock {
+namespace {
+
+constexpr const DataKind* kDataKinds[] = {&kTextKind, &kRecordsKind, &kSyntheticKind};
+
+const DataKind* FindDataKind(const v1::DataSpec& data) {
+  for (const DataKind* kind : kDataKinds) {
+    if (kind->source == data.source_case()) return kind;
+  }
+  return nullptr;
+}
+
+}  // namespace
+
+const DataKind& DataKindOf(const v1::DataSpec& data) {
+  const DataKind* const kind = FindDataKind(data);
+  PENSTOCK_CHECK(kind != nullptr);
+  return *kind;
+}
+
+void FillDataDefaults(v1::DataSpec& data) {
+  if (const DataKind* const kind = FindDataKind(data)) kind->fill_defaults(data);
+}
+
+absl::Status CheckDigest(absl::string_view key, const std::string& sha256) {
+  bool hexadecimal = sha256.empty() || sha256.size() == 64;
+  for (const char c : sha256) {
+    hexadecimal = hexadecimal && absl::ascii_isxdigit(c) && !absl::ascii_isupper(c);
+  }
+  if (hexadecimal) return absl::OkStatus();
+  return InvalidKey(key, absl::StrCat("is \"", sha256.substr(0, 64),
+                                      "\"; expected 64 digits of 0-9 and a-f"));
+}
+
+}  // namespace penstock

@@ -1,0 +1,55 @@
+// DataKind: what one kind of data (data.text, data.records, ...) means for a job. All that asks a job for its data asks
+// here, so that a new kind is a file beside these, a row in data_kind.cc, and its opener in worker/data_opener.h.
+//
+// Plain values and functions without I/O.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/strings/string_view.h"
+#include "checkpoint/fingerprint.h"
+#include "penstock/v1/job.pb.h"
+
+namespace penstock {
+
+// A path in a job that data is read from, with the digest of what is there. Pointers are into the job.
+struct DataInput {
+  std::string key;  // "data.text.path"
+  std::string* path = nullptr;
+  std::string sha256_key;  // "data.text.sha256"
+  std::string* sha256 = nullptr;
+  // Of a message about the path: which flags name another.
+  std::string remedy;
+};
+
+struct DataKind {
+  v1::DataSpec::SourceCase source;
+  absl::string_view key;  // "data.text"
+
+  // Fills the defaults that no key says of itself.
+  void (*fill_defaults)(v1::DataSpec& data);
+  // Errors: InvalidArgument naming the key. REQUIRES: defaults are filled in.
+  absl::Status (*check)(const v1::JobSpec& spec);
+  // The paths that are read, the one that --data names first; none for data that is made up.
+  std::vector<DataInput> (*inputs)(v1::DataSpec& data);
+  // What says which samples a step of training sees.
+  Fingerprint (*fingerprint)(const v1::DataSpec& data);
+};
+
+// REQUIRES: `data` has a source.
+const DataKind& DataKindOf(const v1::DataSpec& data);
+
+// As DataKind, for data that may have no source yet.
+void FillDataDefaults(v1::DataSpec& data);
+
+// "data.text.sha256: is "XYZ"; expected 64 digits of 0-9 and a-f", unless it is, or empty.
+absl::Status CheckDigest(absl::string_view key, const std::string& sha256);
+
+// Each kind in its own file.
+extern const DataKind kTextKind;
+extern const DataKind kRecordsKind;
+extern const DataKind kSyntheticKind;
+
+}  // namespace penstock

@@ -1,0 +1,202 @@
+#include "job/model_graph.h"
+
+#include <optional>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "base/status.h"
+#include "job/keys/check_fields.h"
+#include "job/keys/limits.h"
+#include "model/graph_builder.h"
+
+namespace penstock {
+namespace {
+
+absl::StatusOr<Port> PortOf(const v1::ModelPort& message) {
+  const std::optional<DType> dtype = DTypeNamed(message.dtype());
+  if (!dtype.has_value() || *dtype == DType::kBf16) {
+    return absl::InvalidArgumentError(absl::StrCat(message.name(), ": dtype is \"", message.dtype(),
+                                                   "\"; expected f32, i32 or u8"));
+  }
+  return Port{.name = message.name(),
+              .type = {*dtype, {message.dims().begin(), message.dims().end()}},
+              .ids = message.ids()};
+}
+
+absl::StatusOr<AttributeValue> ValueOf(const v1::ModelAttribute& message) {
+  switch (message.value_case()) {
+    case v1::ModelAttribute::kFlag:
+      return message.flag();
+    case v1::ModelAttribute::kInteger:
+      return message.integer();
+    case v1::ModelAttribute::kNumber:
+      return message.number();
+    case v1::ModelAttribute::kWord:
+      return message.word();
+    case v1::ModelAttribute::kIntegers: {
+      const auto& values = message.integers().values();
+      return std::vector<int64_t>(values.begin(), values.end());
+    }
+    case v1::ModelAttribute::kNumbers: {
+      const auto& values = message.numbers().values();
+      return std::vector<double>(values.begin(), values.end());
+    }
+    case v1::ModelAttribute::VALUE_NOT_SET:
+      break;
+  }
+  return absl::InvalidArgumentError(absl::StrCat(message.name(), ": has no value"));
+}
+
+void SetValue(const AttributeValue& value, v1::ModelAttribute& message) {
+  struct Setter {
+    v1::ModelAttribute& message;
+    void operator()(bool flag) const { message.set_flag(flag); }
+    void operator()(int64_t integer) const { message.set_integer(integer); }
+    void operator()(double number) const { message.set_number(number); }
+    void operator()(const std::string& word) const { message.set_word(word); }
+    void operator()(const std::vector<int64_t>& values) const {
+      message.mutable_integers()->mutable_values()->Assign(values.begin(), values.end());
+    }
+    void operator()(const std::vector<double>& values) const {
+      message.mutable_numbers()->mutable_values()->Assign(values.begin(), values.end());
+    }
+  };
+  std::visit(Setter{message}, value);
+}
+
+absl::StatusOr<NodeSpec> NodeOf(const v1::ModelNode& message) {
+  NodeSpec node = {.name = message.name(),
+                   .op = message.op(),
+                   .inputs = {message.inputs().begin(), message.inputs().end()},
+                   .weights_of = message.weights_of()};
+  if (message.has_parameter_prefix()) node.parameter_prefix = message.parameter_prefix();
+  for (const v1::ModelAttribute& attribute : message.attributes()) {
+    absl::StatusOr<AttributeValue> value = ValueOf(attribute);
+    if (!value.ok()) return Annotate(value.status(), message.name());
+    if (node.attributes.has(attribute.name())) {
+      return absl::InvalidArgumentError(
+          absl::StrCat(message.name(), ": ", attribute.name(), " is there twice"));
+    }
+    node.attributes.Set(attribute.name(), *std::move(value));
+  }
+  return node;
+}
+
+v1::ModelNode ToProto(const ModelGraph& graph, const Node& node) {
+  v1::ModelNode message;
+  message.set_name(node.name);
+  message.set_op(std::string(node.op->name));
+  for (const auto& [name, value] : node.attributes.entries()) {
+    v1::ModelAttribute& attribute = *message.add_attributes();
+    attribute.set_name(name);
+    SetValue(value, attribute);
+  }
+  for (const int input : node.inputs) message.add_inputs(graph.NameOf(input));
+  message.set_weights_of(node.weights_of);
+  if (node.parameter_prefix != absl::StrCat(node.name, ".")) {
+    message.set_parameter_prefix(node.parameter_prefix);
+  }
+  return message;
+}
+
+// "tokens i32 [128], targets i32 [128]"
+std::string InputsOf(const ModelGraph& model) {
+  return absl::StrJoin(model.ports, ", ", [](std::string* out, const Port& port) {
+    absl::StrAppend(out, port.name, " ", port.type.ToString());
+  });
+}
+
+}  // namespace
+
+GptConfig GptConfigOf(const v1::GptSpec& gpt) {
+  return {.layers = gpt.layers(),
+          .width = gpt.width(),
+          .heads = gpt.heads(),
+          .context = gpt.context(),
+          .vocabulary = gpt.vocabulary(),
+          .dropout = gpt.dropout(),
+          .tied_head = gpt.tied_head()};
+}
+
+absl::StatusOr<ModelGraph> BuildModel(const v1::ModelSpec& spec) {
+  if (spec.has_graph()) {
+    absl::StatusOr<ModelGraph> model = BuildGraph(spec.graph());
+    if (!model.ok()) return Annotate(model.status(), "model.graph");
+    return model;
+  }
+  absl::StatusOr<ModelGraph> model = BuildGpt(GptConfigOf(spec.gpt()));
+  if (!model.ok()) {
+    return absl::InvalidArgumentError(absl::StrCat("model.gpt.", model.status().message()));
+  }
+  return model;
+}
+
+absl::StatusOr<ModelGraph> BuildGraph(const v1::ModelGraph& message) {
+  GraphBuilder builder(kLayersArchitecture);
+  for (const v1::ModelPort& port : message.ports()) {
+    PENSTOCK_ASSIGN_OR_RETURN(Port built, PortOf(port));
+    builder.AddPort(std::move(built));
+  }
+  for (const v1::ModelLayer& layer : message.layers()) {
+    if (layer.nodes().empty()) {
+      return absl::InvalidArgumentError(absl::StrCat(layer.name(), ": is a layer without nodes"));
+    }
+    builder.BeginLayer(layer.name());
+    for (const v1::ModelNode& node : layer.nodes()) {
+      PENSTOCK_ASSIGN_OR_RETURN(NodeSpec spec, NodeOf(node));
+      builder.Add(std::move(spec));
+      PENSTOCK_RETURN_IF_ERROR(builder.status());
+    }
+  }
+  return std::move(builder).Build();
+}
+
+v1::ModelGraph ToProto(const ModelGraph& graph) {
+  v1::ModelGraph message;
+  for (const Port& port : graph.ports) {
+    v1::ModelPort& to = *message.add_ports();
+    to.set_name(port.name);
+    to.set_dtype(Name(port.type.dtype));
+    to.mutable_dims()->Assign(port.type.dims.begin(), port.type.dims.end());
+    to.set_ids(port.ids);
+  }
+  for (const LayerSpec& layer : graph.layers) {
+    v1::ModelLayer& to = *message.add_layers();
+    to.set_name(layer.name);
+    for (int n = layer.first_node; n < layer.end_node(); ++n) {
+      *to.add_nodes() = ToProto(graph, graph.nodes[n]);
+    }
+  }
+  return message;
+}
+
+StoredModel StoredModelOf(const v1::ModelSpec& spec, const ModelGraph& graph) {
+  if (spec.has_gpt()) return GptConfigOf(spec.gpt());
+  return graph;
+}
+
+absl::Status CheckDataFits(const v1::DataSpec& data, const ModelGraph& model) {
+  if (!data.has_text()) return absl::OkStatus();
+  const std::vector<Port>& ports = model.ports;
+  const bool fits = ports.size() == 2 && ports[0].type.dtype == DType::kI32 &&
+                    ports[0].type.dims.size() == 1 && ports[1].type == ports[0].type &&
+                    model.nodes.back().inputs.back() == 1;
+  if (!fits) {
+    return InvalidKey(
+        "data.text",
+        absl::StrCat("gives tokens i32 [context] and, as the targets of the loss, those after them, "
+                     "but the model reads ",
+                     InputsOf(model),
+                     "; change its inputs, or train on data that has them"));
+  }
+  for (const Port& port : ports) {
+    if (port.ids >= kByteTokens || port.ids == 0) continue;
+    return InvalidKey("data.text.tokenizer",
+                      absl::StrCat("is \"bytes\", which has ", kByteTokens,
+                                   " tokens, but the model's input ", port.name, " takes ", port.ids));
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace penstock

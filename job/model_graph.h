@@ -1,0 +1,34 @@
+// The model of a job as a message, and as the graph that everybody computes with.
+//
+// Pure functions.
+#pragma once
+
+#include "absl/status/statusor.h"
+#include "checkpoint/manifest.h"
+#include "model/families/gpt.h"
+#include "model/graph.h"
+#include "penstock/v1/job.pb.h"
+
+namespace penstock {
+
+// The graph that a job's model describes. REQUIRES: it has its defaults filled in.
+// Errors: InvalidArgument starting with the key: "model.gpt.heads: is 5, which does not divide width (192)",
+// "model.graph: fc1: ...".
+absl::StatusOr<ModelGraph> BuildModel(const v1::ModelSpec& spec);
+
+// Errors: InvalidArgument starting with the name of the port, layer or node.
+absl::StatusOr<ModelGraph> BuildGraph(const v1::ModelGraph& message);
+
+// With all names and attributes said: BuildGraph makes the same graph of it, but for its `architecture`.
+v1::ModelGraph ToProto(const ModelGraph& graph);
+
+// REQUIRES: it has its defaults filled in.
+GptConfig GptConfigOf(const v1::GptSpec& gpt);
+
+// What checkpoints of a job hold of its model. `graph`: BuildModel(spec).
+StoredModel StoredModelOf(const v1::ModelSpec& spec, const ModelGraph& graph);
+
+// InvalidArgument naming the keys, unless a sample of the job's data has what the model reads.
+absl::Status CheckDataFits(const v1::DataSpec& data, const ModelGraph& model);
+
+}  // namespace penstock

@@ -1,0 +1,122 @@
+#include "services/cli/model_output.h"
+
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "model/bundle.h"
+#include "model/render_graph.h"
+#include "services/cli/table.h"
+#include "services/cli/text.h"
+
+namespace penstock {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+// Behind a layer, for one sample in f32: what a stage that ends there sends on.
+int64_t LiveBytesBehind(const ModelGraph& model, int layer) {
+  return ActivationsAt(model, layer + 1, 1).elements * SizeOf(DType::kF32);
+}
+
+const ValueType& OutputOf(const ModelGraph& model, const LayerSpec& layer) {
+  return model.nodes[layer.end_node() - 1].output;
+}
+
+LayerCost CostOf(const ModelGraph& model) {
+  LayerCost sum;
+  for (const LayerSpec& layer : model.layers) {
+    const LayerCost cost = EstimateCost(model, layer);
+    sum.forward_flops += cost.forward_flops;
+    sum.backward_input_flops += cost.backward_input_flops;
+    sum.backward_weight_flops += cost.backward_weight_flops;
+  }
+  return sum;
+}
+
+Json TypeJson(const ValueType& type) { return {{"dtype", Name(type.dtype)}, {"dims", type.dims}}; }
+
+Json FlopsJson(const LayerCost& cost) {
+  return {{"forward", cost.forward_flops},
+          {"backward_input", cost.backward_input_flops},
+          {"backward_weight", cost.backward_weight_flops}};
+}
+
+Json NodeJson(const ModelGraph& model, const Node& node) {
+  Json attributes = Json::object();
+  for (const auto& [name, value] : node.attributes.entries()) {
+    std::visit([&, key = name](const auto& v) { attributes[key] = v; }, value);
+  }
+  std::vector<std::string> inputs;
+  for (const int input : node.inputs) inputs.push_back(model.NameOf(input));
+  int64_t parameters = 0;
+  for (const ParameterSpec& parameter : node.parameters) parameters += parameter.size();
+  return {{"node", node.name},
+          {"op", std::string(node.op->name)},
+          {"attributes", std::move(attributes)},
+          {"inputs", inputs},
+          {"output", TypeJson(node.output)},
+          {"parameters", parameters}};
+}
+
+Json LayerJson(const ModelGraph& model, int index) {
+  const LayerSpec& layer = model.layers[index];
+  Json nodes = Json::array();
+  for (int n = layer.first_node; n < layer.end_node(); ++n) {
+    nodes.push_back(NodeJson(model, model.nodes[n]));
+  }
+  return {{"layer", layer.name},
+          {"nodes", std::move(nodes)},
+          {"output", TypeJson(OutputOf(model, layer))},
+          {"parameters", layer.parameter_count()},
+          {"flops", FlopsJson(EstimateCost(model, layer))},
+          {"live_bytes", LiveBytesBehind(model, index)}};
+}
+
+}  // namespace
+
+std::string ModelText(const ModelGraph& model) {
+  constexpr auto kRight = Table::Align::kRight;
+  Table table({{"LAYER"},
+               {"OPS"},
+               {"OUTPUT"},
+               {"PARAMETERS", kRight},
+               {"FLOPS", kRight},
+               {"LIVE", kRight}});
+  for (int i = 0; i < model.size(); ++i) {
+    const LayerSpec& layer = model.layers[i];
+    table.AddRow({layer.name, OpsOf(model, layer), OutputOf(model, layer).ToString(),
+                  absl::StrCat(layer.parameter_count()),
+                  FormatCount(EstimateCost(model, layer).forward_flops),
+                  FormatBytes(LiveBytesBehind(model, i))});
+  }
+  table.AddRow({"total", "", "", absl::StrCat(model.parameter_count()),
+                FormatCount(CostOf(model).forward_flops), ""});
+  const std::string inputs =
+      absl::StrJoin(model.ports, ", ", [](std::string* out, const Port& port) {
+        absl::StrAppend(out, port.name, " ", port.type.ToString(),
+                        port.ids > 0 ? absl::StrCat(" below ", port.ids) : "");
+      });
+  return absl::StrCat(table.Render(), "\nThe model reads ", inputs,
+                      ".\nFLOPS (of a forward) and LIVE (values that cross a cut behind the layer, in "
+                      "f32) are those of one sample.\nThe total counts parameters that layers share "
+                      "once.\n");
+}
+
+Json ModelJson(const ModelGraph& model) {
+  Json inputs = Json::array(), layers = Json::array();
+  for (const Port& port : model.ports) {
+    Json input = {{"input", port.name}};
+    input.update(TypeJson(port.type));
+    input["ids"] = port.ids;
+    inputs.push_back(std::move(input));
+  }
+  for (int i = 0; i < model.size(); ++i) layers.push_back(LayerJson(model, i));
+  return {{"architecture", model.architecture},
+          {"inputs", std::move(inputs)},
+          {"layers", std::move(layers)},
+          {"parameters", model.parameter_count()},
+          {"flops", FlopsJson(CostOf(model))}};
+}
+
+}  // namespace penstock

@@ -1,0 +1,182 @@
+// penstock data, and training on what it makes.
+#include <gmock/gmock.h>
+
+#include <filesystem>
+#include <nlohmann/json.hpp>
+
+#include "base/files.h"
+#include "data/record_writer.h"
+#include "tests/services/cli/job_directory.h"
+#include "tests/support/status_matchers.h"
+
+namespace penstock {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+using Json = nlohmann::ordered_json;
+
+ProcessResult Penstock(std::vector<std::string> arguments) {
+  arguments.insert(arguments.begin(), ProgramPath("penstock"));
+  return RunProcess(arguments);
+}
+
+std::string Idx(const std::vector<int>& dims, const std::string& values) {
+  std::string file = {0, 0, 8, static_cast<char>(dims.size())};
+  for (const int dim : dims) file += {0, 0, 0, static_cast<char>(dim)};
+  return file + values;
+}
+
+// Six images of two by two pixels in training, one in the test.
+class DataCommandTest : public ::testing::Test {
+ protected:
+  void WriteMnist() {
+    std::string pixels;
+    for (int i = 0; i < 24; ++i) pixels.push_back(static_cast<char>(10 * i));
+    folder_.Write("train-images-idx3-ubyte", Idx({6, 2, 2}, pixels));
+    folder_.Write("train-labels-idx1-ubyte", Idx({6}, {0, 1, 1, 2, 2, 2}));
+    folder_.Write("t10k-images-idx3-ubyte", Idx({1, 2, 2}, pixels.substr(0, 4)));
+    folder_.Write("t10k-labels-idx1-ubyte", Idx({1}, {2}));
+  }
+
+  JobDirectory folder_;
+};
+
+TEST_F(DataCommandTest, PrepareThenShow_TellsWhatIsThere) {
+  WriteMnist();
+  const ProcessResult made =
+      Penstock({"data", "prepare", folder_.path(), "-o", folder_.path("mnist")});
+  ASSERT_EQ(made.exit_code, 0) << made.err;
+  EXPECT_EQ(made.out, "wrote " + folder_.path("mnist/train") + ": 6 records of MNIST\nwrote " +
+                          folder_.path("mnist/test") + ": 1 record of MNIST\n");
+  EXPECT_EQ(made.err, "");  // no bar where there is no terminal
+
+  const ProcessResult shown = Penstock({"data", "show", folder_.path("mnist/train"), "--check"});
+  ASSERT_EQ(shown.exit_code, 0) << shown.err;
+  EXPECT_THAT(shown.out, AllOf(HasSubstr("6 records in 1 shard"), HasSubstr("u8 [2, 2, 1]"),
+                               HasSubstr("label has 3 values: 0 (1) 1 (2) 2 (3)")));
+
+  const ProcessResult json = Penstock({"data", "show", folder_.path("mnist/train"), "--json"});
+  const Json parsed = Json::parse(json.out, nullptr, /*allow_exceptions=*/false);
+  ASSERT_TRUE(parsed.is_object()) << json.out;
+  EXPECT_EQ(parsed["records"], 6);
+  EXPECT_EQ(parsed["tensors"]["image"]["max"], 230);
+  EXPECT_EQ(parsed["tensors"]["label"]["values"]["2"], 3);
+  EXPECT_EQ(parsed["content_checked"], false);
+}
+
+TEST_F(DataCommandTest, RecordsOfThePythonExample_AreRead) {
+  const ProcessResult made = RunProcess(
+      {"/usr/bin/python3", "-B", std::string(PENSTOCK_SOURCE_DIR) + "/examples/python/write_records.py",
+       folder_.path("squares")});
+  ASSERT_EQ(made.exit_code, 0) << made.err;
+  const ProcessResult shown =
+      RunProcess({ProgramPath("penstock"), "data", "show", folder_.path("squares"), "--check"});
+  ASSERT_EQ(shown.exit_code, 0) << shown.err;
+  EXPECT_THAT(shown.out, AllOf(HasSubstr("1000 records in 1 shard"), HasSubstr("u8 [8, 8, 1]"),
+                               HasSubstr("label has 4 values")));
+}
+
+TEST_F(DataCommandTest, WhatCannotBeDone_IsNamed) {
+  const ProcessResult unknown =
+      Penstock({"data", "prepare", folder_.path(), "-o", folder_.path("out")});
+  EXPECT_NE(unknown.exit_code, 0);
+  EXPECT_THAT(unknown.err, HasSubstr("train-images-idx3-ubyte"));
+  EXPECT_FALSE(std::filesystem::exists(folder_.path("out")));
+
+  WriteMnist();
+  ASSERT_EQ(Penstock({"data", "prepare", folder_.path(), "-o", folder_.path("out")}).exit_code, 0);
+  const ProcessResult again =
+      Penstock({"data", "prepare", folder_.path(), "-o", folder_.path("out")});
+  EXPECT_NE(again.exit_code, 0);
+  EXPECT_THAT(again.err, HasSubstr("out/train/index.json is there already"));
+
+  std::filesystem::resize_file(folder_.path("out/train/00000.safetensors"), 20);
+  const ProcessResult cut = Penstock({"data", "show", folder_.path("out/train")});
+  EXPECT_NE(cut.exit_code, 0);
+  EXPECT_THAT(cut.err, HasSubstr("out/train/00000.safetensors"));
+}
+
+constexpr int64_t kContext = 16;  // of the job's model
+
+// Records of tokens and targets, each `context` long.
+void WriteTokens(const std::string& directory, int64_t context) {
+  constexpr int64_t kRecords = 200;
+  auto writer = RecordWriter::Create(
+      RealFiles(), directory, {{"targets", "I32", {context}}, {"tokens", "I32", {context}}}, 4096);
+  ASSERT_THAT(writer, IsOk());
+  for (int64_t record = 0; record < kRecords; ++record) {
+    std::vector<int32_t> tokens;
+    for (int64_t t = 0; t <= context; ++t) {
+      tokens.push_back(static_cast<int32_t>((record + t * t) % 7));
+    }
+    const auto bytes = [&](size_t first) {
+      return absl::MakeConstSpan(reinterpret_cast<const std::byte*>(tokens.data() + first),
+                                 context * sizeof(int32_t));
+    };
+    ASSERT_THAT((*writer)->Add({bytes(1), bytes(0)}), IsOk());
+  }
+  ASSERT_THAT((*writer)->Finish(), IsOk());
+}
+
+class TrainOnDataTest : public ::testing::Test {
+ protected:
+  void SetData(const std::string& data) {
+    job_.EditJob(data_, data);
+    data_ = data;
+  }
+  ProcessResult Train(const std::vector<std::string>& more = {}) const {
+    std::vector<std::string> arguments = {"--json"};
+    arguments.insert(arguments.end(), more.begin(), more.end());
+    return RunProcess(job_.Train(arguments));
+  }
+  std::string WeightsAfter(const std::vector<std::string>& more) const {
+    const ProcessResult result = Train(more);
+    EXPECT_EQ(result.exit_code, 0) << result.err;
+    const Json json = Json::parse(result.out, nullptr, /*allow_exceptions=*/false);
+    return json.is_object() ? json["weights_sha256"].get<std::string>() : "";
+  }
+
+  JobDirectory job_;
+  std::string data_ = "text: {path: input.txt, tokenizer: bytes}";
+};
+
+TEST_F(TrainOnDataTest, Records_ClusterAndReferenceAgree) {
+  WriteTokens(job_.path("records"), kContext);
+  SetData("records: {path: records}");
+  const std::string weights = WeightsAfter({"--workers", "2"});
+  EXPECT_EQ(WeightsAfter({"--reference"}), weights);
+  SetData("records: {path: records, order: sequential}");
+  EXPECT_NE(WeightsAfter({"--reference"}), weights);
+}
+
+TEST_F(TrainOnDataTest, OtherRecords_AreTakenWithTheFlag) {
+  WriteTokens(job_.path("elsewhere"), kContext);
+  SetData("records: {path: none}");
+  EXPECT_NE(WeightsAfter({"--reference", "--data", job_.path("elsewhere")}), "");
+}
+
+TEST_F(TrainOnDataTest, Synthetic_NeedsNoFiles) {
+  SetData("synthetic: {}");
+  const std::string weights = WeightsAfter({"--workers", "2"});
+  EXPECT_EQ(WeightsAfter({"--reference"}), weights);
+  const ProcessResult refused = Train({"--data", job_.path("input.txt")});
+  EXPECT_EQ(refused.exit_code, 2);
+  EXPECT_THAT(refused.err, HasSubstr("data.synthetic, which reads no files"));
+}
+
+TEST_F(TrainOnDataTest, RecordsThatDoNotFit_AreNamedBeforeAnythingRuns) {
+  SetData("records: {path: none}");
+  const ProcessResult missing = Train();
+  EXPECT_EQ(missing.exit_code, 2) << missing.err;
+  EXPECT_THAT(missing.err,
+              AllOf(HasSubstr("data.records.path"), HasSubstr("none does not exist")));
+  WriteTokens(job_.path("long"), kContext + 1);
+  SetData("records: {path: long}");
+  const ProcessResult other = Train();
+  EXPECT_EQ(other.exit_code, 2) << other.err;
+  EXPECT_THAT(other.err, HasSubstr("but the model's input of that name is i32 [16]"));
+}
+
+}  // namespace
+}  // namespace penstock

@@ -1,0 +1,47 @@
+// DataOpener: how one kind of data (job/data/data_kind.h) is found and opened on this machine. open_data.cc lists them.
+//
+// Plain values and functions.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "base/files.h"
+#include "job/resolve.h"
+#include "penstock/v1/job.pb.h"
+#include "worker/data_source.h"
+#include "worker/limits.h"
+
+namespace penstock {
+
+struct DataRequest {
+  Files& files;
+  const v1::JobSpec& spec;
+  const ResolvedJob& job;  // `spec`, resolved
+  const std::string& root;  // relative paths start here
+  const RunLimits& limits;
+
+  // Samples of one whole validation.
+  int64_t validation_samples() const { return job.validation_batches * job.microbatch_samples; }
+};
+
+struct DataOpener {
+  v1::DataSpec::SourceCase source;
+  // See OpenData.
+  absl::StatusOr<std::unique_ptr<DataSource>> (*open)(const DataRequest& request);
+  // Null of a kind without paths. The digest of what is at `path`, which may take a while: `stop` is looked at several times a second, and once it is
+  // true the reading ends. Errors: NotFound, InvalidArgument and PermissionDenied that go on a sentence ("PATH is not a
+  // file"), Cancelled.
+  absl::StatusOr<std::string> (*digest)(const std::string& path, const std::function<bool()>& stop);
+};
+
+// Each in a file beside its DataSource.
+extern const DataOpener kTextOpener;
+extern const DataOpener kRecordsOpener;
+extern const DataOpener kSyntheticOpener;
+
+}  // namespace penstock

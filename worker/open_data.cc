@@ -1,0 +1,72 @@
+#include "worker/open_data.h"
+
+#include <filesystem>
+
+#include "absl/strings/str_cat.h"
+#include "base/check.h"
+#include "base/status.h"
+#include "job/data/data_kind.h"
+#include "worker/data_opener.h"
+
+namespace penstock {
+namespace {
+
+constexpr const DataOpener* kDataOpeners[] = {&kTextOpener, &kRecordsOpener, &kSyntheticOpener};
+
+const DataOpener& DataOpenerOf(const v1::DataSpec& data) {
+  for (const DataOpener* opener : kDataOpeners) {
+    if (opener->source == data.source_case()) return *opener;
+  }
+  PENSTOCK_CHECK(false);
+  return kTextOpener;
+}
+
+// Enters the digest of what `input` names.
+absl::Status EnterDigest(const DataOpener& opener, const std::string& root,
+                         const std::function<bool()>& stop, const DataInput& input) {
+  const std::string path = JoinPath(root, *input.path);
+  const absl::StatusOr<std::string> sha256 = opener.digest(path, stop);
+  if (absl::IsCancelled(sha256.status())) return sha256.status();
+  if (!sha256.ok()) {
+    return absl::Status(sha256.status().code(),
+                        absl::StrCat(input.key, ": ", sha256.status().message(), "; ",
+                                     input.remedy));
+  }
+  if (!input.sha256->empty() && *input.sha256 != *sha256) {
+    return absl::DataLossError(absl::StrCat(input.sha256_key, ": ", path, " has ", *sha256,
+                                            ", the job says ", *input.sha256));
+  }
+  *input.sha256 = *sha256;
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<DataSource>> OpenData(Files& files, const v1::JobSpec& spec,
+                                                     const ResolvedJob& job,
+                                                     const std::string& root,
+                                                     const RunLimits& limits) {
+  return DataOpenerOf(spec.data())
+      .open({.files = files, .spec = spec, .job = job, .root = root, .limits = limits});
+}
+
+absl::Status CheckJobData(Files& files, const std::string& root, const ResolvedJob& job,
+                          v1::JobSpec& spec, const std::function<bool()>& stop) {
+  const DataOpener& opener = DataOpenerOf(spec.data());
+  const DataKind& kind = DataKindOf(spec.data());
+  for (const DataInput& input : kind.inputs(*spec.mutable_data())) {
+    PENSTOCK_RETURN_IF_ERROR(EnterDigest(opener, root, stop, input));
+  }
+  return Annotate(OpenData(files, spec, job, root, RunLimits()).status(), kind.key);
+}
+
+bool JobDataIsHere(const std::string& root, const v1::JobSpec& spec) {
+  v1::DataSpec data = spec.data();
+  for (const DataInput& input : DataKindOf(data).inputs(data)) {
+    std::error_code error;
+    if (!std::filesystem::exists(JoinPath(root, *input.path), error)) return false;
+  }
+  return true;
+}
+
+}  // namespace penstock

@@ -1,0 +1,67 @@
+// data.records: the directories of records, and the digest of one.
+#include <filesystem>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "base/sha256.h"
+#include "base/status.h"
+#include "worker/data_opener.h"
+#include "worker/records_data.h"
+
+namespace penstock {
+namespace {
+
+absl::StatusOr<std::unique_ptr<RecordFiles>> OpenDirectory(const DataRequest& request,
+                                                           const std::string& path,
+                                                           const std::string& sha256) {
+  return RecordFiles::Open(
+      request.files, JoinPath(request.root, path),
+      {.sha256 = sha256, .checked_bytes_max = request.limits.data_checked_bytes_max});
+}
+
+OrderKind OrderOf(const std::string& word) {
+  if (word == "sequential") return OrderKind::kSequential;
+  return word == "random" ? OrderKind::kRandom : OrderKind::kShuffled;
+}
+
+absl::StatusOr<std::unique_ptr<DataSource>> OpenRecords(const DataRequest& request) {
+  const v1::RecordsSpec& spec = request.spec.data().records();
+  const bool validates = request.spec.validation().every_steps() > 0;
+  PENSTOCK_ASSIGN_OR_RETURN(std::unique_ptr<RecordFiles> training,
+                            OpenDirectory(request, spec.path(), spec.sha256()));
+  std::unique_ptr<RecordFiles> validation;
+  if (!spec.validation().empty()) {
+    PENSTOCK_ASSIGN_OR_RETURN(
+        validation, OpenDirectory(request, spec.validation(), spec.validation_sha256()));
+  }
+  return RecordsData::Open(
+      std::move(training), std::move(validation), request.job.model.ports,
+      {.order = OrderOf(spec.order()),
+       .augmentation = {.flip = spec.augment().flip(), .crop = spec.augment().crop()},
+       .validation_fraction = spec.validation_fraction(),
+       .validation_samples = validates ? request.validation_samples() : 0,
+       .batch = request.job.batch,
+       .seed = request.job.seed});
+}
+
+absl::StatusOr<std::string> DigestOfRecords(const std::string& path, const std::function<bool()>&) {
+  std::error_code error;
+  if (!std::filesystem::exists(path, error)) {
+    return absl::NotFoundError(absl::StrCat(path, " does not exist"));
+  }
+  const std::string index = JoinPath(path, kRecordIndexFile);
+  if (!std::filesystem::is_regular_file(index, error)) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(path, " is no directory of records: it has no ", kRecordIndexFile,
+                     " (`penstock data prepare` makes one)"));
+  }
+  PENSTOCK_ASSIGN_OR_RETURN(const std::string text, RealFiles().Read(index, kRecordIndexBytesMax));
+  return Sha256Hex(text);
+}
+
+}  // namespace
+
+const DataOpener kRecordsOpener = {
+    .source = v1::DataSpec::kRecords, .open = OpenRecords, .digest = DigestOfRecords};
+
+}  // namespace penstock

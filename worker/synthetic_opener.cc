@@ -1,0 +1,17 @@
+// data.synthetic.
+#include "worker/data_opener.h"
+#include "worker/synthetic_data.h"
+
+namespace penstock {
+namespace {
+
+absl::StatusOr<std::unique_ptr<DataSource>> OpenSynthetic(const DataRequest& request) {
+  return std::make_unique<SyntheticData>(request.job.model.ports, request.job.seed);
+}
+
+}  // namespace
+
+const DataOpener kSyntheticOpener = {
+    .source = v1::DataSpec::kSynthetic, .open = OpenSynthetic, .digest = nullptr};
+
+}  // namespace penstock
