@@ -6,6 +6,7 @@
 #include "absl/strings/str_cat.h"
 #include "base/status.h"
 #include "job/keys/suggest.h"
+#include "job/model_families.h"
 #include "model/graph_builder.h"
 
 namespace penstock {
@@ -127,11 +128,7 @@ absl::StatusOr<ModelGraph> BuildModel(const v1::ModelSpec& spec) {
     if (!model.ok()) return Annotate(model.status(), "model.graph");
     return model;
   }
-  absl::StatusOr<ModelGraph> model = BuildGpt(GptConfigOf(spec.gpt()));
-  if (!model.ok()) {
-    return absl::InvalidArgumentError(absl::StrCat("model.gpt.", model.status().message()));
-  }
-  return model;
+  return BuildFamily(spec);
 }
 
 absl::StatusOr<ModelGraph> BuildGraph(const v1::ModelGraph& message) {
