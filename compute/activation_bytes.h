@@ -23,7 +23,8 @@ struct PassBytes {
 struct ActivationBytes {
   // Of the tensors that cross into and out of the stage; 0 where none does.
   int64_t input = 0, output = 0, grad_input = 0, grad_output = 0;
-  int64_t ports = 0;  // what F, and R, are given of data, which the caller holds as long as they take
+  int64_t ports =
+      0;  // what F, and R, are given of data, which the caller holds as long as they take
   PassBytes forward, recompute, backward_input, backward_weight;
 };
 

@@ -45,6 +45,7 @@ ParameterArena::ParameterArena(const ModelGraph& model, LayerRange layers) {
     size_t layer, parameter;
     int64_t count;
     std::string name;
+    bool at_end;  // of the model's last layer
   };
   std::vector<LaterUse> later;
   for (int l = layers.first; l < layers.end(); ++l) {
@@ -57,7 +58,8 @@ ParameterArena::ParameterArena(const ModelGraph& model, LayerRange layers) {
       offsets.push_back(offset);
       if (!met.insert(parameter.name).second) {
         later.push_back(
-            {weights_.size() - 1, offsets.size() - 1, parameter.size(), parameter.name});
+            {weights_.size() - 1, offsets.size() - 1, parameter.size(), parameter.name,
+             layers.first == 0 && l == model.size() - 1 && tied.count(parameter.name) > 0});
         continue;
       }
       ParameterSlice& slice = slices.emplace_back(
@@ -70,12 +72,20 @@ ParameterArena::ParameterArena(const ModelGraph& model, LayerRange layers) {
   }
   gradients_ = weights_;
   gradient_count_ = weight_count_;
+  std::vector<Use> inside;
+  std::set<std::string> joined;  // the last layer's first use to the first layer's
   for (const LaterUse& use : later) {
     gradients_[use.layer][use.parameter] = gradient_count_;
-    later_uses_.push_back({gradient_count_, uses[use.name].gradient, use.count});
-    uses[use.name].gradient = gradient_count_;
+    Uses& before = uses[use.name];
+    if (use.at_end && joined.insert(use.name).second) {
+      later_uses_.push_back({gradient_count_, before.weight, use.count});
+    } else {
+      inside.push_back({gradient_count_, before.gradient, use.count});
+    }
+    before.gradient = gradient_count_;
     gradient_count_ += Padded(use.count);
   }
+  later_uses_.insert(later_uses_.end(), inside.begin(), inside.end());
 }
 
 }  // namespace penstock

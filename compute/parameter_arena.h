@@ -25,7 +25,7 @@ namespace penstock {
 
 class ParameterArena {
  public:
-  // The accumulator of a second or later use: where it is, and where that of the use before it is.
+  // The accumulator of a second or later use: where it is, and where that of the use is to which it is added.
   struct Use {
     int64_t offset = 0;
     int64_t before = 0;
@@ -48,7 +48,8 @@ class ParameterArena {
   // Floats at the start of the arrays that the model's first and last layer share, with padding; 0 if neither use is
   // here.
   int64_t tied_count() const { return tied_count_; }
-  // In the model's order: adding each to the use before it, from the last on, gives the sum.
+  // Adding each to the one before, from the last of these on, gives the sum: the uses of each layer among themselves,
+  // then the last layer's to the first's, as where they are on two stages.
   absl::Span<const Use> later_uses() const { return later_uses_; }
 
  private:

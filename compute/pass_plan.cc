@@ -56,9 +56,11 @@ class Planner {
   // Where the gradient of a value is, as far as it is added up.
   struct Gradient {
     int slot = -1;
-    bool shared = false;   // others read the same memory
+    // Others read the same memory: another node, or W of the stage that sent it. A larger tensor was copied together
+    // for us.
+    bool shared = false;
     bool rounded = false;  // to what bf16 has
-    bool view = false;    // of a larger tensor
+    bool view = false;     // of a larger tensor
   };
 
   int AddSlot(DType dtype, const Shape& shape) {
@@ -93,7 +95,7 @@ class Planner {
     }
   }
 
-  // The slot of a bundle that is received, and views of its parts.
+  // The slot of a bundle that is received, and of its parts: the whole, or views, or memory of their own.
   template <typename SetPart>
   int Unpack(const Bundle& bundle, Steps& steps, SetPart set_part) {
     if (bundle.empty()) return -1;
@@ -129,15 +131,19 @@ class Planner {
       slots.kept = TakeBlock(needs_[n].kept_bytes, steps);
       slots.output = AddValueSlot(model_.ValueOf(plan_.first_node + n));
       values_[model_.ValueOf(plan_.first_node + n)] = slots.output;
-      if (needs_[n].passes_input) {
-        steps.push_back({.kind = Kind::kShare, .slot = slots.output, .from = slots.inputs[0]});
-      } else {
+      const bool is_rounded = rounded_[model_.ValueOf(plan_.first_node + n)];
+      if (!needs_[n].passes_input) {
         steps.push_back({.kind = Kind::kTake, .slot = slots.output});
         steps.push_back({.kind = Kind::kRun, .node = n});
+      } else if (!is_rounded || rounded_[node.inputs[0]]) {
+        steps.push_back({.kind = Kind::kShare, .slot = slots.output, .from = slots.inputs[0]});
+        continue;
+      } else {
+        // Others read the input as it is.
+        steps.push_back({.kind = Kind::kTake, .slot = slots.output});
+        steps.push_back({.kind = Kind::kCopy, .slot = slots.output, .from = slots.inputs[0]});
       }
-      if (rounded_[model_.ValueOf(plan_.first_node + n)]) {
-        steps.push_back({.kind = Kind::kRound, .slot = slots.output});
-      }
+      if (is_rounded) steps.push_back({.kind = Kind::kRound, .slot = slots.output});
     }
     bundle_begin_ = steps.size();
     const Bundle bundle = ActivationsAt(model_, layers_.end(), samples_);
@@ -177,11 +183,11 @@ class Planner {
 
   Steps BackwardInput() {
     Steps steps;
-    plan_.grad_output = Unpack(
-        GradientsAt(model_, layers_.end(), samples_), steps,
-        [&](int value, int slot, bool view) {
-          gradients_[value] = {slot, false, crossing_ == DType::kBf16, view};
-        });
+    const bool widens = crossing_ == DType::kBf16;
+    plan_.grad_output = Unpack(GradientsAt(model_, layers_.end(), samples_), steps,
+                               [&](int value, int slot, bool view) {
+                                 gradients_[value] = {slot, !view && !widens, widens, view};
+                               });
     for (int n = plan_.node_count - 1; n >= 0; --n) {
       if (NodeAt(n).needs_gradient) BackwardInputOf(n, steps);
     }

@@ -200,7 +200,7 @@ class Stage {
   // REQUIRES: the stages have the same layers, options and back-end, and nothing is in flight.
   static void Average(absl::Span<Stage* const> stages);
 
-  // Host copies by layer of the stage, at the current version: parameters, then buffers. A tied head has "wte.weight"
+  // Host copies by layer of the stage, at the current version: parameters, each once, then buffers. A tied head has "wte.weight"
   // too, whether it shares the embedding's array (same stage) or keeps a copy of its own.
   // REQUIRES: nothing is in flight; of the optimizer's state: updates().
   std::vector<NamedArray> LayerWeights(int layer);

@@ -1,5 +1,7 @@
 // Stage: weights and optimizer state to and from the host.
 #include <algorithm>
+#include <set>
+#include <string>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -121,8 +123,10 @@ std::vector<NamedArray> Stage::CopyOut(int layer, const float* array,
                                        absl::Span<const int64_t> offsets,
                                        absl::string_view suffix) {
   std::vector<NamedArray> arrays;
+  std::set<std::string> names;
   const std::vector<ParameterSpec>& parameters = layer_spec(layer).parameters;
   for (size_t p = 0; p < parameters.size(); ++p) {
+    if (!names.insert(parameters[p].name).second) continue;  // of another node of the layer, too
     NamedArray copy{StateName(parameters[p], suffix), parameters[p].shape,
                     std::vector<float>(parameters[p].size())};
     backend_.CopyToHost(copy.values.data(), array + offsets[p],

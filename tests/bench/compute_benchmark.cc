@@ -53,10 +53,10 @@ class LayerRig {
       const Tensor input = type.dtype == DType::kI32 ? Ids(ShapeOf(type, kSamples))
                                                      : Random(ShapeOf(type, kSamples), 1.0);
       tape_.inputs[i] = Keep(input);
-      if (model_.NeedsGradient(node_.inputs[i])) tape_.grad_inputs[i] = Keep(Random(input.shape, 0.0));
+      if (model_.NeedsGradient(node_.inputs[i]))
+        tape_.grad_inputs[i] = Keep(Random(input.shape, 0.0));
     }
-    const Shape output =
-        node_.op->is_loss ? Shape{1} : ShapeOf(node_.output, kSamples);
+    const Shape output = node_.op->is_loss ? Shape{1} : ShapeOf(node_.output, kSamples);
     tape_.output = Keep(Random(output, 0.0));
     tape_.grad_output = Keep(Random(output, 1.0));
     tape_.stash = KeepBlock(needs.stash_bytes);

@@ -70,8 +70,7 @@ class Trainer {
     ClipFactors(kClip, norms_, CombinedNorm(norms_), absl::MakeSpan(scales_));
     ++step_;
     PENSTOCK_RETURN_IF_ERROR(stage_->Step(
-        step_,
-        {.learning_rate = learning_rate_.At(step_ * samples_), .gradient_scales = scales_}));
+        step_, {.learning_rate = learning_rate_.At(step_ * samples_), .gradient_scales = scales_}));
     return loss;
   }
 

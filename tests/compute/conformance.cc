@@ -76,8 +76,7 @@ std::vector<Tensor> PortsOf(Stage& stage, const ModelGraph& model, int64_t micro
                             int64_t samples) {
   std::vector<Tensor> ports;
   for (const int port : stage.ports()) {
-    ports.push_back(
-        *stage.PortToDevice(port, PortBytes(model.ports[port], microbatch, samples)));
+    ports.push_back(*stage.PortToDevice(port, PortBytes(model.ports[port], microbatch, samples)));
   }
   return ports;
 }
@@ -140,9 +139,7 @@ bool Pipeline::TryBackwardInput(int s) {
   const MicrobatchId id(steps_ * options_.microbatches + m);
   if (options_.recomputes) {
     PENSTOCK_CHECK(
-        stage(s)
-            .Recompute(id, steps_, PortsOf(stage(s), model_, id.value, options_.samples))
-            .ok());
+        stage(s).Recompute(id, steps_, PortsOf(stage(s), model_, id.value, options_.samples)).ok());
   }
   absl::StatusOr<Tensor> gradient = stage(s).BackwardInput(
       id, steps_, std::move(gradients_[s][m]), 1.0f / static_cast<float>(options_.microbatches));

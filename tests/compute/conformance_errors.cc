@@ -86,10 +86,9 @@ TEST_P(BackendConformance, PortToDevice_IdOutsideTheVocabulary_IsNamedWithItsPla
   for (const int32_t bad : {29, -1, 1 << 30}) {
     std::vector<int32_t> ids = stage.tokens().ids;
     ids[23] = bad;
-    EXPECT_THAT(
-        to_device(ids),
-        StatusIs(kInvalid, AllOf(HasSubstr("tokens " + std::to_string(bad)),
-                                 HasSubstr("sample 1, time step 3"), HasSubstr("0 to 28"))));
+    EXPECT_THAT(to_device(ids), StatusIs(kInvalid, AllOf(HasSubstr("tokens " + std::to_string(bad)),
+                                                         HasSubstr("sample 1, time step 3"),
+                                                         HasSubstr("0 to 28"))));
   }
   PENSTOCK_ASSERT_OK_AND_ASSIGN(const Tensor ids, to_device(stage.tokens().ids));
   EXPECT_EQ(ids.dtype, DType::kI32);
@@ -106,8 +105,7 @@ TEST_P(BackendConformance, Forward_WrongShapeOrType_SaysWhatWasExpected) {
   EXPECT_THAT(forward({short_ids, stage.targets}),
               StatusIs(kInvalid, AllOf(HasSubstr("tokens"), HasSubstr("i32 [2, 20]"),
                                        HasSubstr("i32 [2, 19]"))));
-  EXPECT_THAT(forward({floats, stage.targets}),
-              StatusIs(kInvalid, HasSubstr("got f32 [2, 20]")));
+  EXPECT_THAT(forward({floats, stage.targets}), StatusIs(kInvalid, HasSubstr("got f32 [2, 20]")));
   EXPECT_THAT(forward({stage.ids, Tensor()}),
               StatusIs(kInvalid, AllOf(HasSubstr("targets"), HasSubstr("got nothing"))));
   EXPECT_THAT(forward({stage.ids}),
@@ -130,8 +128,8 @@ TEST_P(BackendConformance, InputOrGradient_WrongShapeOrType_SaysWhatWasExpected)
   const std::vector<float> zeros(2 * 20 * 36, 0.0f);
   const Tensor right = ToDevice(zeros, {2, 20, 36});
   const Tensor flat = ToDevice(zeros, {2 * 20 * 36});
-  const auto is_named = StatusIs(
-      kInvalid, AllOf(HasSubstr("expected f32 [2, 20, 36]"), HasSubstr("got f32 [1440]")));
+  const auto is_named =
+      StatusIs(kInvalid, AllOf(HasSubstr("expected f32 [2, 20, 36]"), HasSubstr("got f32 [1440]")));
   EXPECT_THAT(forward(flat), is_named);
   EXPECT_THAT(forward(Tensor()), StatusIs(kInvalid, HasSubstr("got nothing")));
   ASSERT_THAT(forward(right), IsOk());
@@ -148,8 +146,7 @@ TEST_P(BackendConformance, Passes_OutOfOrder_AreRefused) {
   ASSERT_THAT(stage.Forward(4), IsOk());
   EXPECT_THAT(stage.Forward(4),
               StatusIs(kPrecondition, HasSubstr("microbatch 4 is in flight already")));
-  EXPECT_THAT(stage.Forward(5),
-              StatusIs(kPrecondition, HasSubstr("microbatches_in_flight_max")));
+  EXPECT_THAT(stage.Forward(5), StatusIs(kPrecondition, HasSubstr("microbatches_in_flight_max")));
   EXPECT_THAT(stage->BackwardWeight(MicrobatchId(4)),
               StatusIs(kPrecondition, HasSubstr("before that of its input")));
   ASSERT_THAT(stage->BackwardInput(MicrobatchId(4), 0, Tensor(), 1.0f), IsOk());
@@ -162,8 +159,7 @@ TEST_P(BackendConformance, Passes_OutOfOrder_AreRefused) {
 TEST_P(BackendConformance, ForwardDoneAgain_OutOfOrder_IsRefused) {
   StageWithTokens keeps(*this);
   ASSERT_THAT(keeps.Forward(4), IsOk());
-  EXPECT_THAT(keeps.Recompute(4),
-              StatusIs(kPrecondition, HasSubstr("microbatch 4 kept no input")));
+  EXPECT_THAT(keeps.Recompute(4), StatusIs(kPrecondition, HasSubstr("microbatch 4 kept no input")));
   StageWithTokens stage(*this, /*recomputes=*/true);
   EXPECT_THAT(stage.Recompute(4),
               StatusIs(kPrecondition, HasSubstr("microbatch 4 without its forward")));
@@ -175,8 +171,7 @@ TEST_P(BackendConformance, ForwardDoneAgain_OutOfOrder_IsRefused) {
   EXPECT_THAT(stage->Recompute(MicrobatchId(4), 0, {stage.ids, Tensor()}),
               StatusIs(kInvalid, HasSubstr("targets")));
   ASSERT_THAT(stage.Recompute(4), IsOk());
-  EXPECT_THAT(stage.Recompute(4),
-              StatusIs(kPrecondition, HasSubstr("microbatch 4 kept no input")));
+  EXPECT_THAT(stage.Recompute(4), StatusIs(kPrecondition, HasSubstr("microbatch 4 kept no input")));
   ASSERT_THAT(stage->BackwardInput(MicrobatchId(4), 0, Tensor(), 1.0f), IsOk());
   ASSERT_THAT(stage->BackwardWeight(MicrobatchId(4)), IsOk());
 }

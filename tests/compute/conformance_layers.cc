@@ -76,8 +76,8 @@ class LayerRun {
     cotangent = is_head ? std::vector<float>{0.75f} : RandomFloats(rows * width, 1.0, 0.0, 2, seed);
     for (const ParameterSpec& parameter : node.parameters) {
       const bool is_gain = parameter.init == ParameterSpec::Init::kOnes;
-      parameters.push_back(RandomFloats(parameter.size(), parameter.init_scale,
-                                        is_gain ? 1.0 : 0.0, 10 + parameters.size(), seed));
+      parameters.push_back(RandomFloats(parameter.size(), parameter.init_scale, is_gain ? 1.0 : 0.0,
+                                        10 + parameters.size(), seed));
       arguments.parameters.push_back(Doubles(parameters.back()));
       offsets.push_back(flat_count);
       flat_count += (parameter.size() + 15) / 16 * 16;
@@ -146,8 +146,7 @@ class LayerTester {
                                           : memory_.ToDevice(run.input, activation);
     const Tensor targets = memory_.ToDevice(run.arguments.targets, tokens);
     const Tensor output = memory_.Poisoned(DType::kF32, run.is_head ? Shape{1} : activation);
-    const Tensor grad_output =
-        run.is_head ? Tensor() : memory_.ToDevice(run.cotangent, activation);
+    const Tensor grad_output = run.is_head ? Tensor() : memory_.ToDevice(run.cotangent, activation);
     const Tensor grad_input =
         run.is_embedding ? Tensor() : memory_.Poisoned(DType::kF32, activation);
     const Buffer stash = memory_.PoisonedBlock(needs.stash_bytes);
@@ -183,9 +182,9 @@ class LayerTester {
     Tape weight = tape_with(needs.inputs_for_weight);
     if (needs.grad_output_for_weight) weight.grad_output = backward.grad_output;
     weight.weight_stash = DataOf(weight_stash);
-    EXPECT_THAT((*kernels)->BackwardWeight(
-                    context, {gradients.data<float>(), run.offsets.data()}, weight),
-                IsOk());
+    EXPECT_THAT(
+        (*kernels)->BackwardWeight(context, {gradients.data<float>(), run.offsets.data()}, weight),
+        IsOk());
     for (size_t p = 0; p < run.parameters.size(); ++p) {
       results.gradients.push_back(memory_.ToHost(gradients.data<float>() + run.offsets[p],
                                                  static_cast<int64_t>(run.parameters[p].size())));

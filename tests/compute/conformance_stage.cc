@@ -386,10 +386,12 @@ TEST_P(BackendConformance, Dropout_Mask_HasItsRateAndFollowsTheSample) {
   for (const double probability : {0.1, 0.5}) {
     const int64_t width = 200;
     const ValueType tokens = {DType::kI32, {50}};
-    const Node node = MakeNode(
-        "gpt_embedding",
-        {{"vocabulary", int64_t{4}}, {"context", int64_t{50}}, {"width", width}, {"dropout", probability}},
-        {tokens});
+    const Node node = MakeNode("gpt_embedding",
+                               {{"vocabulary", int64_t{4}},
+                                {"context", int64_t{50}},
+                                {"width", width},
+                                {"dropout", probability}},
+                               {tokens});
     PENSTOCK_ASSERT_OK_AND_ASSIGN(
         const auto kernels,
         backend().MakeKernels({.node = node, .inputs = {tokens}, .samples = 4}, Precision::kF32));

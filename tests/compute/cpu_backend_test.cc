@@ -112,9 +112,8 @@ TEST(CpuBackend, OpWhoseScratchDoesNotFit_IsAnErrorAndOthersStillWork) {
     return backend->MakeKernels({.node = node, .inputs = {activation}, .samples = 1},
                                 Precision::kF32);
   };
-  EXPECT_THAT(make(huge, huge),
-              StatusIs(absl::StatusCode::kResourceExhausted,
-                       testing::HasSubstr("bytes of scratch memory")));
+  EXPECT_THAT(make(huge, huge), StatusIs(absl::StatusCode::kResourceExhausted,
+                                         testing::HasSubstr("bytes of scratch memory")));
   EXPECT_THAT(make(16, 8), IsOk());
 }
 
@@ -127,8 +126,8 @@ TEST(CpuBackend, Bf16Head_KeepsNoLogitsUntilItsWeightGradient) {
   const std::vector<ValueType> inputs = {{DType::kF32, {20, width}}, {DType::kI32, {20}}};
   const Node node = MakeNode("gpt_head", {{"vocabulary", vocabulary}, {"width", width}}, inputs);
   PENSTOCK_ASSERT_OK_AND_ASSIGN(
-      const auto head, backend->MakeKernels({.node = node, .inputs = inputs, .samples = 2},
-                                            Precision::kBf16));
+      const auto head,
+      backend->MakeKernels({.node = node, .inputs = inputs, .samples = 2}, Precision::kBf16));
   const TapeNeeds needs = head->tape_needs();
   EXPECT_LT(needs.kept_bytes, rows * vocabulary);  // the input
   EXPECT_GE(needs.stash_bytes, rows * vocabulary * SizeOf(DType::kF32));

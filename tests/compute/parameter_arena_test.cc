@@ -4,8 +4,12 @@
 #include <gtest/gtest.h>
 
 #include <set>
+#include <string>
+#include <utility>
+#include <vector>
 
 #include "model/families/gpt.h"
+#include "model/graph_builder.h"
 
 namespace penstock {
 namespace {
@@ -96,6 +100,49 @@ TEST(ParameterArena, TiedHeadAlone_HasACopyInFront) {
   EXPECT_EQ(arena.gradient_count(), arena.weight_count());
   ASSERT_EQ(arena.slices(1).size(), 1u);
   EXPECT_EQ(arena.slices(1)[0].count, 70);
+}
+
+// A table that the first layer reads twice and the last layer twice, too.
+ModelGraph WithFourUses() {
+  GraphBuilder builder("layers");
+  for (const char* name : {"left", "right"}) builder.AddPort({name, {DType::kI32, {3}}, 7});
+  builder.AddPort({"targets", {DType::kI32, {3}}, 7});
+  const auto read = [](std::string name, std::string port, std::string weights_of) {
+    return NodeSpec{.name = std::move(name),
+                    .op = "embedding",
+                    .attributes = {{"vocabulary", int64_t{7}}, {"width", int64_t{10}}},
+                    .inputs = {std::move(port)},
+                    .weights_of = std::move(weights_of)};
+  };
+  builder.BeginLayer("first");
+  builder.Add(read("a", "left", ""));
+  builder.Add(read("b", "right", "a"));
+  builder.Add({.name = "sum", .op = "add", .inputs = {"a", "b"}});
+  builder.BeginLayer("last");
+  builder.Add(read("c", "left", "a"));
+  builder.Add({.name = "more", .op = "add", .inputs = {"sum", "c"}});
+  builder.Add({.name = "logits",
+               .op = "linear",
+               .attributes = {{"outputs", int64_t{7}}, {"bias", false}},
+               .weights_of = "a"});
+  builder.Add({.name = "loss", .op = "cross_entropy", .inputs = {"logits", "targets"}});
+  return *std::move(builder).Build();
+}
+
+// Sums that two stages make: what each has, and then the two.
+TEST(ParameterArena, UsesOfBothEnds_AreAddedAsOnTwoStages) {
+  const ModelGraph model = WithFourUses();
+  const auto sums_of = [](const ParameterArena& arena) {
+    std::vector<std::pair<int64_t, int64_t>> sums;  // from, to
+    for (size_t use = arena.later_uses().size(); use-- > 0;) {
+      sums.push_back({arena.later_uses()[use].offset, arena.later_uses()[use].before});
+    }
+    return sums;
+  };
+  using Sum = std::pair<int64_t, int64_t>;
+  EXPECT_THAT(sums_of(Layout(model, 0, 2)), ElementsAre(Sum(240, 160), Sum(80, 0), Sum(160, 0)));
+  EXPECT_THAT(sums_of(Layout(model, 0, 1)), ElementsAre(Sum(80, 0)));
+  EXPECT_THAT(sums_of(Layout(model, 1, 1)), ElementsAre(Sum(80, 0)));
 }
 
 TEST(ParameterArena, UntiedHead_IsAnOrdinaryLayer) {

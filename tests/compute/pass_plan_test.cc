@@ -25,13 +25,13 @@ constexpr uint64_t kModels = 400;
 constexpr int64_t kSamples = 3;
 
 // A microbatch through all stages, whose W come last, the first stage's first.
-void PlayPipeline(const PlannedModel& model, const std::vector<LayerRange>& ranges,
-                  bool recomputes) {
+void PlayPipeline(const PlannedModel& model, const std::vector<LayerRange>& ranges, bool recomputes,
+                  DType crossing = DType::kF32) {
   PlayedMemory memory;
-  Terms terms(model);
+  Terms terms(model, crossing);
   std::vector<PlayedStage> stages;
   for (const LayerRange& range : ranges) {
-    stages.emplace_back(memory, terms, model, range, kSamples);
+    stages.emplace_back(memory, terms, model, range, kSamples, crossing);
   }
   Place place;
   for (PlayedStage& stage : stages) {
@@ -54,14 +54,17 @@ void PlayPipeline(const PlannedModel& model, const std::vector<LayerRange>& rang
 TEST(PassPlan, OfRandomModelsAndCuts_ReadsWhatIsThereAndGivesAllBack) {
   for (uint64_t seed = 0; seed < kModels; ++seed) {
     const PlannedModel model = RandomModel(seed);
-    const std::vector<LayerRange> cuts[] = {
-        {{0, model.graph.size()}}, RandomStages(model.graph, seed)};
+    const std::vector<LayerRange> cuts[] = {{{0, model.graph.size()}},
+                                            RandomStages(model.graph, seed)};
     for (const std::vector<LayerRange>& ranges : cuts) {
       for (const bool recomputes : {false, true}) {
-        SCOPED_TRACE(testing::Message() << "seed " << seed << ", " << ranges.size() << " stages"
-                                        << (recomputes ? ", forward done again" : ""));
-        PlayPipeline(model, ranges, recomputes);
-        if (testing::Test::HasFailure()) return;
+        for (const DType crossing : {DType::kF32, DType::kBf16}) {
+          SCOPED_TRACE(testing::Message()
+                       << "seed " << seed << ", " << ranges.size() << " stages, " << Name(crossing)
+                       << (recomputes ? ", forward done again" : ""));
+          PlayPipeline(model, ranges, recomputes, crossing);
+          if (testing::Test::HasFailure()) return;
+        }
       }
     }
   }
@@ -71,16 +74,18 @@ TEST(PassPlan, Evaluate_KeepsNothing) {
   for (uint64_t seed = 0; seed < kModels; ++seed) {
     SCOPED_TRACE(seed);
     const PlannedModel model = RandomModel(seed);
-    PlayedMemory memory;
-    Terms terms(model);
-    Place place;
-    for (const LayerRange& range : RandomStages(model.graph, seed)) {
-      PlayedStage stage(memory, terms, model, range, kSamples);
-      place = stage.Forward(place, Keeps::kNothing);
-      EXPECT_THAT(stage.Held(), IsEmpty());
+    for (const DType crossing : {DType::kF32, DType::kBf16}) {
+      PlayedMemory memory;
+      Terms terms(model, crossing);
+      Place place;
+      for (const LayerRange& range : RandomStages(model.graph, seed)) {
+        PlayedStage stage(memory, terms, model, range, kSamples, crossing);
+        place = stage.Forward(place, Keeps::kNothing);
+        EXPECT_THAT(stage.Held(), IsEmpty());
+      }
+      memory.Give(place);
+      EXPECT_EQ(memory.bytes(), 0);
     }
-    memory.Give(place);
-    EXPECT_EQ(memory.bytes(), 0);
   }
 }
 
@@ -141,10 +146,10 @@ TEST(PassPlan, GradientOfAValueAcrossACut_StartsWithTheSumOfTheReadersBehindIt) 
   ASSERT_EQ(sums.size(), 1u);
   EXPECT_EQ(sums[0].second, before.nodes[1].grad_inputs[0]);
   // The first summand is the part of what was received.
-  const auto view = std::find_if(
-      before.backward_input.begin(), before.backward_input.end(), [&](const PassStep& step) {
-        return step.kind == Kind::kShare && step.slot == sums[0].first;
-      });
+  const auto view = std::find_if(before.backward_input.begin(), before.backward_input.end(),
+                                 [&](const PassStep& step) {
+                                   return step.kind == Kind::kShare && step.slot == sums[0].first;
+                                 });
   ASSERT_NE(view, before.backward_input.end());
   EXPECT_EQ(view->from, before.grad_output);
 }
@@ -227,8 +232,7 @@ TEST(PassPlan, GradientThatTheNextStageStillReads_IsNotAddedInto) {
   const int port = model.AddPort({4});
   const int other = model.AddPort({4});
   const int x = model.Add({port}, {4}, true);
-  const int r =
-      model.Add({x}, {4}, true, {.grad_output_for_weight = true, .passes_gradient = 1});
+  const int r = model.Add({x}, {4}, true, {.grad_output_for_weight = true, .passes_gradient = 1});
   const int y = model.Add({x, r}, {4}, false, {.passes_gradient = 1});
   const int f = model.Add({other}, {4}, true, {.grad_output_for_weight = true});
   const int z = model.Add({y, f}, {4}, false, {.passes_gradient = 3});
@@ -238,67 +242,102 @@ TEST(PassPlan, GradientThatTheNextStageStillReads_IsNotAddedInto) {
   }
 }
 
+// A view of data, which others read as it is.
+TEST(PassPlan, ReshapedPortThatCrossesInBf16_IsRoundedInACopy) {
+  PlannedModel model;
+  const int port = model.AddPort({4});
+  const int flat = model.Add({port}, {4}, false, {.passes_input = true, .passes_gradient = 1});
+  const int a = model.Add({flat}, {4}, true, {.inputs_for_weight = 1});
+  const int b = model.Add({a, port}, {4}, true, {.inputs_for_weight = 3});
+  model.AddLoss({b});
+  for (const std::vector<LayerRange>& ranges :
+       {std::vector<LayerRange>{{0, 4}}, std::vector<LayerRange>{{0, 1}, {1, 3}}}) {
+    for (const bool recomputes : {false, true}) {
+      PlayPipeline(model, ranges, recomputes, DType::kBf16);
+    }
+  }
+  const PassPlan plan = MakePassPlan(model.graph, {0, 4}, 1, model.needs);
+  EXPECT_EQ(Count(plan.forward, Kind::kCopy), 0) << "there is no need to in f32";
+}
+
 // Passes of one stage, with the bytes that a ledger says beside those that are there.
 class CountedStage {
  public:
-  CountedStage(const PlannedModel& model, LayerRange range, bool recomputes)
-      : terms_(model),
-        stage_(memory_, terms_, model, range, kSamples),
+  CountedStage(const PlannedModel& model, LayerRange range, bool recomputes, DType crossing)
+      : terms_(model, crossing),
+        stage_(memory_, terms_, model, range, kSamples, crossing),
         recomputes_(recomputes),
         is_last_(range.end() == model.graph.size()),
         said_(ActivationBytesOf(stage_.plan(), recomputes, is_last_)) {}
 
   void ExpectWhatWasSaid() {
-    Place output = End("F", said_.forward, stage_.plan().output, [&](Place input) {
-      return stage_.Forward(input, recomputes_ ? Keeps::kInput : Keeps::kForBackward);
-    }, Received(stage_.Input(), said_.input));
+    Place output = End(
+        "F", said_.forward, stage_.plan().output,
+        [&](Place input) {
+          return stage_.Forward(input, recomputes_ ? Keeps::kInput : Keeps::kForBackward);
+        },
+        Received(stage_.Input(), said_.input));
     if (!is_last_) Drop(output, said_.output);
     if (recomputes_) {
-      End("R", said_.recompute, -1, [&](Place) {
-        stage_.Recompute();
-        return Place();
-      }, {});
+      End("R", said_.recompute, -1,
+          [&](Place) {
+            stage_.Recompute();
+            return Place();
+          },
+          {});
     }
-    Place gradient = End("I", said_.backward_input, stage_.plan().grad_input, [&](Place grad_output) {
-      const Place returned = stage_.BackwardInput(grad_output);
-      if (is_last_) memory_.Give(output);  // the loss is read after I
-      return returned;
-    }, Received(stage_.GradOutput(), said_.grad_output));
+    Place gradient = End(
+        "I", said_.backward_input, stage_.plan().grad_input,
+        [&](Place grad_output) {
+          const Place returned = stage_.BackwardInput(grad_output);
+          if (!is_last_) return returned;
+          memory_.Give(output);  // the loss is read after I
+          twice_bytes_ = 0;
+          return returned;
+        },
+        Received(stage_.GradOutput(), said_.grad_output));
     if (gradient) Drop(gradient, said_.grad_input);
-    End("W", said_.backward_weight, -1, [&](Place) {
-      stage_.BackwardWeight();
-      return Place();
-    }, {});
-    EXPECT_EQ(bytes_said_, 0) << "the prediction does not come back to where it started";
+    End("W", said_.backward_weight, -1,
+        [&](Place) {
+          stage_.BackwardWeight();
+          return Place();
+        },
+        {});
+    EXPECT_EQ(said_bytes_, 0) << "the prediction does not come back to where it started";
     EXPECT_EQ(memory_.bytes(), 0);
   }
 
  private:
   Place Received(Place place, int64_t said_bytes) {
-    bytes_said_ += said_bytes;
-    EXPECT_EQ(memory_.bytes(), bytes_said_);
-    most_ = std::max(most_, bytes_said_);
+    said_bytes_ += said_bytes;
+    ExpectInUse();
+    most_ = std::max(most_, memory_.bytes());
     return place;
   }
   void Drop(Place& place, int64_t said_bytes) {
     memory_.Give(place);
-    bytes_said_ -= said_bytes;
-    EXPECT_EQ(memory_.bytes(), bytes_said_);
+    said_bytes_ -= said_bytes;
+    twice_bytes_ = 0;
+    ExpectInUse();
   }
   // What a stage returns and keeps counts twice until it is dropped.
   template <typename Pass>
   Place End(const char* name, const PassBytes& bytes, int result, Pass pass, Place given) {
     SCOPED_TRACE(name);
+    slack_ = std::max(slack_, twice_bytes_);
     const Place returned = pass(given);
-    most_ = std::max(most_, bytes_said_ + bytes.most);
-    bytes_said_ += bytes.left;
-    EXPECT_EQ(memory_.bytes_peak(), most_);
-    const bool keeps = returned && memory_.holders(returned) > 1;
-    const int64_t twice =
-        keeps ? BufferPool::BlockBytes(stage_.plan().slots[result].size_bytes()) : 0;
-    EXPECT_EQ(memory_.bytes() + twice, bytes_said_);
+    most_ = std::max(most_, said_bytes_ + bytes.most);
+    said_bytes_ += bytes.left;
+    EXPECT_LE(memory_.bytes_peak(), most_);
+    // Only a loss may be counted twice while a pass runs.
+    EXPECT_GE(memory_.bytes_peak() + slack_, most_);
+    if (returned && memory_.holders(returned) > 1) {
+      twice_bytes_ = BufferPool::BlockBytes(stage_.plan().slots[result].size_bytes());
+    }
+    ExpectInUse();
     return returned;
   }
+  void ExpectInUse() const { EXPECT_EQ(memory_.bytes() + twice_bytes_, said_bytes_); }
 
   PlayedMemory memory_;
   Terms terms_;
@@ -306,8 +345,10 @@ class CountedStage {
   const bool recomputes_;
   const bool is_last_;
   const ActivationBytes said_;
-  int64_t bytes_said_ = 0;
-  int64_t most_ = 0;
+  int64_t said_bytes_ = 0;   // that should be in use by now
+  int64_t twice_bytes_ = 0;  // of them, of what a stage returned and keeps
+  int64_t most_ = 0;         // and was said at most
+  int64_t slack_ = 0;        // of this, what may have been counted twice
 };
 
 TEST(ActivationBytes, OfRandomStages_AreThoseThatAreThere) {
@@ -315,11 +356,13 @@ TEST(ActivationBytes, OfRandomStages_AreThoseThatAreThere) {
     const PlannedModel model = RandomModel(seed);
     for (const LayerRange& range : RandomStages(model.graph, seed)) {
       for (const bool recomputes : {false, true}) {
-        SCOPED_TRACE(testing::Message() << "seed " << seed << ", layers " << range.first << " to "
-                                        << range.end() - 1
-                                        << (recomputes ? ", forward done again" : ""));
-        CountedStage(model, range, recomputes).ExpectWhatWasSaid();
-        if (testing::Test::HasFailure()) return;
+        for (const DType crossing : {DType::kF32, DType::kBf16}) {
+          SCOPED_TRACE(testing::Message()
+                       << "seed " << seed << ", layers " << range.first << " to " << range.end() - 1
+                       << ", " << Name(crossing) << (recomputes ? ", forward done again" : ""));
+          CountedStage(model, range, recomputes, crossing).ExpectWhatWasSaid();
+          if (testing::Test::HasFailure()) return;
+        }
       }
     }
   }

@@ -2,19 +2,39 @@
 
 #include <gtest/gtest.h>
 
-#include <algorithm>
+#include <utility>
 
 #include "base/check.h"
 #include "compute/buffer_pool.h"
 
 namespace penstock {
 
+Terms::Terms(const PlannedModel& model, DType crossing)
+    : model_(model), is_rounded_(model.graph.values(), false) {
+  if (crossing != DType::kBf16) return;
+  const ModelGraph& graph = model.graph;
+  for (size_t n = 0; n < graph.nodes.size(); ++n) {
+    for (const int input : graph.nodes[n].inputs) {
+      if (graph.is_port(input)) continue;
+      if (graph.LayerOfNode(graph.NodeOf(input)) != graph.LayerOfNode(static_cast<int>(n))) {
+        is_rounded_[input] = true;
+      }
+    }
+  }
+}
+
+int Terms::Rounded(int term) {
+  if (IsRounded(term)) return term;
+  const int rounded = Number({kRounded, term, 0});
+  rounded_.insert(rounded);
+  return rounded;
+}
+
 int Terms::Value(int value) {
   const ModelGraph& graph = model_.graph;
-  while (!graph.is_port(value) && model_.needs[graph.NodeOf(value)].passes_input) {
-    value = graph.nodes[graph.NodeOf(value)].inputs[0];
-  }
-  return Number({kValues, value, 0});
+  const bool passes = !graph.is_port(value) && model_.needs[graph.NodeOf(value)].passes_input;
+  const int made = passes ? Value(graph.nodes[graph.NodeOf(value)].inputs[0]) : Made(value);
+  return is_rounded_[value] ? Rounded(made) : made;
 }
 
 int Terms::Gradient(int value, int first_node) {
@@ -26,9 +46,9 @@ int Terms::Gradient(int value, int first_node) {
     const Node& node = graph.nodes[n];
     for (int i = static_cast<int>(node.inputs.size()) - 1; i >= 0; --i) {
       if (node.inputs[i] != value) continue;
-      const int more =
-          model_.PassesGradient(n, i) ? FullGradient(graph.ValueOf(n)) : Written(n, i);
+      const int more = model_.PassesGradient(n, i) ? FullGradient(graph.ValueOf(n)) : Written(n, i);
       sum = sum < 0 ? more : Sum(sum, more);
+      if (is_rounded_[value]) sum = Rounded(sum);
     }
   }
   PENSTOCK_CHECK(sum >= 0);
@@ -77,13 +97,14 @@ int PlayedMemory::Read(const Place& place, int64_t size_bytes) const {
 }
 
 PlayedStage::PlayedStage(PlayedMemory& memory, Terms& terms, const PlannedModel& model,
-                         LayerRange layers, int64_t samples)
+                         LayerRange layers, int64_t samples, DType crossing)
     : memory_(memory),
       terms_(terms),
       model_(model),
       layers_(layers),
       samples_(samples),
-      plan_(MakePassPlan(model.graph, layers, samples, model.NeedsOf(layers))),
+      crossing_(crossing),
+      plan_(MakePassPlan(model.graph, layers, samples, model.NeedsOf(layers), crossing)),
       slots_(plan_.slots.size()) {}
 
 PlayedStage::Place PlayedStage::Input() {
@@ -97,16 +118,22 @@ PlayedStage::Place PlayedStage::GradOutput() {
 PlayedStage::Place PlayedStage::Received(const Bundle& bundle, int slot, bool is_gradient) {
   EXPECT_EQ(bundle.empty(), slot < 0);
   if (bundle.empty()) return {};
-  EXPECT_EQ(SizeOf(slot), bundle.elements * penstock::SizeOf(DType::kF32));
+  EXPECT_EQ(SizeOf(slot), bundle.elements * penstock::SizeOf(crossing_));
   const Place whole = memory_.Take(SizeOf(slot));
   const int behind = model_.graph.layers[layers_.end() - 1].end_node();
   for (const Bundle::Part& part : bundle.parts) {
-    const int64_t size_bytes = samples_ * model_.graph.TypeOf(part.value).size_bytes();
-    const int term =
-        is_gradient ? terms_.Gradient(part.value, behind) : terms_.Value(part.value);
-    memory_.Write({whole.block, part.offset * penstock::SizeOf(DType::kF32)}, size_bytes, term);
+    const int term = is_gradient ? terms_.Gradient(part.value, behind) : terms_.Value(part.value);
+    memory_.Write({whole.block, PartOffset(part)}, PartBytes(part.value), term);
   }
   return whole;
+}
+
+int64_t PlayedStage::PartBytes(int value) const {
+  return samples_ * model_.graph.TypeOf(value).elements() * penstock::SizeOf(crossing_);
+}
+
+int64_t PlayedStage::PartOffset(const Bundle::Part& part) const {
+  return part.offset * penstock::SizeOf(crossing_);
 }
 
 void PlayedStage::ExpectBundle(const Bundle& bundle, const Place& whole, bool is_gradient) {
@@ -114,11 +141,9 @@ void PlayedStage::ExpectBundle(const Bundle& bundle, const Place& whole, bool is
   if (bundle.empty() || !whole) return;
   EXPECT_EQ(whole.offset, 0) << "a view is sent";
   for (const Bundle::Part& part : bundle.parts) {
-    const int64_t size_bytes = samples_ * model_.graph.TypeOf(part.value).size_bytes();
     const int term =
         is_gradient ? terms_.Gradient(part.value, plan_.first_node) : terms_.Value(part.value);
-    EXPECT_EQ(
-        memory_.Read({whole.block, part.offset * penstock::SizeOf(DType::kF32)}, size_bytes), term)
+    EXPECT_EQ(memory_.Read({whole.block, PartOffset(part)}, PartBytes(part.value)), term)
         << (is_gradient ? "gradient" : "value") << " of " << model_.graph.NameOf(part.value);
   }
 }
@@ -133,7 +158,7 @@ PlayedStage::Place PlayedStage::Forward(Place input, Keeps keeps) {
   if (!bundle.empty()) {
     ExpectBundle(bundle, output, false);
   } else {
-    EXPECT_EQ(memory_.Read(output, SizeOf(plan_.output)), terms_.Value(model_.graph.values() - 1));
+    EXPECT_EQ(memory_.Read(output, SizeOf(plan_.output)), terms_.Made(model_.graph.values() - 1));
   }
   return output;
 }
@@ -150,7 +175,11 @@ PlayedStage::Place PlayedStage::PlayForward(const std::vector<PassStep>& steps, 
     slots_[slot] = memory_.Share(ports.back(), 0);
   }
   const Place returned = Play(Pass::kF, steps, result);
-  for (Place& port : ports) memory_.Give(port);
+  for (size_t i = 0; i < ports.size(); ++i) {
+    EXPECT_EQ(memory_.Read(ports[i], SizeOf(plan_.port_slots[i])), terms_.Value(plan_.ports[i]))
+        << "a port's data changed";
+    memory_.Give(ports[i]);
+  }
   std::vector<int> expected;
   for (int n = 0; n < plan_.node_count; ++n) {
     if (!NeedsAt(n).passes_input) expected.push_back(n);
@@ -226,10 +255,21 @@ void PlayedStage::PlayStep(const PassStep& step) {
     case PassStep::Kind::kShare:
       place = memory_.Share(slots_[step.from], step.offset);
       break;
-    case PassStep::Kind::kNarrow:
-    case PassStep::Kind::kWiden:
+    case PassStep::Kind::kNarrow: {
+      const int term = read_from();
+      EXPECT_TRUE(terms_.IsRounded(term)) << "a cut changes slot " << step.from;
+      memory_.Write({place.block, place.offset + step.offset}, SizeOf(step.from) / 2, term);
+      break;
+    }
+    case PassStep::Kind::kWiden: {
+      const Place& from = slots_[step.from];
+      const int term = memory_.Read({from.block, from.offset + step.offset}, SizeOf(step.slot) / 2);
+      EXPECT_GE(term, 0) << "slot " << step.from << " holds no such part";
+      Write(step.slot, term);
+      break;
+    }
     case PassStep::Kind::kRound:
-      ADD_FAILURE() << "a step of bf16 in a plan of f32";
+      Write(step.slot, terms_.Rounded(memory_.Read(place, SizeOf(step.slot))));
       break;
     case PassStep::Kind::kCopy:
       memory_.Write({place.block, place.offset + step.offset}, SizeOf(step.from), read_from());
@@ -265,7 +305,7 @@ void PlayedStage::RunForward(int n) {
   ExpectInputs(n, kAllInputs);
   if (slots.stash >= 0) Write(slots.stash, TermOfBlock(n, Terms::Block::kStash));
   if (slots.kept >= 0) Write(slots.kept, TermOfBlock(n, Terms::Block::kKept));
-  Write(slots.output, terms_.Value(model_.graph.ValueOf(plan_.first_node + n)));
+  Write(slots.output, terms_.Made(model_.graph.ValueOf(plan_.first_node + n)));
 }
 
 void PlayedStage::RunBackwardInput(int n) {
@@ -274,7 +314,8 @@ void PlayedStage::RunBackwardInput(int n) {
   const int output = model_.graph.ValueOf(plan_.first_node + n);
   const bool is_loss = NodeAt(n).op->is_loss;
   EXPECT_EQ(slots.grad_output < 0, is_loss);
-  if (!is_loss) ExpectRead(slots.grad_output, terms_.FullGradient(output), "gradient of the output");
+  if (!is_loss)
+    ExpectRead(slots.grad_output, terms_.FullGradient(output), "gradient of the output");
   ExpectInputs(n, needs.inputs_for_input);
   if (needs.output_for_input) ExpectRead(slots.output, terms_.Value(output), "output");
   ExpectBlock(n, slots.stash, Terms::Block::kStash, needs.stash_bytes);

@@ -1,14 +1,17 @@
 // PlayedStage: walks the steps of a plan without kernels, on memory that knows what lies in it.
 //
 // Every read is compared with what the model's definition says must be there: values by name, gradients as sums in the
-// order of the readers, from the last to the first. What is read too late, overwritten, added in another order, taken or
-// given twice fails the test. Tensors go from stage to stage by reference, as between stages of one process.
+// order of the readers, from the last to the first; where values cross in bf16, rounded so that cuts change no bit. What
+// is read too late, overwritten, added in another order, taken or given twice fails the test. Tensors go from stage to
+// stage by reference, as between stages of one process.
 //
 // Thread-compatible.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <map>
+#include <set>
 #include <tuple>
 #include <utility>
 #include <vector>
@@ -21,9 +24,14 @@ namespace penstock {
 // What lies in memory, as terms: equal numbers stand for equal bits.
 class Terms {
  public:
-  explicit Terms(const PlannedModel& model) : model_(model) {}
+  // `crossing`: as in MakePassPlan.
+  Terms(const PlannedModel& model, DType crossing);
 
+  // What kernels make, and what their readers see.
+  int Made(int value) { return Number({kValues, value, 0}); }
   int Value(int value);
+  int Rounded(int term);
+  bool IsRounded(int term) const { return rounded_.count(term) > 0; }
   // What passes of `node` leave for one another.
   enum class Block : uint8_t { kStash, kKept, kWeightStash };
   int BlockOf(int node, Block block) { return Number({kBlocks, node, static_cast<int>(block)}); }
@@ -35,13 +43,15 @@ class Terms {
   int FullGradient(int value) { return Gradient(value, 0); }
 
  private:
-  enum Kind : int { kValues, kBlocks, kWritten, kSum };
+  enum Kind : int { kValues, kBlocks, kWritten, kSum, kRounded };
   int Number(std::tuple<int, int, int> name) {
     return numbers_.emplace(name, static_cast<int>(numbers_.size())).first->second;
   }
 
   const PlannedModel& model_;
+  std::vector<bool> is_rounded_;  // by value
   std::map<std::tuple<int, int, int>, int> numbers_;
+  std::set<int> rounded_;  // terms
   std::map<std::pair<int, int>, int> gradients_;
 };
 
@@ -87,7 +97,7 @@ class PlayedStage {
 
   // REQUIRES: the others outlive it.
   PlayedStage(PlayedMemory& memory, Terms& terms, const PlannedModel& model, LayerRange layers,
-              int64_t samples);
+              int64_t samples, DType crossing = DType::kF32);
 
   const PassPlan& plan() const { return plan_; }
   // A tensor from the stage before, or behind; none where none comes.
@@ -117,6 +127,8 @@ class PlayedStage {
 
   const Node& NodeAt(int local) const { return model_.graph.nodes[plan_.first_node + local]; }
   const TapeNeeds& NeedsAt(int local) const { return model_.needs[plan_.first_node + local]; }
+  int64_t PartBytes(int value) const;
+  int64_t PartOffset(const Bundle::Part& part) const;
   int64_t SizeOf(int slot) const { return plan_.slots[slot].size_bytes(); }
   void Write(int slot, int term);
   void ExpectRead(int slot, int term, const char* what);
@@ -131,9 +143,10 @@ class PlayedStage {
   const PlannedModel& model_;
   const LayerRange layers_;
   const int64_t samples_;
+  const DType crossing_;
   const PassPlan plan_;
   std::vector<Place> slots_;
-  std::vector<int> ran_;  // nodes of this pass
+  std::vector<int> ran_;  // nodes, in this pass
 };
 
 }  // namespace penstock

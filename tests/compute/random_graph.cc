@@ -130,9 +130,9 @@ int PlannedModel::Add(std::vector<int> inputs, std::vector<int64_t> dims, bool h
   node.op = &kAnyOp;
   node.output = {DType::kF32, std::move(dims)};
   if (has_parameters) node.parameters.push_back({.name = node.name + ".weight", .shape = {3}});
-  node.needs_gradient =
-      has_parameters || std::any_of(inputs.begin(), inputs.end(),
-                                    [&](int input) { return graph.NeedsGradient(input); });
+  node.needs_gradient = has_parameters || std::any_of(inputs.begin(), inputs.end(), [&](int input) {
+                          return graph.NeedsGradient(input);
+                        });
   node.inputs = std::move(inputs);
   graph.layers.push_back({.name = node.name,
                           .first_node = static_cast<int>(graph.nodes.size()),

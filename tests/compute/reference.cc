@@ -81,7 +81,8 @@ Numbers Attend(const Numbers& qkv, const Arguments& a, int64_t width, int64_t he
     for (int64_t head = 0; head < heads; ++head) {
       for (int64_t t = 0; t < a.time; ++t) {
         const Numbers row = AttendRow(qkv, width, size, head, sample, a.time, t);
-        std::copy(row.begin(), row.end(), output.begin() + (sample * a.time + t) * width + head * size);
+        std::copy(row.begin(), row.end(),
+                  output.begin() + (sample * a.time + t) * width + head * size);
       }
     }
   }
@@ -109,7 +110,8 @@ Numbers AttentionBranch(const Node& node, const Arguments& a) {
   const std::vector<Numbers>& p = a.parameters;
   const int64_t width = node.attributes.integer("width");
   const Numbers qkv = Linear(LayerNorm(a.input, p[0], p[1]), p[2], p[3], width);
-  return Add(a.input, Linear(Attend(qkv, a, width, node.attributes.integer("heads")), p[4], p[5], width));
+  return Add(a.input,
+             Linear(Attend(qkv, a, width, node.attributes.integer("heads")), p[4], p[5], width));
 }
 
 Numbers MlpBranch(const Node& node, const Arguments& a) {
@@ -148,8 +150,10 @@ Numbers Head(const Node& node, const Arguments& a) {
 Numbers Forward(const Node& node, const Arguments& arguments) {
   using OpFunction = Numbers (*)(const Node&, const Arguments&);
   static const std::map<absl::string_view, OpFunction> kFunctions = {
-      {"gpt_embedding", Embedding}, {"attention_branch", AttentionBranch},
-      {"mlp_branch", MlpBranch},    {"layer_norm", Norm},
+      {"gpt_embedding", Embedding},
+      {"attention_branch", AttentionBranch},
+      {"mlp_branch", MlpBranch},
+      {"layer_norm", Norm},
       {"gpt_head", Head}};
   return kFunctions.at(node.op->name)(node, arguments);
 }

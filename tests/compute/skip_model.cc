@@ -31,12 +31,22 @@ NodeSpec Of(std::string op, std::vector<std::string> inputs) {
 ModelGraph SkipModel(const SkipModelOptions& options) {
   GraphBuilder builder("layers");
   builder.AddPort({"tokens", {DType::kI32, {kTime}}, kVocabulary});
+  builder.AddPort({"previous", {DType::kI32, {kTime}}, kVocabulary});
   builder.AddPort({"features", {DType::kF32, {kTime, kFeatures}}});
   builder.AddPort({"targets", {DType::kI32, {kTime}}, kVocabulary});
-  AddLayer(builder, "embedding",
-           {.op = "embedding",
-            .attributes = {{"vocabulary", kVocabulary}, {"width", kWidth}, {"deviation", 0.5}},
-            .inputs = {"tokens"}});
+  // One table for two ports, and for the logits if they are tied.
+  NodeSpec table = {
+      .name = "table",
+      .op = "embedding",
+      .attributes = {{"vocabulary", kVocabulary}, {"width", kWidth}, {"deviation", 0.5}},
+      .inputs = {"tokens"}};
+  builder.BeginLayer("embedding");
+  builder.Add(table);
+  table.name = "before";
+  table.inputs = {"previous"};
+  table.weights_of = "table";
+  builder.Add(table);
+  builder.Add(Of("add", {"table", "before"}));
   AddLayer(builder, "a", Linear(kWidth));
   AddLayer(builder, "b", Of("relu", {"a"}));
   AddLayer(builder, "c", Of("add", {"b", "embedding"}));
@@ -44,7 +54,15 @@ ModelGraph SkipModel(const SkipModelOptions& options) {
   AddLayer(builder, "e", Linear(kWidth));
   // The second tower begins with a value that nothing is trained for.
   AddLayer(builder, "squares", Of("mul", {"features", "features"}));
-  AddLayer(builder, "side", Linear(kWidth));
+  builder.BeginLayer("side");
+  NodeSpec of_squares = Linear(kWidth, {"squares"});
+  of_squares.name = "of_squares";
+  builder.Add(of_squares);
+  NodeSpec of_features = Linear(kWidth, {"features"});
+  of_features.name = "of_features";
+  of_features.weights_of = "of_squares";
+  builder.Add(of_features);
+  builder.Add(Of("add", {"of_squares", "of_features"}));
   AddLayer(builder, "dropped",
            {.op = "dropout", .attributes = {{"probability", options.dropout}}, .inputs = {"e"}});
   AddLayer(builder, "sum", Of("add", {"dropped", "c", "side", "c"}));
@@ -59,7 +77,7 @@ ModelGraph SkipModel(const SkipModelOptions& options) {
   NodeSpec logits = Linear(kVocabulary);
   logits.name = "logits";
   logits.attributes.Set("bias", false);
-  if (options.tied) logits.weights_of = "embedding";
+  if (options.tied) logits.weights_of = "table";
   builder.Add(std::move(logits));
   builder.Add({.name = "loss", .op = "cross_entropy", .inputs = {"logits", "targets"}});
   absl::StatusOr<ModelGraph> graph = std::move(builder).Build();

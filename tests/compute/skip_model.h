@@ -1,5 +1,5 @@
 // A small model with everything that a chain has not: skips over several layers, values with several readers, two
-// towers with ports of their own, values that need no gradient, views, sums and a layer of several nodes.
+// towers with ports of their own, values that need no gradient, views, and weights that several nodes share.
 #pragma once
 
 #include "model/graph.h"

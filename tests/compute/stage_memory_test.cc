@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstddef>
 #include <deque>
 #include <memory>
 #include <string>
@@ -26,7 +27,7 @@ constexpr int64_t kSamples = 2;
 // m - lag the version of its F, and every W is followed by a step. Returns the digests of the weights.
 struct Pipedream {
   std::vector<std::string> digests;
-  std::vector<std::vector<float>> gradients;  // of the input, by microbatch
+  std::vector<std::vector<std::byte>> gradients;  // of the input, by microbatch
   Stage::MemoryStats memory;
   int64_t pool_peak_bytes = 0;
 };
@@ -43,10 +44,17 @@ StageOptions MiddleStage(StashPlace stash, Precision precision, int64_t lag) {
   return options;
 }
 
-Tensor Wave(Backend& backend, const Shape& shape, int64_t seed) {
-  Tensor tensor = backend.pool().AcquireTensor(DType::kF32, shape);
-  for (int64_t i = 0; i < tensor.shape.elements(); ++i) {
-    tensor.data<float>()[i] = std::sin(static_cast<float>(i * (seed + 1)));
+// As it crosses into a stage.
+Tensor Wave(Backend& backend, const Stage& stage, const Shape& shape, int64_t seed) {
+  std::vector<float> values(shape.elements());
+  for (size_t i = 0; i < values.size(); ++i) {
+    values[i] = std::sin(static_cast<float>(i * (seed + 1)));
+  }
+  Tensor tensor = backend.pool().AcquireTensor(stage.crossing_type(), shape);
+  if (tensor.dtype == DType::kBf16) {
+    backend.ConvertToBf16(tensor.data<uint16_t>(), values.data(), shape.elements());
+  } else {
+    std::copy(values.begin(), values.end(), tensor.data<float>());
   }
   return tensor;
 }
@@ -62,17 +70,19 @@ Pipedream Train(Backend& backend, const StageOptions& options, int64_t microbatc
   int64_t done = 0;
   for (int64_t m = 0; m < microbatches; ++m) {
     versions.push_back(stage->version());
-    EXPECT_THAT(stage->Forward(MicrobatchId(m), 2 * m, versions.back(), Wave(backend, stage->input_shape(), m), {}),
+    EXPECT_THAT(stage->Forward(MicrobatchId(m), 2 * m, versions.back(),
+                               Wave(backend, *stage, stage->input_shape(), m), {}),
                 IsOk());
     if (static_cast<int64_t>(versions.size()) <= lag) continue;
     const int64_t version = versions.front();
     versions.pop_front();
     absl::StatusOr<Tensor> gradient =
-        stage->BackwardInput(MicrobatchId(done), version, Wave(backend, stage->grad_output_shape(), 100 + done), 1.0f);
+        stage->BackwardInput(MicrobatchId(done), version,
+                             Wave(backend, *stage, stage->grad_output_shape(), 100 + done), 1.0f);
     EXPECT_THAT(gradient, IsOk());
     if (!gradient.ok()) return result;
-    const float* values = gradient->data<float>();
-    result.gradients.emplace_back(values, values + gradient->shape.elements());
+    const auto* bytes = gradient->data<std::byte>();
+    result.gradients.emplace_back(bytes, bytes + gradient->size_bytes());
     EXPECT_THAT(stage->BackwardWeight(MicrobatchId(done)), IsOk());
     ++done;
     Stage::StepOptions step;
@@ -189,7 +199,7 @@ class WatchedStage {
   // What comes from another stage, empty if `shape` is.
   Tensor Received(const Shape& shape, int64_t said_bytes) {
     Tensor tensor;
-    if (shape.rank > 0) tensor = Wave(*backend_, shape, 1);
+    if (shape.rank > 0) tensor = Wave(*backend_, *stage_, shape, 1);
     ExpectTaken(said_bytes);
     return tensor;
   }
@@ -235,8 +245,7 @@ class WatchedStage {
   void BackwardInput(Tensor loss) {
     Tensor gradient = Received(stage_->grad_output_shape(), said().grad_output);
     gradient = EndPass("I", said().backward_input, [&] {
-      Tensor returned =
-          *stage_->BackwardInput(MicrobatchId(0), 0, std::move(gradient), 1.0f);
+      Tensor returned = *stage_->BackwardInput(MicrobatchId(0), 0, std::move(gradient), 1.0f);
       loss = Tensor();
       return returned;
     });

@@ -81,9 +81,8 @@ TEST(Complete, WholeNumber_ServesAsANumberAndAsSeveral) {
 }
 
 TEST(Complete, RequiredAttribute_IsNamedWithItsHelp) {
-  EXPECT_THAT(Complete(kSpecs, {}),
-              StatusIs(kInvalid, AllOf(HasSubstr("channels: missing"),
-                                       HasSubstr("channels of the output"))));
+  EXPECT_THAT(Complete(kSpecs, {}), StatusIs(kInvalid, AllOf(HasSubstr("channels: missing"),
+                                                             HasSubstr("channels of the output"))));
 }
 
 TEST(Complete, UnknownAttribute_IsNamedWithThoseThatAreKnown) {
@@ -120,8 +119,7 @@ INSTANTIATE_TEST_SUITE_P(
         WrongAttribute{"FlagForANumber", "dropout", true, "dropout: is true; expected a number"},
         WrongAttribute{"WordForIntegers", "kernel", std::string("3x3"),
                        "kernel: is 3x3; expected whole numbers"},
-        WrongAttribute{"IntegerForAFlag", "bias", int64_t{1},
-                       "bias: is 1; expected true or false"},
+        WrongAttribute{"IntegerForAFlag", "bias", int64_t{1}, "bias: is 1; expected true or false"},
         WrongAttribute{"FlagForAWord", "padding", false, "padding: is false; expected a word"},
         WrongAttribute{"IntegerBelowTheRange", "channels", int64_t{0},
                        "channels: is 0; expected a whole number from 1 to"},

@@ -97,13 +97,13 @@ TEST(GraphBuilder, ParameterPrefix_StandsInThePlaceOfTheNodesName) {
 // A norm's gain and bias have one shape: each is to find its own.
 TEST(GraphBuilder, WeightsOf_SharesTheParametersOfAnEarlierNode) {
   GraphBuilder builder = Started();
-  builder.BeginLayer("one");
-  builder.Add(Norm());
-  builder.BeginLayer("two");
-  NodeSpec norm = Norm();
+  builder.BeginLayer("norms");
+  builder.Add(Norm("one"));
+  NodeSpec norm = Norm("two");
   norm.weights_of = "one";
   builder.Add(norm);
   PENSTOCK_ASSERT_OK_AND_ASSIGN(const ModelGraph graph, Ended(std::move(builder), "two"));
+  EXPECT_THAT(NamesOf(graph.nodes[2].parameters), ElementsAre("one.weight", "one.bias"));
   EXPECT_EQ(graph.nodes[2].parameters, graph.nodes[1].parameters);
   EXPECT_FALSE(graph.tied()) << "neither is the first or the last layer";
   // A shared tensor counts once.
@@ -170,9 +170,10 @@ absl::Status StatusWith(NodeSpec spec) {
 }
 
 TEST(GraphBuilderErrors, UnknownOp_ListsThoseThatThereAre) {
-  EXPECT_THAT(StatusWith({.op = "layer_nrom"}),
-              StatusIs(absl::StatusCode::kNotFound,
-                       AllOf(StartsWith("bad: "), HasSubstr("layer_nrom"), HasSubstr("layer_norm"))));
+  EXPECT_THAT(
+      StatusWith({.op = "layer_nrom"}),
+      StatusIs(absl::StatusCode::kNotFound,
+               AllOf(StartsWith("bad: "), HasSubstr("layer_nrom"), HasSubstr("layer_norm"))));
 }
 
 TEST(GraphBuilderErrors, UnknownInput_IsNamed) {
@@ -202,8 +203,8 @@ TEST(GraphBuilderErrors, WrongNumberOfInputs_SaysHowManyTheOpReads) {
 TEST(GraphBuilderErrors, ShapesThatDoNotFit_AreNamedWithWhatWould) {
   NodeSpec norm = Norm();
   norm.attributes = {{"width", int64_t{5}}};
-  EXPECT_THAT(StatusWith(norm), StatusIs(kInvalid, AllOf(StartsWith("bad: f32 [8, 4]"),
-                                                         HasSubstr("f32 [..., 5]"))));
+  EXPECT_THAT(StatusWith(norm),
+              StatusIs(kInvalid, AllOf(StartsWith("bad: f32 [8, 4]"), HasSubstr("f32 [..., 5]"))));
   norm = Norm();
   norm.inputs = {"tokens"};
   EXPECT_THAT(StatusWith(norm), StatusIs(kInvalid, StartsWith("bad: i32 [8] does not fit")));
@@ -251,6 +252,20 @@ TEST(GraphBuilderErrors, TwoValuesOfOneName_AreRefused) {
               StatusIs(kInvalid, HasSubstr("tokens: there are two inputs of this name")));
 }
 
+// They may be on stages that do not add up their gradients.
+TEST(GraphBuilderErrors, ParametersSharedByInnerLayers_AreRefused) {
+  GraphBuilder builder = Started();
+  builder.BeginLayer("one");
+  builder.Add(Norm());
+  builder.BeginLayer("two");
+  NodeSpec norm = Norm();
+  norm.weights_of = "one";
+  builder.Add(norm);
+  EXPECT_THAT(Ended(std::move(builder), "two"),
+              StatusIs(kInvalid, AllOf(StartsWith("two: shares one.weight with one"),
+                                       HasSubstr("in another layer"))));
+}
+
 // Such parameters would be one tensor.
 TEST(GraphBuilderErrors, ParametersOfOneNameAndOtherShapes_AreRefused) {
   GraphBuilder builder("layers");
@@ -285,7 +300,7 @@ TEST(GraphBuilderErrors, PortWithAnEmptyDimension_IsRefused) {
     GraphBuilder builder("layers");
     builder.AddPort({"image", {DType::kF32, {size, 4}}});
     EXPECT_THAT(std::move(builder).Build(),
-                StatusIs(kInvalid, AllOf(StartsWith("image: "), HasSubstr("at least 1"))));
+                StatusIs(kInvalid, AllOf(StartsWith("image: "), HasSubstr("below 1"))));
   }
 }
 

@@ -121,10 +121,10 @@ class Dump {
     std::ofstream config(directory_ + "/config.txt");
     const Attributes& attention = model_.nodes[1].attributes;
     config << "layers " << (model_.size() - 3) / 2 << "\nheads " << attention.integer("heads")
-           << "\nbatch " << kSamples << "\ntime " << kTime << "\nsteps " << kSteps << "\nmicrobatches "
-           << kMicrobatches << "\nlearning_rate " << kLearningRate << "\nbeta1 " << kOptimizer.beta1
-           << "\nbeta2 " << kOptimizer.beta2 << "\nepsilon " << kOptimizer.epsilon
-           << "\nweight_decay " << kOptimizer.weight_decay << "\n";
+           << "\nbatch " << kSamples << "\ntime " << kTime << "\nsteps " << kSteps
+           << "\nmicrobatches " << kMicrobatches << "\nlearning_rate " << kLearningRate
+           << "\nbeta1 " << kOptimizer.beta1 << "\nbeta2 " << kOptimizer.beta2 << "\nepsilon "
+           << kOptimizer.epsilon << "\nweight_decay " << kOptimizer.weight_decay << "\n";
     std::ofstream names(directory_ + "/tensors.txt");
     for (int layer = 0; layer < WrittenLayers(); ++layer) {
       for (const ParameterSpec& parameter : model_.layers[layer].parameters) {
