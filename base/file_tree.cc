@@ -49,7 +49,8 @@ absl::StatusOr<size_t> ReadUpTo(int fd, const std::string& path, int64_t offset,
                                 size_t size) {
   size_t filled = 0;
   while (filled < size) {
-    const ssize_t got = pread(fd, bytes + filled, size - filled, offset + static_cast<off_t>(filled));
+    const ssize_t got =
+        pread(fd, bytes + filled, size - filled, offset + static_cast<off_t>(filled));
     if (got < 0) {
       if (errno == EINTR) continue;
       return FileError("read", path, errno);
@@ -68,8 +69,8 @@ class TreeFile final : public RandomAccessFile {
   int64_t size_bytes() const override { return size_bytes_; }
   absl::Status Read(int64_t offset, absl::Span<std::byte> bytes) const override {
     PENSTOCK_ASSIGN_OR_RETURN(
-        const size_t filled, ReadUpTo(file_.get(), path_, offset,
-                                      reinterpret_cast<char*>(bytes.data()), bytes.size()));
+        const size_t filled,
+        ReadUpTo(file_.get(), path_, offset, reinterpret_cast<char*>(bytes.data()), bytes.size()));
     if (filled == bytes.size()) return absl::OkStatus();
     return absl::DataLossError(absl::StrCat(path_, " ends at byte ", offset + filled, ", but ",
                                             bytes.size(), " bytes from ", offset,

@@ -156,8 +156,8 @@ absl::Status CheckContiguous(std::vector<TensorPlace>& tensors, const DataRange&
     next += tensor.size_bytes;
   }
   if (next != data.end()) {
-    return BadTensors(
-        absl::StrCat("has ", data.end() - next, " bytes after the last tensor (or lacks a tensor)"));
+    return BadTensors(absl::StrCat("has ", data.end() - next,
+                                   " bytes after the last tensor (or lacks a tensor)"));
   }
   return absl::OkStatus();
 }

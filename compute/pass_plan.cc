@@ -298,27 +298,30 @@ class Planner {
 
   // `returned`: what the first pass returns.
   void GiveAfterLastUse(std::vector<Steps>& passes, int returned) const {
+    // So many steps of the pass come first.
     struct Place {
       int pass = -1;
-      size_t step = 0;
+      size_t steps = 0;
     };
     std::vector<Place> last(plan_.slots.size());
+    // What is received goes back even if nobody reads it.
+    if (plan_.input >= 0) last[plan_.input] = {0, 0};
     for (int pass = 0; pass < static_cast<int>(passes.size()); ++pass) {
       for (size_t step = 0; step < passes[pass].size(); ++step) {
-        ForSlots(passes[pass][step], pass, [&](int slot) { last[slot] = {pass, step}; });
+        ForSlots(passes[pass][step], pass, [&](int slot) { last[slot] = {pass, step + 1}; });
       }
       const int result = pass == 0 ? returned : pass == 1 ? plan_.grad_input : -1;
-      if (result >= 0) last[result] = {pass, passes[pass].size() - 1};
+      if (result >= 0) last[result] = {pass, passes[pass].size()};
     }
     for (int pass = 0; pass < static_cast<int>(passes.size()); ++pass) {
-      std::vector<std::vector<int>> given(passes[pass].size());
+      std::vector<std::vector<int>> given(passes[pass].size() + 1);
       for (size_t slot = 0; slot < last.size(); ++slot) {
-        if (last[slot].pass == pass) given[last[slot].step].push_back(static_cast<int>(slot));
+        if (last[slot].pass == pass) given[last[slot].steps].push_back(static_cast<int>(slot));
       }
       Steps steps;
-      for (size_t step = 0; step < passes[pass].size(); ++step) {
-        steps.push_back(passes[pass][step]);
-        for (const int slot : given[step]) steps.push_back({.kind = Kind::kGive, .slot = slot});
+      for (size_t done = 0; done <= passes[pass].size(); ++done) {
+        if (done > 0) steps.push_back(passes[pass][done - 1]);
+        for (const int slot : given[done]) steps.push_back({.kind = Kind::kGive, .slot = slot});
       }
       passes[pass] = std::move(steps);
     }

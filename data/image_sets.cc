@@ -134,9 +134,7 @@ const std::vector<ImageSet>& ImageSets() {
           {"data_batch_5.bin"}}},
         {"test", {{"test_batch.bin"}}}},
        DecodeCifar10},
-      {"CIFAR-100",
-       {{"train", {{"train.bin"}}}, {"test", {{"test.bin"}}}},
-       DecodeCifar100}};
+      {"CIFAR-100", {{"train", {{"train.bin"}}}, {"test", {{"test.bin"}}}}, DecodeCifar100}};
   return *sets;
 }
 
@@ -167,9 +165,9 @@ absl::StatusOr<const ImageSet*> FindSet(Files& files, const std::string& from) {
     }
     known.push_back(absl::StrCat(set.name, " (", absl::StrJoin(names, ", "), ")"));
   }
-  return absl::NotFoundError(absl::StrCat(from, " has the files of no set that is known: ",
-                                          absl::StrJoin(known, ", "),
-                                          "; files that end in .gz have to be unpacked first"));
+  return absl::NotFoundError(
+      absl::StrCat(from, " has the files of no set that is known: ", absl::StrJoin(known, ", "),
+                   "; files that end in .gz have to be unpacked first"));
 }
 
 absl::StatusOr<Images> ReadGroup(Files& files, const ImageSet& set, const std::string& from,
@@ -208,11 +206,11 @@ absl::StatusOr<PreparedPart> PreparePart(Files& files, const ImageSet& set, cons
     if (writer == nullptr) {
       first = {.height = images.height, .width = images.width, .channels = images.channels};
       PENSTOCK_ASSIGN_OR_RETURN(
-          writer, RecordWriter::Create(
-                      files, prepared.directory,
-                      {{"image", "U8", {images.height, images.width, images.channels}},
-                       {"label", "I32", {}}},
-                      options.shard_bytes_max));
+          writer,
+          RecordWriter::Create(files, prepared.directory,
+                               {{"image", "U8", {images.height, images.width, images.channels}},
+                                {"label", "I32", {}}},
+                               options.shard_bytes_max));
     }
     if (images.height != first.height || images.width != first.width) {
       return absl::DataLossError(absl::StrCat(JoinPath(options.from, group.front()),

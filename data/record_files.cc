@@ -94,9 +94,9 @@ absl::Status RecordFiles::CheckContents(const RecordFilesOptions& options) const
     }
     const std::string digest = sha256.HexDigest();
     if (digest == index_.shards[i].sha256) continue;
-    return absl::DataLossError(absl::StrCat(
-        JoinPath(directory_, index_.shards[i].file), " is not the file of the index: its SHA-256 ",
-        "is ", digest, ", the index says ", index_.shards[i].sha256));
+    return absl::DataLossError(absl::StrCat(JoinPath(directory_, index_.shards[i].file),
+                                            " is not the file of the index: its SHA-256 ", "is ",
+                                            digest, ", the index says ", index_.shards[i].sha256));
   }
   return absl::OkStatus();
 }

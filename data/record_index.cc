@@ -33,8 +33,8 @@ const Json& Member(const Json& object, const char* key) {
 absl::StatusOr<int64_t> NumberOf(const Json& value, const std::string& key, int64_t max) {
   if (!value.is_number_unsigned() || value.get<uint64_t>() == 0 ||
       value.get<uint64_t>() > static_cast<uint64_t>(max)) {
-    return BadIndex(key, absl::StrCat("is ", value.dump(), "; expected a whole number from 1 to ",
-                                      max));
+    return BadIndex(key,
+                    absl::StrCat("is ", value.dump(), "; expected a whole number from 1 to ", max));
   }
   return static_cast<int64_t>(value.get<uint64_t>());
 }
@@ -89,10 +89,10 @@ absl::StatusOr<RecordShard> ShardOf(const Json& json, const std::string& key) {
                             NumberOf(Member(json, "records"), key + ".records", kRecordsMax));
   const Json& sha256 = Member(json, "sha256");
   if (sha256.is_string()) shard.sha256 = sha256.get<std::string>();
-  const bool is_digest =
-      shard.sha256.size() == 64 &&
-      std::all_of(shard.sha256.begin(), shard.sha256.end(),
-                  [](char c) { return absl::ascii_isxdigit(c) && !absl::ascii_isupper(c); });
+  const bool is_digest = shard.sha256.size() == 64 &&
+                         std::all_of(shard.sha256.begin(), shard.sha256.end(), [](char c) {
+                           return absl::ascii_isxdigit(c) && !absl::ascii_isupper(c);
+                         });
   if (!is_digest) {
     return BadIndex(key + ".sha256",
                     "expected the file's SHA-256 as 64 digits of 0-9 and a-f; sha256sum prints it");
@@ -118,7 +118,8 @@ absl::StatusOr<RecordIndex> ParseRecordIndex(absl::string_view text) {
   PENSTOCK_ASSIGN_OR_RETURN(const Json json,
                             ParseStrictJson(text, {.depth_max = 6, .values_max = 1 << 17}));
   if (!json.is_object() || Member(json, "format") != kFormat) {
-    return BadIndex("format", absl::StrCat("expected an object with \"format\": \"", kFormat, "\""));
+    return BadIndex("format",
+                    absl::StrCat("expected an object with \"format\": \"", kFormat, "\""));
   }
   const Json& tensors = Member(json, "tensors");
   if (!tensors.is_object() || tensors.empty() ||

@@ -40,8 +40,8 @@ absl::StatusOr<RecordIndex> RecordWriter::Finish() {
   if (index_.shards.empty()) {
     return absl::InvalidArgumentError(absl::StrCat(directory_, ": there is no record to write"));
   }
-  PENSTOCK_RETURN_IF_ERROR(files_.WriteDurably(JoinPath(directory_, kRecordIndexFile),
-                                               {PrintRecordIndex(index_)}));
+  PENSTOCK_RETURN_IF_ERROR(
+      files_.WriteDurably(JoinPath(directory_, kRecordIndexFile), {PrintRecordIndex(index_)}));
   PENSTOCK_RETURN_IF_ERROR(files_.SyncDirectory(directory_));
   return index_;
 }

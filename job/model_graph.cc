@@ -4,11 +4,9 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_join.h"
 #include "base/status.h"
-#include "job/keys/check_fields.h"
-#include "job/keys/limits.h"
 #include "job/keys/suggest.h"
+#include "job/model_families.h"
 #include "model/graph_builder.h"
 
 namespace penstock {
@@ -112,13 +110,6 @@ v1::ModelNode ToProto(const ModelGraph& graph, const Node& node) {
   return message;
 }
 
-// "tokens i32 [128], targets i32 [128]"
-std::string InputsOf(const ModelGraph& model) {
-  return absl::StrJoin(model.ports, ", ", [](std::string* out, const Port& port) {
-    absl::StrAppend(out, port.name, " ", port.type.ToString());
-  });
-}
-
 }  // namespace
 
 GptConfig GptConfigOf(const v1::GptSpec& gpt) {
@@ -137,11 +128,7 @@ absl::StatusOr<ModelGraph> BuildModel(const v1::ModelSpec& spec) {
     if (!model.ok()) return Annotate(model.status(), "model.graph");
     return model;
   }
-  absl::StatusOr<ModelGraph> model = BuildGpt(GptConfigOf(spec.gpt()));
-  if (!model.ok()) {
-    return absl::InvalidArgumentError(absl::StrCat("model.gpt.", model.status().message()));
-  }
-  return model;
+  return BuildFamily(spec);
 }
 
 absl::StatusOr<ModelGraph> BuildGraph(const v1::ModelGraph& message) {
@@ -189,29 +176,6 @@ v1::ModelGraph ToProto(const ModelGraph& graph) {
 StoredModel StoredModelOf(const v1::ModelSpec& spec, const ModelGraph& graph) {
   if (spec.has_gpt()) return GptConfigOf(spec.gpt());
   return graph;
-}
-
-absl::Status CheckDataFits(const v1::DataSpec& data, const ModelGraph& model) {
-  if (!data.has_text()) return absl::OkStatus();
-  const std::vector<Port>& ports = model.ports;
-  const bool fits = ports.size() == 2 && ports[0].type.dtype == DType::kI32 &&
-                    ports[0].type.dims.size() == 1 && ports[1].type == ports[0].type &&
-                    model.nodes.back().inputs.back() == 1;
-  if (!fits) {
-    return InvalidKey(
-        "data.text",
-        absl::StrCat("gives tokens i32 [context] and, as the targets of the loss, those after them, "
-                     "but the model reads ",
-                     InputsOf(model),
-                     "; change its inputs, or train on data that has them"));
-  }
-  for (const Port& port : ports) {
-    if (port.ids >= kByteTokens || port.ids == 0) continue;
-    return InvalidKey("data.text.tokenizer",
-                      absl::StrCat("is \"bytes\", which has ", kByteTokens,
-                                   " tokens, but the model's input ", port.name, " takes ", port.ids));
-  }
-  return absl::OkStatus();
 }
 
 }  // namespace penstock

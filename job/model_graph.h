@@ -28,7 +28,4 @@ GptConfig GptConfigOf(const v1::GptSpec& gpt);
 // What checkpoints of a job hold of its model. `graph`: BuildModel(spec).
 StoredModel StoredModelOf(const v1::ModelSpec& spec, const ModelGraph& graph);
 
-// InvalidArgument naming the keys, unless a sample of the job's data has what the model reads.
-absl::Status CheckDataFits(const v1::DataSpec& data, const ModelGraph& model);
-
 }  // namespace penstock

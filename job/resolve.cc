@@ -6,6 +6,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "base/status.h"
+#include "job/data/data_kind.h"
 #include "job/keys/check_fields.h"
 #include "job/keys/suggest.h"
 #include "job/model_graph.h"
@@ -215,7 +216,7 @@ absl::StatusOr<ResolvedJob> ResolveJob(const v1::JobSpec& spec) {
   const v1::TrainingSpec& training = spec.training();
   ResolvedJob job;
   PENSTOCK_ASSIGN_OR_RETURN(job.model, BuildModel(spec.model()));
-  PENSTOCK_RETURN_IF_ERROR(CheckDataFits(spec.data(), job.model));
+  PENSTOCK_RETURN_IF_ERROR(DataKindOf(spec.data()).fits(spec.data(), job.model));
   const bool is_searched = spec.pipeline().method() == SearchedMethod().name;
   if (spec.pipeline().schedule_file().empty() && !is_searched) {
     PENSTOCK_ASSIGN_OR_RETURN(job.method, FindMethodOfJob(spec.pipeline().method()));

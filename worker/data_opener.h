@@ -21,9 +21,11 @@ namespace penstock {
 struct DataRequest {
   Files& files;
   const v1::JobSpec& spec;
-  const ResolvedJob& job;  // `spec`, resolved
+  const ResolvedJob& job;   // `spec`, resolved
   const std::string& root;  // relative paths start here
   const RunLimits& limits;
+  // Looked at several times a second while files are read as a whole: once it is true, opening ends with Cancelled.
+  std::function<bool()> stop = [] { return false; };
 
   // Samples of one whole validation.
   int64_t validation_samples() const { return job.validation_batches * job.microbatch_samples; }
@@ -33,9 +35,8 @@ struct DataOpener {
   v1::DataSpec::SourceCase source;
   // See OpenData.
   absl::StatusOr<std::unique_ptr<DataSource>> (*open)(const DataRequest& request);
-  // Null of a kind without paths. The digest of what is at `path`, which may take a while: `stop` is looked at several times a second, and once it is
-  // true the reading ends. Errors: NotFound, InvalidArgument and PermissionDenied that go on a sentence ("PATH is not a
-  // file"), Cancelled.
+  // The digest of what is at `path`; null of a kind without paths. `stop`: as of DataRequest.
+  // Errors: NotFound, InvalidArgument and PermissionDenied, which begin with the path ("PATH is not a file"), Cancelled.
   absl::StatusOr<std::string> (*digest)(const std::string& path, const std::function<bool()>& stop);
 };
 

@@ -28,9 +28,9 @@ absl::Status EnterDigest(const DataOpener& opener, const std::string& root,
   const absl::StatusOr<std::string> sha256 = opener.digest(path, stop);
   if (absl::IsCancelled(sha256.status())) return sha256.status();
   if (!sha256.ok()) {
-    return absl::Status(sha256.status().code(),
-                        absl::StrCat(input.key, ": ", sha256.status().message(), "; ",
-                                     input.remedy));
+    return absl::Status(
+        sha256.status().code(),
+        absl::StrCat(input.key, ": ", sha256.status().message(), "; ", input.remedy));
   }
   if (!input.sha256->empty() && *input.sha256 != *sha256) {
     return absl::DataLossError(absl::StrCat(input.sha256_key, ": ", path, " has ", *sha256,
@@ -57,7 +57,10 @@ absl::Status CheckJobData(Files& files, const std::string& root, const ResolvedJ
   for (const DataInput& input : kind.inputs(*spec.mutable_data())) {
     PENSTOCK_RETURN_IF_ERROR(EnterDigest(opener, root, stop, input));
   }
-  return Annotate(OpenData(files, spec, job, root, RunLimits()).status(), kind.key);
+  const RunLimits limits;
+  const DataRequest request = {
+      .files = files, .spec = spec, .job = job, .root = root, .limits = limits, .stop = stop};
+  return Annotate(opener.open(request).status(), kind.key);
 }
 
 bool JobDataIsHere(const std::string& root, const v1::JobSpec& spec) {

@@ -35,12 +35,12 @@ absl::StatusOr<int> TensorFor(const RecordFiles& records, const Port& port) {
   const std::vector<TensorType>& tensors = records.index().tensors;
   const int number = records.FindTensor(port.name);
   if (number < 0) {
-    return absl::InvalidArgumentError(absl::StrCat(
-        records.directory(), " has no tensor ", port.name, ", ", port.type.ToString(),
-        ", for the model's input of that name; it has ",
-        absl::StrJoin(tensors, ", ", [](std::string* text, const TensorType& tensor) {
-          absl::StrAppend(text, TensorText(tensor));
-        })));
+    return absl::InvalidArgumentError(
+        absl::StrCat(records.directory(), " has no tensor ", port.name, ", ", port.type.ToString(),
+                     ", for the model's input of that name; it has ",
+                     absl::StrJoin(tensors, ", ", [](std::string* text, const TensorType& tensor) {
+                       absl::StrAppend(text, TensorText(tensor));
+                     })));
   }
   const TensorType& tensor = tensors[number];
   if (tensor.dtype == SafetensorsName(port.type.dtype) && tensor.shape == port.type.dims) {
@@ -62,8 +62,10 @@ ImageShape ImageOf(const ValueType& type) {
           .pixel_bytes = type.dims[2] * SizeOf(type.dtype)};
 }
 
+// Leaves at least one record.
 int64_t PartOf(int64_t records, double fraction) {
-  return static_cast<int64_t>(static_cast<double>(records) * fraction);
+  const auto part = static_cast<int64_t>(static_cast<double>(records) * fraction);
+  return std::min(part, records - 1);
 }
 
 }  // namespace

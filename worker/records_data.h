@@ -36,9 +36,10 @@ class RecordsData : public DataSource {
   // `validation`: null if the last part of `training` is for validation.
   // Errors: InvalidArgument (a port without a tensor of its name, type and shape; too few records; an augmentation for
   // a model without images).
-  static absl::StatusOr<std::unique_ptr<RecordsData>> Open(
-      std::unique_ptr<RecordFiles> training, std::unique_ptr<RecordFiles> validation,
-      absl::Span<const Port> ports, const RecordsOptions& options);
+  static absl::StatusOr<std::unique_ptr<RecordsData>> Open(std::unique_ptr<RecordFiles> training,
+                                                           std::unique_ptr<RecordFiles> validation,
+                                                           absl::Span<const Port> ports,
+                                                           const RecordsOptions& options);
 
   absl::Status Read(Split split, int64_t first_sample, int port,
                     absl::Span<std::byte> values) const override;

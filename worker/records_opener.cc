@@ -14,9 +14,14 @@ namespace {
 absl::StatusOr<std::unique_ptr<RecordFiles>> OpenDirectory(const DataRequest& request,
                                                            const std::string& path,
                                                            const std::string& sha256) {
-  return RecordFiles::Open(
-      request.files, JoinPath(request.root, path),
-      {.sha256 = sha256, .checked_bytes_max = request.limits.data_checked_bytes_max});
+  const auto may_go_on = [&](int64_t, int64_t) {
+    if (!request.stop()) return absl::OkStatus();
+    return absl::CancelledError(absl::StrCat("interrupted while ", path, " was read"));
+  };
+  return RecordFiles::Open(request.files, JoinPath(request.root, path),
+                           {.sha256 = sha256,
+                            .checked_bytes_max = request.limits.data_checked_bytes_max,
+                            .progress = may_go_on});
 }
 
 OrderKind OrderOf(const std::string& word) {
@@ -31,8 +36,8 @@ absl::StatusOr<std::unique_ptr<DataSource>> OpenRecords(const DataRequest& reque
                             OpenDirectory(request, spec.path(), spec.sha256()));
   std::unique_ptr<RecordFiles> validation;
   if (!spec.validation().empty()) {
-    PENSTOCK_ASSIGN_OR_RETURN(
-        validation, OpenDirectory(request, spec.validation(), spec.validation_sha256()));
+    PENSTOCK_ASSIGN_OR_RETURN(validation,
+                              OpenDirectory(request, spec.validation(), spec.validation_sha256()));
   }
   return RecordsData::Open(
       std::move(training), std::move(validation), request.job.model.ports,
@@ -51,9 +56,9 @@ absl::StatusOr<std::string> DigestOfRecords(const std::string& path, const std::
   }
   const std::string index = JoinPath(path, kRecordIndexFile);
   if (!std::filesystem::is_regular_file(index, error)) {
-    return absl::InvalidArgumentError(
-        absl::StrCat(path, " is no directory of records: it has no ", kRecordIndexFile,
-                     " (`penstock data prepare` makes one)"));
+    return absl::InvalidArgumentError(absl::StrCat(path, " is no directory of records: it has no ",
+                                                   kRecordIndexFile,
+                                                   " (`penstock data prepare` makes one)"));
   }
   PENSTOCK_ASSIGN_OR_RETURN(const std::string text, RealFiles().Read(index, kRecordIndexBytesMax));
   return Sha256Hex(text);

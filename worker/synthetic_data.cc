@@ -54,9 +54,9 @@ absl::Status SyntheticData::Read(Split split, int64_t first_sample, int port,
     std::byte* const sample = values.data() + i * sample_bytes;
     for (int64_t block = 0; block < blocks; ++block) {
       const uint64_t place = first_block + static_cast<uint64_t>(block);
-      std::array<uint32_t, 4> words =
-          Philox(seed_, {static_cast<uint32_t>(place), static_cast<uint32_t>(place >> 32),
-                         kMadePurpose, stream});
+      std::array<uint32_t, 4> words = Philox(
+          seed_,
+          {static_cast<uint32_t>(place), static_cast<uint32_t>(place >> 32), kMadePurpose, stream});
       for (uint32_t& word : words) word = ValuesOf(filled, word);
       const int64_t offset = block * kBlockBytes;
       std::memcpy(sample + offset, words.data(), std::min(kBlockBytes, sample_bytes - offset));

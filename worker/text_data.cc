@@ -64,15 +64,14 @@ TextData::TextData(std::string text, const TextOptions& options)
 
 absl::Status TextData::Read(Split split, int64_t first_sample, int port,
                             absl::Span<std::byte> values) const {
-  PENSTOCK_CHECK(port == options_.tokens_port || port == options_.targets_port);
+  PENSTOCK_CHECK(port == kTokens || port == kTargets);
   auto* tokens = reinterpret_cast<int32_t*>(values.data());
-  const int64_t samples =
-      static_cast<int64_t>(values.size() / sizeof(int32_t)) / options_.context;
+  const int64_t samples = static_cast<int64_t>(values.size() / sizeof(int32_t)) / options_.context;
   for (int64_t i = 0; i < samples; ++i) {
     const int64_t sample = first_sample + i;
     const int64_t offset =
         split == Split::kTraining ? TrainingOffset(sample) : ValidationOffset(sample);
-    CopyTokens(offset + (port == options_.targets_port ? 1 : 0), tokens + i * options_.context);
+    CopyTokens(offset + (port == kTargets ? 1 : 0), tokens + i * options_.context);
   }
   return absl::OkStatus();
 }

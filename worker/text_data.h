@@ -25,9 +25,6 @@ struct TextOptions {
   std::string path;
   std::string sha256;  // of the content; empty accepts any
   double validation_fraction = 0.1;
-  // The numbers of the model's ports that are filled, both i32 [context]: time step t has token t, and token t + 1.
-  int tokens_port = 0;
-  int targets_port = 1;
   int64_t context = 0;             // time steps of a sample
   bool needs_validation = true;    // whether windows will be asked for
   int64_t validation_windows = 0;  // how many there are in all
@@ -37,6 +34,10 @@ struct TextOptions {
 
 class TextData : public DataSource {
  public:
+  // The ports of a model that this fills, both i32 [context]: time step t has token t, and token t + 1.
+  static constexpr int kTokens = 0;
+  static constexpr int kTargets = 1;
+
   // Errors: NotFound, PermissionDenied, FailedPrecondition (a directory or pipe), DataLoss (another
   // SHA-256), InvalidArgument (empty, or too short with the bytes needed), OutOfRange (too large).
   static absl::StatusOr<std::unique_ptr<TextData>> Open(Files& files, const TextOptions& options);

@@ -10,6 +10,8 @@ namespace penstock::cuda {
 
 using namespace branch_parameter;  // NOLINT(google-build-using-namespace): names of this file's numbers
 
+constexpr float kGptNormEpsilon = 1e-5f;
+
 template <typename Number>
 absl::StatusOr<std::unique_ptr<OpKernels>> ResidualBranch<Number>::Create(
     CudaContext& context, const BranchShape& shape, const Dropout& dropout,
@@ -77,7 +79,7 @@ absl::Status ResidualBranch<Number>::Forward(const PassContext& context, const W
   Number* normal = normal_.in(tape.kept);
   Number* hidden = hidden_.in(tape.kept);
   float* projected = row_scratch_.in(scratch);
-  LayerNormForward(cuda_.stream(), shape_.rows, shape_.width, tape.input(),
+  LayerNormForward(cuda_.stream(), shape_.rows, shape_.width, kGptNormEpsilon, tape.input(),
                    weights.parameter(kGain), weights.parameter(kBias), mean_.in(stash),
                    inverse_deviation_.in(stash), normal);
   PENSTOCK_RETURN_IF_ERROR(middle_->Forward(weights, normal, hidden, middle_stash_.in(stash),

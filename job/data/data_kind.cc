@@ -35,8 +35,8 @@ absl::Status CheckDigest(absl::string_view key, const std::string& sha256) {
     hexadecimal = hexadecimal && absl::ascii_isxdigit(c) && !absl::ascii_isupper(c);
   }
   if (hexadecimal) return absl::OkStatus();
-  return InvalidKey(key, absl::StrCat("is \"", sha256.substr(0, 64),
-                                      "\"; expected 64 digits of 0-9 and a-f"));
+  return InvalidKey(
+      key, absl::StrCat("is \"", sha256.substr(0, 64), "\"; expected 64 digits of 0-9 and a-f"));
 }
 
 }  // namespace penstock

@@ -10,6 +10,7 @@
 #include "absl/status/status.h"
 #include "absl/strings/string_view.h"
 #include "checkpoint/fingerprint.h"
+#include "model/graph.h"
 #include "penstock/v1/job.pb.h"
 
 namespace penstock {
@@ -32,6 +33,8 @@ struct DataKind {
   void (*fill_defaults)(v1::DataSpec& data);
   // Errors: InvalidArgument naming the key. REQUIRES: defaults are filled in.
   absl::Status (*check)(const v1::JobSpec& spec);
+  // Errors: InvalidArgument naming the key, if it is known by now that a sample has not what the model reads.
+  absl::Status (*fits)(const v1::DataSpec& data, const ModelGraph& model);
   // The paths that are read, the one that --data names first; none for data that is made up.
   std::vector<DataInput> (*inputs)(v1::DataSpec& data);
   // What says which samples a step of training sees.

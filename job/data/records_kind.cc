@@ -21,7 +21,7 @@ void FillRecordsDefaults(v1::DataSpec& data) {
   records.set_validation_fraction(records.validation().empty() ? kValidationFraction : 0.0);
 }
 
-absl::Status CheckRecords(const v1::JobSpec& spec) {
+absl::Status CheckRecordsSpec(const v1::JobSpec& spec) {
   const v1::RecordsSpec& records = spec.data().records();
   const bool has_directory = !records.validation().empty();
   if (has_directory && records.validation_fraction() > 0.0) {
@@ -43,6 +43,9 @@ absl::Status CheckRecords(const v1::JobSpec& spec) {
   PENSTOCK_RETURN_IF_ERROR(CheckDigest("data.records.sha256", records.sha256()));
   return CheckDigest("data.records.validation_sha256", records.validation_sha256());
 }
+
+// Tensors are matched with inputs where the index is read.
+absl::Status RecordsFits(const v1::DataSpec&, const ModelGraph&) { return absl::OkStatus(); }
 
 std::vector<DataInput> RecordsInputs(v1::DataSpec& data) {
   v1::RecordsSpec& records = *data.mutable_records();
@@ -75,7 +78,8 @@ Fingerprint RecordsFingerprint(const v1::DataSpec& data) {
 const DataKind kRecordsKind = {.source = v1::DataSpec::kRecords,
                                .key = "data.records",
                                .fill_defaults = FillRecordsDefaults,
-                               .check = CheckRecords,
+                               .check = CheckRecordsSpec,
+                               .fits = RecordsFits,
                                .inputs = RecordsInputs,
                                .fingerprint = RecordsFingerprint};
 

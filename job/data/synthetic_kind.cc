@@ -5,7 +5,9 @@ namespace penstock {
 namespace {
 
 void FillSyntheticDefaults(v1::DataSpec&) {}
-absl::Status CheckSynthetic(const v1::JobSpec&) { return absl::OkStatus(); }
+absl::Status CheckSyntheticSpec(const v1::JobSpec&) { return absl::OkStatus(); }
+absl::Status SyntheticFits(const v1::DataSpec&, const ModelGraph&) { return absl::OkStatus(); }
+
 std::vector<DataInput> SyntheticInputs(v1::DataSpec&) { return {}; }
 Fingerprint SyntheticFingerprint(const v1::DataSpec&) { return {{"data", "synthetic"}}; }
 
@@ -14,7 +16,8 @@ Fingerprint SyntheticFingerprint(const v1::DataSpec&) { return {{"data", "synthe
 const DataKind kSyntheticKind = {.source = v1::DataSpec::kSynthetic,
                                  .key = "data.synthetic",
                                  .fill_defaults = FillSyntheticDefaults,
-                                 .check = CheckSynthetic,
+                                 .check = CheckSyntheticSpec,
+                                 .fits = SyntheticFits,
                                  .inputs = SyntheticInputs,
                                  .fingerprint = SyntheticFingerprint};
 

@@ -1,5 +1,6 @@
 // data.text: one text, of which every byte is a token.
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "base/exact_text.h"
 #include "base/status.h"
 #include "job/data/data_kind.h"
@@ -14,7 +15,7 @@ constexpr char kTextRemedy[] =
 
 void FillTextDefaults(v1::DataSpec&) {}
 
-absl::Status CheckText(const v1::JobSpec& spec) {
+absl::Status CheckTextSpec(const v1::JobSpec& spec) {
   const v1::GptSpec& gpt = spec.model().gpt();
   if (spec.model().has_gpt() && gpt.vocabulary() < kByteTokens) {
     return InvalidKey("model.gpt.vocabulary",
@@ -26,6 +27,31 @@ absl::Status CheckText(const v1::JobSpec& spec) {
                       "asks for validation, but data.text.validation_fraction is 0");
   }
   return CheckDigest("data.text.sha256", spec.data().text().sha256());
+}
+
+absl::Status TextFits(const v1::DataSpec&, const ModelGraph& model) {
+  const std::vector<Port>& ports = model.ports;
+  const bool fits = ports.size() == 2 && ports[0].type.dtype == DType::kI32 &&
+                    ports[0].type.dims.size() == 1 && ports[1].type == ports[0].type &&
+                    model.nodes.back().inputs.back() == 1;
+  if (!fits) {
+    return InvalidKey(
+        "data.text",
+        absl::StrCat("gives tokens i32 [context] and, as the targets of the loss, those after "
+                     "them, but the model reads ",
+                     absl::StrJoin(ports, ", ",
+                                   [](std::string* text, const Port& port) {
+                                     absl::StrAppend(text, port.name, " ", port.type.ToString());
+                                   }),
+                     "; change its inputs, or train on data.records, which can have any"));
+  }
+  for (const Port& port : ports) {
+    if (port.ids >= kByteTokens || port.ids == 0) continue;
+    return InvalidKey("data.text.tokenizer", absl::StrCat("is \"bytes\", which has ", kByteTokens,
+                                                          " tokens, but the model's input ",
+                                                          port.name, " takes ", port.ids));
+  }
+  return absl::OkStatus();
 }
 
 std::vector<DataInput> TextInputs(v1::DataSpec& data) {
@@ -48,7 +74,8 @@ Fingerprint TextFingerprint(const v1::DataSpec& data) {
 const DataKind kTextKind = {.source = v1::DataSpec::kText,
                             .key = "data.text",
                             .fill_defaults = FillTextDefaults,
-                            .check = CheckText,
+                            .check = CheckTextSpec,
+                            .fits = TextFits,
                             .inputs = TextInputs,
                             .fingerprint = TextFingerprint};
 

@@ -49,8 +49,9 @@ absl::Status CheckWorkerNames(const v1::PipelineSpec& pipeline) {
 absl::Status CheckCuts(const v1::JobSpec& spec) {
   const int64_t steps = spec.training().steps();
   const v1::CheckpointSpec& checkpoint = spec.checkpoint();
-  for (const auto& [key, every] : {std::pair("validation.every_steps", spec.validation().every_steps()),
-                                   std::pair("checkpoint.every_steps", checkpoint.every_steps())}) {
+  for (const auto& [key, every] :
+       {std::pair("validation.every_steps", spec.validation().every_steps()),
+        std::pair("checkpoint.every_steps", checkpoint.every_steps())}) {
     if (every > 0 && steps / every > kCutsMax) {
       return InvalidKey(key, absl::StrCat("is ", every, ", which makes ", steps / every,
                                           " cuts; at most ", kCutsMax, " are allowed"));

@@ -100,6 +100,7 @@ absl::Status MessageReader::UnknownKey(const YAML::Node& key, const std::string&
     if (!short_form.empty()) names.push_back(short_form);
     names.push_back(descriptor.field(i)->name());
   }
+  if (names.empty()) return Error(key, path, "unknown key; there are no keys here");
   const std::string nearest = NearestName(key.Scalar(), names);
   return Error(key, path,
                nearest.empty() ? absl::StrCat("unknown key; known are ", absl::StrJoin(names, ", "))

@@ -57,7 +57,8 @@ absl::StatusOr<ModelGraph> BuildAlexNet(const AlexNetConfig& config) {
   constexpr int64_t kHidden = 4096;
   model.BeginLayer("classifier.1");
   model.Add("avg_pool", "avgpool", {{"outputs", std::vector<int64_t>{kAlexNetPooledSize, kAlexNetPooledSize}}});
-  model.Add("flatten", "flatten", {{"order", std::string("channels_first")}});
+  model.Add("channels_first", "channels_first");
+  model.Add("flatten", "flatten");
   model.Add("dropout", "classifier.0", {{"probability", config.dropout}});
   model.Add("linear", "classifier.1", {{"outputs", kHidden}});
   model.Add("relu", "classifier.2");

@@ -62,7 +62,8 @@ absl::StatusOr<ModelGraph> BuildVgg(const VggConfig& config) {
   }
   model.BeginLayer("classifier.0");
   model.Add("avg_pool", "avgpool", {{"outputs", std::vector<int64_t>{kVggPooledSize, kVggPooledSize}}});
-  model.Add("flatten", "flatten", {{"order", std::string("channels_first")}});
+  model.Add("channels_first", "channels_first");
+  model.Add("flatten", "flatten");
   model.Add("linear", "classifier.0", Classifier(config.hidden));
   model.Add("relu", "classifier.1");
   model.Add("dropout", "classifier.2", {{"probability", config.dropout}});

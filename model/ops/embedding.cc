@@ -27,8 +27,7 @@ int64_t Ids(const OpArguments& a, int) { return a.attributes.integer("vocabulary
 
 OpCost Cost(const OpArguments& a) {
   // Adds, no products: those of the gradients.
-  return {0.0, 0.0,
-          static_cast<double>(a.inputs[0].elements() * a.attributes.integer("width"))};
+  return {0.0, 0.0, static_cast<double>(a.inputs[0].elements() * a.attributes.integer("width"))};
 }
 
 }  // namespace

@@ -9,6 +9,7 @@
   ROW(AttentionBranch)    \
   ROW(AvgPool)            \
   ROW(BatchNorm)          \
+  ROW(ChannelsFirst)      \
   ROW(Concat)             \
   ROW(Conv2d)             \
   ROW(CrossEntropy)       \
@@ -35,6 +36,7 @@
   ROW(Sigmoid)            \
   ROW(Silu)               \
   ROW(Slice)              \
+  ROW(Subsample)          \
   ROW(Tanh)
 
 namespace penstock::ops {

@@ -65,7 +65,8 @@ TEST_F(FilesTest, OpenRandomAccess_PartsAreTheFiles) {
   const auto bytes = absl::MakeSpan(reinterpret_cast<std::byte*>(part.data()), part.size());
   ASSERT_THAT(file->Read(3, bytes), IsOk());
   EXPECT_EQ(part, "3456");
-  EXPECT_THAT(file->Read(7, bytes), StatusIs(absl::StatusCode::kDataLoss, HasSubstr("ends at byte 10")));
+  EXPECT_THAT(file->Read(7, bytes),
+              StatusIs(absl::StatusCode::kDataLoss, HasSubstr("ends at byte 10")));
   ASSERT_THAT(files_.RemoveAll(Path("a")), IsOk());
   EXPECT_THAT(file->Read(6, bytes), IsOk());
   EXPECT_EQ(part, "6789");

@@ -75,7 +75,8 @@ TEST(Safetensors, Layout_OfAFileThatWasCut_IsRefused) {
     MemoryFiles files;
     ASSERT_THAT(files.WriteDurably("/a", {file.substr(0, size)}), IsOk());
     PENSTOCK_ASSERT_OK_AND_ASSIGN(const auto open, files.OpenRandomAccess("/a"));
-    EXPECT_THAT(ReadSafetensorsLayout(*open).status(), StatusIs(absl::StatusCode::kDataLoss, HasSubstr("")))
+    EXPECT_THAT(ReadSafetensorsLayout(*open).status(),
+                StatusIs(absl::StatusCode::kDataLoss, HasSubstr("")))
         << size;
   }
 }

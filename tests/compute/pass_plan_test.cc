@@ -220,13 +220,15 @@ TEST(PassPlan, StageWithNothingToTrain_ReturnsTheGradientThatItIsGiven) {
   PlayPipeline(model, {{0, 1}, {1, 1}, {2, 1}}, /*recomputes=*/true);
 }
 
-// y + f(y) where the sum hands its gradient on: W of the stage behind reads the tensor that it has returned.
+// W of the stage behind reads the tensor that it has returned, while the stage before adds up two gradients that were
+// both handed on.
 TEST(PassPlan, GradientThatTheNextStageStillReads_IsNotAddedInto) {
   PlannedModel model;
   const int port = model.AddPort({4});
   const int other = model.AddPort({4});
   const int x = model.Add({port}, {4}, true);
-  const int r = model.Add({x}, {4}, false, {.passes_gradient = 1});
+  const int r =
+      model.Add({x}, {4}, true, {.grad_output_for_weight = true, .passes_gradient = 1});
   const int y = model.Add({x, r}, {4}, false, {.passes_gradient = 1});
   const int f = model.Add({other}, {4}, true, {.grad_output_for_weight = true});
   const int z = model.Add({y, f}, {4}, false, {.passes_gradient = 3});

@@ -38,10 +38,10 @@ class ImageSetsTest : public ::testing::Test {
     EXPECT_THAT(records, IsOk());
     const int number = (*records)->FindTensor(tensor);
     std::string value(RecordBytes((*records)->index().tensors[number]), ' ');
-    EXPECT_THAT((*records)->Read(number, record,
-                                 absl::MakeSpan(reinterpret_cast<std::byte*>(value.data()),
-                                                value.size())),
-                IsOk());
+    EXPECT_THAT(
+        (*records)->Read(number, record,
+                         absl::MakeSpan(reinterpret_cast<std::byte*>(value.data()), value.size())),
+        IsOk());
     return value;
   }
 

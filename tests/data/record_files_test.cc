@@ -30,7 +30,8 @@ class RecordFilesTest : public ::testing::Test {
       const int32_t label = 10 * i;
       std::byte bytes[4];
       std::memcpy(bytes, &label, 4);
-      ASSERT_THAT((*writer)->Add({absl::MakeConstSpan(pixels), absl::MakeConstSpan(bytes)}), IsOk());
+      ASSERT_THAT((*writer)->Add({absl::MakeConstSpan(pixels), absl::MakeConstSpan(bytes)}),
+                  IsOk());
     }
     ASSERT_THAT((*writer)->Finish(), IsOk());
   }
@@ -78,8 +79,9 @@ TEST_F(RecordFilesTest, Open_AnotherIndex_NamesBothDigests) {
 TEST_F(RecordFilesTest, Open_ChangedValues_IsFoundIfContentsAreChecked) {
   Write(3, 1000);
   files_.Content("/records/00000.safetensors").back() ^= 1;
-  EXPECT_THAT(Open().status(), StatusIs(absl::StatusCode::kDataLoss,
-                                        HasSubstr("00000.safetensors is not the file of the index")));
+  EXPECT_THAT(Open().status(),
+              StatusIs(absl::StatusCode::kDataLoss,
+                       HasSubstr("00000.safetensors is not the file of the index")));
   EXPECT_THAT(Open({.checked_bytes_max = 10}), IsOk());
 }
 
@@ -114,10 +116,11 @@ TEST_F(RecordFilesTest, Open_NoIndexOrNoShard_IsNotFound) {
 TEST_F(RecordFilesTest, Open_InterruptedCheck_Ends) {
   Write(3, 1000);
   EXPECT_THAT(Open({.checked_bytes_max = kAllBytes,
-                    .progress = [](int64_t done, int64_t all) {
-                      EXPECT_EQ(done, all);
-                      return absl::CancelledError("enough");
-                    }})
+                    .progress =
+                        [](int64_t done, int64_t all) {
+                          EXPECT_EQ(done, all);
+                          return absl::CancelledError("enough");
+                        }})
                   .status(),
               StatusIs(absl::StatusCode::kCancelled, HasSubstr("enough")));
 }

@@ -25,7 +25,7 @@ class RecordStatisticsTest : public ::testing::Test {
       std::memcpy(bytes, &label, 4);
       const std::byte wide[8] = {};
       ASSERT_THAT((*writer)->Add({absl::MakeConstSpan(pixels), absl::MakeConstSpan(bytes),
-                               absl::MakeConstSpan(wide)}),
+                                  absl::MakeConstSpan(wide)}),
                   IsOk());
     }
     ASSERT_THAT((*writer)->Finish(), IsOk());

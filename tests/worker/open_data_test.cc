@@ -7,7 +7,6 @@
 
 #include "data/record_writer.h"
 #include "job/defaults.h"
-#include "model/graph_builder.h"
 #include "tests/support/memory_files.h"
 #include "tests/support/status_matchers.h"
 #include "tests/support/test_directory.h"
@@ -22,7 +21,8 @@ using ::testing::AllOf;
 using ::testing::HasSubstr;
 
 // As many records of tokens and targets as a model of `context` reads.
-void WriteTokenRecords(Files& files, const std::string& directory, int64_t records, int64_t context) {
+void WriteTokenRecords(Files& files, const std::string& directory, int64_t records,
+                       int64_t context) {
   auto writer = RecordWriter::Create(
       files, directory, {{"targets", "I32", {context}}, {"tokens", "I32", {context}}}, 1 << 10);
   ASSERT_THAT(writer, IsOk());
@@ -110,21 +110,6 @@ TEST(OpenData, AnotherIndex_IsRefused) {
               StatusIs(absl::StatusCode::kDataLoss, HasSubstr("/data/records/index.json")));
 }
 
-TEST(OpenData, TextForAnImageModel_SaysWhatTheModelReads) {
-  const v1::JobSpec spec = SmallJob("1f1b");
-  PENSTOCK_ASSERT_OK_AND_ASSIGN(ResolvedJob job, ResolveJob(spec));
-  job.model.ports[0].type = {DType::kU8, {2, 2, 1}};
-  MemoryFiles files;
-  ASSERT_THAT(files.WriteDurably(kTextPath, {TestText()}), IsOk());
-  EXPECT_THAT(OpenData(files, spec, job, "", RunLimits()).status(),
-              StatusIs(absl::StatusCode::kInvalidArgument,
-                       AllOf(HasSubstr("tokens u8 [2, 2, 1]"), HasSubstr("data.records"))));
-  job.model.ports[0].type = job.model.ports[1].type;
-  job.model.ports[0].ids = 100;
-  EXPECT_THAT(OpenData(files, spec, job, "", RunLimits()).status(),
-              StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("tokens takes 100 tokens")));
-}
-
 class CheckJobDataTest : public ::testing::Test {
  protected:
   absl::Status Check(v1::JobSpec& spec) {
@@ -152,8 +137,8 @@ TEST_F(CheckJobDataTest, Records_GetTheDigestsOfBothDirectories) {
   ASSERT_THAT(Check(spec), IsOk());
 
   std::ofstream(Path("test/index.json"), std::ios::app) << " ";
-  EXPECT_THAT(Check(spec), StatusIs(absl::StatusCode::kDataLoss,
-                                    HasSubstr("data.records.validation_sha256: ")));
+  EXPECT_THAT(Check(spec),
+              StatusIs(absl::StatusCode::kDataLoss, HasSubstr("data.records.validation_sha256: ")));
 }
 
 TEST_F(CheckJobDataTest, RecordsThatAreNotThere_AreNamedWithTheirKey) {
@@ -171,10 +156,19 @@ TEST_F(CheckJobDataTest, RecordsThatAreNotThere_AreNamedWithTheirKey) {
 TEST_F(CheckJobDataTest, ChangedShard_IsFound) {
   WriteTokenRecords(RealFiles(), Path("train"), 50, 8);
   const std::string shard = Path("train/00000.safetensors");
-  std::fstream(shard, std::ios::in | std::ios::out | std::ios::binary).seekp(-1, std::ios::end) << 'x';
+  std::fstream(shard, std::ios::in | std::ios::out | std::ios::binary).seekp(-1, std::ios::end)
+      << 'x';
   v1::JobSpec spec = RecordsJob("train");
   EXPECT_THAT(Check(spec), StatusIs(absl::StatusCode::kDataLoss,
                                     AllOf(HasSubstr("data.records: "), HasSubstr(shard))));
+}
+
+TEST_F(CheckJobDataTest, Interrupted_Ends) {
+  WriteTokenRecords(RealFiles(), Path("train"), 50, 8);
+  v1::JobSpec spec = RecordsJob("train");
+  PENSTOCK_ASSERT_OK_AND_ASSIGN(const ResolvedJob job, ResolveJob(spec));
+  EXPECT_THAT(CheckJobData(RealFiles(), Root(), job, spec, [] { return true; }),
+              StatusIs(absl::StatusCode::kCancelled, HasSubstr("interrupted while train")));
 }
 
 TEST_F(CheckJobDataTest, Synthetic_NeedsNothing) {

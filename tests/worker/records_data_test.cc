@@ -24,14 +24,14 @@ constexpr int64_t kImageBytes = 3 * 4 * 2;
 class RecordsDataTest : public ::testing::Test {
  protected:
   void Write(const std::string& directory, int32_t first, int32_t end) {
-    auto writer = RecordWriter::Create(
-        files_, directory, {{"image", "U8", {3, 4, 2}}, {"label", "I32", {}}}, 1000);
+    auto writer = RecordWriter::Create(files_, directory,
+                                       {{"image", "U8", {3, 4, 2}}, {"label", "I32", {}}}, 1000);
     ASSERT_THAT(writer, IsOk());
     for (int32_t i = first; i < end; ++i) {
       const std::vector<std::byte> image(kImageBytes, static_cast<std::byte>(i));
       const int32_t label = 1000 + i;
-      ASSERT_THAT((*writer)->Add({image, absl::MakeConstSpan(
-                                             reinterpret_cast<const std::byte*>(&label), 4)}),
+      ASSERT_THAT((*writer)->Add(
+                      {image, absl::MakeConstSpan(reinterpret_cast<const std::byte*>(&label), 4)}),
                   IsOk());
     }
     ASSERT_THAT((*writer)->Finish(), IsOk());
@@ -94,8 +94,7 @@ TEST_F(RecordsDataTest, Training_ShuffledEpochsHaveEveryTrainingRecordOnce) {
 
 TEST_F(RecordsDataTest, Training_AnySplitIntoReads_IsTheSame) {
   Write("/train", 0, 20);
-  for (const OrderKind order :
-       {OrderKind::kShuffled, OrderKind::kSequential, OrderKind::kRandom}) {
+  for (const OrderKind order : {OrderKind::kShuffled, OrderKind::kSequential, OrderKind::kRandom}) {
     PENSTOCK_ASSERT_OK_AND_ASSIGN(
         const auto data,
         Open({.order = order, .augmentation = {.flip = true, .crop = 2}, .seed = 3}));
@@ -109,9 +108,10 @@ TEST_F(RecordsDataTest, Training_AnySplitIntoReads_IsTheSame) {
 
 TEST_F(RecordsDataTest, Augmentation_ChangesImagesInTrainingAlone) {
   Write("/train", 1, 50);
-  PENSTOCK_ASSERT_OK_AND_ASSIGN(
-      const auto data, Open({.augmentation = {.crop = 2}, .validation_fraction = 0.5,
-                             .validation_samples = 20, .seed = 3}));
+  PENSTOCK_ASSERT_OK_AND_ASSIGN(const auto data, Open({.augmentation = {.crop = 2},
+                                                       .validation_fraction = 0.5,
+                                                       .validation_samples = 20,
+                                                       .seed = 3}));
   const auto zeros = [](const std::vector<std::byte>& images) {
     return std::count(images.begin(), images.end(), std::byte{0});
   };
@@ -121,8 +121,8 @@ TEST_F(RecordsDataTest, Augmentation_ChangesImagesInTrainingAlone) {
 
 TEST_F(RecordsDataTest, Validation_OfAPart_IsSpreadOverItInOrder) {
   Write("/train", 0, 100);
-  PENSTOCK_ASSERT_OK_AND_ASSIGN(
-      const auto data, Open({.validation_fraction = 0.3, .validation_samples = 10}));
+  PENSTOCK_ASSERT_OK_AND_ASSIGN(const auto data,
+                                Open({.validation_fraction = 0.3, .validation_samples = 10}));
   EXPECT_EQ(Labels(*data, Split::kValidation, 0, 10),
             (std::vector<int32_t>{1070, 1073, 1076, 1079, 1082, 1085, 1088, 1091, 1094, 1097}));
 }
@@ -140,22 +140,21 @@ TEST_F(RecordsDataTest, Validation_OfADirectory_ReadsThatOne) {
 
 TEST_F(RecordsDataTest, Open_TooFewForValidation_SaysWhatWouldDo) {
   Write("/train", 0, 100);
-  EXPECT_THAT(
-      Open({.validation_fraction = 0.3, .validation_samples = 40, .batch = 8}).status(),
-      StatusIs(absl::StatusCode::kInvalidArgument,
-               AllOf(HasSubstr("/train has 30 records for validation"),
-                     HasSubstr("set validation.batches to at most 3"))));
-  EXPECT_THAT(
-      Open({.validation_fraction = 0.3, .validation_samples = 64, .batch = 32}).status(),
-      StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("a batch alone has 32")));
+  EXPECT_THAT(Open({.validation_fraction = 0.3, .validation_samples = 40, .batch = 8}).status(),
+              StatusIs(absl::StatusCode::kInvalidArgument,
+                       AllOf(HasSubstr("/train has 30 records for validation"),
+                             HasSubstr("set validation.batches to at most 3"))));
+  EXPECT_THAT(Open({.validation_fraction = 0.3, .validation_samples = 64, .batch = 32}).status(),
+              StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("a batch alone has 32")));
 }
 
 TEST_F(RecordsDataTest, Open_PortWithoutItsTensor_NamesBoth) {
   Write("/train", 0, 10);
   const std::pair<Port, const char*> cases[] = {
       {{"picture", {DType::kU8, {3, 4, 2}}}, "has no tensor picture, u8 [3, 4, 2]"},
-      {{"image", {DType::kU8, {4, 3, 2}}}, "image U8 [3, 4, 2], but the model's input of that name "
-                                           "is u8 [4, 3, 2]"},
+      {{"image", {DType::kU8, {4, 3, 2}}},
+       "image U8 [3, 4, 2], but the model's input of that name "
+       "is u8 [4, 3, 2]"},
       {{"image", {DType::kF32, {3, 4, 2}}}, "is f32 [3, 4, 2]"},
       {{"label", {DType::kI32, {1}}}, "is i32 [1]"}};
   for (const auto& [port, reason] : cases) {

@@ -49,7 +49,8 @@ TEST(SyntheticData, Ids_AreBelowThePorts) {
   EXPECT_EQ(seen.size(), 10u);
   EXPECT_EQ(*seen.begin(), 0);
   EXPECT_EQ(*seen.rbegin(), 9);
-  EXPECT_EQ(Typed<int32_t>(ReadPort(data, Split::kTraining, 0, 1, 8)), (std::vector<int32_t>{1, 1}));
+  EXPECT_EQ(Typed<int32_t>(ReadPort(data, Split::kTraining, 0, 1, 8)),
+            (std::vector<int32_t>{1, 1}));
 }
 
 TEST(SyntheticData, Floats_HaveMeanZeroAndDeviationOne) {

@@ -16,8 +16,6 @@ using ::testing::HasSubstr;
 
 constexpr char kPath[] = "/text";
 constexpr int64_t kContext = 4;
-constexpr int kTokens = 0;
-constexpr int kTargets = 1;
 
 // 200 bytes, each its own position: the first 150 for training.
 class TextDataTest : public ::testing::Test {
@@ -60,8 +58,8 @@ TEST_F(TextDataTest, ReadTraining_TargetsAreTheInputsShiftedByOne) {
   const auto data = Open();
   std::vector<int32_t> inputs(3 * kContext);
   std::vector<int32_t> targets(3 * kContext);
-  Read(*data, Split::kTraining, 5, kTokens, inputs);
-  Read(*data, Split::kTraining, 5, kTargets, targets);
+  Read(*data, Split::kTraining, 5, TextData::kTokens, inputs);
+  Read(*data, Split::kTraining, 5, TextData::kTargets, targets);
   for (int64_t row = 0; row < 3; ++row) {
     for (int64_t t = 0; t < kContext; ++t) {
       // A byte of this text is its own offset.
@@ -120,7 +118,7 @@ TEST_F(TextDataTest, ValidationOffset_Windows_SpreadEvenlyOverTheLastPart) {
 TEST_F(TextDataTest, ReadValidation_ReadsTheWindows) {
   const auto data = Open();
   std::vector<int32_t> targets(2 * kContext);
-  Read(*data, Split::kValidation, 8, kTargets, targets);
+  Read(*data, Split::kValidation, 8, TextData::kTargets, targets);
   EXPECT_EQ(targets[0], data->ValidationOffset(8) + 1);
   EXPECT_EQ(targets[kContext], data->ValidationOffset(9) + 1);
 }
@@ -129,7 +127,7 @@ TEST_F(TextDataTest, Open_BytesAbove127_ArePositiveTokens) {
   Write(std::string(100, '\xff'));
   const auto data = Open();
   std::vector<int32_t> tokens(kContext);
-  Read(*data, Split::kTraining, 0, kTokens, tokens);
+  Read(*data, Split::kTraining, 0, TextData::kTokens, tokens);
   EXPECT_EQ(tokens[0], 255);
 }
 
@@ -137,7 +135,7 @@ TEST_F(TextDataTest, Open_ThenTheFileIsCutShort_KeepsReading) {
   const auto data = Open();
   Write("");
   std::vector<int32_t> tokens(kContext);
-  Read(*data, Split::kTraining, 1, kTokens, tokens);
+  Read(*data, Split::kTraining, 1, TextData::kTokens, tokens);
   EXPECT_EQ(tokens[0], data->TrainingOffset(1));
 }
 

@@ -40,11 +40,12 @@ void EmbeddingBackward(cudaStream_t stream, int64_t rows, int64_t time, int64_t 
                        const int32_t* order, const float* gradient, const DeviceMask& dropout,
                        float* tokens, float* positions);
 
-// output = (x - mean) / deviation * gain + bias, of each row. mean, inverse_deviation: [rows].
+// output = (x - mean) / deviation * gain + bias, of each row; epsilon is added to the variance. mean,
+// inverse_deviation: [rows].
 template <typename Number>
-void LayerNormForward(cudaStream_t stream, int64_t rows, int64_t width, const float* input,
-                      const float* gain, const float* bias, float* mean, float* inverse_deviation,
-                      Number* output);
+void LayerNormForward(cudaStream_t stream, int64_t rows, int64_t width, float epsilon,
+                      const float* input, const float* gain, const float* bias, float* mean,
+                      float* inverse_deviation, Number* output);
 
 struct LayerNormBackwardArguments {
   const float* input;  // [rows, width]

@@ -6,16 +6,15 @@
 namespace penstock::cuda {
 namespace {
 
-constexpr float kEpsilon = 1e-5f;
 constexpr int kRowsPerBlock = kBlock / kWarp;  // a warp works on a row
 
 // Column sums: each block of threads adds the rows of a band, then the bands are added in order.
 constexpr int64_t kBandRows = 64;
 
 template <typename Number>
-__global__ void ForwardKernel(int64_t rows, int64_t width, const float* input, const float* gain,
-                              const float* bias, float* mean, float* inverse_deviation,
-                              Number* output) {
+__global__ void ForwardKernel(int64_t rows, int64_t width, float epsilon, const float* input,
+                              const float* gain, const float* bias, float* mean,
+                              float* inverse_deviation, Number* output) {
   const int64_t row = int64_t{blockIdx.x} * kRowsPerBlock + threadIdx.x / kWarp;
   if (row >= rows) return;
   const int lane = threadIdx.x % kWarp;
@@ -25,7 +24,7 @@ __global__ void ForwardKernel(int64_t rows, int64_t width, const float* input, c
   const float average = WarpSum(sum) / static_cast<float>(width);
   float squares = 0.0f;
   for (int64_t c = lane; c < width; c += kWarp) squares += (x[c] - average) * (x[c] - average);
-  const float inverse = 1.0f / sqrtf(WarpSum(squares) / static_cast<float>(width) + kEpsilon);
+  const float inverse = 1.0f / sqrtf(WarpSum(squares) / static_cast<float>(width) + epsilon);
   if (lane == 0) {
     mean[row] = average;
     inverse_deviation[row] = inverse;
@@ -136,16 +135,16 @@ dim3 BandGrid(int64_t rows, int64_t width) {
 }  // namespace
 
 template <typename Number>
-void LayerNormForward(cudaStream_t stream, int64_t rows, int64_t width, const float* input,
-                      const float* gain, const float* bias, float* mean, float* inverse_deviation,
-                      Number* output) {
+void LayerNormForward(cudaStream_t stream, int64_t rows, int64_t width, float epsilon,
+                      const float* input, const float* gain, const float* bias, float* mean,
+                      float* inverse_deviation, Number* output) {
   ForwardKernel<<<CeilDiv(rows, kRowsPerBlock), kBlock, 0, stream>>>(
-      rows, width, input, gain, bias, mean, inverse_deviation, output);
+      rows, width, epsilon, input, gain, bias, mean, inverse_deviation, output);
 }
-template void LayerNormForward<float>(cudaStream_t, int64_t, int64_t, const float*, const float*,
-                                      const float*, float*, float*, float*);
-template void LayerNormForward<Bf16>(cudaStream_t, int64_t, int64_t, const float*, const float*,
-                                     const float*, float*, float*, Bf16*);
+template void LayerNormForward<float>(cudaStream_t, int64_t, int64_t, float, const float*,
+                                      const float*, const float*, float*, float*, float*);
+template void LayerNormForward<Bf16>(cudaStream_t, int64_t, int64_t, float, const float*,
+                                     const float*, const float*, float*, float*, Bf16*);
 
 int64_t ColumnSumsWorkspaceFloats(int64_t rows, int64_t width) {
   return CeilDiv(rows, kBandRows) * width;

@@ -14,7 +14,10 @@ constexpr int kBias = 1;
 class CudaLayerNorm : public OpKernels {
  public:
   CudaLayerNorm(CudaContext& context, const KernelSpec& spec)
-      : cuda_(context), width_(spec.width()), rows_(spec.rows()) {
+      : cuda_(context),
+        width_(spec.width()),
+        rows_(spec.rows()),
+        epsilon_(static_cast<float>(spec.attributes().number("epsilon"))) {
     BlockLayout stash, weight_stash, scratch;
     mean_ = stash.Add<float>(rows_);
     inverse_deviation_ = stash.Add<float>(rows_);
@@ -32,9 +35,9 @@ class CudaLayerNorm : public OpKernels {
 
   absl::Status Forward(const PassContext&, const WeightView& weights, const Tape& tape) override {
     void* stash = tape.stash;
-    LayerNormForward(cuda_.stream(), rows_, width_, tape.input(), weights.parameter(kGain),
-                     weights.parameter(kBias), mean_.in(stash), inverse_deviation_.in(stash),
-                     tape.result());
+    LayerNormForward(cuda_.stream(), rows_, width_, epsilon_, tape.input(),
+                     weights.parameter(kGain), weights.parameter(kBias), mean_.in(stash),
+                     inverse_deviation_.in(stash), tape.result());
     return cuda_.Check("forward of a norm");
   }
 
@@ -67,6 +70,7 @@ class CudaLayerNorm : public OpKernels {
  private:
   CudaContext& cuda_;
   const int64_t width_, rows_;
+  const float epsilon_;
   TapeNeeds needs_;
   Place<float> mean_, inverse_deviation_;  // stash [rows]
   Place<float> gain_sums_, bias_sums_;     // weight stash [width]

@@ -79,13 +79,13 @@ absl::Status RunPrepare(const DataPrepareOptions& options, Console& console) {
   absl::StatusOr<PreparedImages> prepared;
   {
     DataProgress progress("file", interrupt, console);
-    prepared = PrepareImages(
-        RealFiles(),
-        {.from = options.from,
-         .to = options.to,
-         .shard_bytes_max = options.shard_mebibytes << 20,
-         .progress = [&](int64_t done, int64_t all,
-                         const std::string& file) { return progress.Report(done, all, file); }});
+    prepared = PrepareImages(RealFiles(),
+                             {.from = options.from,
+                              .to = options.to,
+                              .shard_bytes_max = options.shard_mebibytes << 20,
+                              .progress = [&](int64_t done, int64_t all, const std::string& file) {
+                                return progress.Report(done, all, file);
+                              }});
   }
   PENSTOCK_RETURN_IF_ERROR(prepared.status());
   if (options.json) {

@@ -66,9 +66,10 @@ TEST_F(DataCommandTest, PrepareThenShow_TellsWhatIsThere) {
 }
 
 TEST_F(DataCommandTest, RecordsOfThePythonExample_AreRead) {
-  const ProcessResult made = RunProcess(
-      {"/usr/bin/python3", "-B", std::string(PENSTOCK_SOURCE_DIR) + "/examples/python/write_records.py",
-       folder_.path("squares")});
+  const ProcessResult made =
+      RunProcess({"/usr/bin/python3", "-B",
+                  std::string(PENSTOCK_SOURCE_DIR) + "/examples/python/write_records.py",
+                  folder_.path("squares")});
   ASSERT_EQ(made.exit_code, 0) << made.err;
   const ProcessResult shown =
       RunProcess({ProgramPath("penstock"), "data", "show", folder_.path("squares"), "--check"});
@@ -150,6 +151,29 @@ TEST_F(TrainOnDataTest, Records_ClusterAndReferenceAgree) {
   EXPECT_NE(WeightsAfter({"--reference"}), weights);
 }
 
+// The example of images, from the records of the Python example on.
+TEST_F(TrainOnDataTest, ImagesOfTheExample_AreLearnt) {
+  const std::string examples = std::string(PENSTOCK_SOURCE_DIR) + "/examples/";
+  const ProcessResult made = RunProcess(
+      {"/usr/bin/python3", "-B", examples + "python/write_records.py", job_.path("squares")});
+  ASSERT_EQ(made.exit_code, 0) << made.err;
+  std::string weights;
+  for (const std::vector<std::string>& how :
+       {std::vector<std::string>{"--reference"}, std::vector<std::string>{"--workers", "2"}}) {
+    std::vector<std::string> call = {ProgramPath("penstock"),   "train",
+                                     examples + "squares.yaml", "--data",
+                                     job_.path("squares"),      "--json"};
+    call.insert(call.end(), how.begin(), how.end());
+    const ProcessResult trained = RunProcess(call);
+    ASSERT_EQ(trained.exit_code, 0) << trained.err;
+    const Json json = Json::parse(trained.out, nullptr, /*allow_exceptions=*/false);
+    ASSERT_TRUE(json.is_object()) << trained.out;
+    EXPECT_LT(json["validation_loss"].get<double>(), 0.2) << trained.out;  // log 4 before training
+    if (weights.empty()) weights = json["weights_sha256"];
+    EXPECT_EQ(json["weights_sha256"], weights);
+  }
+}
+
 TEST_F(TrainOnDataTest, OtherRecords_AreTakenWithTheFlag) {
   WriteTokens(job_.path("elsewhere"), kContext);
   SetData("records: {path: none}");
@@ -169,8 +193,7 @@ TEST_F(TrainOnDataTest, RecordsThatDoNotFit_AreNamedBeforeAnythingRuns) {
   SetData("records: {path: none}");
   const ProcessResult missing = Train();
   EXPECT_EQ(missing.exit_code, 2) << missing.err;
-  EXPECT_THAT(missing.err,
-              AllOf(HasSubstr("data.records.path"), HasSubstr("none does not exist")));
+  EXPECT_THAT(missing.err, AllOf(HasSubstr("data.records.path"), HasSubstr("none does not exist")));
   WriteTokens(job_.path("long"), kContext + 1);
   SetData("records: {path: long}");
   const ProcessResult other = Train();
