@@ -35,24 +35,24 @@ absl::Status CheckSize(absl::string_view what, const std::vector<int64_t>& dims,
   double elements = 1.0;
   for (const int64_t dim : dims) {
     if (dim < 1) {
-      return absl::InvalidArgumentError(
-          absl::StrCat(what, " [", absl::StrJoin(dims, ", "), "] has a side below 1"));
+      return absl::InvalidArgumentError(absl::StrCat("is ", what, " [", absl::StrJoin(dims, ", "),
+                                                     "]; expected dimensions of at least 1"));
     }
     elements *= static_cast<double>(dim);
   }
   if (static_cast<int64_t>(dims.size()) > kValueDimensionsMax) {
-    return absl::InvalidArgumentError(absl::StrCat(what, " has ", dims.size(),
+    return absl::InvalidArgumentError(absl::StrCat("is ", what, " with ", dims.size(),
                                                    " dimensions; at most ", kValueDimensionsMax,
                                                    " are possible"));
   }
   if (elements <= static_cast<double>(max)) return absl::OkStatus();
   return absl::InvalidArgumentError(absl::StrFormat(
-      "%s [%s] has %.3g elements; at most %.3g are possible", std::string(what),
+      "is %s [%s], %.3g elements; at most %.3g are possible", std::string(what),
       absl::StrJoin(dims, ", "), elements, static_cast<double>(max)));
 }
 
 absl::Status CheckSizes(const OpResult& result) {
-  PENSTOCK_RETURN_IF_ERROR(CheckSize("its result", result.output.dims, kValueElementsMax));
+  PENSTOCK_RETURN_IF_ERROR(CheckSize(Name(result.output.dtype), result.output.dims, kValueElementsMax));
   for (const ParameterSpec& parameter : result.parameters) {
     PENSTOCK_RETURN_IF_ERROR(CheckSize(parameter.name, parameter.shape, kModelParametersMax));
   }

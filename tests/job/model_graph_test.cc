@@ -100,7 +100,7 @@ TEST(BuildModel, HostileGraphs_AreRefused) {
   refused(graph, "elements");
   graph = good;
   graph.mutable_ports(0)->set_dims(0, -3);
-  refused(graph, "a side below 1");
+  refused(graph, "dimensions of at least 1");
   graph = good;
   graph.mutable_layers(0)->clear_nodes();
   refused(graph, "without nodes");

@@ -105,7 +105,7 @@ TEST(GraphBuilder, WeightsOf_SharesTheParametersOfAnEarlierNode) {
   PENSTOCK_ASSERT_OK_AND_ASSIGN(const ModelGraph graph, Ended(std::move(builder), "two"));
   EXPECT_THAT(NamesOf(graph.nodes[2].parameters), ElementsAre("one.weight", "one.bias"));
   EXPECT_EQ(graph.nodes[2].parameters, graph.nodes[1].parameters);
-  EXPECT_FALSE(graph.tied()) << "neither is the first or the last layer";
+  EXPECT_FALSE(graph.tied()) << "the layer is neither the first nor the last";
   // A shared tensor counts once.
   EXPECT_EQ(graph.parameter_count(),
             (kIds + kSteps) * kFeatures + 2 * kFeatures + kIds * kFeatures);
@@ -332,6 +332,56 @@ TEST(GraphBuilderErrors, TwoLosses_AreRefused) {
   builder.Add(Head({"embedding", "targets"}));
   EXPECT_THAT(Ended(std::move(builder), "embedding"),
               StatusIs(kInvalid, HasSubstr("the model has 2 losses")));
+}
+
+// Kernels look ids up without a check, so the port has to promise them.
+TEST(GraphBuilder, PortWithoutIds_HasThoseOfItsReaders) {
+  GraphBuilder builder("layers");
+  builder.AddPort({"tokens", {DType::kI32, {kSteps}}});
+  builder.AddPort({"targets", {DType::kI32, {kSteps}}, kIds - 1});
+  builder.BeginLayer("embedding");
+  builder.Add(Embedding());
+  PENSTOCK_ASSERT_OK_AND_ASSIGN(const ModelGraph graph, Ended(std::move(builder), "embedding"));
+  EXPECT_EQ(graph.ports[0].ids, kIds);
+  EXPECT_EQ(graph.ports[1].ids, kIds - 1);
+}
+
+TEST(GraphBuilderErrors, IdsThatAReaderHasNoRowFor_AreRefused) {
+  GraphBuilder builder("layers");
+  builder.AddPort({"tokens", {DType::kI32, {kSteps}}, kIds + 1});
+  builder.BeginLayer("embedding");
+  builder.Add(Embedding());
+  EXPECT_THAT(builder.status(),
+              StatusIs(kInvalid, HasSubstr("embedding: reads tokens as numbers from 0 to 10, but "
+                                           "they go to 11")));
+}
+
+TEST(GraphBuilderErrors, ParametersSharedByLayersInTheMiddle_AreRefused) {
+  GraphBuilder builder = Started();
+  builder.BeginLayer("first");
+  builder.Add(Norm());
+  builder.BeginLayer("second");
+  NodeSpec second = Norm();
+  second.weights_of = "first";
+  builder.Add(second);
+  EXPECT_THAT(Ended(std::move(builder), "second"),
+              StatusIs(kInvalid, HasSubstr("second: shares first.weight with first, which is in "
+                                           "another layer")));
+}
+
+TEST(GraphBuilderErrors, NamesAndSizesBeyondTheLimits_AreRefused) {
+  for (const std::string& name : {std::string(), std::string(200, 'a'), std::string("a b\n")}) {
+    GraphBuilder builder("layers");
+    builder.AddPort({name, Activation()});
+    EXPECT_THAT(std::move(builder).Build(), StatusIs(kInvalid, HasSubstr("is no name")));
+  }
+  GraphBuilder large("layers");
+  large.AddPort({"image", {DType::kU8, {int64_t{1} << 40, int64_t{1} << 40}}});
+  EXPECT_THAT(std::move(large).Build(), StatusIs(kInvalid, HasSubstr("elements; at most")));
+  GraphBuilder layers = Started();
+  layers.BeginLayer("embedding");
+  layers.Add(Norm());
+  EXPECT_THAT(std::move(layers).Build(), StatusIs(kInvalid, HasSubstr("two layers of this name")));
 }
 
 }  // namespace

@@ -115,7 +115,7 @@ TEST(ModelTest, Mistakes_AreToldWithTheirPlace) {
               HasSubstr("model: is missing"));
   directory.Write("gpt.yaml", "model: {gpt: {layers: 2, width: 16, heads: 3, context: 8}}\n");
   EXPECT_THAT(RunProcess({ProgramPath("penstock"), "model", "show", directory.path("gpt.yaml")}).err,
-              HasSubstr("gpt.yaml:1:36: model.gpt.heads: is 3, which does not divide width (16)"));
+              HasSubstr("gpt.yaml:1:37: model.gpt.heads: is 3, which does not divide width (16)"));
 }
 
 TEST(SimulateTest, Pipedream_UnitTimes_FollowsTheClosedForms) {
