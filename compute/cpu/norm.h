@@ -51,7 +51,7 @@ struct NormGradientArguments {
   const float* input;
   const float* grad_output;
   const float* residual;  // or null
-  float* grad_input;  // or null
+  float* grad_input;      // or null
   float* block_sums;  // scratch [2, blocks, width]
   float* gain_sums;   // added to
   float* bias_sums;   // added to

@@ -168,10 +168,9 @@ absl::Status ResidualBranch<Number>::BackwardInput(const PassContext& context,
     AddBlockSums(cpu_, shape_.chunk, shape_.expanded, block_sums, expansion_sums_.in(weight_stash));
     expansion_.BackwardInput(weights, expansion_gradient, normal_gradient);
     NormaliseGradient(cpu_, statistics_, weights, range, shape_.width,
-                      {tape.input() + at, normal_gradient,
-                       tape.gradient() + at,
-                       tape.grad_input() == nullptr ? nullptr : tape.grad_input() + at,
-                       block_sums, gain_sums_.in(weight_stash), bias_sums_.in(weight_stash)},
+                      {tape.input() + at, normal_gradient, tape.gradient() + at,
+                       tape.grad_input() == nullptr ? nullptr : tape.grad_input() + at, block_sums,
+                       gain_sums_.in(weight_stash), bias_sums_.in(weight_stash)},
                       stash);
   }
   return absl::OkStatus();

@@ -31,9 +31,9 @@ constexpr Op Elementwise(absl::string_view name, absl::string_view help,
 
 constinit const Op kRelu = activation::Elementwise("relu", "max(0, x)");
 // Hendrycks and Gimpel, arXiv 1606.08415.
-constinit const Op kGelu = activation::Elementwise(
-    "gelu", "x times the normal distribution's probability to be below x",
-    activation::kGeluAttributes);
+constinit const Op kGelu =
+    activation::Elementwise("gelu", "x times the normal distribution's probability to be below x",
+                            activation::kGeluAttributes);
 constinit const Op kSilu = activation::Elementwise("silu", "x sigmoid(x)");
 constinit const Op kTanh = activation::Elementwise("tanh", "tanh(x)");
 constinit const Op kSigmoid = activation::Elementwise("sigmoid", "1 / (1 + exp(-x))");

@@ -25,8 +25,7 @@ absl::StatusOr<OpResult> Infer(const OpArguments& a) {
 
 OpCost Cost(const OpArguments& a) {
   // Adds, no products: those of the gradients.
-  return {0.0, 0.0,
-          static_cast<double>(a.inputs[0].elements() * a.attributes.integer("width"))};
+  return {0.0, 0.0, static_cast<double>(a.inputs[0].elements() * a.attributes.integer("width"))};
 }
 
 }  // namespace

@@ -47,10 +47,10 @@ absl::StatusOr<OpResult> Infer(const OpArguments& a) {
   const double bound = 1.0 / std::sqrt(static_cast<double>(inputs));
 
   OpResult result = {.output = WithWidth(input, outputs)};
-  ParameterSpec weight = Matrix("weight",
-                                outputs_first ? std::vector<int64_t>{outputs, inputs}
-                                              : std::vector<int64_t>{inputs, outputs},
-                                a.attributes.number("deviation"));
+  ParameterSpec weight = Matrix(
+      "weight",
+      outputs_first ? std::vector<int64_t>{outputs, inputs} : std::vector<int64_t>{inputs, outputs},
+      a.attributes.number("deviation"));
   result.parameters.push_back(is_uniform ? Uniform(std::move(weight), bound) : std::move(weight));
   if (a.attributes.flag("bias")) {
     ParameterSpec bias = Bias("bias", outputs);

@@ -16,8 +16,8 @@ absl::StatusOr<OpResult> Infer(const OpArguments& a) {
   const int64_t context = a.attributes.integer("context");
   const ValueType& input = a.inputs[0];
   if (!IsF32(input, 2) || input.dims.size() != 2 || input.dims[0] > context) {
-    return ShapesDoNotFit(
-        a.inputs, absl::StrCat("f32 [time, width] with at most ", context, " time steps"));
+    return ShapesDoNotFit(a.inputs,
+                          absl::StrCat("f32 [time, width] with at most ", context, " time steps"));
   }
   return OpResult{
       .output = input,

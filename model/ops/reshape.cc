@@ -14,8 +14,8 @@ absl::StatusOr<OpResult> Infer(const OpArguments& a) {
   OpResult result = {.output = {DType::kF32, a.attributes.integers("dims")}};
   const int64_t elements = result.output.elements();
   if (!IsF32(a.inputs[0]) || a.inputs[0].elements() != elements) {
-    return ShapesDoNotFit(a.inputs, absl::StrCat("f32 of ", elements, " elements, for ",
-                                                 result.output.ToString()));
+    return ShapesDoNotFit(
+        a.inputs, absl::StrCat("f32 of ", elements, " elements, for ", result.output.ToString()));
   }
   return result;
 }

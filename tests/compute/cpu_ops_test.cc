@@ -1,4 +1,6 @@
 // The conformance suite of ops on the CPU, and what holds there alone.
+#include <algorithm>
+
 #include "tests/compute/conformance_ops.h"
 
 namespace penstock {
@@ -14,6 +16,15 @@ std::vector<BackendCase> CpuCases() {
 }
 
 INSTANTIATE_TEST_SUITE_P(Cpu, OpConformance, OpsOn(CpuCases()), OpTestName);
+
+TEST(CpuOps, EachHasACase) {
+  const std::vector<OpCase> cases = ReadOpCases();
+  for (const Op* op : AllOps()) {
+    EXPECT_TRUE(std::any_of(cases.begin(), cases.end(),
+                            [&](const OpCase& each) { return each.op == op->name; }))
+        << op->name << " has no file in tests/golden/ops; see tests/parity/op_numbers.py";
+  }
+}
 
 #if !defined(__SANITIZE_THREAD__)
 // Our own loops split work the same way whatever the number of threads.

@@ -12,9 +12,7 @@ PENSTOCK_INLINE Floats WithSignOf(Floats sign, Floats magnitude) {
 
 struct Relu {
   static PENSTOCK_INLINE Floats Value(Floats x) { return Max(Floats{}, x); }
-  static PENSTOCK_INLINE Floats Slope(Floats y) {
-    return y > 0.0f ? Broadcast(1.0f) : Floats{};
-  }
+  static PENSTOCK_INLINE Floats Slope(Floats y) { return y > 0.0f ? Broadcast(1.0f) : Floats{}; }
 };
 
 // 1 / (1 + e), where e = exp(-x).
@@ -122,8 +120,7 @@ PENSTOCK_INLINE void With(Activation activation, Visit visit) {
 }  // namespace
 
 void Activate(Activation activation, int64_t count, const float* input, float* output) {
-  With(activation,
-       [&](auto function) { ActivateAll<decltype(function)>(count, input, output); });
+  With(activation, [&](auto function) { ActivateAll<decltype(function)>(count, input, output); });
 }
 
 void ActivateGradient(Activation activation, int64_t count, const float* seen,

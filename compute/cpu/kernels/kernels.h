@@ -97,8 +97,8 @@ struct CrossEntropyRows {
   int64_t rows, classes;
   const float* logits;
   const int32_t* targets;
-  float* log_sums;          // by row: the logarithm of the sum of exponentials
-  int32_t ignored = -1;     // the id of targets that do not count
+  float* log_sums;       // by row: the logarithm of the sum of exponentials
+  int32_t ignored = -1;  // the id of targets that do not count
   float smoothing = 0.0f;
 };
 

@@ -9,7 +9,9 @@ namespace {
 class CpuAdd : public OpKernels {
  public:
   CpuAdd(CpuContext& context, const KernelSpec& spec)
-      : cpu_(context), inputs_(static_cast<int>(spec.inputs.size())), count_(spec.output_elements()) {}
+      : cpu_(context),
+        inputs_(static_cast<int>(spec.inputs.size())),
+        count_(spec.output_elements()) {}
 
   TapeNeeds tape_needs() const override {
     TapeNeeds needs;

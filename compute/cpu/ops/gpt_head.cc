@@ -23,8 +23,8 @@ class CpuGptHead : public OpKernels {
  public:
   static MadeKernels Create(CpuContext& context, const KernelSpec& spec) {
     std::unique_ptr<CpuGptHead> head(new CpuGptHead(context, spec));
-    PENSTOCK_RETURN_IF_ERROR(
-        context.layer_scratch.Reserve(BlocksOf(head->rows_) * static_cast<int64_t>(sizeof(double))));
+    PENSTOCK_RETURN_IF_ERROR(context.layer_scratch.Reserve(BlocksOf(head->rows_) *
+                                                           static_cast<int64_t>(sizeof(double))));
     const LinearShape linear{head->rows_, ChunkOf(head->rows_), head->width_, head->vocabulary_,
                              /*outputs_first=*/true};
     PENSTOCK_ASSIGN_OR_RETURN(head->linear_, Linear<Number>::Create(context, linear, 0));

@@ -32,8 +32,8 @@ class CpuLayerNorm : public OpKernels {
   TapeNeeds tape_needs() const override { return needs_; }
 
   absl::Status Forward(const PassContext&, const WeightView& weights, const Tape& tape) override {
-    Normalise(cpu_, statistics_, weights, {0, rows_}, width_, tape.input(),
-              tape.result(), tape.stash, epsilon_);
+    Normalise(cpu_, statistics_, weights, {0, rows_}, width_, tape.input(), tape.result(),
+              tape.stash, epsilon_);
     return absl::OkStatus();
   }
 

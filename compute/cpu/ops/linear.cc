@@ -42,7 +42,8 @@ class CpuLinear : public OpKernels {
     return absl::OkStatus();
   }
 
-  absl::Status BackwardInput(const PassContext&, const WeightView& weights, const Tape& tape) override {
+  absl::Status BackwardInput(const PassContext&, const WeightView& weights,
+                             const Tape& tape) override {
     if (has_bias_) {
       SumBias(tape);
     } else if constexpr (!kFloat) {
@@ -121,9 +122,9 @@ class CpuLinear : public OpKernels {
           if constexpr (kFloat) {
             cpu_.kernels.column_sums(count, width, incoming, sums);
           } else {
-            cpu_.kernels.bf16.mask_column_sums(
-                count, width, incoming, /*dropout=*/nullptr,
-                gradient_.in(tape.weight_stash) + first * width, sums);
+            cpu_.kernels.bf16.mask_column_sums(count, width, incoming, /*dropout=*/nullptr,
+                                               gradient_.in(tape.weight_stash) + first * width,
+                                               sums);
           }
         });
     float* sums = bias_sums_.in(tape.weight_stash);

@@ -38,15 +38,16 @@ class CpuRmsNorm : public OpKernels {
     return absl::OkStatus();
   }
 
-  absl::Status BackwardInput(const PassContext&, const WeightView& weights, const Tape& tape) override {
+  absl::Status BackwardInput(const PassContext&, const WeightView& weights,
+                             const Tape& tape) override {
     auto* block_sums = static_cast<float*>(cpu_.layer_scratch.data());
     cpu_.threads.ForBlocks(rows_, kBlockRows, [&](int64_t first, int64_t count, int64_t block) {
       const int64_t at = first * width_;
       float* const grad_input = tape.grad_input();
-      cpu_.kernels.rms_norm_gradient(
-          {count, width_, tape.input() + at, weights.parameter(0),
-           inverse_root_.in(tape.stash) + first, tape.gradient() + at,
-           grad_input == nullptr ? nullptr : grad_input + at, block_sums + block * width_});
+      cpu_.kernels.rms_norm_gradient({count, width_, tape.input() + at, weights.parameter(0),
+                                      inverse_root_.in(tape.stash) + first, tape.gradient() + at,
+                                      grad_input == nullptr ? nullptr : grad_input + at,
+                                      block_sums + block * width_});
     });
     float* sums = gain_sums_.in(tape.weight_stash);
     cpu_.kernels.fill(width_, 0.0f, sums);

@@ -33,7 +33,8 @@ class CpuSlice : public OpKernels {
       float* to = tape.grad_input() + row * part_.width;
       const int64_t end = part_.from + part_.taken;
       cpu_.kernels.fill(part_.from, 0.0f, to);
-      std::memcpy(to + part_.from, tape.gradient() + row * part_.taken, part_.taken * sizeof(float));
+      std::memcpy(to + part_.from, tape.gradient() + row * part_.taken,
+                  part_.taken * sizeof(float));
       cpu_.kernels.fill(part_.width - end, 0.0f, to + end);
     });
     return absl::OkStatus();

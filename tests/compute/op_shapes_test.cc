@@ -1,0 +1,131 @@
+// What each op says of inputs and settings that do not fit, and what it makes of those that do.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <string>
+#include <vector>
+
+#include "model/describe.h"
+#include "model/graph_builder.h"
+#include "tests/support/status_matchers.h"
+
+namespace penstock {
+namespace {
+
+using ::testing::HasSubstr;
+
+ValueType F32(std::vector<int64_t> dims) { return {DType::kF32, std::move(dims)}; }
+ValueType I32(std::vector<int64_t> dims) { return {DType::kI32, std::move(dims)}; }
+
+absl::StatusOr<OpResult> Infer(const std::string& name, const Attributes& given,
+                               const std::vector<ValueType>& inputs) {
+  const Op& op = **FindOp(name);
+  absl::StatusOr<Attributes> attributes = Complete(op.attributes, given);
+  if (!attributes.ok()) return attributes.status();
+  return op.infer({*attributes, inputs});
+}
+
+struct Mistake {
+  std::string op;
+  Attributes attributes;
+  std::vector<ValueType> inputs;
+  std::string message;
+};
+
+TEST(OpShapes, Mistakes_SayWhatWouldFit) {
+  const std::vector<Mistake> mistakes = {
+      {"linear", {}, {F32({4})}, "outputs: missing"},
+      {"linear",
+       {{"outputs", int64_t{3}}},
+       {I32({4})},
+       "i32 [4] does not fit: expected f32 [..., inputs]"},
+      {"linear",
+       {{"outputs", int64_t{3}}, {"layout", std::string("OI")}},
+       {F32({4})},
+       "expected one of outputs_first, inputs_first"},
+      {"relu", {}, {I32({4})}, "i32 [4] does not fit: expected f32"},
+      {"gelu", {{"approximate", std::string("none")}}, {F32({4})}, "expected one of tanh, erf"},
+      {"add", {}, {F32({4}), F32({1, 4})}, "do not fit: expected f32 of equal shapes"},
+      {"mul", {}, {F32({4}), F32({5})}, "f32 [4] and f32 [5] do not fit"},
+      {"concat", {}, {F32({2, 4}), F32({3, 4})}, "differ in the last dimension alone"},
+      {"slice", {{"from", int64_t{2}}, {"to", int64_t{2}}}, {F32({4})}, "to: is 2; expected more"},
+      {"slice", {{"from", int64_t{2}}, {"to", int64_t{5}}}, {F32({4})}, "f32 [..., 5 or more]"},
+      {"select", {{"index", int64_t{3}}}, {F32({3, 2})}, "more than 3 time steps"},
+      {"select", {}, {F32({3})}, "f32 [time, ...]"},
+      {"flatten", {}, {I32({3, 2})}, "expected f32"},
+      {"reshape",
+       {{"dims", std::vector<int64_t>{2, 2}}},
+       {F32({3, 2})},
+       "f32 of 4 elements, for f32 [2, 2]"},
+      {"dropout", {}, {F32({3})}, "probability: missing"},
+      {"dropout", {{"probability", 1.0}}, {F32({3})}, "probability: is 1"},
+      {"dropout",
+       {{"probability", 0.5}, {"kind", std::string("locked")}},
+       {F32({3})},
+       "f32 [time, ...]"},
+      {"embedding",
+       {{"vocabulary", int64_t{3}}, {"width", int64_t{2}}},
+       {F32({3})},
+       "ids i32 [...]"},
+      {"positions", {{"context", int64_t{2}}}, {F32({3, 4})}, "at most 2 time steps"},
+      {"layer_norm", {{"width", int64_t{3}}}, {F32({4})}, "f32 [..., 3], the width"},
+      {"rms_norm", {}, {I32({4})}, "f32 [..., width]"},
+      {"cross_entropy",
+       {},
+       {F32({5, 4}), I32({4})},
+       "logits f32 [..., classes] and targets i32 [...]"},
+      {"mse", {}, {F32({4}), F32({5})}, "both f32 of one shape"},
+  };
+  for (const Mistake& mistake : mistakes) {
+    EXPECT_THAT(Infer(mistake.op, mistake.attributes, mistake.inputs),
+                StatusIs(kInvalid, HasSubstr(mistake.message)))
+        << mistake.op;
+  }
+}
+
+TEST(OpShapes, Linear_StartsAsPyTorchDoesOrFromANormalDistribution) {
+  using Init = ParameterSpec::Init;
+  PENSTOCK_ASSERT_OK_AND_ASSIGN(const OpResult uniform,
+                                Infer("linear", {{"outputs", int64_t{3}}}, {F32({7, 16})}));
+  EXPECT_EQ(uniform.output, F32({7, 3}));
+  ASSERT_EQ(uniform.parameters.size(), 2u);
+  EXPECT_EQ(uniform.parameters[0].shape, (std::vector<int64_t>{3, 16}));
+  for (const ParameterSpec& parameter : uniform.parameters) {
+    EXPECT_EQ(parameter.init, Init::kUniform);
+    EXPECT_EQ(parameter.init_scale, 0.25);
+  }
+  EXPECT_TRUE(uniform.parameters[0].decays);
+  EXPECT_FALSE(uniform.parameters[1].decays);
+
+  const Attributes attributes = {{"outputs", int64_t{3}},
+                                 {"layout", std::string("inputs_first")},
+                                 {"init", std::string("normal")},
+                                 {"deviation", 0.1}};
+  PENSTOCK_ASSERT_OK_AND_ASSIGN(const OpResult normal, Infer("linear", attributes, {F32({16})}));
+  EXPECT_EQ(normal.parameters[0].shape, (std::vector<int64_t>{16, 3}));
+  EXPECT_EQ(normal.parameters[0].init, Init::kNormal);
+  EXPECT_EQ(normal.parameters[0].init_scale, 0.1);
+  EXPECT_EQ(normal.parameters[1].init, Init::kZeros);
+}
+
+// A norm of before there was an epsilon to set is described as it was then.
+TEST(OpShapes, Epsilon_OfALayerNorm_IsDescribedWhereItIsSet) {
+  for (const double epsilon : {1e-5, 1e-6}) {
+    GraphBuilder builder("layers");
+    builder.AddPort({"x", F32({3, 4})});
+    builder.AddPort({"y", F32({3, 4})});
+    builder.BeginLayer("norm");
+    builder.Add({.op = "layer_norm",
+                 .attributes = {{"width", int64_t{4}}, {"epsilon", epsilon}},
+                 .inputs = {"x"}});
+    builder.BeginLayer("loss");
+    builder.Add({.op = "mse", .inputs = {"norm", "y"}});
+    PENSTOCK_ASSERT_OK_AND_ASSIGN(const ModelGraph model, std::move(builder).Build());
+    EXPECT_EQ(Describe(model, model.layers[0]), epsilon == 1e-5
+                                                    ? "norm(width 4) of f32 [3, 4]"
+                                                    : "norm(width 4, epsilon 1e-06) of f32 [3, 4]");
+  }
+}
+
+}  // namespace
+}  // namespace penstock
