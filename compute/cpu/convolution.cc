@@ -14,15 +14,9 @@ constexpr auto kF32 = memory::data_type::f32;
 
 absl::StatusOr<Primitive> MakeReorder(CpuContext& context, const memory::desc& from,
                                       const memory::desc& to, bool accumulate) {
-  dnnl::primitive_attr attributes = ScratchFromUs();
-  if (accumulate) {
-    dnnl::post_ops sum;
-    sum.append_sum(1.0f);
-    attributes.set_post_ops(sum);
-  }
-  return Primitive::Create<dnnl::reorder>(context,
-                                          {context.engine, from, context.engine, to, attributes},
-                                          {{DNNL_ARG_FROM, from}, {DNNL_ARG_TO, to}});
+  return Primitive::Create<dnnl::reorder>(
+      context, {context.engine, from, context.engine, to, PrimitiveAttributes(accumulate)},
+      {{DNNL_ARG_FROM, from}, {DNNL_ARG_TO, to}});
 }
 
 std::string ConvolutionText(const ConvolutionShape& shape) {
@@ -74,12 +68,12 @@ absl::Status Convolution::Make(CpuContext& context, const ConvolutionShape& shap
   using BackwardWeight = dnnl::convolution_backward_weights;
   const Forward::primitive_desc forward({dnnl::prop_kind::forward_training, kAlgorithm, x,
                                          any_weight, bias, y, strides, dilations, before, after},
-                                        ScratchFromUs(), context.engine);
+                                        PrimitiveAttributes(), context.engine);
   const BackwardInput::primitive_desc backward_input(
-      {kAlgorithm, dx, any_weight, dy, strides, dilations, before, after}, ScratchFromUs(),
+      {kAlgorithm, dx, any_weight, dy, strides, dilations, before, after}, PrimitiveAttributes(),
       context.engine, forward);
   const BackwardWeight::primitive_desc backward_weight(
-      {kAlgorithm, x, any_gradient, dy, strides, dilations, before, after}, ScratchFromUs(),
+      {kAlgorithm, x, any_gradient, dy, strides, dilations, before, after}, PrimitiveAttributes(),
       context.engine, forward);
   bias_ = shape.bias;
 

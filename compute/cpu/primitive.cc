@@ -41,9 +41,14 @@ void Primitive::Run(std::initializer_list<const void*> data) const {
   PENSTOCK_CHECK(status == dnnl_success);
 }
 
-dnnl::primitive_attr ScratchFromUs() {
+dnnl::primitive_attr PrimitiveAttributes(bool accumulates) {
   dnnl::primitive_attr attributes;
   attributes.set_scratchpad_mode(dnnl::scratchpad_mode::user);
+  if (accumulates) {
+    dnnl::post_ops sum;
+    sum.append_sum(1.0f);
+    attributes.set_post_ops(sum);
+  }
   return attributes;
 }
 

@@ -25,7 +25,7 @@ class Primitive {
 
   Primitive() = default;
   // REQUIRES: `context` outlives it; no pass is running; inside WithOneDnn. `P`: dnnl::convolution_forward, made with
-  // ScratchFromUs().
+  // PrimitiveAttributes().
   // Errors: ResourceExhausted (no scratch memory).
   template <typename P>
   static absl::StatusOr<Primitive> Create(CpuContext& context,
@@ -50,8 +50,8 @@ class Primitive {
   std::array<int, kOperandsMax + 1> arguments_ = {};
 };
 
-// Says that scratch memory comes from the context.
-dnnl::primitive_attr ScratchFromUs();
+// Scratch memory comes from the context. `accumulates`: the result is added to what is there.
+dnnl::primitive_attr PrimitiveAttributes(bool accumulates = false);
 
 // Of an exception of oneDNN, in words. Errors: Unimplemented (oneDNN has no such primitive on this machine),
 // ResourceExhausted (no memory for it), Internal (it failed).

@@ -8,6 +8,7 @@
 
 #include "absl/status/statusor.h"
 #include "compute/cpu/context.h"
+#include "compute/cpu/primitive.h"
 
 namespace penstock {
 
@@ -25,17 +26,16 @@ class MatrixProduct {
   MatrixProduct() = default;
 
   // REQUIRES: `context` outlives the product; no pass is running. `type`: f32 or bf16.
-  // Errors: Unimplemented (oneDNN has no such primitive on this machine), ResourceExhausted (no memory
-  // for it), Internal (it failed).
+  // Errors: those of WithOneDnn and Primitive::Create.
   static absl::StatusOr<MatrixProduct> Create(CpuContext& context, const ProductShape& shape,
                                               dnnl::memory::data_type type);
 
-  void Run(const void* left, const void* right, float* result) const;
+  void Run(const void* left, const void* right, float* result) const {
+    primitive_.Run({left, right, result});
+  }
 
  private:
-  CpuContext* context_ = nullptr;
-  dnnl::matmul primitive_;
-  dnnl::memory left_, right_, result_, scratch_;  // handles, pointed at the operands of each run
+  Primitive primitive_;
 };
 
 }  // namespace penstock

@@ -14,14 +14,14 @@
 namespace penstock {
 namespace {
 
-constexpr int64_t kTime = 6, kWidth = 8, kVocabulary = 11, kSamples = 3;
+constexpr int64_t kSteps = 6, kFeatures = 8, kIds = 11, kBatch = 3;
 constexpr int kMicrobatches = 2;
 
 ModelGraph MakeModel() {
   GraphBuilder builder("layers");
-  builder.AddPort({"ids", {DType::kI32, {kTime}}, kVocabulary});
-  builder.AddPort({"features", {DType::kF32, {kTime, kWidth}}});
-  builder.AddPort({"targets", {DType::kI32, {kTime}}, kVocabulary});
+  builder.AddPort({"ids", {DType::kI32, {kSteps}}, kIds});
+  builder.AddPort({"features", {DType::kF32, {kSteps, kFeatures}}});
+  builder.AddPort({"targets", {DType::kI32, {kSteps}}, kIds});
   const auto add = [&](std::string name, std::string op, Attributes attributes = {},
                        std::vector<std::string> inputs = {}) {
     builder.Add({.name = std::move(name),
@@ -30,7 +30,7 @@ ModelGraph MakeModel() {
                  .inputs = std::move(inputs)});
   };
   builder.BeginLayer("embedding");
-  add("table", "embedding", {{"vocabulary", kVocabulary}, {"width", kWidth}, {"deviation", 1.0}},
+  add("table", "embedding", {{"vocabulary", kIds}, {"width", kFeatures}, {"deviation", 1.0}},
       {"ids"});
   add("positions", "positions", {{"context", int64_t{9}}});
   add("embedded", "add", {}, {"positions", "features"});
@@ -38,30 +38,30 @@ ModelGraph MakeModel() {
   add("dropout", "dropout", {{"probability", 0.2}});
   builder.BeginLayer("gated");
   add("norm", "rms_norm");
-  add("expansion", "linear", {{"outputs", 2 * kWidth}});
-  add("gate", "slice", {{"from", int64_t{0}}, {"to", kWidth}});
+  add("expansion", "linear", {{"outputs", 2 * kFeatures}});
+  add("gate", "slice", {{"from", int64_t{0}}, {"to", kFeatures}});
   add("open", "silu");
-  add("up", "slice", {{"from", kWidth}, {"to", 2 * kWidth}}, {"expansion"});
+  add("up", "slice", {{"from", kFeatures}, {"to", 2 * kFeatures}}, {"expansion"});
   add("product", "mul", {}, {"open", "up"});
-  add("down", "linear", {{"outputs", kWidth}, {"layout", std::string("inputs_first")}});
+  add("down", "linear", {{"outputs", kFeatures}, {"layout", std::string("inputs_first")}});
   add("residual", "add", {}, {"dropout", "down"});
   builder.BeginLayer("flat");
   add("flat", "flatten");
   builder.BeginLayer("unflat");
-  add("unflat", "reshape", {{"dims", std::vector<int64_t>{kTime, kWidth}}});
+  add("unflat", "reshape", {{"dims", std::vector<int64_t>{kSteps, kFeatures}}});
   builder.BeginLayer("skip");
   add("skip", "concat", {}, {"unflat", "embedded"});
   add("locked", "dropout", {{"probability", 0.3}, {"kind", std::string("locked")}});
   builder.BeginLayer("narrow");
-  add("narrow", "linear", {{"outputs", kWidth}});
+  add("narrow", "linear", {{"outputs", kFeatures}});
   add("narrow_tanh", "tanh");
   builder.BeginLayer("doubled");
   add("doubled", "add", {}, {"narrow_tanh", "narrow_tanh", "embedded"});
   builder.BeginLayer("norm_relu");
-  add("final_norm", "layer_norm", {{"width", kWidth}, {"epsilon", 1e-6}});
+  add("final_norm", "layer_norm", {{"width", kFeatures}, {"epsilon", 1e-6}});
   add("relu", "relu");
   builder.BeginLayer("classes");
-  add("classes", "linear", {{"outputs", kVocabulary}});
+  add("classes", "linear", {{"outputs", kIds}});
   builder.BeginLayer("loss");
   add("loss", "cross_entropy", {{"ignore", int64_t{0}}, {"label_smoothing", 0.1}},
       {"classes", "targets"});
@@ -86,7 +86,7 @@ class Stages {
       layers = {layers.end(), count};
       StageOptions stage;
       stage.layers = layers;
-      stage.samples = kSamples;
+      stage.samples = kBatch;
       stage.precision = options.precision;
       stage.recomputes = options.recomputes;
       stage.seed = 3;
@@ -104,7 +104,7 @@ class Stages {
     for (int64_t m = 0; m < kMicrobatches; ++m) {
       for (auto& stage : stages_) {
         tensors[m] =
-            *stage->Forward(MicrobatchId(m), m * kSamples, step_, tensors[m], PortsOf(*stage, m));
+            *stage->Forward(MicrobatchId(m), m * kBatch, step_, tensors[m], PortsOf(*stage, m));
       }
       loss += *stages_.back()->ReadLoss(tensors[m]) / kMicrobatches;
     }
@@ -154,11 +154,11 @@ class Stages {
     for (const int port : stage.ports()) {
       const Port& spec = model_.ports[port];
       RandomStream random(4, 10 * microbatch + port);
-      const int64_t count = kSamples * spec.type.elements();
+      const int64_t count = kBatch * spec.type.elements();
       std::vector<float> numbers(count);
       std::vector<int32_t> ids(count);
       for (float& number : numbers) number = static_cast<float>(random.Normal());
-      for (int32_t& id : ids) id = static_cast<int32_t>(random.Below(kVocabulary));
+      for (int32_t& id : ids) id = static_cast<int32_t>(random.Below(kIds));
       const void* data =
           spec.type.dtype == DType::kF32 ? static_cast<const void*>(numbers.data()) : ids.data();
       tensors.push_back(*stage.PortToDevice(

@@ -34,9 +34,9 @@ class CpuMaxPool : public OpKernels {
     using Backward = dnnl::pooling_backward;
     const Forward::primitive_desc forward(
         {dnnl::prop_kind::forward_training, kAlgorithm, x, y, strides, kernel, before, after},
-        ScratchFromUs(), context.engine);
+        PrimitiveAttributes(), context.engine);
     const Backward::primitive_desc backward({kAlgorithm, x, y, strides, kernel, before, after},
-                                            ScratchFromUs(), context.engine, forward);
+                                            PrimitiveAttributes(), context.engine, forward);
     const memory::desc places = forward.workspace_desc();
     needs_.stash_bytes = static_cast<int64_t>(places.get_size());
     PENSTOCK_ASSIGN_OR_RETURN(
