@@ -44,7 +44,8 @@ void SetList(const std::string& name, absl::string_view text, T (*read)(absl::st
 // "kernel [3, 5]"
 void AddAttribute(const std::string& text, OpCase& to) {
   const std::pair<std::string, std::string> parts = absl::StrSplit(text, absl::MaxSplits(' ', 1));
-  const auto& [name, value] = parts;
+  const std::string& name = parts.first;
+  const std::string& value = parts.second;
   const absl::Span<const AttributeSpec> specs = (*FindOp(to.op))->attributes;
   const auto* spec = std::find_if(specs.begin(), specs.end(),
                                   [&](const AttributeSpec& each) { return each.name == name; });
