@@ -12,25 +12,26 @@
 namespace penstock {
 namespace {
 
-constexpr int64_t kSamples = 4;
-constexpr int64_t kTime = 6;
-constexpr int64_t kWidth = 8;
-constexpr int64_t kVocabulary = 11;
-constexpr int64_t kClasses = 5;
+constexpr int64_t kNormSamples = 4;
+constexpr int64_t kNormTime = 6;
+constexpr int64_t kNormWidth = 8;
+constexpr int64_t kNormVocabulary = 11;
+constexpr int64_t kNormClasses = 5;
 
 // Layers: embedding, norm, head.
 ModelGraph NormModel() {
   GraphBuilder builder("layers");
-  builder.AddPort({"tokens", {DType::kI32, {kTime}}, kVocabulary});
-  builder.AddPort({"targets", {DType::kI32, {kTime}}, kClasses});
+  builder.AddPort({"tokens", {DType::kI32, {kNormTime}}, kNormVocabulary});
+  builder.AddPort({"targets", {DType::kI32, {kNormTime}}, kNormClasses});
   builder.BeginLayer("embedding");
-  builder.Add({.op = "embedding",
-               .attributes = {{"vocabulary", kVocabulary}, {"width", kWidth}, {"deviation", 2.0}},
-               .inputs = {"tokens"}});
+  builder.Add(
+      {.op = "embedding",
+       .attributes = {{"vocabulary", kNormVocabulary}, {"width", kNormWidth}, {"deviation", 2.0}},
+       .inputs = {"tokens"}});
   builder.BeginLayer("norm");
   builder.Add({.op = "batch_norm", .attributes = {{"momentum", 0.25}}});
   builder.BeginLayer("head");
-  builder.Add({.name = "logits", .op = "linear", .attributes = {{"outputs", kClasses}}});
+  builder.Add({.name = "logits", .op = "linear", .attributes = {{"outputs", kNormClasses}}});
   builder.Add({.name = "loss", .op = "cross_entropy", .inputs = {"logits", "targets"}});
   return *std::move(builder).Build();
 }
@@ -38,7 +39,7 @@ ModelGraph NormModel() {
 // Of microbatch `number`; each has tokens of its own.
 std::vector<int32_t> NormIds(int64_t number, int64_t below) {
   std::vector<int32_t> ids;
-  for (int64_t i = 0; i < kSamples * kTime; ++i) {
+  for (int64_t i = 0; i < kNormSamples * kNormTime; ++i) {
     ids.push_back(static_cast<int32_t>((i * i + 3 * i + number * (i + 2)) % below));
   }
   return ids;
@@ -52,7 +53,7 @@ class NormPipeline {
     for (const LayerRange range : ranges) {
       stages_.push_back(*Stage::Create(*backend_, model_,
                                        {.layers = range,
-                                        .samples = kSamples,
+                                        .samples = kNormSamples,
                                         .recomputes = recomputes,
                                         .microbatches_in_flight_max = 2}));
       stages_.back()->InitializeWeights();
@@ -62,8 +63,9 @@ class NormPipeline {
   void Forward(int64_t number) {
     Tensor value;
     for (const auto& stage : stages_) {
-      PENSTOCK_ASSERT_OK_AND_ASSIGN(value, stage->Forward(MicrobatchId(number), number * kSamples,
-                                                          0, value, Ports(*stage, number)));
+      PENSTOCK_ASSERT_OK_AND_ASSIGN(
+          value, stage->Forward(MicrobatchId(number), number * kNormSamples, 0, value,
+                                Ports(*stage, number)));
     }
   }
   void Backward(int64_t number) {
@@ -135,13 +137,13 @@ struct Moments {
 
 // Of the rows of the table that a microbatch looks up.
 Moments MomentsOf(const std::vector<float>& table, int64_t number) {
-  const std::vector<int32_t> ids = NormIds(number, kVocabulary);
+  const std::vector<int32_t> ids = NormIds(number, kNormVocabulary);
   const auto rows = static_cast<double>(ids.size());
-  Moments moments{std::vector<double>(kWidth), std::vector<double>(kWidth)};
-  for (int64_t c = 0; c < kWidth; ++c) {
-    for (const int32_t id : ids) moments.mean[c] += table[id * kWidth + c] / rows;
+  Moments moments{std::vector<double>(kNormWidth), std::vector<double>(kNormWidth)};
+  for (int64_t c = 0; c < kNormWidth; ++c) {
+    for (const int32_t id : ids) moments.mean[c] += table[id * kNormWidth + c] / rows;
     for (const int32_t id : ids) {
-      const double apart = table[id * kWidth + c] - moments.mean[c];
+      const double apart = table[id * kNormWidth + c] - moments.mean[c];
       moments.unbiased_variance[c] += apart * apart / (rows - 1);
     }
   }
@@ -151,17 +153,17 @@ Moments MomentsOf(const std::vector<float>& table, int64_t number) {
 TEST(BatchNorm, Forward_LetsTheRunningStatisticsFollow) {
   NormPipeline pipeline({{0, 3}});
   const std::vector<float> table = pipeline.Values("embedding.weight");
-  std::vector<double> mean(kWidth, 0.0), variance(kWidth, 1.0);
+  std::vector<double> mean(kNormWidth, 0.0), variance(kNormWidth, 1.0);
   for (int64_t number = 0; number < 3; ++number) {
     pipeline.Forward(number);
     pipeline.Backward(number);
     const Moments moments = MomentsOf(table, number);
-    for (int64_t c = 0; c < kWidth; ++c) {
+    for (int64_t c = 0; c < kNormWidth; ++c) {
       mean[c] = 0.75 * mean[c] + 0.25 * moments.mean[c];
       variance[c] = 0.75 * variance[c] + 0.25 * moments.unbiased_variance[c];
     }
   }
-  for (int64_t c = 0; c < kWidth; ++c) {
+  for (int64_t c = 0; c < kNormWidth; ++c) {
     EXPECT_NEAR(pipeline.Values("norm.running_mean")[c], mean[c], 1e-6);
     EXPECT_NEAR(pipeline.Values("norm.running_var")[c], variance[c], 1e-5);
   }
@@ -183,15 +185,15 @@ TEST(BatchNorm, Evaluate_ReadsTheRunningStatisticsAndChangesNone) {
   const std::vector<float> table = pipeline.Values("embedding.weight");
   const std::vector<float> weight = pipeline.Values("logits.weight");
   const std::vector<float> bias = pipeline.Values("logits.bias");
-  const std::vector<int32_t> ids = NormIds(7, kVocabulary);
-  const std::vector<int32_t> targets = NormIds(7, kClasses);
+  const std::vector<int32_t> ids = NormIds(7, kNormVocabulary);
+  const std::vector<int32_t> targets = NormIds(7, kNormClasses);
   double expected = 0.0;
   for (size_t row = 0; row < ids.size(); ++row) {
     std::vector<double> logits(bias.begin(), bias.end());
     double sum = 0.0;
-    for (int64_t k = 0; k < kClasses; ++k) {
-      for (int64_t c = 0; c < kWidth; ++c) {
-        logits[k] += weight[k * kWidth + c] * (table[ids[row] * kWidth + c] - mean[c]) /
+    for (int64_t k = 0; k < kNormClasses; ++k) {
+      for (int64_t c = 0; c < kNormWidth; ++c) {
+        logits[k] += weight[k * kNormWidth + c] * (table[ids[row] * kNormWidth + c] - mean[c]) /
                      std::sqrt(variance[c] + 1e-5);
       }
       sum += std::exp(logits[k]);
@@ -232,7 +234,7 @@ TEST(BatchNorm, OneValueOfEachChannel_CannotTrain) {
   const auto backend = *MakeCpuBackend(1);
   Node node = {.name = "norm", .op = *FindOp("batch_norm")};
   node.attributes = *Complete(node.op->attributes, {});
-  node.output = {DType::kF32, {kWidth}};
+  node.output = {DType::kF32, {kNormWidth}};
   const auto kernels =
       *backend->MakeKernels({.node = node, .inputs = {node.output}, .samples = 1}, Precision::kF32);
   EXPECT_THAT(kernels->Forward({}, {}, {}),
