@@ -30,6 +30,15 @@ absl::StatusOr<Topology> PlaceStages(const ResolvedJob& job, int64_t stages) {
                static_cast<int32_t>(job.WorkersOf(stages)), job.microbatches, job.replicas);
 }
 
+// A user who writes numbers, and no layers, learns here which there are.
+std::string WhatLayersAre(const ModelGraph& model) {
+  if (model.architecture == "gpt") {
+    return " (embedding, attention and MLP of each block, final norm, head)";
+  }
+  return absl::StrCat(" (", model.layers.front().name, " to ", model.layers.back().name,
+                      ", see penstock model show)");
+}
+
 // Checks that the layers that the job gives to each stage are those of the model.
 absl::Status CheckStageLayers(const ResolvedJob& job, int64_t stages) {
   constexpr absl::string_view kKey = "pipeline.stage_layers";
@@ -47,7 +56,7 @@ absl::Status CheckStageLayers(const ResolvedJob& job, int64_t stages) {
   return InvalidKey(
       kKey, absl::StrCat("is ", absl::StrJoin(job.stage_layers, ","), ", together ", layers,
                          " layers, but the model has ", job.model.size(),
-                         " (embedding, attention and MLP of each block, final norm, head); ",
+                         WhatLayersAre(job.model), "; ",
                          of_last >= 1 ? absl::StrCat(of_last, " as the last number")
                                       : absl::StrCat("numbers that add up to ", job.model.size()),
                          " would do"));
@@ -92,8 +101,7 @@ absl::Status CheckStages(const ResolvedJob& job, int64_t stages) {
     return InvalidKey(
         "pipeline.stages",
         absl::StrCat("is ", stages, ", but the model has only ", job.model.size(),
-                     " layers (embedding, attention and MLP of each block, final norm, "
-                     "head) and every stage needs one"));
+                     " layers", WhatLayersAre(job.model), " and every stage needs one"));
   }
   PENSTOCK_RETURN_IF_ERROR(CheckStageLayers(job, stages));
   PENSTOCK_RETURN_IF_ERROR(CheckWorkerNames(job, stages));

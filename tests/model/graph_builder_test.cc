@@ -300,7 +300,7 @@ TEST(GraphBuilderErrors, PortWithAnEmptyDimension_IsRefused) {
     GraphBuilder builder("layers");
     builder.AddPort({"image", {DType::kF32, {size, 4}}});
     EXPECT_THAT(std::move(builder).Build(),
-                StatusIs(kInvalid, AllOf(StartsWith("image: "), HasSubstr("below 1"))));
+                StatusIs(kInvalid, AllOf(StartsWith("image: "), HasSubstr("at least 1"))));
   }
 }
 
