@@ -1,7 +1,9 @@
 // Models other than the GPT through pipelines of workers: every method, random cuts, replicas and recomputation give the
 // bits of the serial reference. Three of the models exist only as YAML.
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <random>
 #include <string>
 #include <vector>
@@ -183,6 +185,25 @@ TEST_P(Models, Recomputation_ChangesNoBit) {
   PENSTOCK_ASSERT_OK_AND_ASSIGN(const Trained cluster,
                                 TrainCluster({.spec = spec, .layers = layers}, files_));
   ExpectSameTraining(cluster, serial);
+}
+
+// Replicas of a stage would have running statistics each.
+TEST_P(Models, ReplicasOfStages_GiveTheReferencesBitsOrAreRefusedForTheirBuffers) {
+  for (const char* method : {"1f1b", "pipedream"}) {
+    v1::JobSpec spec = JobOf(GetParam(), method);
+    const std::vector<LayerRange> layers = RandomSplit(LayersOf(spec), 2, random_);
+    const ModelGraph model = ChainOf(spec);
+    const bool has_buffers = std::any_of(model.nodes.begin(), model.nodes.end(),
+                                         [](const Node& node) { return !node.buffers.empty(); });
+    spec.mutable_pipeline()->add_replicas(2);
+    spec.mutable_pipeline()->add_replicas(1);
+    if (!has_buffers) {
+      ExpectEqual(spec, layers);
+      continue;
+    }
+    EXPECT_THAT(ResolveJob(spec), StatusIs(absl::StatusCode::kInvalidArgument,
+                                           testing::HasSubstr("running statistics")));
+  }
 }
 
 INSTANTIATE_TEST_SUITE_P(All, Models, ::testing::ValuesIn(kModels),
