@@ -30,6 +30,23 @@ absl::StatusOr<Topology> PlaceStages(const ResolvedJob& job, int64_t stages) {
                static_cast<int32_t>(job.WorkersOf(stages)), job.microbatches, job.replicas);
 }
 
+// Checks that a node's running statistics are on one worker, whose forwards all microbatches pass.
+absl::Status CheckBuffers(const ResolvedJob& job, const Topology& topology) {
+  if (topology.parts() == topology.stages()) return absl::OkStatus();
+  for (const Node& node : job.model.nodes) {
+    if (node.buffers.empty()) continue;
+    return InvalidKey(
+        "pipeline.method",
+        absl::StrCat(job.method->name,
+                     " has several copies of a stage here, and each would have "
+                     "running statistics of its own for ",
+                     node.name, " (", node.op->name,
+                     "); use a method and pipeline.replicas with one copy of each stage, or "
+                     "group_norm"));
+  }
+  return absl::OkStatus();
+}
+
 // A user who writes numbers, and no layers, learns here which there are.
 std::string WhatLayersAre(const ModelGraph& model) {
   if (model.architecture == "gpt") {
@@ -54,12 +71,12 @@ absl::Status CheckStageLayers(const ResolvedJob& job, int64_t stages) {
   if (layers == job.model.size()) return absl::OkStatus();
   const int64_t of_last = job.stage_layers.back() + job.model.size() - layers;
   return InvalidKey(
-      kKey, absl::StrCat("is ", absl::StrJoin(job.stage_layers, ","), ", together ", layers,
-                         " layers, but the model has ", job.model.size(),
-                         WhatLayersAre(job.model), "; ",
-                         of_last >= 1 ? absl::StrCat(of_last, " as the last number")
-                                      : absl::StrCat("numbers that add up to ", job.model.size()),
-                         " would do"));
+      kKey,
+      absl::StrCat("is ", absl::StrJoin(job.stage_layers, ","), ", together ", layers,
+                   " layers, but the model has ", job.model.size(), WhatLayersAre(job.model), "; ",
+                   of_last >= 1 ? absl::StrCat(of_last, " as the last number")
+                                : absl::StrCat("numbers that add up to ", job.model.size()),
+                   " would do"));
 }
 
 absl::Status CheckWorkerNames(const ResolvedJob& job, int64_t stages) {
@@ -100,8 +117,8 @@ absl::Status CheckStages(const ResolvedJob& job, int64_t stages) {
   if (stages > job.model.size()) {
     return InvalidKey(
         "pipeline.stages",
-        absl::StrCat("is ", stages, ", but the model has only ", job.model.size(),
-                     " layers", WhatLayersAre(job.model), " and every stage needs one"));
+        absl::StrCat("is ", stages, ", but the model has only ", job.model.size(), " layers",
+                     WhatLayersAre(job.model), " and every stage needs one"));
   }
   PENSTOCK_RETURN_IF_ERROR(CheckStageLayers(job, stages));
   PENSTOCK_RETURN_IF_ERROR(CheckWorkerNames(job, stages));
@@ -146,6 +163,7 @@ absl::Status CheckStages(const ResolvedJob& job, int64_t stages) {
   if (const absl::Status places = CheckPlaces(job.recompute, topology->depth()); !places.ok()) {
     return InvalidKey("pipeline.recompute", places.message());
   }
+  PENSTOCK_RETURN_IF_ERROR(CheckBuffers(job, *topology));
   const ScheduleOptions options = ScheduleOptionsOf(job, *topology);
   if (!job.method->synchronous && options.topology.groups.size() > topology->groups.size()) {
     return InvalidKey(
