@@ -23,10 +23,10 @@
 
 namespace penstock {
 
-// A checkpoint keeps this of one layer. A tied head has nothing of its own: its weight is stored once,
-// with the embedding.
+// A checkpoint keeps this of one layer. Parameters that the last layer shares with the first are stored once,
+// with the first.
 struct LayerState {
-  int32_t layer = 0;  // in the chain
+  int32_t layer = 0;  // of the model
   std::string name;   // of the LayerSpec
   std::vector<NamedArray> weights;
   std::vector<NamedArray> optimizer_state;
@@ -43,7 +43,7 @@ absl::StatusOr<std::vector<CheckpointFile>> WriteLayer(Files& files, const std::
 struct CommitOptions {
   std::string root;
   std::string tag;     // of the attempt, as in StagingPath
-  int32_t layers = 0;  // of the chain: each must have its two files
+  int32_t layers = 0;  // of the model: each must have its two files
   int32_t keep = 2;    // newest checkpoints that stay; fewer than 2 counts as 2
 };
 struct CommittedCheckpoint {

@@ -1,6 +1,6 @@
 // weights_sha256: one name for all weights of a model, the same for every partition.
 //
-// The digest of a layer is SHA-256 over its parameters in chain order, f32 little endian
+// The digest of a layer is SHA-256 over its parameters in their order, f32 little endian
 // (Stage::LayerDigests); that of the model is SHA-256 over the layers' digests as lower-case
 // hexadecimal, concatenated.
 #pragma once
@@ -11,7 +11,7 @@
 
 namespace penstock {
 
-// `layers`: the digest of every layer of the chain, in order.
+// `layers`: the digest of every layer of the model, in order.
 std::string CombineLayerDigests(absl::Span<const std::string> layers);
 
 }  // namespace penstock

@@ -97,7 +97,7 @@ class Backend : public Transfers {
                              const StochasticRounding& rounding) = 0;
 
   virtual void Fill(float* device, float value, int64_t count) = 0;
-  // a[i] = b[i] + a[i] (b first, so that a tied gradient sums the head's use before the embedding's).
+  // a[i] = b[i] + a[i] (b first, so that a tied gradient sums the last use before the first).
   virtual void AddInto(float* a, const float* b, int64_t count) = 0;
   // a[i] = a[i] * factor.
   virtual void Scale(float* a, float factor, int64_t count) = 0;

@@ -20,7 +20,7 @@ struct Clip {
   friend bool operator==(const Clip&, const Clip&) = default;
 };
 
-// The norm of all layers together. `layer_squared_norms`: by layer of the chain, in order.
+// The norm of all layers together. `layer_squared_norms`: by layer of the model, in order.
 double CombinedNorm(absl::Span<const double> layer_squared_norms);
 
 // The factor that brings a gradient of norm `norm` down to `norm_max`; 1 if it is no larger. A norm
@@ -29,8 +29,8 @@ float ClipFactor(double norm, double norm_max);
 
 // Fills `factors` (by layer of a stage) with what `clip` puts on each layer's gradient.
 // `stage_squared_norms`: by layer of the stage, read by kLayerNorm. `global_norm`: CombinedNorm of the
-// whole chain, read by kGlobalNorm. A tied head's gradient is the embedding's: with kLayerNorm the
-// caller gives both layers the embedding's squared norm.
+// whole model, read by kGlobalNorm. A tied weight belongs to the first layer: with kLayerNorm the
+// caller gives the last layer the squared norm of the first.
 void ClipFactors(const Clip& clip, absl::Span<const double> stage_squared_norms, double global_norm,
                  absl::Span<float> factors);
 

@@ -173,7 +173,7 @@ class Stage {
   struct StepOptions {
     double learning_rate = 0.0;
     // By layer of the stage: the factor clipping puts on its gradients (all equal for global clipping;
-    // a tied head's is the embedding's).
+    // tied parameters of the last layer have the first layer's).
     absl::Span<const float> gradient_scales;
     bool keep_replaced = false;  // the replaced version is still to be read
     int64_t oldest_live_version = 0;
@@ -200,8 +200,9 @@ class Stage {
   // REQUIRES: the stages have the same layers, options and back-end, and nothing is in flight.
   static void Average(absl::Span<Stage* const> stages);
 
-  // Host copies by layer of the stage, at the current version: parameters, each once, then buffers. A tied head has "wte.weight"
-  // too, whether it shares the embedding's array (same stage) or keeps a copy of its own.
+  // Host copies by layer of the stage, at the current version: parameters, each once, then buffers. A last
+  // layer has its tied parameters too, whether it shares the first layer's array (same stage) or keeps a copy
+  // of its own.
   // REQUIRES: nothing is in flight; of the optimizer's state: updates().
   std::vector<NamedArray> LayerWeights(int layer);
   std::vector<NamedArray> LayerOptimizerState(

@@ -84,7 +84,7 @@ class RunProgress {
   Curve validations_;
   std::optional<double> validation_loss_;
   std::map<int32_t, v1::StageReport> stages_;                      // the latest, by stage
-  std::map<int32_t, std::string> layer_digests_;                   // by layer of the chain
+  std::map<int32_t, std::string> layer_digests_;                   // by layer of the model
   std::map<std::pair<int64_t, int32_t>, v1::WorkerOrder> orders_;  // by first microbatch, worker
 };
 

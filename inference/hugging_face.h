@@ -19,7 +19,7 @@ namespace penstock {
 // The content of config.json.
 nlohmann::ordered_json HuggingFaceConfig(const GptConfig& config);
 
-// All weights by their names there, in chain order. Errors: DataLoss (a damaged file).
+// All weights by their names there, in the order of the layers. Errors: DataLoss (a damaged file).
 absl::StatusOr<std::vector<NamedArray>> HuggingFaceWeights(Files& files,
                                                            const CheckpointModel& model);
 

@@ -171,8 +171,8 @@ struct Cut {
 std::vector<Cut> CutsOf(const v1::JobSpec& spec, int64_t first_step,
                         absl::Span<const int64_t> extra_cuts);
 
-// The schedule's options for this job on `topology`. A tied head that lives on another stage than
-// the embedding makes a REDUCE group of the two, in every pipeline. Which stages recompute is the job's
+// The schedule's options for this job on `topology`. A weight that the first and the last layer share, on two stages,
+// makes a REDUCE group of these, in every pipeline. Which stages recompute is the job's
 // choice.
 ScheduleOptions ScheduleOptionsOf(const ResolvedJob& job, Topology topology);
 

@@ -25,7 +25,7 @@ absl::StatusOr<std::shared_ptr<const Schedule>> ReadListed(const v1::PipelineSpe
 absl::StatusOr<std::optional<int32_t>> WorkersOfJob(const v1::PipelineSpec& pipeline,
                                                     const Method& method);
 
-// The next three read what ResolveJob has found before them: method, custom schedule, microbatches, chain.
+// The next three read what ResolveJob has found before them: method, custom schedule, microbatches, model.
 
 // The replicas of the model that the job asks for, directly or by the local steps that a step has room for.
 absl::StatusOr<std::optional<int32_t>> ReplicasOf(const v1::PipelineSpec& pipeline,

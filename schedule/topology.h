@@ -272,7 +272,7 @@ std::vector<ReduceGroup> GroupsOfParts(
     const Topology& topology, ReduceGroup::Operation of_gradients = ReduceGroup::Operation::kSum);
 
 // Adds, for every pipeline, the group of its first and last stage, and of all their replicas, which
-// share the tied embedding's gradient (there and back, of the stages that make updates); nothing
+// share the gradient of a tied weight (there and back, of the stages that make updates); nothing
 // where they are one stage.
 void TieEnds(Topology& topology);
 

@@ -26,7 +26,7 @@ namespace penstock {
 
 // A layer that was saved: its files, and the digest of its parameters (Stage::LayerDigests).
 struct SavedLayer {
-  int32_t layer = 0;  // in the chain
+  int32_t layer = 0;  // of the model
   std::string name;
   std::string sha256;
   std::vector<CheckpointFile> files;

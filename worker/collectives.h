@@ -1,6 +1,6 @@
 // Collectives: what the workers of a pipeline compute together before an update.
 //
-//   REDUCE  the gradient of a tied weight: both of the two stages that use it come to head + embedding, of
+//   REDUCE  the gradient of a tied weight: both of the two stages that use it come to last + first use, of
 //           which the order does not matter to the bits, and then step their own copies identically
 //           (replicas on one worker average their weights without messages, Stage::Average);
 //           where pipelines go there and back, also the weights of a part of the model: the worker that updated
@@ -67,7 +67,7 @@ class Collectives {
   // REDUCE of a group. `members`: by stage of the group, null where another worker has it.
   // `version`: of copied weights, the one that this worker's stages then have.
   //
-  // Tied weights: with per-layer clipping the head's worker also learns the embedding layer's
+  // Tied weights: with per-layer clipping the last layer's worker also learns the first layer's
   // squared norm. Where places have replicas, each place's own group must have been reduced before.
   // Replicas: the sum of their gradients, added up in the order of the replicas, or that divided by
   // their number; the same bits on all of them. Errors: those of Courier, and of
@@ -83,7 +83,7 @@ class Collectives {
   absl::Status GatherLosses(const ReduceGroup& group, int64_t count, absl::Span<const double> own,
                             std::vector<double>& all, Courier& courier, ActionTimer& timer);
 
-  // NORM. `norms`: by layer of the chain; those of this worker's stages are filled in, the others
+  // NORM. `norms`: by layer of the model; those of this worker's stages are filled in, the others
   // are filled in here. Errors: those of Courier.
   absl::Status CombineNorms(absl::Span<double> norms, Courier& courier, ActionTimer& timer);
 

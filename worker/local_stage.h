@@ -41,7 +41,7 @@ using OutgoingTable = WaitingTable<Outgoing>;  // on their way to the host
 
 struct LocalStage {
   StageId id;
-  LayerRange layers;             // of the chain
+  LayerRange layers;             // of the model
   std::shared_ptr<Stage> stage;  // there and back that of all local stages with these layers
   std::unique_ptr<StageMeter> meter;
   StageLateness lateness;
@@ -50,7 +50,7 @@ struct LocalStage {
 
   TensorTable inputs;            // until F
   TensorTable outputs;           // from F to SEND_F
-  OutgoingTable losses;          // from F to I, of the head
+  OutgoingTable losses;          // from F to I, of the last stage
   TensorTable output_gradients;  // until I
   TensorTable input_gradients;   // from I to SEND_B
 

@@ -47,7 +47,7 @@ inline float MeanFactor(int64_t replicas) { return 1.0f / static_cast<float>(rep
 bool CompensatesDelay(const ResolvedJob& job, int64_t version, int64_t read_version);
 bool FeedsBack(const ResolvedJob& job, int64_t version, int64_t read_version);
 
-// Gives a tied head the squared norm of the embedding's layer, whose factor its copy of the weight must
+// Gives a last layer with a tied weight the squared norm of the first, whose factor its copy of the weight must
 // share. `norms`: by layer of a stage that holds `layers`.
 void ShareTiedNorm(const ModelGraph& model, LayerRange layers, double embedding_squared_norm,
                    absl::Span<double> norms);

@@ -26,7 +26,7 @@ struct StageBytes {
   int64_t sent_gradients = 0;
 };
 
-// Returns the most bytes of activations and messages over a range. `stages` is by stage of the chain; entries of other
+// Returns the most bytes of activations and messages over a range. `stages` is by stage of the pipeline; entries of other
 // workers' stages are not read. A received tensor counts from its RECV on and a sent one until its SEND: what waits in
 // mailboxes depends on timing, and lies with the host where that has memory of its own. Sums and weights, which may be
 // large, count for as long as they can wait: a sum until the next one of its part, which continues it, comes here, or

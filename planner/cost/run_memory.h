@@ -40,7 +40,7 @@ struct WorkerMemory {
 // Returns the bytes of the worker that needs most, or 0 if there is none.
 int64_t MostBytes(absl::Span<const WorkerMemory> workers);
 
-// `needs` is by layer of the chain; those of other workers' layers are not read. `own_memory` is true if the worker's
+// `needs` is by layer of the model; those of other workers' layers are not read. `own_memory` is true if the worker's
 // device has memory apart from the host's.
 // Errors: those of BuildSchedule.
 absl::StatusOr<WorkerMemory> PredictWorkerMemory(const RunLayout& run, WorkerId worker,

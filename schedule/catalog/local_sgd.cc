@@ -15,7 +15,7 @@
 //   activation stash  min(R, S-s) on stage s, over all replicas
 //   weight versions   1 of each replica, so R times the weights and the optimizer's state; staleness 0
 //
-// With a tied embedding the last stage's update waits for the first stage's gradient. S div 2 microbatches
+// With a tied weight the last stage's update waits for the first stage's gradient. S div 2 microbatches
 // later both stages are about as far, so that the pipeline goes on meanwhile: if R >= S, an odd S has no more
 // bubble than without tying, an even S about one slot more for every S/2 microbatches.
 //

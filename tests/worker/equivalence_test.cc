@@ -48,7 +48,7 @@ class Equivalence : public ::testing::Test {
     ExpectSameTraining(cluster, serial);
   }
 
-  // Every partition of the chain into up to 4 stages gives the bits of the serial reference.
+  // Every partition of the model into up to 4 stages gives the bits of the serial reference.
   void ExpectEveryPartitionEqual(const v1::JobSpec& spec) {
     PENSTOCK_ASSERT_OK_AND_ASSIGN(Trained serial,
                                   TrainSerially(spec, EvenSplit(kLayers, 1), {}, files_));
