@@ -9,7 +9,7 @@
 namespace penstock {
 
 enum class DType : uint8_t { kF32 = 1, kBf16 = 2, kI32 = 3, kU8 = 4 };
-int64_t SizeOf(DType dtype);  // bytes of one element
+int64_t SizeOf(DType dtype);    // bytes of one element
 const char* Name(DType dtype);  // "f32"
 // None if no type has the name.
 std::optional<DType> DTypeNamed(absl::string_view name);

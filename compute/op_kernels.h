@@ -34,7 +34,7 @@ struct KernelSpec {
   const Node& node;
   std::vector<ValueType> inputs;  // for one sample
   int64_t samples = 0;            // in a microbatch
-  bool bf16 = false;              // products read bf16 (Precision::kBf16 on a device that has such products)
+  bool bf16 = false;  // products read bf16 (Precision::kBf16 on a device that has such products)
 
   const Attributes& attributes() const { return node.attributes; }
   int64_t input_elements(int i = 0) const { return samples * inputs[i].elements(); }
@@ -48,9 +48,9 @@ struct KernelSpec {
 // whatever the partition.
 struct PassContext {
   uint64_t seed = 0;
-  uint32_t draw = 0;         // Node::draw
-  int64_t first_sample = 0;  // global index of row 0
-  bool training = true;      // false: no dropout, and statistics come from buffers
+  uint32_t draw = 0;            // Node::draw
+  int64_t first_sample = 0;     // global index of row 0
+  bool training = true;         // false: no dropout, and statistics come from buffers
   bool updates_buffers = true;  // F of training; R repeats what F did and changes none
 };
 
@@ -87,8 +87,9 @@ struct TapeNeeds {
   InputSet inputs_for_weight = kNoInputs;  // W does
   bool output_for_input = false;           // I reads the node's own output
   bool grad_output_for_weight = false;     // W reads the gradient of the output; I always may
-  bool passes_input = false;               // the output is input 0 with another shape: F does nothing
-  InputSet passes_gradient = kNoInputs;    // the gradients of these are that of the output: I writes nothing there
+  bool passes_input = false;  // the output is input 0 with another shape: F does nothing
+  InputSet passes_gradient =
+      kNoInputs;  // the gradients of these are that of the output: I writes nothing there
 };
 
 // The memory of one pass of one node over one microbatch. Null: not there in this pass. Blocks are uninitialised
@@ -102,7 +103,8 @@ struct Tape {
   void* kept = nullptr;
   void* weight_stash = nullptr;
   std::array<float*, kNodeBuffersMax> buffers = {};  // by buffer of the node
-  float loss_scale = 1.0f;  // of this microbatch's mean loss in the update; read by I and W of a loss
+  float loss_scale =
+      1.0f;  // of this microbatch's mean loss in the update; read by I and W of a loss
 
   template <typename T = float>
   const T* input(int i = 0) const {

@@ -89,7 +89,8 @@ class Planner {
       const LayerSpec& spec = model_.layers[layer];
       for (int n = spec.first_node; n < spec.end_node(); ++n) {
         for (const int input : model_.nodes[n].inputs) {
-          if (!model_.is_port(input) && model_.NodeOf(input) < spec.first_node) rounded_[input] = true;
+          if (!model_.is_port(input) && model_.NodeOf(input) < spec.first_node)
+            rounded_[input] = true;
         }
       }
     }

@@ -30,15 +30,15 @@ namespace penstock {
 
 struct PassStep {
   enum class Kind : uint8_t {
-    kTake,   // `slot` gets memory of its own
-    kShare,  // `slot` is the memory of `from`, `offset` bytes on
-    kRun,    // the pass of `node`
-    kCopy,   // `from`, whole, to `slot`, `offset` bytes on
-    kNarrow, // the same, from f32 to bf16
-    kWiden,  // all of `slot` from bf16 to f32, out of `from`, `offset` bytes on
-    kRound,  // `slot` to numbers that bf16 has
-    kAdd,    // slot = from + slot
-    kGive,   // `slot` is not needed any more
+    kTake,    // `slot` gets memory of its own
+    kShare,   // `slot` is the memory of `from`, `offset` bytes on
+    kRun,     // the pass of `node`
+    kCopy,    // `from`, whole, to `slot`, `offset` bytes on
+    kNarrow,  // the same, from f32 to bf16
+    kWiden,   // all of `slot` from bf16 to f32, out of `from`, `offset` bytes on
+    kRound,   // `slot` to numbers that bf16 has
+    kAdd,     // slot = from + slot
+    kGive,    // `slot` is not needed any more
   };
   Kind kind = Kind::kRun;
   int slot = -1;
@@ -50,7 +50,7 @@ struct PassStep {
 struct PassPlan {
   struct Slot {
     DType dtype = DType::kF32;
-    Shape shape;  // of a block: its bytes, as u8
+    Shape shape;           // of a block: its bytes, as u8
     bool crosses = false;  // into another stage, so that timing decides when its memory comes back
 
     int64_t size_bytes() const { return shape.elements() * SizeOf(dtype); }

@@ -272,8 +272,8 @@ absl::Status Stage::CheckGiven(const Tensor& input, absl::Span<const Tensor> por
   }
   for (size_t i = 0; i < ports.size(); ++i) {
     const Port& port = model_.ports[plan_.ports[i]];
-    PENSTOCK_RETURN_IF_ERROR(CheckTensor(port.name, ports[i], port.type.dtype,
-                                         plan_.slots[plan_.port_slots[i]].shape));
+    PENSTOCK_RETURN_IF_ERROR(
+        CheckTensor(port.name, ports[i], port.type.dtype, plan_.slots[plan_.port_slots[i]].shape));
   }
   return absl::OkStatus();
 }
@@ -294,9 +294,10 @@ absl::Status Stage::RunPass(Pass pass, int node, const Tape& tape, bool updates_
   };
   for (const void* input : tape.inputs) add(input);
   for (const void* gradient : tape.grad_inputs) add(gradient);
-  for (const void* data : {static_cast<const void*>(tape.output), tape.grad_output,
-                           static_cast<const void*>(tape.stash), static_cast<const void*>(tape.kept),
-                           static_cast<const void*>(tape.weight_stash), weights, mirror}) {
+  for (const void* data :
+       {static_cast<const void*>(tape.output), tape.grad_output,
+        static_cast<const void*>(tape.stash), static_cast<const void*>(tape.kept),
+        static_cast<const void*>(tape.weight_stash), weights, mirror}) {
     add(data);
   }
   key.arguments[next++] = std::bit_cast<uint32_t>(tape.loss_scale);
@@ -329,9 +330,8 @@ absl::Status Stage::RunNode(const Walk& walk, int n) {
                                walk.updates_buffers};
   absl::Status done;
   if (walk.pass == Pass::kBackwardWeight) {
-    done = RunPass(walk.pass, n, tape, false, gradients(), nullptr, [&] {
-      return kernels.BackwardWeight(context, Gradients(n), tape);
-    });
+    done = RunPass(walk.pass, n, tape, false, gradients(), nullptr,
+                   [&] { return kernels.BackwardWeight(context, Gradients(n), tape); });
   } else if (walk.predictions != nullptr && node(n).op->is_loss) {
     tape.output = walk.predictions->data<void>();
     done = kernels.Predict(Weights(*walk.weights, n), tape);
@@ -341,10 +341,9 @@ absl::Status Stage::RunNode(const Walk& walk, int n) {
                  ? kernels.Forward(context, Weights(*walk.weights, n), tape)
                  : kernels.BackwardInput(context, Weights(*walk.weights, n), tape);
     };
-    done = walk.training
-               ? RunPass(walk.pass, n, tape, walk.updates_buffers, walk.weights->weights(),
-                         walk.weights->mirror(), queue)
-               : queue();
+    done = walk.training ? RunPass(walk.pass, n, tape, walk.updates_buffers,
+                                   walk.weights->weights(), walk.weights->mirror(), queue)
+                         : queue();
   }
   return done.ok() ? done : Annotate(done, node(n).name);
 }
@@ -368,7 +367,8 @@ absl::StatusOr<Tensor> Stage::Run(const Walk& walk) {
         break;
       case PassStep::Kind::kCopy:
         backend_.CopyOnDevice(walk.slots[step.slot].data<char>() + step.offset,
-                              walk.slots[step.from].data<char>(), walk.slots[step.from].size_bytes());
+                              walk.slots[step.from].data<char>(),
+                              walk.slots[step.from].size_bytes());
         break;
       case PassStep::Kind::kNarrow:
         backend_.ConvertToBf16(

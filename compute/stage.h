@@ -24,9 +24,9 @@
 #include "compute/activation_bytes.h"
 #include "compute/backend.h"
 #include "compute/parameter_arena.h"
+#include "compute/pass_plan.h"
 #include "compute/update_history.h"
 #include "compute/weight_versions.h"
-#include "compute/pass_plan.h"
 #include "model/graph.h"
 
 namespace penstock {
@@ -123,8 +123,8 @@ class Stage {
   // (1 / microbatches of the update), applied where the gradient starts.
   //
   // Errors: InvalidArgument (shape or type), FailedPrecondition (as Forward, or no F or R before, I again).
-  absl::StatusOr<Tensor> BackwardInput(MicrobatchId microbatch, WeightRead read,
-                                       Tensor grad_output, float loss_scale);
+  absl::StatusOr<Tensor> BackwardInput(MicrobatchId microbatch, WeightRead read, Tensor grad_output,
+                                       float loss_scale);
   // Adds the microbatch's gradients and forgets the microbatch. The gradients come from what F and I
   // left behind, so no version is read.
   //
@@ -274,7 +274,9 @@ class Stage {
            options_.versions_max > HostStash::kDeviceVersionsMax;
   }
   int layer_count() const { return options_.layers.count; }
-  const LayerSpec& layer_spec(int layer) const { return model_.layers[options_.layers.first + layer]; }
+  const LayerSpec& layer_spec(int layer) const {
+    return model_.layers[options_.layers.first + layer];
+  }
   const Node& node(int local) const { return model_.nodes[plan_.first_node + local]; }
   Shape ShapeOfSlot(int slot) const { return slot < 0 ? Shape() : plan_.slots[slot].shape; }
   absl::StatusOr<Buffer> Acquire(int64_t size_bytes);
@@ -363,7 +365,7 @@ class Stage {
   std::vector<float*> state_arrays_;
   std::vector<InFlight> in_flight_;
   std::vector<Tensor> passing_slots_;  // of passes that keep nothing
-  std::vector<double> slice_norms_;  // by slice, for the time of a call
+  std::vector<double> slice_norms_;    // by slice, for the time of a call
   std::vector<float> slice_scales_;
 };
 

@@ -177,8 +177,9 @@ absl::Status Stage::CheckArrays(int layer, absl::Span<const absl::string_view> s
       if (layer_of_node_[n] != layer) continue;
       for (const BufferSpec& buffer : node(n).buffers) {
         expected.push_back(buffer.name);
-        PENSTOCK_RETURN_IF_ERROR(Annotate(
-            CheckArray(FindArray(arrays, buffer.name), buffer.name, buffer), layer_spec(layer).name));
+        PENSTOCK_RETURN_IF_ERROR(
+            Annotate(CheckArray(FindArray(arrays, buffer.name), buffer.name, buffer),
+                     layer_spec(layer).name));
       }
     }
   }

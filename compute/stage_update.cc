@@ -24,7 +24,8 @@ absl::Status Stage::LayerSquaredNorms(absl::Span<double> norms) {
 double Stage::UntiedNorm() const {
   double norm = 0.0;
   for (size_t slice = 0; slice < slice_norms_.size(); ++slice) {
-    if (slice_layers_[slice] == layer_count() - 1 && !slice_tied_[slice]) norm += slice_norms_[slice];
+    if (slice_layers_[slice] == layer_count() - 1 && !slice_tied_[slice])
+      norm += slice_norms_[slice];
   }
   return norm;
 }

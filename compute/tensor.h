@@ -63,7 +63,8 @@ struct Tensor {
   Buffer buffer;
   DType dtype = DType::kF32;
   Shape shape;
-  int64_t offset_bytes = 0;  // into the buffer, of a view of a part of it; such a tensor is not sent
+  int64_t offset_bytes =
+      0;  // into the buffer, of a view of a part of it; such a tensor is not sent
 
   explicit operator bool() const { return static_cast<bool>(buffer); }
   int64_t size_bytes() const { return shape.elements() * SizeOf(dtype); }

@@ -54,7 +54,8 @@ std::string ProfileGatherer::KeyOf(const Kind& kind) const {
       "device ", kind.times.device(), "\nbuild ", workers_[kind.timed_by].build, "\nthreads ",
       job_.threads, "\nrepeatability ", static_cast<int>(job_.repeatability), "\nprecision ",
       static_cast<int>(job_.precision), "\noptimizer ", absl::string_view(KindOf(job_.optimizer)),
-      "\ntime_steps ", job_.model.targets_per_sample(), "\nsamples ", absl::StrJoin(spec_.samples(), ","));
+      "\ntime_steps ", job_.model.targets_per_sample(), "\nsamples ",
+      absl::StrJoin(spec_.samples(), ","));
   for (const int layer : FirstLayersOfShapes(job_.model)) {
     absl::StrAppend(&key, "\nshape ", penstock::Describe(job_.model, job_.model.layers[layer]));
   }

@@ -7,8 +7,8 @@
 #include "absl/status/statusor.h"
 #include "base/files.h"
 #include "checkpoint/manifest.h"
-#include "model/graph.h"
 #include "model/families/gpt.h"
+#include "model/graph.h"
 
 namespace penstock {
 

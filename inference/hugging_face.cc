@@ -61,8 +61,9 @@ absl::StatusOr<std::vector<NamedArray>> HuggingFaceWeights(Files& files,
 absl::StatusOr<ExportedFiles> ExportHuggingFace(Files& files, const CheckpointModel& model,
                                                 const std::string& output) {
   if (!model.gpt.has_value()) {
-    return absl::UnimplementedError(absl::StrCat(
-        model.directory, ": the model is no GPT; only GPTs can be written as Hugging Face's files"));
+    return absl::UnimplementedError(
+        absl::StrCat(model.directory,
+                     ": the model is no GPT; only GPTs can be written as Hugging Face's files"));
   }
   const bool names_file = absl::EndsWith(output, ".safetensors");
   const std::string directory =

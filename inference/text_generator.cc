@@ -32,7 +32,8 @@ absl::Status CheckReadsBytes(const ModelGraph& model) {
                             ports[0].type.dims.size() == 1 && ports[1].type == ports[0].type;
   if (!reads_tokens) {
     return absl::UnimplementedError(
-        "the model does not read tokens and their targets; text can be generated for models of text "
+        "the model does not read tokens and their targets; text can be generated for models of "
+        "text "
         "only");
   }
   if (ports[0].ids == kByteVocabulary) return absl::OkStatus();
@@ -53,9 +54,8 @@ absl::StatusOr<TextGenerator> TextGenerator::Create(Files& files, const Checkpoi
   PENSTOCK_RETURN_IF_ERROR(Annotate(CheckReadsBytes(model.graph), model.directory));
   PENSTOCK_ASSIGN_OR_RETURN(std::unique_ptr<Backend> backend, MakeCpuBackend(kThreads));
   TextGenerator generator(std::move(backend), model.graph.ports[0].type.dims[0]);
-  const StageOptions options = {.layers = {0, model.graph.size()},
-                                .samples = 1,
-                                .optimizer = SgdConfig()};
+  const StageOptions options = {
+      .layers = {0, model.graph.size()}, .samples = 1, .optimizer = SgdConfig()};
   PENSTOCK_ASSIGN_OR_RETURN(generator.stage_,
                             Stage::Create(*generator.backend_, model.graph, options));
   PENSTOCK_RETURN_IF_ERROR(LoadWeights(files, model, *generator.stage_));
@@ -70,9 +70,9 @@ absl::StatusOr<char> TextGenerator::Next(const std::string& text, Sampler& sampl
   }
   // The model's first port has the tokens; the other, the targets, is for the loss alone.
   PENSTOCK_ASSIGN_OR_RETURN(
-      Tensor input, stage_->PortToDevice(0, absl::MakeConstSpan(
-                                                reinterpret_cast<const std::byte*>(tokens.data()),
-                                                tokens.size() * sizeof(int32_t))));
+      Tensor input,
+      stage_->PortToDevice(0, absl::MakeConstSpan(reinterpret_cast<const std::byte*>(tokens.data()),
+                                                  tokens.size() * sizeof(int32_t))));
   PENSTOCK_ASSIGN_OR_RETURN(
       const std::vector<float> logits,
       stage_->Predictions(stage_->version(), Tensor(), {std::move(input), Tensor()}));

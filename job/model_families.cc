@@ -37,8 +37,7 @@ absl::StatusOr<ModelGraph> BuildAlexNetOf(const v1::ModelSpec& model) {
 
 absl::StatusOr<ModelGraph> BuildResNetOf(const v1::ModelSpec& model) {
   const v1::ResNetSpec& spec = model.resnet();
-  return BuildResNet(
-      {.depth = spec.depth(), .image = ImageOf(spec.image(), ResNetConfig().image)});
+  return BuildResNet({.depth = spec.depth(), .image = ImageOf(spec.image(), ResNetConfig().image)});
 }
 
 absl::StatusOr<ModelGraph> BuildCifarResNetOf(const v1::ModelSpec& model) {

@@ -65,8 +65,8 @@ struct ResolvedJob {
   int32_t in_flight_factor = 1;  // of recorded order
   std::optional<int64_t> delta;  // of rpd: the greatest delay; absent: PipeDream's
   int64_t steps = 0;
-  int64_t batch = 0;              // samples per step
-  int64_t microbatches = 0;       // per step
+  int64_t batch = 0;         // samples per step
+  int64_t microbatches = 0;  // per step
   int64_t microbatch_samples = 0;
   int64_t synchronous_steps = 0;  // before the method begins
   OptimizerConfig optimizer;

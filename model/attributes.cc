@@ -16,8 +16,8 @@
 namespace penstock {
 namespace {
 
-constexpr absl::string_view kKindNames[] = {"true or false", "a whole number", "a number", "a word",
-                                            "whole numbers", "numbers"};
+constexpr absl::string_view kKindNames[] = {"true or false", "a whole number", "a number",
+                                            "a word",        "whole numbers",  "numbers"};
 
 const AttributeSpec* FindSpec(absl::Span<const AttributeSpec> specs, absl::string_view name) {
   const auto found = std::find_if(specs.begin(), specs.end(),
@@ -58,8 +58,8 @@ absl::Status CheckRange(const AttributeSpec& spec, double value) {
     return Wrong(spec, absl::StrFormat("is %.0f; expected a whole number from %.0f to %.0f", value,
                                        spec.min, spec.max));
   }
-  return Wrong(spec, absl::StrFormat("is %g; expected a number from %g to %g", value, spec.min,
-                                     spec.max));
+  return Wrong(
+      spec, absl::StrFormat("is %g; expected a number from %g to %g", value, spec.min, spec.max));
 }
 
 template <typename T>
@@ -126,9 +126,8 @@ AttributeValue Default(const AttributeSpec& spec) {
     case AttributeKind::kWord:
       return std::string(spec.otherwise);
     case AttributeKind::kIntegers:
-      return DefaultList<int64_t>(spec, [](absl::string_view text, int64_t* to) {
-        return absl::SimpleAtoi(text, to);
-      });
+      return DefaultList<int64_t>(
+          spec, [](absl::string_view text, int64_t* to) { return absl::SimpleAtoi(text, to); });
     case AttributeKind::kNumbers:
       break;
   }
@@ -185,7 +184,9 @@ std::string ToString(const AttributeValue& value) {
     std::string operator()(const std::vector<double>& values) const {
       return absl::StrCat("[", absl::StrJoin(values, ", ", Append), "]");
     }
-    static void Append(std::string* out, double number) { absl::StrAppendFormat(out, "%g", number); }
+    static void Append(std::string* out, double number) {
+      absl::StrAppendFormat(out, "%g", number);
+    }
   };
   return std::visit(Writer(), value);
 }
@@ -209,8 +210,9 @@ absl::StatusOr<Attributes> Complete(absl::Span<const AttributeSpec> specs,
     const AttributeValue* value = given.Find(spec.name);
     if (value == nullptr) {
       if (spec.otherwise.empty()) {
-        return Wrong(spec, absl::StrCat("missing; expected ", kKindNames[static_cast<int>(spec.kind)],
-                                        " (", spec.help, ")"));
+        return Wrong(
+            spec, absl::StrCat("missing; expected ", kKindNames[static_cast<int>(spec.kind)], " (",
+                               spec.help, ")"));
       }
       complete.Set(spec.name, Default(spec));
       continue;

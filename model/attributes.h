@@ -18,8 +18,8 @@
 
 namespace penstock {
 
-using AttributeValue = std::variant<bool, int64_t, double, std::string, std::vector<int64_t>,
-                                    std::vector<double>>;
+using AttributeValue =
+    std::variant<bool, int64_t, double, std::string, std::vector<int64_t>, std::vector<double>>;
 
 // In the order of AttributeValue's alternatives.
 enum class AttributeKind : uint8_t { kFlag, kInteger, kNumber, kWord, kIntegers, kNumbers };
@@ -32,8 +32,9 @@ struct AttributeSpec {
   absl::string_view name;
   AttributeKind kind = AttributeKind::kInteger;
   absl::string_view help;
-  absl::string_view otherwise;  // the default, as it is written in YAML; empty: the attribute is required
-  double min = 1;               // of integers and numbers
+  absl::string_view
+      otherwise;   // the default, as it is written in YAML; empty: the attribute is required
+  double min = 1;  // of integers and numbers
   double max = 1 << 24;
   absl::Span<const absl::string_view> words = {};  // of a word
   int sizes = 0;  // of lists: how many there are; a single number stands for that many equal ones

@@ -28,7 +28,8 @@ int ModelGraph::LayerOfNode(int node) const {
 int64_t ModelGraph::parameter_count() const {
   std::map<std::string, int64_t> sizes;
   for (const LayerSpec& layer : layers) {
-    for (const ParameterSpec& parameter : layer.parameters) sizes[parameter.name] = parameter.size();
+    for (const ParameterSpec& parameter : layer.parameters)
+      sizes[parameter.name] = parameter.size();
   }
   int64_t count = 0;
   for (const auto& [name, size] : sizes) count += size;

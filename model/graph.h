@@ -32,7 +32,8 @@ inline constexpr int64_t kModelParametersMax = int64_t{1} << 40;
 struct Port {
   std::string name;  // "tokens", "targets", "image"
   ValueType type;
-  int64_t ids = 0;  // i32: entries are 0 to ids - 1; 0: what its readers allow (GraphBuilder fills it in), or any
+  int64_t ids =
+      0;  // i32: entries are 0 to ids - 1; 0: what its readers allow (GraphBuilder fills it in), or any
 
   friend bool operator==(const Port&, const Port&) = default;
 };

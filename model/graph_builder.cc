@@ -46,13 +46,14 @@ absl::Status CheckSize(absl::string_view what, const std::vector<int64_t>& dims,
                                                    " are possible"));
   }
   if (elements <= static_cast<double>(max)) return absl::OkStatus();
-  return absl::InvalidArgumentError(absl::StrFormat(
-      "is %s [%s], %.3g elements; at most %.3g are possible", std::string(what),
-      absl::StrJoin(dims, ", "), elements, static_cast<double>(max)));
+  return absl::InvalidArgumentError(
+      absl::StrFormat("is %s [%s], %.3g elements; at most %.3g are possible", std::string(what),
+                      absl::StrJoin(dims, ", "), elements, static_cast<double>(max)));
 }
 
 absl::Status CheckSizes(const OpResult& result) {
-  PENSTOCK_RETURN_IF_ERROR(CheckSize(Name(result.output.dtype), result.output.dims, kValueElementsMax));
+  PENSTOCK_RETURN_IF_ERROR(
+      CheckSize(Name(result.output.dtype), result.output.dims, kValueElementsMax));
   for (const ParameterSpec& parameter : result.parameters) {
     PENSTOCK_RETURN_IF_ERROR(CheckSize(parameter.name, parameter.shape, kModelParametersMax));
   }
@@ -196,8 +197,8 @@ absl::Status GraphBuilder::NameParameters(const NodeSpec& spec, Node& node) cons
   if (spec.weights_of.empty()) return absl::OkStatus();
   const auto found = values_.find(spec.weights_of);
   if (found == values_.end() || graph_.is_port(found->second)) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("weights_of names \"", spec.weights_of, "\", which is no layer before this one"));
+    return absl::InvalidArgumentError(absl::StrCat("weights_of names \"", spec.weights_of,
+                                                   "\", which is no layer before this one"));
   }
   const Node& other = graph_.nodes[graph_.NodeOf(found->second)];
   // In order, each once: a gain and a bias have one shape.
@@ -207,8 +208,8 @@ absl::Status GraphBuilder::NameParameters(const NodeSpec& spec, Node& node) cons
         candidates.begin(), candidates.end(),
         [&](const ParameterSpec& candidate) { return candidate.shape == parameter.shape; });
     if (same == candidates.end()) {
-      return absl::InvalidArgumentError(absl::StrCat(
-          "weights_of: ", other.name, " has no parameter shaped as ", parameter.name));
+      return absl::InvalidArgumentError(
+          absl::StrCat("weights_of: ", other.name, " has no parameter shaped as ", parameter.name));
     }
     parameter = std::move(*same);
     candidates.erase(same);
@@ -218,7 +219,8 @@ absl::Status GraphBuilder::NameParameters(const NodeSpec& spec, Node& node) cons
 
 absl::Status GraphBuilder::CheckParameterShapes(const Node& node) {
   for (const ParameterSpec& parameter : node.parameters) {
-    const std::vector<int64_t>& shape = shapes_.emplace(parameter.name, parameter.shape).first->second;
+    const std::vector<int64_t>& shape =
+        shapes_.emplace(parameter.name, parameter.shape).first->second;
     if (shape == parameter.shape) continue;
     return absl::InvalidArgumentError(absl::StrCat(
         "parameter ", parameter.name, " is [", absl::StrJoin(parameter.shape, ", "), "], but [",
@@ -241,9 +243,9 @@ absl::Status GraphBuilder::LimitIds(const Node& node, const OpArguments& argumen
     Port& port = graph_.ports[value];
     if (port.ids == 0) port.ids = allowed;
     if (port.ids <= allowed) continue;
-    return absl::InvalidArgumentError(
-        absl::StrCat("reads ", port.name, " as numbers from 0 to ", allowed - 1, ", but they go to ",
-                     port.ids - 1, "; make its ids at most ", allowed, ", or its table larger"));
+    return absl::InvalidArgumentError(absl::StrCat(
+        "reads ", port.name, " as numbers from 0 to ", allowed - 1, ", but they go to ",
+        port.ids - 1, "; make its ids at most ", allowed, ", or its table larger"));
   }
   return absl::OkStatus();
 }
@@ -255,8 +257,8 @@ absl::Status GraphBuilder::CheckReaders() const {
   }
   for (int value = 0; value + 1 < graph_.values(); ++value) {
     if (is_read[value]) continue;
-    return absl::InvalidArgumentError(
-        absl::StrCat(graph_.NameOf(value), ": no layer reads it; leave it out, or name it in `of`"));
+    return absl::InvalidArgumentError(absl::StrCat(
+        graph_.NameOf(value), ": no layer reads it; leave it out, or name it in `of`"));
   }
   return absl::OkStatus();
 }

@@ -38,7 +38,8 @@ absl::StatusOr<const Op*> FindOp(absl::string_view name) {
   }
   return absl::NotFoundError(absl::StrCat(
       "there is no op \"", name, "\"; expected one of ",
-      absl::StrJoin(kOps, ", ", [](std::string* out, const Op* op) { absl::StrAppend(out, op->name); })));
+      absl::StrJoin(kOps, ", ",
+                    [](std::string* out, const Op* op) { absl::StrAppend(out, op->name); })));
 }
 
 double ProductFlops(double rows, double inputs, double outputs) {

@@ -90,9 +90,8 @@ class GraphPicture {
         for (const int layer : readers) ports_[layer].push_back(value);
         continue;
       }
-      Skip skip = {.value = value,
-                   .from = model_.LayerOfNode(model_.NodeOf(value)),
-                   .readers = readers};
+      Skip skip = {
+          .value = value, .from = model_.LayerOfNode(model_.NodeOf(value)), .readers = readers};
       if (skip.readers.erase(skip.from + 1) > 0) straight_[skip.from].push_back(value);
       if (!skip.readers.empty()) skips_.push_back(std::move(skip));
     }
@@ -170,9 +169,8 @@ class GraphPicture {
   }
 
   std::string Labels(const std::vector<int>& values) const {
-    return absl::StrJoin(values, ", ", [this](std::string* out, int value) {
-      out->append(LabelOf(model_, value));
-    });
+    return absl::StrJoin(
+        values, ", ", [this](std::string* out, int value) { out->append(LabelOf(model_, value)); });
   }
 
   const ModelGraph& model_;

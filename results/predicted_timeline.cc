@@ -65,7 +65,8 @@ std::optional<int64_t> EntryOf(const Timeline& timeline, const Topology& topolog
                                int64_t microbatch) {
   int64_t backward_ns = INT64_MAX;
   for (const Span& span : timeline.spans) {
-    const bool is_backward = span.lane == Lane::kCompute && span.action.kind == ActionKind::kBackwardWeight;
+    const bool is_backward =
+        span.lane == Lane::kCompute && span.action.kind == ActionKind::kBackwardWeight;
     if (is_backward && span.action.microbatch == microbatch) {
       backward_ns = std::min(backward_ns, span.start_ns);
     }

@@ -65,15 +65,16 @@ absl::StatusOr<Action> ParseAction(absl::string_view text) {
   }
   Action action{*kind};
   if (HasIndex(*kind) ? !absl::SimpleAtoi(index, &action.index) : !index.empty()) {
-    return error(HasIndex(*kind) ? absl::StrCat(*kind == ActionKind::kReduce ? "the group" : "the stage",
-                                              " in front of ", name)
-                               : absl::StrCat(name, " without a stage"));
+    return error(HasIndex(*kind)
+                     ? absl::StrCat(*kind == ActionKind::kReduce ? "the group" : "the stage",
+                                    " in front of ", name)
+                     : absl::StrCat(name, " without a stage"));
   }
   if (HasMicrobatch(*kind) ? !IsDigit(rest.empty() ? '-' : rest.front()) ||
-                               !absl::SimpleAtoi(rest, &action.microbatch)
-                         : !rest.empty()) {
+                                 !absl::SimpleAtoi(rest, &action.microbatch)
+                           : !rest.empty()) {
     return error(HasMicrobatch(*kind) ? absl::StrCat("the microbatch after ", name)
-                                    : absl::StrCat("nothing after ", name));
+                                      : absl::StrCat("nothing after ", name));
   }
   return action;
 }

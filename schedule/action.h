@@ -55,19 +55,25 @@ struct Action {
 };
 
 // True for the operations that belong to one stage and one microbatch.
-constexpr bool HasMicrobatch(ActionKind kind) { return kind < ActionKind::kReduce || kind > ActionKind::kFlush; }
-constexpr bool HasIndex(ActionKind kind) { return kind != ActionKind::kNorm && kind != ActionKind::kFlush; }
+constexpr bool HasMicrobatch(ActionKind kind) {
+  return kind < ActionKind::kReduce || kind > ActionKind::kFlush;
+}
+constexpr bool HasIndex(ActionKind kind) {
+  return kind != ActionKind::kNorm && kind != ActionKind::kFlush;
+}
 // Messages between stages of different workers.
 constexpr bool IsSend(ActionKind kind) {
-  return kind == ActionKind::kSendActivation || kind == ActionKind::kSendGradient || kind == ActionKind::kSendCheckpoint ||
-         kind == ActionKind::kSendSum;
+  return kind == ActionKind::kSendActivation || kind == ActionKind::kSendGradient ||
+         kind == ActionKind::kSendCheckpoint || kind == ActionKind::kSendSum;
 }
 constexpr bool IsReceive(ActionKind kind) {
-  return kind == ActionKind::kRecvActivation || kind == ActionKind::kRecvGradient || kind == ActionKind::kRecvCheckpoint ||
-         kind == ActionKind::kRecvSum;
+  return kind == ActionKind::kRecvActivation || kind == ActionKind::kRecvGradient ||
+         kind == ActionKind::kRecvCheckpoint || kind == ActionKind::kRecvSum;
 }
 // Barriers that several workers pass together.
-constexpr bool IsCollective(ActionKind kind) { return kind == ActionKind::kReduce || kind == ActionKind::kNorm; }
+constexpr bool IsCollective(ActionKind kind) {
+  return kind == ActionKind::kReduce || kind == ActionKind::kNorm;
+}
 
 // "F", "SEND_F", "UPDATE", ...
 absl::string_view ActionName(ActionKind kind);

@@ -12,7 +12,8 @@ void SortEvents(std::vector<BlockEvent>& events) {
 bool MakesBlockEvents(const Span& span, int32_t stages) {
   const ActionKind kind = span.action.kind;
   return span.lane == Lane::kCompute && span.action.index < stages &&
-         (kind == ActionKind::kForward || kind == ActionKind::kBackwardWeight || kind == ActionKind::kUpdate);
+         (kind == ActionKind::kForward || kind == ActionKind::kBackwardWeight ||
+          kind == ActionKind::kUpdate);
 }
 
 void BlockEventReader::Add(const Span& span, std::vector<BlockEvent>& events) {

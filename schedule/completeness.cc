@@ -13,7 +13,7 @@ OnceEach::OnceEach(ActionKind kind, StageId stage, const Schedule& schedule)
       stage_(stage),
       range_(schedule.range),
       is_done_here_(kind == ActionKind::kForward ? schedule.topology[stage].forward
-                                       : schedule.topology[stage].backward),
+                                                 : schedule.topology[stage].backward),
       next_(schedule.range.first) {
   Proceed();
 }
@@ -68,8 +68,8 @@ CompletenessCheck::CompletenessCheck(const Schedule& schedule)
   for (int32_t id = 0; id < schedule.topology.stages(); ++id) {
     const StageId stage(id);
     const auto once_each = [&](ActionKind kind) { return OnceEach(kind, stage, schedule); };
-    stages_.push_back(
-        {once_each(ActionKind::kForward), once_each(ActionKind::kBackwardInput), once_each(ActionKind::kBackwardWeight)});
+    stages_.push_back({once_each(ActionKind::kForward), once_each(ActionKind::kBackwardInput),
+                       once_each(ActionKind::kBackwardWeight)});
   }
 }
 

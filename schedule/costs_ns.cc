@@ -64,7 +64,7 @@ double Traffic::BytesOf(const Action& send) const {
   const OfStage& stage = stages[send.index];
   return send.kind == ActionKind::kSendActivation ? stage.output
          : send.kind == ActionKind::kSendGradient ? stage.grad_input
-                                        : stage.input;
+                                                  : stage.input;
 }
 
 absl::StatusOr<std::shared_ptr<const CostsNs::Pairs>> CostsNs::PairsFrom(

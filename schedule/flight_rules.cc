@@ -64,8 +64,8 @@ FlightRule FlightRules::Of(ActionKind kind, StageId stage, bool train) const {
   // Of any microbatch: where it depends on the microbatch, all neighbours are on other workers.
   if (IsReceive(kind)) rule.refusal = RefuseMessage(topology_.From(KindOf(kind), stage, 0));
   if (IsSend(kind)) rule.refusal = RefuseMessage(topology_.To(KindOf(kind), stage, 0));
-  const bool evaluates =
-      kind == ActionKind::kRecvActivation || kind == ActionKind::kForward || kind == ActionKind::kSendActivation;
+  const bool evaluates = kind == ActionKind::kRecvActivation || kind == ActionKind::kForward ||
+                         kind == ActionKind::kSendActivation;
   if (!train && !evaluates) rule.refusal = "not in an evaluate range";
   return rule;
 }

@@ -53,9 +53,11 @@ class Lowering {
       }
       switch (action.kind) {
         case ActionKind::kForward:
-          if (IsRemote(topology_.From(EdgeKind::kActivation, stage, m))) add(ActionKind::kRecvActivation);
+          if (IsRemote(topology_.From(EdgeKind::kActivation, stage, m)))
+            add(ActionKind::kRecvActivation);
           add(ActionKind::kForward);
-          if (IsRemote(topology_.To(EdgeKind::kActivation, stage, m))) add(ActionKind::kSendActivation);
+          if (IsRemote(topology_.To(EdgeKind::kActivation, stage, m)))
+            add(ActionKind::kSendActivation);
           if (IsRemote(topology_.To(EdgeKind::kCheckpoint, stage, 0)) && !options_.forwards_only) {
             add(ActionKind::kSendCheckpoint);
           }
@@ -65,9 +67,11 @@ class Lowering {
           break;
         case ActionKind::kBackwardInput:
           if (adds_recompute_[stage.value]) AddRecompute(stage, m, result);
-          if (IsRemote(topology_.From(EdgeKind::kGradient, stage, m))) add(ActionKind::kRecvGradient);
+          if (IsRemote(topology_.From(EdgeKind::kGradient, stage, m)))
+            add(ActionKind::kRecvGradient);
           add(ActionKind::kBackwardInput);
-          if (SendsGradient(stage, m) && !SendsAfterWeight(compute, i)) add(ActionKind::kSendGradient);
+          if (SendsGradient(stage, m) && !SendsAfterWeight(compute, i))
+            add(ActionKind::kSendGradient);
           break;
         case ActionKind::kBackwardWeight:
           if (topology_.GoesOnWithSum(m)) add(ActionKind::kRecvSum);
@@ -75,7 +79,8 @@ class Lowering {
           if (SendsGradient(stage, m) && i > 0 && SendsAfterWeight(compute, i - 1)) {
             add(ActionKind::kSendGradient);
           }
-          if (topology_.GoesOnWithSum(m + 1)) result.push_back({ActionKind::kSendSum, stage.value, m + 1});
+          if (topology_.GoesOnWithSum(m + 1))
+            result.push_back({ActionKind::kSendSum, stage.value, m + 1});
           break;
         case ActionKind::kReduce:
           if (i == 0 || !EndsStep(compute[i - 1])) AddNorm(result);
@@ -121,7 +126,8 @@ class Lowering {
   bool SendsAfterWeight(Actions compute, size_t i) const {
     return !options_.send_gradient_early && compute[i].kind == ActionKind::kBackwardInput &&
            i + 1 < compute.size() &&
-           compute[i + 1] == Action{ActionKind::kBackwardWeight, compute[i].index, compute[i].microbatch};
+           compute[i + 1] ==
+               Action{ActionKind::kBackwardWeight, compute[i].index, compute[i].microbatch};
   }
 
   // True if both are updates of one model.
@@ -166,8 +172,9 @@ class Lowering {
 };
 
 bool IsCompute(ActionKind kind) {
-  return kind == ActionKind::kForward || kind == ActionKind::kRecompute || kind == ActionKind::kBackwardInput ||
-         kind == ActionKind::kBackwardWeight || kind == ActionKind::kUpdate;
+  return kind == ActionKind::kForward || kind == ActionKind::kRecompute ||
+         kind == ActionKind::kBackwardInput || kind == ActionKind::kBackwardWeight ||
+         kind == ActionKind::kUpdate;
 }
 
 bool ReducesWeights(const Topology& topology, const Action& action) {

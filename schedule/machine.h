@@ -170,8 +170,9 @@ class Machine {
     ReduceGroup::Operation operation;
     bool of_replicas = false;      // of one place
     std::vector<int32_t> members;  // indices of local stages
-    int32_t updates_due = 0;  // of gradients: members that are reduced and have not made their UPDATE
-    bool differ = false;    // of weights: a member made an UPDATE since they were averaged
+    int32_t updates_due =
+        0;                // of gradients: members that are reduced and have not made their UPDATE
+    bool differ = false;  // of weights: a member made an UPDATE since they were averaged
   };
 
   // The index of a stage that is on this worker, or -1.

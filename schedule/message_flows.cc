@@ -16,7 +16,8 @@ std::map<PassKey, std::vector<const Span*>> PassesOf(const Timeline& timeline) {
   std::map<PassKey, std::vector<const Span*>> passes;
   for (const Span& span : timeline.spans) {
     const Action& action = span.action;
-    const bool passes_on = action.kind == ActionKind::kForward || action.kind == ActionKind::kBackwardInput;
+    const bool passes_on =
+        action.kind == ActionKind::kForward || action.kind == ActionKind::kBackwardInput;
     if (span.lane != Lane::kCompute || !passes_on) continue;
     passes[{action.kind, action.index, action.microbatch}].push_back(&span);
   }
@@ -38,7 +39,8 @@ Topology StraightPipelineOf(const Timeline& timeline) {
 // Returns the stage that takes what the pass has made; -1: none.
 StageId TakerOf(const Action& action, const Topology& topology) {
   if (action.index >= topology.stages()) return StageId(-1);
-  const EdgeKind kind = action.kind == ActionKind::kForward ? EdgeKind::kActivation : EdgeKind::kGradient;
+  const EdgeKind kind =
+      action.kind == ActionKind::kForward ? EdgeKind::kActivation : EdgeKind::kGradient;
   return topology.To(kind, action.stage(), action.microbatch);
 }
 

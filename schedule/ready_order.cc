@@ -44,16 +44,16 @@ ReadyOrder::ReadyOrder(const Topology& topology, WorkerId worker, const Options&
     PENSTOCK_CHECK(in_flight_max >= 1);
     const Action step = {ActionKind::kUpdate, id.value};
     steps.push_back(step);
-    stages_.push_back(
-        {.id = id,
-         .first = topology[id].first,
-         .last = topology[id].last,
-         .previous = index_of(topology.From(EdgeKind::kActivation, id, 0)),
-         .next = index_of(topology.To(EdgeKind::kActivation, id, 0)),
-         .in_flight_max = in_flight_max,
-         .forward = lowered({{ActionKind::kForward, id.value}}),
-         .backward = lowered({{ActionKind::kBackwardInput, id.value}, {ActionKind::kBackwardWeight, id.value}}),
-         .update = lowered({step})});
+    stages_.push_back({.id = id,
+                       .first = topology[id].first,
+                       .last = topology[id].last,
+                       .previous = index_of(topology.From(EdgeKind::kActivation, id, 0)),
+                       .next = index_of(topology.To(EdgeKind::kActivation, id, 0)),
+                       .in_flight_max = in_flight_max,
+                       .forward = lowered({{ActionKind::kForward, id.value}}),
+                       .backward = lowered({{ActionKind::kBackwardInput, id.value},
+                                            {ActionKind::kBackwardWeight, id.value}}),
+                       .update = lowered({step})});
   }
   update_ = lowered(steps);
 }

@@ -123,7 +123,8 @@ void WriteArrowEnd(absl::string_view phase, const Span& span, int64_t ns, absl::
 void WriteArrow(const MessageFlow& flow, int64_t id, const Drawing& drawing, Writer& writer) {
   const Span& from = *flow.giver;
   const Span& to = *flow.taker;
-  const absl::string_view name = from.action.kind == ActionKind::kForward ? "activation" : "gradient";
+  const absl::string_view name =
+      from.action.kind == ActionKind::kForward ? "activation" : "gradient";
   // An arrow starts within its span, hence one nanosecond before the end, and never goes back in time.
   const int64_t end_ns = std::clamp(from.end_ns - 1, from.start_ns, to.start_ns);
   WriteArrowEnd("s", from, end_ns, name, id, drawing, writer);

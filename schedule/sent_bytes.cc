@@ -48,8 +48,8 @@ std::vector<double> SentBytesOf(const Schedule& schedule, const Traffic& traffic
     });
   }
   for (int32_t group = 0; group < static_cast<int32_t>(topology.groups.size()); ++group) {
-    AddCollective(schedule, traffic, {ActionKind::kReduce, group}, topology.WorkersOf(GroupId(group)),
-                  sent);
+    AddCollective(schedule, traffic, {ActionKind::kReduce, group},
+                  topology.WorkersOf(GroupId(group)), sent);
   }
   AddCollective(schedule, traffic, {ActionKind::kNorm}, workers, sent);
   return sent;

@@ -78,7 +78,7 @@ struct Traffic {
     double input = 0.0;       // a kept input
   };
 
-  double boundary = 0.0;        // an activation, a gradient or a checkpoint, where `stages` is empty
+  double boundary = 0.0;  // an activation, a gradient or a checkpoint, where `stages` is empty
   std::vector<OfStage> stages;  // by stage
   std::vector<double> sums;  // by stage: a sum of gradients on its way to the next round; empty: 0
   std::vector<OfGroup> groups;  // by group of the topology; empty: nothing

@@ -251,7 +251,8 @@ class ScheduleParser {
           absl::StrCat("a stage below ", kStagesMax, " and a microbatch below ", kMicrobatchMax));
     }
     list.push_back(*action);
-    if (whole_backward) list.push_back({ActionKind::kBackwardWeight, action->index, action->microbatch});
+    if (whole_backward)
+      list.push_back({ActionKind::kBackwardWeight, action->index, action->microbatch});
     return absl::OkStatus();
   }
 
@@ -362,7 +363,8 @@ absl::StatusOr<Schedule> ParseSchedule(absl::string_view text) {
 std::string NoteOnOldNames(absl::string_view text) {
   for (const absl::string_view line : absl::StrSplit(text, '\n')) {
     if (absl::StartsWith(line, "#") || !absl::StrContains(line, kOldUpdateName)) continue;
-    return absl::StrCat("the action ", kOldUpdateName, " is called ", ActionName(ActionKind::kUpdate),
+    return absl::StrCat("the action ", kOldUpdateName, " is called ",
+                        ActionName(ActionKind::kUpdate),
                         " now; the next version will not know the old name");
   }
   return "";

@@ -45,8 +45,8 @@ bool IsKnown(const Span& span, int32_t workers) {
   return span.worker.value >= 0 && span.worker.value < workers &&
          static_cast<int>(span.lane) < kLanes && static_cast<int>(span.wait) < kWaits &&
          (span.wait != Wait::kNone) == (span.lane == Lane::kWait) &&
-         static_cast<int>(action.kind) < kActionKinds && action.index >= 0 && action.index < kIndexMax &&
-         action.microbatch >= 0 && action.microbatch < kMicrobatchMax;
+         static_cast<int>(action.kind) < kActionKinds && action.index >= 0 &&
+         action.index < kIndexMax && action.microbatch >= 0 && action.microbatch < kMicrobatchMax;
 }
 
 bool HasPossibleTimes(const Span& span) {

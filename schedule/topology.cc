@@ -279,8 +279,9 @@ EdgeKind KindOf(ActionKind message) {
 }
 
 Action Edge::Receive(int64_t microbatch) const {
-  constexpr ActionKind kReceives[kEdgeKinds] = {ActionKind::kFlush, ActionKind::kRecvActivation, ActionKind::kRecvGradient,
-                                        ActionKind::kFlush, ActionKind::kRecvCheckpoint, ActionKind::kRecvSum};
+  constexpr ActionKind kReceives[kEdgeKinds] = {
+      ActionKind::kFlush, ActionKind::kRecvActivation, ActionKind::kRecvGradient,
+      ActionKind::kFlush, ActionKind::kRecvCheckpoint, ActionKind::kRecvSum};
   return {kReceives[static_cast<size_t>(kind)], to.value, microbatch};
 }
 

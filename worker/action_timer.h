@@ -102,8 +102,9 @@ class ActionTimer {
   bool ComputesOnDevice() const {
     const ActionKind kind = span_.action.kind;
     return device_ != nullptr && meter_ != nullptr &&
-           (kind == ActionKind::kForward || kind == ActionKind::kRecompute || kind == ActionKind::kBackwardInput ||
-            kind == ActionKind::kBackwardWeight || kind == ActionKind::kUpdate);
+           (kind == ActionKind::kForward || kind == ActionKind::kRecompute ||
+            kind == ActionKind::kBackwardInput || kind == ActionKind::kBackwardWeight ||
+            kind == ActionKind::kUpdate);
   }
 
   void Keep() {

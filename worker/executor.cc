@@ -210,14 +210,15 @@ Shape Executor::ShapeOfReceived(const Action& action) {
 }
 
 absl::Status Executor::Receive(const Action& action, TensorTable& table) {
-  PENSTOCK_ASSIGN_OR_RETURN(Tensor tensor,
-                            ReceiveTensor(action, Local(action.stage()).stage->crossing_type(), ShapeOfReceived(action)));
+  PENSTOCK_ASSIGN_OR_RETURN(
+      Tensor tensor,
+      ReceiveTensor(action, Local(action.stage()).stage->crossing_type(), ShapeOfReceived(action)));
   table.Put(action.microbatch, std::move(tensor));
   return absl::OkStatus();
 }
 
 absl::StatusOr<Tensor> Executor::ReceiveTensor(const Action& action, DType dtype,
-                                                const Shape& shape) {
+                                               const Shape& shape) {
   const int32_t edge = parts_.topology.EdgeOf(action);
   Receiver& receiver = *parts_.edges.receivers[edge];
   const bool waits = !receiver.Ready();
@@ -317,8 +318,8 @@ absl::Status Executor::BackwardInput(LocalStage& local, int64_t microbatch, cons
   Tensor output_gradient = stage.is_last() ? Tensor() : local.output_gradients.Take(microbatch);
   PENSTOCK_ASSIGN_OR_RETURN(
       Tensor input_gradient,
-      stage.BackwardInput(MicrobatchId(microbatch), {effect.version, effect.ahead}, std::move(output_gradient),
-                          LossScale(parts_.job, microbatch)));
+      stage.BackwardInput(MicrobatchId(microbatch), {effect.version, effect.ahead},
+                          std::move(output_gradient), LossScale(parts_.job, microbatch)));
   if (LocalStage* next = FindLocal(parts_.topology.To(EdgeKind::kGradient, local.id, microbatch))) {
     next->output_gradients.Put(microbatch, std::move(input_gradient));
   } else if (!stage.is_first()) {
@@ -326,7 +327,7 @@ absl::Status Executor::BackwardInput(LocalStage& local, int64_t microbatch, cons
   }
   PENSTOCK_RETURN_IF_ERROR(EndPass(ActionKind::kBackwardInput, local));
   return stage.is_last() ? AddLoss(local, microbatch, local.losses.Take(microbatch))
-                          : absl::OkStatus();
+                         : absl::OkStatus();
 }
 
 absl::Status Executor::BackwardWeight(LocalStage& local, int64_t microbatch) {
@@ -351,9 +352,8 @@ absl::Status Executor::SendInput(const Action& action, LocalStage& local) {
 }
 
 absl::Status Executor::ReceiveInput(const Action& action, LocalStage& local) {
-  PENSTOCK_ASSIGN_OR_RETURN(const Tensor input,
-                            ReceiveTensor(action, local.stage->crossing_type(),
-                                          local.stage->input_shape()));
+  PENSTOCK_ASSIGN_OR_RETURN(const Tensor input, ReceiveTensor(action, local.stage->crossing_type(),
+                                                              local.stage->input_shape()));
   return local.stage->PutInput(MicrobatchId(action.microbatch),
                                FirstSample(parts_.job, action.microbatch), input);
 }
@@ -375,8 +375,9 @@ absl::Status Executor::SendSum(const Action& action, LocalStage& local) {
 absl::Status Executor::ReceiveSum(const Action& action, LocalStage& local) {
   Stage& stage = *local.stage;
   const int64_t gradients = stage.gradient_count();
-  PENSTOCK_ASSIGN_OR_RETURN(const Tensor sum,
-                            ReceiveTensor(action, DType::kF32, {SumFloats(gradients, stage.is_last())}));
+  PENSTOCK_ASSIGN_OR_RETURN(
+      const Tensor sum,
+      ReceiveTensor(action, DType::kF32, {SumFloats(gradients, stage.is_last())}));
   stage.PutGradients(sum.data<float>());
   if (!stage.is_last()) return absl::OkStatus();
   double losses = 0.0;

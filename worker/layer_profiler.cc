@@ -46,8 +46,9 @@ v1::MeasuredTime MeasuredTimeOf(std::vector<double> ms) {
 // One layer as a stage, and tensors to pass through it.
 class LayerBench {
  public:
-  static absl::StatusOr<std::unique_ptr<LayerBench>> Create(Backend& backend, const ModelGraph& model,
-                                                            int layer, int64_t samples,
+  static absl::StatusOr<std::unique_ptr<LayerBench>> Create(Backend& backend,
+                                                            const ModelGraph& model, int layer,
+                                                            int64_t samples,
                                                             const LayerProfilerOptions& options);
 
   // Runs kWindowMicrobatches microbatches and an update. Appends the time of one pass of each kind.
@@ -56,8 +57,7 @@ class LayerBench {
   const Stage& stage() const { return *stage_; }
 
  private:
-  LayerBench(Backend& backend, int64_t samples)
-      : backend_(backend), samples_(samples) {}
+  LayerBench(Backend& backend, int64_t samples) : backend_(backend), samples_(samples) {}
 
   absl::Status MakeTensors(const ModelGraph& model, uint64_t seed);
   absl::StatusOr<Tensor> RandomTensor(const Shape& shape, RandomStream random);
@@ -95,8 +95,8 @@ absl::StatusOr<std::unique_ptr<LayerBench>> LayerBench::Create(
 
 absl::Status LayerBench::MakeTensors(const ModelGraph& model, uint64_t seed) {
   for (const int port : stage_->ports()) {
-    PENSTOCK_ASSIGN_OR_RETURN(ports_.emplace_back(),
-                              RandomPort(port, model.ports[port], RandomStream(seed, kPorts + port)));
+    PENSTOCK_ASSIGN_OR_RETURN(ports_.emplace_back(), RandomPort(port, model.ports[port],
+                                                                RandomStream(seed, kPorts + port)));
   }
   if (!stage_->is_first()) {
     PENSTOCK_ASSIGN_OR_RETURN(input_,

@@ -19,7 +19,7 @@ namespace penstock {
 
 // A layer at one moment, on the host.
 struct LayerSnapshot {
-  LayerState state;                     // without tied parameters of the last layer, which are kept with the first
+  LayerState state;  // without tied parameters of the last layer, which are kept with the first
   std::vector<NamedArray> all_weights;  // of a layer with such parameters, for its digest
 
   absl::Span<const NamedArray> parameters() const {

@@ -206,8 +206,8 @@ absl::Status Reference::Prepare() {
 }
 
 absl::Status Reference::OpenData() {
-  PENSTOCK_ASSIGN_OR_RETURN(data_, penstock::OpenData(files_, options_.spec, job_,
-                                                      options_.data_root, options_.limits));
+  PENSTOCK_ASSIGN_OR_RETURN(
+      data_, penstock::OpenData(files_, options_.spec, job_, options_.data_root, options_.limits));
   ports_.emplace(job_.model, job_.microbatch_samples, data_.get());
   return absl::OkStatus();
 }
@@ -381,8 +381,8 @@ absl::Status Reference::ForwardAndBackward(SerialModel& model, int64_t microbatc
     Stage& stage = *serial.stage;
     PENSTOCK_ASSIGN_OR_RETURN(const absl::Span<const Tensor> ports,
                               ports_->Read(stage, Split::kTraining, first_sample));
-    PENSTOCK_ASSIGN_OR_RETURN(activation, stage.Forward(id, first_sample, serial.forward,
-                                                        std::move(activation), ports));
+    PENSTOCK_ASSIGN_OR_RETURN(
+        activation, stage.Forward(id, first_sample, serial.forward, std::move(activation), ports));
   }
   PENSTOCK_ASSIGN_OR_RETURN(const double loss, model.back().stage->ReadLoss(activation));
   PENSTOCK_RETURN_IF_ERROR(

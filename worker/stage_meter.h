@@ -63,7 +63,9 @@ class StageMeter {
   // A span of this stage; of kWait spans the cause is counted.
   void AddSpan(const Span& span);
   // Adds the time that an action was at work.
-  void AddDuration(ActionKind kind, int64_t work_ns) { durations_[static_cast<int>(kind)].Add(work_ns); }
+  void AddDuration(ActionKind kind, int64_t work_ns) {
+    durations_[static_cast<int>(kind)].Add(work_ns);
+  }
   // Adds the time of a copy to or from the device, which runs beside the lanes.
   void AddCopy(CopyDirection direction, int64_t copy_ns) {
     CopyMeter& copies = copies_[static_cast<int>(direction)];
@@ -105,7 +107,9 @@ class StageMeter {
   const CopyMeter& copies(CopyDirection direction) const {
     return copies_[static_cast<int>(direction)];
   }
-  const DurationMeter& durations(ActionKind kind) const { return durations_[static_cast<int>(kind)]; }
+  const DurationMeter& durations(ActionKind kind) const {
+    return durations_[static_cast<int>(kind)];
+  }
   const GraphMeter& graphs() const { return graphs_; }
   StageCounts counts() const;
   StageDelays delays() const;

@@ -45,9 +45,8 @@ absl::Status TrainingRun::OpenData() {
   });
   if (!reads) return absl::OkStatus();
   Files& files = environment_.data_files == nullptr ? environment_.files : *environment_.data_files;
-  PENSTOCK_ASSIGN_OR_RETURN(
-      data_, penstock::OpenData(files, request_.spec(), plan_.job, environment_.data_root,
-                                environment_.limits));
+  PENSTOCK_ASSIGN_OR_RETURN(data_, penstock::OpenData(files, request_.spec(), plan_.job,
+                                                      environment_.data_root, environment_.limits));
   return absl::OkStatus();
 }
 
@@ -80,8 +79,7 @@ absl::StatusOr<int64_t> TrainingRun::PredictMemory() const {
   std::vector<TapeNeeds> needs(model.nodes.size());  // of the nodes that are here
   for (const LocalStage& local : stages_) {
     const std::vector<TapeNeeds>& own = local.stage->tape_needs();
-    std::copy(own.begin(), own.end(),
-              needs.begin() + model.layers[local.layers.first].first_node);
+    std::copy(own.begin(), own.end(), needs.begin() + model.layers[local.layers.first].first_node);
   }
   const bool own_memory = &environment_.backend.pool() != &environment_.backend.host_pool();
   const RunLayout run = plan_.layout();
@@ -143,10 +141,10 @@ absl::Status TrainingRun::OpenEdges() {
     const int64_t bytes = std::max(ActivationBytesAt(plan_.job, local.layers.first),
                                    ActivationBytesAt(plan_.job, local.layers.end()));
     if (bytes <= environment_.limits.tensor_bytes_max) continue;
-    return absl::InvalidArgumentError(absl::StrCat(
-        "an activation of one microbatch has ", bytes, " bytes, more than the limit of ",
-        environment_.limits.tensor_bytes_max,
-        " for a message; use more training.microbatches or a smaller model"));
+    return absl::InvalidArgumentError(
+        absl::StrCat("an activation of one microbatch has ", bytes,
+                     " bytes, more than the limit of ", environment_.limits.tensor_bytes_max,
+                     " for a message; use more training.microbatches or a smaller model"));
   }
   for (const LocalStage& local : stages_) PENSTOCK_RETURN_IF_ERROR(CheckReplicaChunk(local));
   PENSTOCK_RETURN_IF_ERROR(EmulateLinks());

@@ -46,7 +46,8 @@ class CpuBackend : public Backend {
     for (const Maker& maker : kMakers) {
       if (maker.op == spec.node.op) return maker.make(cpu_, spec);
     }
-    return absl::UnimplementedError(absl::StrCat("the CPU has no kernels for ", spec.node.op->name));
+    return absl::UnimplementedError(
+        absl::StrCat("the CPU has no kernels for ", spec.node.op->name));
   }
 
   absl::StatusOr<std::unique_ptr<Optimizer>> MakeOptimizer(

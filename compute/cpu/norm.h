@@ -52,9 +52,9 @@ struct NormGradientArguments {
   const float* grad_output;
   const float* residual;  // or null
   float* grad_input;      // or null
-  float* block_sums;  // scratch [2, blocks, width]
-  float* gain_sums;   // added to
-  float* bias_sums;   // added to
+  float* block_sums;      // scratch [2, blocks, width]
+  float* gain_sums;       // added to
+  float* bias_sums;       // added to
 };
 
 void NormaliseGradient(const CpuContext& cpu, const NormStatistics& statistics,

@@ -58,12 +58,13 @@ class ResidualBranch : public OpKernels {
  public:
   // Errors: as MatrixProduct::Create.
   static absl::StatusOr<std::unique_ptr<OpKernels>> Create(CpuContext& context,
-                                                       const BranchShape& shape,
-                                                       const Dropout& dropout,
-                                                       std::unique_ptr<Middle<Number>> middle);
+                                                           const BranchShape& shape,
+                                                           const Dropout& dropout,
+                                                           std::unique_ptr<Middle<Number>> middle);
 
   TapeNeeds tape_needs() const override { return needs_; }
-  absl::Status Forward(const PassContext& context, const WeightView& weights, const Tape& tape) override;
+  absl::Status Forward(const PassContext& context, const WeightView& weights,
+                       const Tape& tape) override;
   absl::Status BackwardInput(const PassContext& context, const WeightView& weights,
                              const Tape& tape) override;
   absl::Status BackwardWeight(const PassContext& context, const GradientView& gradients,

@@ -22,8 +22,8 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "compute/cuda/kernels/kernels.h"
 #include "compute/cuda/dnn_plan.h"
+#include "compute/cuda/kernels/kernels.h"
 
 namespace penstock::cuda {
 

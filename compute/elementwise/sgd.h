@@ -44,8 +44,7 @@ struct SgdConfig {
   double& main_momentum() { return momentum; }
 
   friend bool operator==(const SgdConfig& a, const SgdConfig& b) {
-    return a.momentum == b.momentum && a.weight_decay == b.weight_decay &&
-           a.nesterov == b.nesterov;
+    return a.momentum == b.momentum && a.weight_decay == b.weight_decay && a.nesterov == b.nesterov;
   }
 };
 

@@ -79,9 +79,10 @@ absl::Status CheckMilestones(const v1::LearningRateSpec& rate) {
   constexpr absl::string_view kKey = "training.learning_rate.milestones";
   const bool wanted = rate.decay() == "step";
   if (wanted != !rate.milestones().empty()) {
-    return InvalidKey(kKey, wanted ? "has none; the decay step needs one or more, for example [60, 90]"
-                                   : absl::StrCat("is only for the decay step, but that is ",
-                                                  rate.decay(), "; leave this key out"));
+    return InvalidKey(kKey, wanted
+                                ? "has none; the decay step needs one or more, for example [60, 90]"
+                                : absl::StrCat("is only for the decay step, but that is ",
+                                               rate.decay(), "; leave this key out"));
   }
   for (int i = 1; i < rate.milestones_size(); ++i) {
     if (rate.milestones(i - 1) < rate.milestones(i)) continue;

@@ -135,8 +135,8 @@ std::string PresentJobKey(absl::string_view path) {
 }
 
 std::string FieldOfJobKey(absl::string_view path) {
-  return RenameParts(
-      path, [](const FieldDescriptor& field, absl::string_view) { return field.name(); });
+  return RenameParts(path,
+                     [](const FieldDescriptor& field, absl::string_view) { return field.name(); });
 }
 
 bool HasDefaults(const Descriptor& message) {

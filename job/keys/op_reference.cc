@@ -9,7 +9,8 @@
 namespace penstock {
 namespace {
 
-constexpr char kForm[] = R"(Any model: what it reads, then its ops in the order in which they are computed.
+constexpr char kForm[] =
+    R"(Any model: what it reads, then its ops in the order in which they are computed.
 
 ```yaml
 model:
@@ -69,8 +70,9 @@ std::string ValueOf(const AttributeSpec& spec) {
       break;
   }
   const std::string list = spec.sizes > 0 ? absl::StrCat("a list of ", spec.sizes) : "a list";
-  return absl::StrCat(spec.kind == AttributeKind::kIntegers ? "a whole number, or " : "a number, or ",
-                      list, ", ", Range(spec));
+  return absl::StrCat(
+      spec.kind == AttributeKind::kIntegers ? "a whole number, or " : "a number, or ", list, ", ",
+      Range(spec));
 }
 
 std::string OpSection(const Op& op) {

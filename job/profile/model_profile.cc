@@ -39,7 +39,8 @@ absl::Status CheckSize(const std::string& key, const v1::SizeProfile& size) {
     const std::string of_node = absl::StrCat(key, ".nodes[", i, "]");
     PENSTOCK_RETURN_IF_ERROR(CheckBytes(of_node + ".stash_bytes", node.stash_bytes()));
     PENSTOCK_RETURN_IF_ERROR(CheckBytes(of_node + ".kept_bytes", node.kept_bytes()));
-    PENSTOCK_RETURN_IF_ERROR(CheckBytes(of_node + ".weight_stash_bytes", node.weight_stash_bytes()));
+    PENSTOCK_RETURN_IF_ERROR(
+        CheckBytes(of_node + ".weight_stash_bytes", node.weight_stash_bytes()));
   }
   return absl::OkStatus();
 }

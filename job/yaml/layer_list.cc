@@ -59,9 +59,9 @@ absl::StatusOr<std::string> LayerList::Find(absl::string_view name) const {
     }
   }
   const std::string nearest = NearestName(name, known);
-  return absl::InvalidArgumentError(
-      absl::StrCat("reads \"", name, "\", which is no input of the model and no layer before this one",
-                   nearest.empty() ? "" : absl::StrCat("; did you mean ", nearest, "?")));
+  return absl::InvalidArgumentError(absl::StrCat(
+      "reads \"", name, "\", which is no input of the model and no layer before this one",
+      nearest.empty() ? "" : absl::StrCat("; did you mean ", nearest, "?")));
 }
 
 absl::Status LayerList::EnterScope(absl::string_view name) {
@@ -95,8 +95,8 @@ std::vector<LayerSpec> LayerList::CutIntoLayers(const ModelGraph& graph) const {
   for (int n = 0; n < static_cast<int>(graph.nodes.size()); ++n) {
     const std::string& block = blocks_of_ops_[n];
     const bool has_parameters = !graph.nodes[n].parameters.empty();
-    const bool begins = layers.empty() || (block.empty() ? has_parameters && !may_grow
-                                                         : block != layers.back().name);
+    const bool begins = layers.empty() ||
+                        (block.empty() ? has_parameters && !may_grow : block != layers.back().name);
     if (begins) {
       layers.push_back({.name = block.empty() ? graph.nodes[n].name : block, .first_node = n});
       may_grow = block.empty() && !has_parameters;

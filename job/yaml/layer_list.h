@@ -62,12 +62,13 @@ class LayerList {
   std::vector<LayerSpec> CutIntoLayers(const ModelGraph& graph) const;
 
   GraphBuilder builder_;
-  std::map<std::string, std::string> values_;  // by name, also of scopes: the value that it stands for
-  std::vector<std::string> scopes_;            // full names
+  std::map<std::string, std::string>
+      values_;                       // by name, also of scopes: the value that it stands for
+  std::vector<std::string> scopes_;  // full names
   std::string before_;
   bool has_ops_ = false;
   bool in_block_ = false;
-  std::string block_;  // the last one
+  std::string block_;                       // the last one
   std::vector<std::string> blocks_of_ops_;  // the block's name, or empty
 };
 

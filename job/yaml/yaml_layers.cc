@@ -22,7 +22,10 @@ namespace {
 
 using Names = std::vector<std::string>;
 
-constexpr absl::string_view kKindNames[] = {"true or false", "a whole number", "a number", "a word",
+constexpr absl::string_view kKindNames[] = {"true or false",
+                                            "a whole number",
+                                            "a number",
+                                            "a word",
                                             "a whole number or a list of them",
                                             "a number or a list of them"};
 
@@ -234,10 +237,11 @@ absl::Status LayersReader::ReadItem(const YAML::Node& item, const std::string& p
                            " keys beside one another; settings stand inside the op's braces")
         : item.IsMap() ? "an empty item"
                        : DescribeNode(item);
-    return Error(item, path,
-                 absl::StrCat("expected one op with its settings, as in `relu` or `linear: {outputs: "
-                              "10}`, got ",
-                              got));
+    return Error(
+        item, path,
+        absl::StrCat("expected one op with its settings, as in `relu` or `linear: {outputs: "
+                     "10}`, got ",
+                     got));
   }
   const std::string name = is_word ? item.Scalar() : item.begin()->first.Scalar();
   const YAML::Node body = is_word ? YAML::Node() : item.begin()->second;
@@ -257,7 +261,8 @@ absl::Status LayersReader::ReadItem(const YAML::Node& item, const std::string& p
 absl::Status LayersReader::ReadInputs(const YAML::Node& item, const YAML::Node& body,
                                       const std::string& path) {
   if (depth_ > 1) return Error(item, path, "stands inside another item; move it to the start");
-  if (!body.IsMap()) return WrongValue(item, body, path, "inputs, as in {image: {u8: [32, 32, 3]}}");
+  if (!body.IsMap())
+    return WrongValue(item, body, path, "inputs, as in {image: {u8: [32, 32, 3]}}");
   return ReadKeys(body, path, {}, [&](const std::string& name, const YAML::Node& node) {
     return ReadInput(item, name, node, absl::StrCat(path, ".", name));
   });
@@ -276,7 +281,8 @@ absl::Status LayersReader::ReadInput(const YAML::Node& item, const std::string& 
           return absl::OkStatus();
         }
         if (!dtype.empty()) {
-          return Error(value, path, absl::StrCat(dtype, " and ", key, " exclude each other; keep one"));
+          return Error(value, path,
+                       absl::StrCat(dtype, " and ", key, " exclude each other; keep one"));
         }
         dtype = key;
         const std::optional<AttributeValue> dims = ValueOf(value, AttributeKind::kIntegers);
@@ -302,8 +308,7 @@ absl::StatusOr<LayersReader::Group> LayersReader::ReadGroup(const YAML::Node& it
                                                             const Names& known) const {
   Group group;
   PENSTOCK_RETURN_IF_ERROR(ReadKeys(
-      body, path, known,
-      [&](const std::string& key, const YAML::Node& value) -> absl::Status {
+      body, path, known, [&](const std::string& key, const YAML::Node& value) -> absl::Status {
         const std::string key_path = absl::StrCat(path, ".", key);
         if (key == "name") {
           PENSTOCK_ASSIGN_OR_RETURN(group.name, ReadName(item, value, key_path));
@@ -359,7 +364,8 @@ absl::Status LayersReader::ReadBlock(const YAML::Node& item, const YAML::Node& b
                                      const std::string& path) {
   PENSTOCK_ASSIGN_OR_RETURN(const Group group, ReadGroup(item, body, path, {"name", "layers"}));
   if (list_.in_block()) {
-    return Error(item, path, "stands in another block; a block is one layer, which holds no layers");
+    return Error(item, path,
+                 "stands in another block; a block is one layer, which holds no layers");
   }
   const absl::Status entered =
       list_.EnterScope(group.name.empty() ? list_.FreeName("block") : group.name);
@@ -381,8 +387,7 @@ absl::Status LayersReader::ReadOp(const Op& op, const YAML::Node& item, const YA
   if (op.is_loss) known.push_back("targets");
   std::map<std::string, YAML::Node> values;
   PENSTOCK_RETURN_IF_ERROR(ReadKeys(
-      body, path, known,
-      [&](const std::string& key, const YAML::Node& value) -> absl::Status {
+      body, path, known, [&](const std::string& key, const YAML::Node& value) -> absl::Status {
         const std::string key_path = absl::StrCat(path, ".", key);
         for (const AttributeSpec& spec : op.attributes) {
           if (spec.name != key) continue;
@@ -413,9 +418,9 @@ absl::Status LayersReader::ReadOp(const Op& op, const YAML::Node& item, const YA
     // It starts with the attribute's name.
     const std::string message(complete.message());
     const auto value = values.find(message.substr(0, message.find(": ")));
-    return absl::InvalidArgumentError(absl::StrCat(
-        PlaceOf(file_name_, (value == values.end() ? item : value->second).Mark()), ": ", path, ".",
-        message));
+    return absl::InvalidArgumentError(
+        absl::StrCat(PlaceOf(file_name_, (value == values.end() ? item : value->second).Mark()),
+                     ": ", path, ".", message));
   }
   return AddOp(std::move(node), item, path);
 }

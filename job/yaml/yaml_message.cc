@@ -115,11 +115,10 @@ absl::Status MessageReader::CheckChoice(const YAML::Node& key, const std::string
   if (choice == nullptr || !message.GetReflection()->HasOneof(message, choice)) {
     return absl::OkStatus();
   }
-  const FieldDescriptor& other =
-      *message.GetReflection()->GetOneofFieldDescriptor(message, choice);
+  const FieldDescriptor& other = *message.GetReflection()->GetOneofFieldDescriptor(message, choice);
   const std::string& short_form = OptionsOf(other).short_form();
-  const bool is_short = key.Scalar() != short_form &&
-                        positions_.count(absl::StrCat(parent, ".", short_form)) > 0;
+  const bool is_short =
+      key.Scalar() != short_form && positions_.count(absl::StrCat(parent, ".", short_form)) > 0;
   return Error(key, parent,
                absl::StrCat(is_short ? short_form : other.name(), " and ", key.Scalar(),
                             " exclude each other; keep one"));

@@ -31,8 +31,8 @@ constexpr Convolution k2012[] = {{96, 11, 4, 2, 1, true, true},
 absl::StatusOr<ModelGraph> BuildAlexNet(const AlexNetConfig& config) {
   const bool is_2012 = config.variant == "2012";
   if (!is_2012 && config.variant != "torchvision") {
-    return absl::InvalidArgumentError(absl::StrCat("variant: is \"", config.variant,
-                                                   "\"; expected torchvision or 2012"));
+    return absl::InvalidArgumentError(
+        absl::StrCat("variant: is \"", config.variant, "\"; expected torchvision or 2012"));
   }
   PENSTOCK_RETURN_IF_ERROR(CheckImage(config.image, 63));
   ImageBuilder model("alexnet", config.image);
@@ -56,7 +56,8 @@ absl::StatusOr<ModelGraph> BuildAlexNet(const AlexNetConfig& config) {
   }
   constexpr int64_t kHidden = 4096;
   model.BeginLayer("classifier.1");
-  model.Add("avg_pool", "avgpool", {{"outputs", std::vector<int64_t>{kAlexNetPooledSize, kAlexNetPooledSize}}});
+  model.Add("avg_pool", "avgpool",
+            {{"outputs", std::vector<int64_t>{kAlexNetPooledSize, kAlexNetPooledSize}}});
   model.Add("channels_first", "channels_first");
   model.Add("flatten", "flatten");
   model.Add("dropout", "classifier.0", {{"probability", config.dropout}});

@@ -11,8 +11,8 @@
 namespace penstock {
 namespace {
 
-constexpr double kDeviation = 0.02;   // of GPT-2's matrices, at the start
-constexpr int64_t kExpansion = 4;  // of the MLP's hidden width
+constexpr double kDeviation = 0.02;  // of GPT-2's matrices, at the start
+constexpr int64_t kExpansion = 4;    // of the MLP's hidden width
 
 absl::Status CheckRange(absl::string_view field, int64_t value, int64_t max) {
   if (value >= 1 && value <= max) {

@@ -15,8 +15,9 @@ constexpr size_t kColours = 3;
 
 absl::Status CheckNumbers(const char* key, const std::vector<double>& values) {
   if (values.size() == 1 || values.size() == kColours) return absl::OkStatus();
-  return absl::InvalidArgumentError(absl::StrCat(
-      key, ": has ", values.size(), " numbers; expected one for all channels, or one for each of 3"));
+  return absl::InvalidArgumentError(
+      absl::StrCat(key, ": has ", values.size(),
+                   " numbers; expected one for all channels, or one for each of 3"));
 }
 
 }  // namespace
@@ -61,8 +62,8 @@ absl::Status CheckImage(const ImageConfig& image, int64_t size_min) {
                                                    size_min, " to ", kImageSizeMax, " pixels"));
   }
   if (image.classes < 2 || image.classes > kClassesMax) {
-    return absl::InvalidArgumentError(absl::StrCat("image.classes: is ", image.classes,
-                                                   "; expected 2 to ", kClassesMax));
+    return absl::InvalidArgumentError(
+        absl::StrCat("image.classes: is ", image.classes, "; expected 2 to ", kClassesMax));
   }
   PENSTOCK_RETURN_IF_ERROR(CheckNumbers("image.mean", image.mean));
   return CheckNumbers("image.deviation", image.deviation);

@@ -14,7 +14,7 @@
 namespace penstock {
 
 struct ImageConfig {
-  int64_t size = 224;      // height and width
+  int64_t size = 224;  // height and width
   int64_t classes = 1000;
   // Of a channel, in the unit of pixels divided by 255; one number for all channels or three.
   std::vector<double> mean = {0.485, 0.456, 0.406};

@@ -53,9 +53,9 @@ void AddResidual(const std::string& name, const Residual& block, int64_t inputs,
   const std::string branch = AddBranch(name, block, input, model);
   std::string shortcut = input;
   if (block.stride != 1 || inputs != block.outputs()) {
-    shortcut = model.AddConvolutionAndNorm(
-        absl::StrCat(name, ".downsample.0"), absl::StrCat(name, ".downsample.1"),
-        Convolution(block.outputs(), 1, block.stride), {input});
+    shortcut = model.AddConvolutionAndNorm(absl::StrCat(name, ".downsample.0"),
+                                           absl::StrCat(name, ".downsample.1"),
+                                           Convolution(block.outputs(), 1, block.stride), {input});
   }
   AddSum(name, branch, shortcut, model);
 }
@@ -71,10 +71,10 @@ void AddHead(int64_t classes, ImageBuilder& model) {
 
 absl::StatusOr<ModelGraph> BuildResNet(const ResNetConfig& config) {
   static const std::map<int64_t, std::vector<int64_t>> kBlocks = {{18, {2, 2, 2, 2}},
-                                                                 {34, {3, 4, 6, 3}},
-                                                                 {50, {3, 4, 6, 3}},
-                                                                 {101, {3, 4, 23, 3}},
-                                                                 {152, {3, 8, 36, 3}}};
+                                                                  {34, {3, 4, 6, 3}},
+                                                                  {50, {3, 4, 6, 3}},
+                                                                  {101, {3, 4, 23, 3}},
+                                                                  {152, {3, 8, 36, 3}}};
   PENSTOCK_RETURN_IF_ERROR(CheckOneOf("depth", config.depth, {18, 34, 50, 101, 152}));
   PENSTOCK_RETURN_IF_ERROR(CheckImage(config.image, 32));
   ImageBuilder model("resnet", config.image);

@@ -13,10 +13,8 @@ constexpr double kClassifierDeviation = 0.01;
 
 // Channels of each convolution, of table 1.
 std::vector<int64_t> ChannelsOfDepth(int64_t depth) {
-  static const std::map<int64_t, std::vector<int64_t>> kByDepth = {{11, {1, 1, 2, 2, 2}},
-                                                                  {13, {2, 2, 2, 2, 2}},
-                                                                  {16, {2, 2, 3, 3, 3}},
-                                                                  {19, {2, 2, 4, 4, 4}}};
+  static const std::map<int64_t, std::vector<int64_t>> kByDepth = {
+      {11, {1, 1, 2, 2, 2}}, {13, {2, 2, 2, 2, 2}}, {16, {2, 2, 3, 3, 3}}, {19, {2, 2, 4, 4, 4}}};
   constexpr int64_t kChannels[] = {64, 128, 256, 512, 512};
   std::vector<int64_t> channels;
   const std::vector<int64_t>& convolutions = kByDepth.at(depth);
@@ -28,9 +26,8 @@ std::vector<int64_t> ChannelsOfDepth(int64_t depth) {
 }
 
 Attributes Classifier(int64_t outputs) {
-  return {{"outputs", outputs},
-          {"init", std::string("normal")},
-          {"deviation", kClassifierDeviation}};
+  return {
+      {"outputs", outputs}, {"init", std::string("normal")}, {"deviation", kClassifierDeviation}};
 }
 
 }  // namespace
@@ -61,7 +58,8 @@ absl::StatusOr<ModelGraph> BuildVgg(const VggConfig& config) {
     model.Add("relu", next());
   }
   model.BeginLayer("classifier.0");
-  model.Add("avg_pool", "avgpool", {{"outputs", std::vector<int64_t>{kVggPooledSize, kVggPooledSize}}});
+  model.Add("avg_pool", "avgpool",
+            {{"outputs", std::vector<int64_t>{kVggPooledSize, kVggPooledSize}}});
   model.Add("channels_first", "channels_first");
   model.Add("flatten", "flatten");
   model.Add("linear", "classifier.0", Classifier(config.hidden));

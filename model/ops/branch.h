@@ -43,13 +43,13 @@ inline absl::StatusOr<OpResult> InferBranch(const OpArguments& a, const BranchNa
   const double projection_deviation = a.attributes.number("projection_deviation");
   return OpResult{
       .output = input,
-      .parameters = {
-          Gain(absl::StrCat(names.norm, ".weight"), width),
-          Bias(absl::StrCat(names.norm, ".bias"), width),
-          Matrix(absl::StrCat(names.expansion, ".weight"), {width, expanded}, deviation),
-          Bias(absl::StrCat(names.expansion, ".bias"), expanded),
-          Matrix(absl::StrCat(names.projection, ".weight"), {projected, width}, projection_deviation),
-          Bias(absl::StrCat(names.projection, ".bias"), width)}};
+      .parameters = {Gain(absl::StrCat(names.norm, ".weight"), width),
+                     Bias(absl::StrCat(names.norm, ".bias"), width),
+                     Matrix(absl::StrCat(names.expansion, ".weight"), {width, expanded}, deviation),
+                     Bias(absl::StrCat(names.expansion, ".bias"), expanded),
+                     Matrix(absl::StrCat(names.projection, ".weight"), {projected, width},
+                            projection_deviation),
+                     Bias(absl::StrCat(names.projection, ".bias"), width)}};
 }
 
 }  // namespace penstock::ops

@@ -24,7 +24,8 @@ absl::StatusOr<OpResult> Infer(const OpArguments& a) {
   const int64_t context = a.attributes.integer("context");
   const ValueType& ids = a.inputs[0];
   if (ids.dtype != DType::kI32 || ids.dims.size() != 1 || ids.dims[0] > context) {
-    return ShapesDoNotFit(a.inputs, absl::StrCat("i32 [time] with at most ", context, " time steps"));
+    return ShapesDoNotFit(a.inputs,
+                          absl::StrCat("i32 [time] with at most ", context, " time steps"));
   }
   return OpResult{
       .output = {DType::kF32, {ids.dims[0], width}},

@@ -25,17 +25,16 @@ absl::StatusOr<OpResult> Infer(const OpArguments& a) {
   const int64_t width = a.attributes.integer("width");
   const ValueType& input = a.inputs[0];
   const ValueType& targets = a.inputs[1];
-  const bool fits = input.dtype == DType::kF32 && input.dims.size() == 2 && input.dims[1] == width &&
-                    targets.dtype == DType::kI32 && targets.dims.size() == 1 &&
-                    targets.dims[0] == input.dims[0];
+  const bool fits = input.dtype == DType::kF32 && input.dims.size() == 2 &&
+                    input.dims[1] == width && targets.dtype == DType::kI32 &&
+                    targets.dims.size() == 1 && targets.dims[0] == input.dims[0];
   if (!fits) {
-    return ShapesDoNotFit(a.inputs,
-                          absl::StrCat("f32 [time, ", width, "] and targets i32 [time]"));
+    return ShapesDoNotFit(a.inputs, absl::StrCat("f32 [time, ", width, "] and targets i32 [time]"));
   }
   const bool tied = a.attributes.word("weight") == "tied";
-  return OpResult{.output = {DType::kF32, {}},
-                  .parameters = {Table(tied ? "wte.weight" : "lm_head.weight", vocabulary, width,
-                                       kDeviation)}};
+  return OpResult{
+      .output = {DType::kF32, {}},
+      .parameters = {Table(tied ? "wte.weight" : "lm_head.weight", vocabulary, width, kDeviation)}};
 }
 
 int64_t Ids(const OpArguments& a, int) { return a.attributes.integer("vocabulary"); }

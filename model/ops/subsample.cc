@@ -21,9 +21,9 @@ absl::StatusOr<OpResult> Infer(const OpArguments& a) {
     return ShapesDoNotFit(a.inputs, absl::StrCat("f32 [height, width, channels], with at most ",
                                                  channels, " channels"));
   }
-  return OpResult{.output = {DType::kF32,
-                             {(dims[0] + stride - 1) / stride, (dims[1] + stride - 1) / stride,
-                              channels}}};
+  return OpResult{
+      .output = {DType::kF32,
+                 {(dims[0] + stride - 1) / stride, (dims[1] + stride - 1) / stride, channels}}};
 }
 
 }  // namespace

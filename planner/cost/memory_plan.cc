@@ -73,7 +73,8 @@ int64_t PeakActivationBytes(const Program& program, const std::vector<StageBytes
       step_ends = false;
       for (auto& [part, sum] : sums) bytes -= std::exchange(sum, 0);
     }
-    if (action.kind == ActionKind::kRecvSum) bytes -= std::exchange(sums[stages[action.index].part], 0);
+    if (action.kind == ActionKind::kRecvSum)
+      bytes -= std::exchange(sums[stages[action.index].part], 0);
     if (action.kind == ActionKind::kSendSum) sums[stages[action.index].part] += change.left;
     most = std::max(most, bytes + change.most);
     bytes += change.left;

@@ -55,11 +55,10 @@ class MemoryOfWorker {
   StageBytes BytesOf(StageId id, const StageOptions& options) const {
     const LayerRange layers = options.layers;
     const ModelGraph& model = run_.job.model;
-    const std::vector<TapeNeeds> needs(
-        needs_.begin() + model.layers[layers.first].first_node,
-        needs_.begin() + model.layers[layers.end() - 1].end_node());
+    const std::vector<TapeNeeds> needs(needs_.begin() + model.layers[layers.first].first_node,
+                                       needs_.begin() + model.layers[layers.end() - 1].end_node());
     const PassPlan plan = MakePassPlan(model, layers, run_.job.microbatch_samples, needs,
-                                      CrossingType(run_.job.precision));
+                                       CrossingType(run_.job.precision));
     StageBytes bytes = {
         .activations = ActivationBytesOf(plan, options.recomputes, layers.end() == model.size()),
         .tied_gradient = ReduceBytes()};

@@ -22,7 +22,8 @@ absl::Status NoneBecause(const std::string& why) { return absl::FailedPreconditi
 
 // Returns the time of a pass by its action's name, on a device of speed 1; 0 of other actions.
 double PassSeconds(const std::string& action, const StageCosts& costs) {
-  if (action == ActionName(ActionKind::kForward) || action == ActionName(ActionKind::kRecompute)) return costs.forward_s;
+  if (action == ActionName(ActionKind::kForward) || action == ActionName(ActionKind::kRecompute))
+    return costs.forward_s;
   if (action == ActionName(ActionKind::kBackwardInput)) return costs.backward_input_s;
   if (action == ActionName(ActionKind::kBackwardWeight)) return costs.backward_weight_s;
   return 0.0;

@@ -86,8 +86,7 @@ class Painter {
                std::find(other.begin(), other.end(), link.workers(1)) != other.end();
       };
       if (!link.has_gigabits_per_second() || !(joins(from, to) || joins(to, from))) continue;
-      longest_s =
-          std::max(longest_s, bytes * share / (link.gigabits_per_second() * 1e9 / 8.0));
+      longest_s = std::max(longest_s, bytes * share / (link.gigabits_per_second() * 1e9 / 8.0));
     }
     return longest_s;
   }

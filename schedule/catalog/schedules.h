@@ -26,9 +26,13 @@ inline void BackwardInput(ActionList& list, StageId stage, int64_t microbatch) {
 inline void BackwardWeight(ActionList& list, StageId stage, int64_t microbatch) {
   list.push_back({ActionKind::kBackwardWeight, stage.value, microbatch});
 }
-inline void Update(ActionList& list, StageId stage) { list.push_back({ActionKind::kUpdate, stage.value}); }
+inline void Update(ActionList& list, StageId stage) {
+  list.push_back({ActionKind::kUpdate, stage.value});
+}
 // The replicas of a group take the mean of their weights.
-inline void Average(ActionList& list, GroupId group) { list.push_back({ActionKind::kReduce, group.value}); }
+inline void Average(ActionList& list, GroupId group) {
+  list.push_back({ActionKind::kReduce, group.value});
+}
 // Where pipelines go there and back: all stages of a part get the weights of the one that updates.
 inline void CopyWeights(ActionList& list, GroupId group) {
   list.push_back({ActionKind::kReduce, group.value});

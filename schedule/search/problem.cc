@@ -9,7 +9,8 @@
 namespace penstock {
 namespace {
 
-constexpr ActionKind kOpOfPass[kPasses] = {ActionKind::kForward, ActionKind::kBackwardInput, ActionKind::kBackwardWeight};
+constexpr ActionKind kOpOfPass[kPasses] = {ActionKind::kForward, ActionKind::kBackwardInput,
+                                           ActionKind::kBackwardWeight};
 
 // The neighbour that the pass gets its input from, or hands its output to; -1 or the number of stages
 // where there is none.

@@ -97,10 +97,11 @@ std::string ModelText(const ModelGraph& model) {
         absl::StrAppend(out, port.name, " ", port.type.ToString(),
                         port.ids > 0 ? absl::StrCat(" below ", port.ids) : "");
       });
-  return absl::StrCat(table.Render(), "\nThe model reads ", inputs,
-                      ".\nFLOPS (of a forward) and LIVE (values that cross a cut behind the layer, in "
-                      "f32) are those of one sample.\nThe total counts parameters that layers share "
-                      "once.\n");
+  return absl::StrCat(
+      table.Render(), "\nThe model reads ", inputs,
+      ".\nFLOPS (of a forward) and LIVE (values that cross a cut behind the layer, in "
+      "f32) are those of one sample.\nThe total counts parameters that layers share "
+      "once.\n");
 }
 
 Json ModelJson(const ModelGraph& model) {

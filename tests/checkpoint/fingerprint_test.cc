@@ -69,10 +69,9 @@ TEST(Fingerprint, Compare_OtherData_NamesTheFieldAndBothValues) {
         {.model = model, .optimizer = optimizer, .data = {{"data.text.sha256", sha256}}});
   };
   EXPECT_THAT(CompareFingerprints(of("abc"), of("abc")), IsOk());
-  EXPECT_THAT(
-      CompareFingerprints(of("abc"), of("abd")),
-      StatusIs(absl::StatusCode::kInvalidArgument,
-               HasSubstr("data.text.sha256 is abc in the checkpoint and abd in the job")));
+  EXPECT_THAT(CompareFingerprints(of("abc"), of("abd")),
+              StatusIs(absl::StatusCode::kInvalidArgument,
+                       HasSubstr("data.text.sha256 is abc in the checkpoint and abd in the job")));
 }
 
 TEST(Fingerprint, Compare_FieldMissingInTheCheckpoint_SaysAbsent) {

@@ -4,8 +4,8 @@
 namespace penstock {
 namespace {
 
-INSTANTIATE_TEST_SUITE_P(Cuda, OpConformance,
-                         OpsOn({{"Gpu0", [] { return MakeCudaBackend(0); }}}), OpTestName);
+INSTANTIATE_TEST_SUITE_P(Cuda, OpConformance, OpsOn({{"Gpu0", [] { return MakeCudaBackend(0); }}}),
+                         OpTestName);
 
 }  // namespace
 }  // namespace penstock

@@ -28,7 +28,8 @@ v1::JobSpec JobOf(const std::string& method) {
 Timeline PipeDreamOnTwoStages() {
   constexpr int64_t kSlotNs = 12'500'000;
   Timeline timeline = {.workers = 2};
-  const auto add = [&](int32_t stage, ActionKind kind, int64_t microbatch, int64_t start_ns, int64_t end_ns) {
+  const auto add = [&](int32_t stage, ActionKind kind, int64_t microbatch, int64_t start_ns,
+                       int64_t end_ns) {
     timeline.spans.push_back({.worker = WorkerId(stage),
                               .action = {kind, stage, microbatch},
                               .start_ns = start_ns,

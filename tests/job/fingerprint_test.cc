@@ -31,9 +31,7 @@ TEST(FingerprintOf, WhatGivesStoredNumbersTheirMeaning_IsAPartOfIt) {
       [](v1::JobSpec& spec) {
         spec.mutable_data()->mutable_text()->set_sha256(std::string(64, 'a'));
       },
-      [](v1::JobSpec& spec) {
-        spec.mutable_data()->mutable_text()->set_validation_fraction(0.25);
-      },
+      [](v1::JobSpec& spec) { spec.mutable_data()->mutable_text()->set_validation_fraction(0.25); },
       // Few bytes of a long text are enough for other samples.
       [](v1::JobSpec& spec) {
         spec.mutable_data()->mutable_text()->set_validation_fraction(0.1000000001);

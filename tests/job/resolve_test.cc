@@ -62,7 +62,8 @@ TEST(ResolveJob, StepDecay_MultipliesTheRateAfterMilestones) {
   v1::JobSpec spec = GoodJob();  // 32 samples a step
   v1::LearningRateSpec& rate = *spec.mutable_training()->mutable_learning_rate();
   rate.set_decay("step");
-  EXPECT_THAT(ResolveJob(spec), StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("milestones: has none")));
+  EXPECT_THAT(ResolveJob(spec),
+              StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("milestones: has none")));
   rate.add_milestones(60);
   rate.add_milestones(90);
   rate.set_factor(0.5);
@@ -71,10 +72,12 @@ TEST(ResolveJob, StepDecay_MultipliesTheRateAfterMilestones) {
   EXPECT_DOUBLE_EQ(job.learning_rate.At(61 * 32), 5e-4);
   EXPECT_DOUBLE_EQ(job.learning_rate.At(91 * 32), 2.5e-4);
   rate.set_milestones(1, 60);
-  EXPECT_THAT(ResolveJob(spec), StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("has 60 after 60")));
+  EXPECT_THAT(ResolveJob(spec),
+              StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("has 60 after 60")));
   rate.set_milestones(1, 90);
   rate.set_decay("cosine");
-  EXPECT_THAT(ResolveJob(spec), StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("only for")));
+  EXPECT_THAT(ResolveJob(spec),
+              StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("only for")));
 }
 
 TEST(ResolveJob, NesterovMomentum_NeedsMomentum) {
@@ -83,7 +86,8 @@ TEST(ResolveJob, NesterovMomentum_NeedsMomentum) {
   sgd.set_learning_rate(0.1);
   sgd.set_nesterov(true);
   FillDefaults(spec);
-  EXPECT_THAT(ResolveJob(spec), StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("sgd.nesterov: looks ahead")));
+  EXPECT_THAT(ResolveJob(spec),
+              StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("sgd.nesterov: looks ahead")));
   sgd.set_momentum(0.9);
   PENSTOCK_ASSERT_OK_AND_ASSIGN(const ResolvedJob job, ResolveJob(spec));
   EXPECT_EQ(std::get<SgdConfig>(job.optimizer), (SgdConfig{.momentum = 0.9, .nesterov = true}));

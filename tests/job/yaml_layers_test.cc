@@ -90,7 +90,8 @@ TEST(ReadLayers, Parameters_AreNamedAfterTheirOp) {
 }
 
 TEST(ReadLayers, Block_IsOneLayerThatStandsForItsLastValue) {
-  EXPECT_EQ(PictureOf(R"(model:
+  EXPECT_EQ(
+      PictureOf(R"(model:
   layers:
     - input: {x: {f32: [4]}, y: {f32: [4]}}
     - block: {name: stem, layers: [{linear: {outputs: 4}}, relu, {linear: {outputs: 4}}]}
@@ -98,9 +99,9 @@ TEST(ReadLayers, Block_IsOneLayerThatStandsForItsLastValue) {
     - block: {layers: [{linear: {outputs: 4}}, {add: {of: [linear, stem]}}]}
     - mse: {of: [block, y]}
 )"),
-            "stem: stem.linear(x), stem.relu(stem.linear), stem.linear_2(stem.relu), "
-            "relu(stem.linear_2)\n"
-            "block: block.linear(relu), block.add(block.linear, stem.linear_2), mse(block.add, y)\n");
+      "stem: stem.linear(x), stem.relu(stem.linear), stem.linear_2(stem.relu), "
+      "relu(stem.linear_2)\n"
+      "block: block.linear(relu), block.add(block.linear, stem.linear_2), mse(block.add, y)\n");
 }
 
 TEST(ReadLayers, Names_AreLookedUpInTheInnermostRepetitionFirst) {
@@ -210,7 +211,8 @@ TEST(ReadLayers, Mistakes_GetTheMessagesOfTheGoldenFile) {
       {"model:\n", "model:\n  gpt: {layers: 2}\n"},
       {"model:\n", "model:\n  graph: {}\n"},
       {"  layers:\n", "  layer:\n"},
-      {"- cross_entropy: {targets: label}", "- cross_entropy: {targets: label}\n  gpt: {layers: 2}"},
+      {"- cross_entropy: {targets: label}",
+       "- cross_entropy: {targets: label}\n  gpt: {layers: 2}"},
       {kNet, "model: {layers: }"},
       {kNet, "model: {layers: []}"},
       {kNet, "model: {layers: relu}"},
@@ -231,11 +233,11 @@ TEST(ReadLayers, Mistakes_GetTheMessagesOfTheGoldenFile) {
 }
 
 TEST(ReadLayers, RepeatsOfRepeats_StopAtTheLargestModel) {
-  const std::string text = NetWith(
-      "{residual: {layers: [{linear: {outputs: 8}}, relu]}}",
-      "{repeat: {count: 2000, layers: [{repeat: {count: 2000, layers: [relu]}}]}}");
-  EXPECT_THAT(ReadModel(text), StatusIs(absl::StatusCode::kInvalidArgument,
-                                   HasSubstr("ops that a model may have")));
+  const std::string text =
+      NetWith("{residual: {layers: [{linear: {outputs: 8}}, relu]}}",
+              "{repeat: {count: 2000, layers: [{repeat: {count: 2000, layers: [relu]}}]}}");
+  EXPECT_THAT(ReadModel(text),
+              StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("ops that a model may have")));
 }
 
 // ---------------------------------------------------------------------------------------- data
@@ -259,16 +261,17 @@ TEST(CompleteJob, ModelOfLayersThatReadsTokens_TakesText) {
 
 TEST(CompleteJob, ModelThatTextDoesNotFill_IsRefusedWithWhatItReads) {
   const std::string image = absl::StrReplaceAll(
-      kTextModel, {{"{tokens: {i32: [16]}, targets: {i32: [16]}}", "{x: {f32: [4]}, targets: {i32: []}}"},
-                   {"    - embedding: {vocabulary: 256, width: 8}\n", ""}});
+      kTextModel,
+      {{"{tokens: {i32: [16]}, targets: {i32: [16]}}", "{x: {f32: [4]}, targets: {i32: []}}"},
+       {"    - embedding: {vocabulary: 256, width: 8}\n", ""}});
   EXPECT_THAT(ParseJobYaml(image, "job.yaml"),
               StatusIs(absl::StatusCode::kInvalidArgument,
                        AllOf(HasSubstr("job.yaml:7:8: data.text: "),
                              HasSubstr("the model reads x f32 [4], targets i32 []"))));
-  const std::string swapped = absl::StrReplaceAll(
-      kTextModel, {{"{tokens: {i32: [16]}, targets: {i32: [16]}}",
-                    "{targets: {i32: [16]}, tokens: {i32: [16]}}"},
-                   {"embedding: {", "embedding: {of: tokens, "}});
+  const std::string swapped =
+      absl::StrReplaceAll(kTextModel, {{"{tokens: {i32: [16]}, targets: {i32: [16]}}",
+                                        "{targets: {i32: [16]}, tokens: {i32: [16]}}"},
+                                       {"embedding: {", "embedding: {of: tokens, "}});
   EXPECT_THAT(ParseJobYaml(swapped, "job.yaml"),
               StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("data.text: ")));
   const std::string few = absl::StrReplaceAll(kTextModel, {{"256", "100"}});

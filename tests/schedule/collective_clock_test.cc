@@ -112,7 +112,8 @@ TEST(CollectiveClock, CopiesOfWeights_GoToAllOthersFromTheOneThatUpdatedThem) {
 
 TEST(CollectiveClock, Norms_ComeFromAllThatHaveSome) {
   const auto done_after = [](const Traffic& traffic) {
-    return DoneAfter(StraightPipeline(3), EqualLinks(50), traffic, {0, 100, 20}, {ActionKind::kNorm, 0, 0});
+    return DoneAfter(StraightPipeline(3), EqualLinks(50), traffic, {0, 100, 20},
+                     {ActionKind::kNorm, 0, 0});
   };
   EXPECT_THAT(done_after({.norms = {8.0, 8.0, 8.0}}), ElementsAre(158, 100, 158));
   EXPECT_THAT(done_after({.norms = {8.0, 24.0, 8.0}}), ElementsAre(174, 100, 174));

@@ -437,7 +437,8 @@ class RandomExecution {
   }
 
   void Collective(const Action& a, size_t member) {
-    if (a.kind == ActionKind::kReduce && OfWeights(static_cast<size_t>(a.index))) return Average(a, member);
+    if (a.kind == ActionKind::kReduce && OfWeights(static_cast<size_t>(a.index)))
+      return Average(a, member);
     for (int32_t s = 0; s < stages(); ++s) {
       if (!OnWorker(s, member)) continue;
       size_t groups = 0;
@@ -470,8 +471,8 @@ class RandomExecution {
     for (int32_t s = 0; s < stages(); ++s) {
       for (int64_t m = schedule_.range.first; m < schedule_.range.end(); ++m) {
         if (!Takes(s, m)) continue;
-        for (const ActionKind kind :
-             {ActionKind::kForward, ActionKind::kRecompute, ActionKind::kBackwardInput, ActionKind::kBackwardWeight}) {
+        for (const ActionKind kind : {ActionKind::kForward, ActionKind::kRecompute,
+                                      ActionKind::kBackwardInput, ActionKind::kBackwardWeight}) {
           if (!Does(kind, s)) continue;
           const auto found = done_.find({kind, s, m});
           if (found == done_.end() || found->second != 1) return false;
@@ -482,8 +483,8 @@ class RandomExecution {
     for (int32_t s = 0; s < stages(); ++s) {
       for (int64_t m = schedule_.range.first; m < schedule_.range.end(); ++m) {
         if (!Takes(s, m)) continue;
-        for (const ActionKind kind :
-             {ActionKind::kForward, ActionKind::kRecompute, ActionKind::kBackwardInput, ActionKind::kBackwardWeight}) {
+        for (const ActionKind kind : {ActionKind::kForward, ActionKind::kRecompute,
+                                      ActionKind::kBackwardInput, ActionKind::kBackwardWeight}) {
           expected += Does(kind, s);
         }
       }

@@ -91,7 +91,8 @@ TEST(Prediction, TailOfTheActions_IsPartOfTheOverhead) {
   int64_t now_ns = 0;
   const auto add = [&](ActionKind kind, int64_t microbatch, int64_t duration_ns) {
     const int64_t end_ns = now_ns + duration_ns;
-    timeline.spans.push_back({.action = {kind, 0, microbatch}, .start_ns = now_ns, .end_ns = end_ns});
+    timeline.spans.push_back(
+        {.action = {kind, 0, microbatch}, .start_ns = now_ns, .end_ns = end_ns});
     now_ns = end_ns;
   };
   constexpr int64_t kMs = 1'000'000;

@@ -111,8 +111,9 @@ TEST(RoundPipe, SlotsOfARound_GoOnRoundTheWorkers) {
       std::map<std::pair<int64_t, int32_t>, std::set<int32_t>> places;  // by microbatch and slot
       for (int32_t worker = 0; worker < workers; ++worker) {
         for (const Action& action : Expand(schedule.programs[worker])) {
-          const bool passes = action.kind == ActionKind::kForward || action.kind == ActionKind::kBackwardInput ||
-                              action.kind == ActionKind::kBackwardWeight || action.kind == ActionKind::kRecompute;
+          const bool passes =
+              action.kind == ActionKind::kForward || action.kind == ActionKind::kBackwardInput ||
+              action.kind == ActionKind::kBackwardWeight || action.kind == ActionKind::kRecompute;
           if (!passes) continue;
           places[{action.microbatch, action.index % slots}].insert(worker);
         }
@@ -273,7 +274,8 @@ TEST_F(BrokenRoundPipe, SumThatDoesNotCome) {
 }
 TEST_F(BrokenRoundPipe, StepBeforeTheLastRound) {
   ActionList& list = ListWith({ActionKind::kSendSum, 1, 2});
-  *std::find(list.begin(), list.end(), Action{ActionKind::kSendSum, 1, 2}) = {ActionKind::kUpdate, 1};
+  *std::find(list.begin(), list.end(), Action{ActionKind::kSendSum, 1, 2}) = {ActionKind::kUpdate,
+                                                                              1};
   ExpectRefused("1UPDATE: the gradient is not that of a whole step");
 }
 TEST_F(BrokenRoundPipe, WeightsThatAreNotCopied) {

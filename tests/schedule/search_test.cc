@@ -212,7 +212,9 @@ TEST(SearchSchedule, SeveralStagesOnAWorker_KeepToTheMemoryAndBeatTheirMethods) 
     for (const Program& program : found.schedule.programs) {
       int64_t kept = 0;
       for (const Action& action : Expand(program)) {
-        kept += action.kind == ActionKind::kForward ? 1 : action.kind == ActionKind::kBackwardWeight ? -1 : 0;
+        kept += action.kind == ActionKind::kForward          ? 1
+                : action.kind == ActionKind::kBackwardWeight ? -1
+                                                             : 0;
         EXPECT_LE(kept, 14);
       }
     }

@@ -41,18 +41,19 @@ Timeline Hand(std::vector<Span> spans) {
   return timeline;
 }
 
-Span Compute(int32_t worker, ActionKind kind, int64_t microbatch, int64_t start_ns, int64_t end_ns) {
-  return {WorkerId(worker),         Lane::kCompute, Wait::kNone,
+Span Compute(int32_t worker, ActionKind kind, int64_t microbatch, int64_t start_ns,
+             int64_t end_ns) {
+  return {WorkerId(worker),           Lane::kCompute, Wait::kNone,
           {kind, worker, microbatch}, start_ns,       end_ns};
 }
 
 TEST(Timeline, Shares_AddUpByLaneAndCause) {
-  const Timeline timeline =
-      Hand({Compute(0, ActionKind::kForward, 0, 5, 15),
-            Compute(0, ActionKind::kUpdate, 0, 20, 21),
-            {WorkerId(1), Lane::kWait, Wait::kInput, {ActionKind::kRecvActivation, 1, 0}, 5, 15},
-            {WorkerId(1), Lane::kWait, Wait::kCredit, {ActionKind::kSendGradient, 1, 0}, 15, 18},
-            {WorkerId(0), Lane::kTransfer, Wait::kNone, {ActionKind::kSendActivation, 0, 0}, 15, 19}});
+  const Timeline timeline = Hand(
+      {Compute(0, ActionKind::kForward, 0, 5, 15),
+       Compute(0, ActionKind::kUpdate, 0, 20, 21),
+       {WorkerId(1), Lane::kWait, Wait::kInput, {ActionKind::kRecvActivation, 1, 0}, 5, 15},
+       {WorkerId(1), Lane::kWait, Wait::kCredit, {ActionKind::kSendGradient, 1, 0}, 15, 18},
+       {WorkerId(0), Lane::kTransfer, Wait::kNone, {ActionKind::kSendActivation, 0, 0}, 15, 19}});
   EXPECT_EQ(timeline.start_ns(), 5);
   EXPECT_EQ(timeline.end_ns(), 21);
   const std::vector<TimeShares> shares = SharesOf(timeline);
@@ -100,10 +101,11 @@ TEST(RenderText, EveryKindOfSpan_HasItsSymbol) {
 }
 
 TEST(RenderText, LongTimeline_FitsTheColumnsAndShowsWhatDominates) {
-  const std::string picture = RenderText(
-      Hand({Compute(0, ActionKind::kForward, 3, 0, 90), Compute(0, ActionKind::kBackwardInput, 3, 90, 100),
-            Compute(1, ActionKind::kBackwardWeight, 12, 50, 100)}),
-      {.columns = 4, .legend = false});
+  const std::string picture =
+      RenderText(Hand({Compute(0, ActionKind::kForward, 3, 0, 90),
+                       Compute(0, ActionKind::kBackwardInput, 3, 90, 100),
+                       Compute(1, ActionKind::kBackwardWeight, 12, 50, 100)}),
+                 {.columns = 4, .legend = false});
   EXPECT_EQ(picture, "worker 0 |3333\nworker 1 |  CC\n");
 }
 

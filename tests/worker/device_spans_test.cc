@@ -348,8 +348,9 @@ TEST_F(DeviceSpansTest, WithoutMeter_NothingIsMarkedOrKept) {
 
 TEST_F(DeviceSpansTest, Ranges_AreNamedLikeTheActions) {
   for (const Action& action :
-       {Action{ActionKind::kForward, 0, 3}, Action{ActionKind::kSendGradient, 12, 1'234'567'890'123},
-        Action{ActionKind::kUpdate, 2}, Action{ActionKind::kReduce, 0}, Action{ActionKind::kNorm}}) {
+       {Action{ActionKind::kForward, 0, 3},
+        Action{ActionKind::kSendGradient, 12, 1'234'567'890'123}, Action{ActionKind::kUpdate, 2},
+        Action{ActionKind::kReduce, 0}, Action{ActionKind::kNorm}}) {
     ASSERT_THAT(timer_.Begin(action, nullptr), IsOk());
     timer_.End();
     EXPECT_EQ(device_.ranges.at(device_.ranges.size() - 2), ToString(action));

@@ -41,7 +41,8 @@ TEST(ShorterRange, Program_OfEveryMethodAndLength_AgreesUpToTheCut) {
             const auto beyond = std::find_if(expected.begin(), expected.end(), [&](Action action) {
               return HasMicrobatch(action.kind) && action.microbatch >= cut.end();
             });
-            EXPECT_TRUE(beyond->kind == ActionKind::kRecvActivation || beyond->kind == ActionKind::kForward);
+            EXPECT_TRUE(beyond->kind == ActionKind::kRecvActivation ||
+                        beyond->kind == ActionKind::kForward);
             const ActionList actual = Expand(shorter->programs[worker]);
             ASSERT_GE(actual.size(), static_cast<size_t>(beyond - expected.begin()));
             EXPECT_TRUE(std::equal(expected.begin(), beyond, actual.begin()))

@@ -33,7 +33,8 @@ std::vector<std::string> StaticBlocks(const v1::JobSpec& spec, int stages, int w
   std::vector<std::string> blocks;
   for (const Action& action : Expand(schedule.programs[worker])) {
     if (action.kind != ActionKind::kForward && action.kind != ActionKind::kBackwardInput) continue;
-    blocks.push_back(ToString(OrderBlock{action.stage(), action.kind == ActionKind::kBackwardInput}));
+    blocks.push_back(
+        ToString(OrderBlock{action.stage(), action.kind == ActionKind::kBackwardInput}));
   }
   return blocks;
 }

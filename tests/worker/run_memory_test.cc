@@ -22,7 +22,8 @@ namespace {
 
 using ::testing::HasSubstr;
 
-v1::ModelProfile ProfileOf(const ModelGraph& model, std::vector<int64_t> samples, Precision precision) {
+v1::ModelProfile ProfileOf(const ModelGraph& model, std::vector<int64_t> samples,
+                           Precision precision) {
   const auto backend = MakeCpuBackend(1);
   TickingClock clock(1'000'000);
   LayerProfilerOptions options = {.samples = std::move(samples),

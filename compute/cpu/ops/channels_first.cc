@@ -32,9 +32,8 @@ class CpuChannelsFirst : public OpKernels {
   TapeNeeds tape_needs() const override { return {}; }
 
   absl::Status Forward(const PassContext&, const WeightView&, const Tape& tape) override {
-    ForSamples([&](int64_t at) {
-      Transpose(pixels_, channels_, tape.input() + at, tape.result() + at);
-    });
+    ForSamples(
+        [&](int64_t at) { Transpose(pixels_, channels_, tape.input() + at, tape.result() + at); });
     return absl::OkStatus();
   }
   absl::Status BackwardInput(const PassContext&, const WeightView&, const Tape& tape) override {

@@ -29,14 +29,15 @@ class CpuGptEmbedding : public OpKernels {
     return needs;
   }
 
-  absl::Status Forward(const PassContext& context, const WeightView& weights, const Tape& tape) override {
+  absl::Status Forward(const PassContext& context, const WeightView& weights,
+                       const Tape& tape) override {
     const auto* ids = tape.input<int32_t>();
     cpu_.threads.ForBlocks(rows_, kBlockRows, [&](int64_t first, int64_t count, int64_t) {
       for (int64_t row = first; row < first + count; ++row) {
         const auto dropout = RowsOf(dropout_, context, row);
         cpu_.kernels.add_row(width_, weights.parameter(kTokens) + ids[row] * width_,
-                             weights.parameter(kPositions) + row % time_ * width_,
-                             OrNull(dropout), tape.result() + row * width_);
+                             weights.parameter(kPositions) + row % time_ * width_, OrNull(dropout),
+                             tape.result() + row * width_);
       }
     });
     return absl::OkStatus();
@@ -53,8 +54,7 @@ class CpuGptEmbedding : public OpKernels {
     const auto* grad_output = tape.gradient();
     for (int64_t row = 0; row < rows_; ++row) {
       const auto dropout = RowsOf(dropout_, context, row);
-      cpu_.kernels.add_row_gradient(width_, grad_output + row * width_,
-                                    OrNull(dropout),
+      cpu_.kernels.add_row_gradient(width_, grad_output + row * width_, OrNull(dropout),
                                     gradients.parameter(kTokens) + ids[row] * width_,
                                     gradients.parameter(kPositions) + row % time_ * width_);
     }

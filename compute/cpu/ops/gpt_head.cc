@@ -46,7 +46,8 @@ class CpuGptHead : public OpKernels {
     return absl::OkStatus();
   }
 
-  absl::Status BackwardInput(const PassContext&, const WeightView& weights, const Tape& tape) override {
+  absl::Status BackwardInput(const PassContext&, const WeightView& weights,
+                             const Tape& tape) override {
     const float scale = tape.loss_scale / static_cast<float>(rows_);
     Number* gradient = LogitsGradient(tape);
     cpu_.threads.ForBlocks(rows_, kBlockRows, [&](int64_t first, int64_t count, int64_t) {
@@ -99,9 +100,7 @@ class CpuGptHead : public OpKernels {
     }
   }
 
-  float* LogitsOf(const Tape& tape) const {
-    return logits_.in(kFloat ? tape.kept : tape.stash);
-  }
+  float* LogitsOf(const Tape& tape) const { return logits_.in(kFloat ? tape.kept : tape.stash); }
 
   Number* LogitsGradient(const Tape& tape) const {
     if constexpr (kFloat) {
@@ -113,8 +112,7 @@ class CpuGptHead : public OpKernels {
 
   void Multiply(const WeightView& weights, const Tape& tape, float* logits) const {
     if constexpr (!kFloat) {
-      cpu_.kernels.to_bf16(rows_ * width_, tape.input(),
-                           input_.in(tape.kept));
+      cpu_.kernels.to_bf16(rows_ * width_, tape.input(), input_.in(tape.kept));
     }
     linear_.ForwardOfRows(weights, Input(tape), logits);
   }
@@ -135,10 +133,10 @@ class CpuGptHead : public OpKernels {
   const int64_t vocabulary_, width_, rows_, time_;
   Linear<Number> linear_;
   TapeNeeds needs_;
-  Place<float> log_sums_;       // stash
-  Place<float> logits_;         // kept if float, else stash
-  Place<Number> input_;         // kept, unless float
-  Place<Number> gradient_;      // weight stash, unless float
+  Place<float> log_sums_;   // stash
+  Place<float> logits_;     // kept if float, else stash
+  Place<Number> input_;     // kept, unless float
+  Place<Number> gradient_;  // weight stash, unless float
 };
 
 }  // namespace

@@ -37,15 +37,15 @@ class CpuLayerNorm : public OpKernels {
     return absl::OkStatus();
   }
 
-  absl::Status BackwardInput(const PassContext&, const WeightView& weights, const Tape& tape) override {
+  absl::Status BackwardInput(const PassContext&, const WeightView& weights,
+                             const Tape& tape) override {
     float* gain_sums = gain_sums_.in(tape.weight_stash);
     float* bias_sums = bias_sums_.in(tape.weight_stash);
     cpu_.kernels.fill(width_, 0.0f, gain_sums);
     cpu_.kernels.fill(width_, 0.0f, bias_sums);
     NormaliseGradient(cpu_, statistics_, weights, {0, rows_}, width_,
-                      {tape.input(), tape.gradient(), nullptr,
-                       tape.grad_input(), static_cast<float*>(cpu_.layer_scratch.data()),
-                       gain_sums, bias_sums},
+                      {tape.input(), tape.gradient(), nullptr, tape.grad_input(),
+                       static_cast<float*>(cpu_.layer_scratch.data()), gain_sums, bias_sums},
                       tape.stash);
     return absl::OkStatus();
   }

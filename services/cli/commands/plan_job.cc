@@ -26,8 +26,8 @@
 #include "services/cli/profile_job.h"
 #include "services/cli/text.h"
 #include "services/cli/work_display.h"
-#include "worker/open_data.h"
 #include "worker/layer_profiler.h"
+#include "worker/open_data.h"
 #include "worker/paused_reference.h"
 
 namespace penstock {

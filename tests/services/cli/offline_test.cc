@@ -90,8 +90,8 @@ constexpr char kSkipModel[] = R"(model:
 TEST(ModelTest, Layers_TellWhatCrossesEachCut) {
   JobDirectory directory;
   directory.Write("model.yaml", kSkipModel);
-  const Json json = RunJson({"model", "show", directory.path("model.yaml"), "--svg",
-                             directory.path("model.svg")});
+  const Json json = RunJson(
+      {"model", "show", directory.path("model.yaml"), "--svg", directory.path("model.svg")});
   ASSERT_EQ(json["layers"].size(), 3u);
   EXPECT_EQ(json["architecture"], "layers");
   // Values start at multiples of 16 numbers.
@@ -111,11 +111,13 @@ TEST(ModelTest, Mistakes_AreToldWithTheirPlace) {
   EXPECT_EQ(refused.exit_code, 2);
   EXPECT_THAT(refused.err, HasSubstr("model.yaml:"));
   directory.Write("empty.yaml", "name: a\n");
-  EXPECT_THAT(RunProcess({ProgramPath("penstock"), "model", "show", directory.path("empty.yaml")}).err,
-              HasSubstr("model: is missing"));
+  EXPECT_THAT(
+      RunProcess({ProgramPath("penstock"), "model", "show", directory.path("empty.yaml")}).err,
+      HasSubstr("model: is missing"));
   directory.Write("gpt.yaml", "model: {gpt: {layers: 2, width: 16, heads: 3, context: 8}}\n");
-  EXPECT_THAT(RunProcess({ProgramPath("penstock"), "model", "show", directory.path("gpt.yaml")}).err,
-              HasSubstr("gpt.yaml:1:37: model.gpt.heads: is 3, which does not divide width (16)"));
+  EXPECT_THAT(
+      RunProcess({ProgramPath("penstock"), "model", "show", directory.path("gpt.yaml")}).err,
+      HasSubstr("gpt.yaml:1:37: model.gpt.heads: is 3, which does not divide width (16)"));
 }
 
 TEST(SimulateTest, Pipedream_UnitTimes_FollowsTheClosedForms) {

@@ -84,10 +84,11 @@ TEST_F(TimelineSpansTest, Passes_LinkToTheOnesWhoseMessageTheyTake) {
 // Two replicas feed the stage with number 2: microbatch m goes through replica m mod 2.
 TEST_F(TimelineSpansTest, Replicas_LinkToTheOneThatHadTheMicrobatch) {
   const Topology topology = ReplicatedStages({2, 1}, ReduceGroup::Operation::kSum);
-  const Timeline timeline = {
-      .workers = 3,
-      .spans = {Make(0, {ActionKind::kForward, 0, 0}, 0, 10), Make(1, {ActionKind::kForward, 1, 1}, 0, 10),
-                Make(2, {ActionKind::kForward, 2, 0}, 11, 20), Make(2, {ActionKind::kForward, 2, 1}, 20, 30)}};
+  const Timeline timeline = {.workers = 3,
+                             .spans = {Make(0, {ActionKind::kForward, 0, 0}, 0, 10),
+                                       Make(1, {ActionKind::kForward, 1, 1}, 0, 10),
+                                       Make(2, {ActionKind::kForward, 2, 0}, 11, 20),
+                                       Make(2, {ActionKind::kForward, 2, 1}, 20, 30)}};
   std::map<std::string, TraceSpan> spans;
   for (const TraceSpan& span :
        TimelineSpans(job_, {.timeline = &timeline, .topology = &topology})) {

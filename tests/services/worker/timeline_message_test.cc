@@ -48,7 +48,8 @@ TEST(TimelineMessage, EnumsOfMessages_AreThoseOfSchedules) {
   }
   ASSERT_EQ(v1::ActionKind_ARRAYSIZE, kActionKinds);
   for (int i = 0; i < kActionKinds; ++i) {
-    EXPECT_EQ(v1::ActionKind_Name(i), absl::StrCat("ACTION_KIND_", ActionName(static_cast<ActionKind>(i))));
+    EXPECT_EQ(v1::ActionKind_Name(i),
+              absl::StrCat("ACTION_KIND_", ActionName(static_cast<ActionKind>(i))));
   }
 }
 

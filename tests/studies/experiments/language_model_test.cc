@@ -23,11 +23,11 @@ TEST(LanguageModelTest, PaperVocabulary_GivesThePaperParameters) {
 
   const v1::GptSpec& gpt = spec.model().gpt();
   PENSTOCK_ASSERT_OK_AND_ASSIGN(const ModelGraph characters, BuildGpt({.layers = gpt.layers(),
-                                                                  .width = gpt.width(),
-                                                                  .heads = gpt.heads(),
-                                                                  .context = gpt.context(),
-                                                                  .vocabulary = 65,
-                                                                  .tied_head = false}));
+                                                                       .width = gpt.width(),
+                                                                       .heads = gpt.heads(),
+                                                                       .context = gpt.context(),
+                                                                       .vocabulary = 65,
+                                                                       .tied_head = false}));
   EXPECT_EQ(characters.parameter_count(), 11'123'200);
 }
 
