@@ -130,7 +130,7 @@ class OpKernels {
   virtual ValueType prediction_type() const { return {}; }
   // Writes these to the output. Uses tape.kept.
   virtual absl::Status Predict(const WeightView& /*weights*/, const Tape& /*tape*/) {
-    return absl::UnimplementedError("only a head has predictions");
+    return absl::UnimplementedError("the model's loss has no predictions");
   }
 
   // Reads the gradient of the output, writes those of the inputs, each shaped as its input.

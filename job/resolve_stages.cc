@@ -30,6 +30,22 @@ absl::StatusOr<Topology> PlaceStages(const ResolvedJob& job, int64_t stages) {
                static_cast<int32_t>(job.WorkersOf(stages)), job.microbatches, job.replicas);
 }
 
+// A method that updates every stage by itself has no moment at which two stages could add their gradients.
+absl::Status RefuseTie(const ResolvedJob& job, int64_t stages) {
+  const std::string why =
+      absl::StrCat(" for ", job.method->name, " with ", stages,
+                   " stages: the method updates every stage by itself, so the first "
+                   "and the last cannot share ");
+  if (job.model.architecture == "gpt") {
+    return InvalidKey("model.gpt.tied_head",
+                      absl::StrCat("must be false", why, "the embedding's weight"));
+  }
+  return InvalidKey("model",
+                    absl::StrCat("must not share weights", why, *job.model.tied_names().begin(),
+                                 "; leave weights_of out of the last layer, or use a "
+                                 "method that drains at every step"));
+}
+
 // Checks that a node's running statistics are on one worker, whose forwards all microbatches pass.
 absl::Status CheckBuffers(const ResolvedJob& job, const Topology& topology) {
   if (topology.parts() == topology.stages()) return absl::OkStatus();
@@ -166,11 +182,7 @@ absl::Status CheckStages(const ResolvedJob& job, int64_t stages) {
   PENSTOCK_RETURN_IF_ERROR(CheckBuffers(job, *topology));
   const ScheduleOptions options = ScheduleOptionsOf(job, *topology);
   if (!job.method->synchronous && options.topology.groups.size() > topology->groups.size()) {
-    return InvalidKey(
-        "model.gpt.tied_head",
-        absl::StrCat("must be false for ", job.method->name, " with ", stages,
-                     " stages: the method updates every stage by itself, so the first "
-                     "and the last cannot share the embedding's weight"));
+    return RefuseTie(job, stages);
   }
   const absl::Status draws = CheckDraws(WeightPolicyOf(*job.method, options), options.topology);
   if (!draws.ok()) return InvalidKey("pipeline.rpd.delta", draws.message());

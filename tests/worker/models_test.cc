@@ -187,6 +187,39 @@ TEST_P(Models, Recomputation_ChangesNoBit) {
   ExpectSameTraining(cluster, serial);
 }
 
+TEST(TiedModels, WithAMethodThatUpdatesEachStageByItself_AreRefusedByName) {
+  const absl::StatusOr<v1::JobSpec> spec = ParseJobYaml(R"(
+name: tied
+model:
+  layers:
+    - input: {tokens: {i32: [8]}, targets: {i32: [8]}}
+    - embedding: {of: tokens, vocabulary: 256, width: 6, name: table}
+    - linear: {outputs: 6, name: middle}
+    - linear: {outputs: 256, bias: false, weights_of: table, name: logits}
+    - cross_entropy: {targets: targets}
+data: {text: {path: /data/text.txt}}
+training: {steps: 2, batch: 4, microbatches: 2, optimizer: {sgd: {learning_rate: 0.1}}}
+pipeline: {method: 1f1b}
+)",
+                                                        "job.yaml");
+  ASSERT_THAT(spec, IsOk());
+  MemoryFiles files;
+  AddTestText(files);
+  // Drained at every step, both uses get the sum of the two gradients.
+  PENSTOCK_ASSERT_OK_AND_ASSIGN(const Trained whole, TrainSerially(*spec, Split({3}), {}, files));
+  PENSTOCK_ASSERT_OK_AND_ASSIGN(const Trained cut,
+                                TrainCluster({.spec = *spec, .layers = Split({1, 2})}, files));
+  ExpectSameTraining(cut, whole);
+  v1::JobSpec asynchronous = *spec;
+  asynchronous.mutable_pipeline()->set_method("pipedream");
+  const absl::StatusOr<ResolvedJob> job = ResolveJob(asynchronous);
+  ASSERT_THAT(job, IsOk());
+  EXPECT_THAT(CheckStages(*job, 2),
+              StatusIs(absl::StatusCode::kInvalidArgument,
+                       testing::AllOf(testing::HasSubstr("must not share weights for pipedream"),
+                                      testing::HasSubstr("table.weight"))));
+}
+
 // Replicas of a stage would have running statistics each.
 TEST_P(Models, ReplicasOfStages_GiveTheReferencesBitsOrAreRefusedForTheirBuffers) {
   for (const char* method : {"1f1b", "pipedream"}) {
