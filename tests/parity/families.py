@@ -94,11 +94,11 @@ FAMILIES = {
                 lambda: torchvision.models.alexnet(num_classes=10, dropout=0.0)),
     "alexnet_2012": ("alexnet: {variant: \"2012\", dropout: 0, image: {size: 96, classes: 10}}", 4, 0.01, IMAGENET,
                      lambda: alexnet_2012(10)),
-    "resnet18": ("resnet: {depth: 18, image: {size: 64, classes: 10}}", 8, 0.01, IMAGENET,
+    "resnet18": ("resnet: {depth: 18, image: {size: 64, classes: 10}}", 8, 0.001, IMAGENET,
                  lambda: torchvision.models.resnet18(num_classes=10)),
-    "resnet50": ("resnet: {depth: 50, image: {size: 64, classes: 10}}", 8, 0.01, IMAGENET,
+    "resnet50": ("resnet: {depth: 50, image: {size: 64, classes: 10}}", 8, 0.001, IMAGENET,
                  lambda: torchvision.models.resnet50(num_classes=10)),
-    "cifar_resnet": ("cifar_resnet: {depth: 20}", 16, 0.05, ([0.5] * 3, [0.25] * 3), lambda: CifarResNet(20, 16, 10)),
+    "cifar_resnet": ("cifar_resnet: {depth: 20}", 16, 0.01, ([0.5] * 3, [0.25] * 3), lambda: CifarResNet(20, 16, 10)),
 }
 
 
