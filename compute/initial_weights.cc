@@ -28,9 +28,9 @@ std::vector<float> Fill(int64_t size, uint64_t seed, uint64_t purpose, Make make
   std::vector<float> values(size);
   for (int64_t first = 0; first < size; first += 4) {
     const auto block = static_cast<uint64_t>(first / 4);
-    const std::array<double, 4> numbers = make(
-        Philox(seed, {static_cast<uint32_t>(block), static_cast<uint32_t>(block >> 32),
-                      static_cast<uint32_t>(purpose), static_cast<uint32_t>(purpose >> 32)}));
+    const std::array<double, 4> numbers =
+        make(Philox(seed, {static_cast<uint32_t>(block), static_cast<uint32_t>(block >> 32),
+                           static_cast<uint32_t>(purpose), static_cast<uint32_t>(purpose >> 32)}));
     for (int64_t i = 0; i < 4 && first + i < size; ++i) {
       values[first + i] = static_cast<float>(numbers[i]);
     }
@@ -69,7 +69,8 @@ std::vector<float> InitialWeights(const ParameterSpec& parameter, uint64_t seed)
     case ParameterSpec::Init::kConstant:
       return std::vector<float>(parameter.size(), static_cast<float>(parameter.init_scale));
     case ParameterSpec::Init::kUniform:
-      return UniformWeights(parameter.size(), parameter.init_scale, seed, PurposeOf(parameter.name));
+      return UniformWeights(parameter.size(), parameter.init_scale, seed,
+                            PurposeOf(parameter.name));
     case ParameterSpec::Init::kNormal:
       break;
   }

@@ -57,10 +57,10 @@ absl::StatusOr<PackedProduct> PackedProduct::Create(CpuContext& context, const P
     PackedProduct product;
     product.packed_bytes_ = static_cast<int64_t>(packed.get_size());
     PENSTOCK_ASSIGN_OR_RETURN(
-        product.pack_, Primitive::Create<dnnl::reorder>(
-                           context,
-                           {context.engine, stored, context.engine, packed, PrimitiveAttributes()},
-                           {{DNNL_ARG_FROM, stored}, {DNNL_ARG_TO, packed}}));
+        product.pack_,
+        Primitive::Create<dnnl::reorder>(
+            context, {context.engine, stored, context.engine, packed, PrimitiveAttributes()},
+            {{DNNL_ARG_FROM, stored}, {DNNL_ARG_TO, packed}}));
     PENSTOCK_ASSIGN_OR_RETURN(
         product.product_,
         Primitive::Create<dnnl::matmul>(

@@ -73,8 +73,10 @@ int64_t Ids(const OpArguments& a, int) { return a.inputs[1].dims[0] + 1; }
 constinit const Op kAdditiveAttention = {
     .name = "additive_attention",
     .described_as = "additive_attention",
-    .help = "for each query the mean of a memory, weighted by scores of a small network; steps of the memory "
-            "from a sample's length on do not count",
+    .help =
+        "for each query the mean of a memory, weighted by scores of a small network; steps of the "
+        "memory "
+        "from a sample's length on do not count",
     .attributes = additive_attention::kAttributes,
     .inputs_min = 2,
     .inputs_max = 3,

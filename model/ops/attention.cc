@@ -26,9 +26,9 @@ absl::StatusOr<OpResult> Infer(const OpArguments& a) {
     const ValueType& input = a.inputs[i];
     if (!IsF32(input, 2) || input.dims.size() > 2) return ShapesDoNotFit(a.inputs, kWanted);
   }
-  const bool fits = AreSideBySide(a) ? a.inputs[0].dims[1] % 3 == 0
-                                     : a.inputs[1] == a.inputs[2] &&
-                                           a.inputs[0].dims[1] == a.inputs[1].dims[1];
+  const bool fits = AreSideBySide(a)
+                        ? a.inputs[0].dims[1] % 3 == 0
+                        : a.inputs[1] == a.inputs[2] && a.inputs[0].dims[1] == a.inputs[1].dims[1];
   if (!fits || (a.inputs.size() > sequences && !AreLengths(a.inputs[sequences]))) {
     return ShapesDoNotFit(a.inputs, kWanted);
   }
@@ -62,8 +62,10 @@ int64_t Ids(const OpArguments& a, int) { return KeysOf(a) + 1; }
 constinit const Op kAttention = {
     .name = "attention",
     .described_as = "dot_product_attention",
-    .help = "for each query the mean of values, weighted by the products of query and keys; keys from a sample's length on "
-            "are not seen",
+    .help =
+        "for each query the mean of values, weighted by the products of query and keys; keys from "
+        "a sample's length on "
+        "are not seen",
     .attributes = attention::kAttributes,
     .inputs_min = 1,
     .inputs_max = 4,

@@ -262,9 +262,8 @@ TEST_P(CpuKernels, Attention_NotANumberInAQuery_StaysOneInItsRowOnly) {
     std::vector<float> workspace(kernels().attention_workspace(time, time, size));
     std::vector<float> output(time * size), log_sums(time), gradient(time * stride);
     kernels().attention(head, output.data(), size, log_sums.data(), workspace.data());
-    kernels().attention_gradient(
-        head, incoming.data(), size, log_sums.data(),
-        GradientOf(head, gradient), workspace.data());
+    kernels().attention_gradient(head, incoming.data(), size, log_sums.data(),
+                                 GradientOf(head, gradient), workspace.data());
     for (int64_t t = 0; t < time; ++t) {
       EXPECT_EQ(AllNan(&output[t * size], size), t == bad) << "time " << time << ", row " << t;
       EXPECT_EQ(std::isnan(log_sums[t]), t == bad) << "time " << time << ", row " << t;

@@ -9,8 +9,7 @@ namespace {
 
 PENSTOCK_INLINE float Dot(int64_t count, const float* a, const float* b) {
   Floats sum = {};
-  ForVectors(count,
-             [&](int64_t c, auto lanes) { sum += Load(a + c, lanes) * Load(b + c, lanes); });
+  ForVectors(count, [&](int64_t c, auto lanes) { sum += Load(a + c, lanes) * Load(b + c, lanes); });
   return SumLanes(sum);
 }
 

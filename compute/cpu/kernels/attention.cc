@@ -46,8 +46,8 @@ class Pieces {
 };
 
 // to [padded, padded size] = factor * from [rows, size].
-PENSTOCK_INLINE void PackRows(int64_t rows, int64_t padded, int64_t size,
-                              Strided<const float> from, float factor, float* to) {
+PENSTOCK_INLINE void PackRows(int64_t rows, int64_t padded, int64_t size, Strided<const float> from,
+                              float factor, float* to) {
   const int64_t padded_size = RoundUp(size, kLanes);
   for (int64_t r = 0; r < rows; ++r) {
     float* const row = to + r * padded_size;

@@ -54,8 +54,8 @@ struct LayerNormGradientRows {
   const float* grad_output;
   const float* residual;  // added to grad_input, or null
   float* grad_input;      // null: not wanted
-  float* gain_sums;  // [width]
-  float* bias_sums;  // [width]
+  float* gain_sums;       // [width]
+  float* bias_sums;       // [width]
 };
 
 // output = input / root of (mean square + epsilon) * gain, of each row.
@@ -178,8 +178,8 @@ struct LstmForwardRows : LstmStepRows {
 struct LstmGradientRows : LstmStepRows {
   Strided<const float> incoming;  // [rows, hidden]: the gradient of the output
   const float* recurrent;         // [rows, hidden]: what the step after adds to it
-  float* cell_gradients;          // [rows, hidden]: of this step's cells without that, then of those before
-  float* bias_sums;               // [rows, 4 hidden], added to
+  float* cell_gradients;  // [rows, hidden]: of this step's cells without that, then of those before
+  float* bias_sums;       // [rows, 4 hidden], added to
 };
 
 // Function types, so that each kernel's parameters are written once. Number is float or Bf16: what the
@@ -282,7 +282,7 @@ using NesterovDirection = void(float momentum, float gradient_scale, int64_t cou
                                const float* gradients, float* velocity, float* direction);
 
 using Fill = void(int64_t count, float value, float* values);
-using AddInto = void(int64_t count, const float* values, float* sums);  // sums += values
+using AddInto = void(int64_t count, const float* values, float* sums);           // sums += values
 using Product = void(int64_t count, const float* a, const float* b, float* to);  // to = a * b
 // to = factor * (a - b)
 using Difference = void(int64_t count, float factor, const float* a, const float* b, float* to);

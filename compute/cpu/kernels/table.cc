@@ -8,9 +8,9 @@ namespace penstock::PENSTOCK_ISA {
 const Kernels kKernels = {
     .instruction_set = PENSTOCK_TEXT(PENSTOCK_ISA),
     .f32 = {LayerNorm, BiasGelu, GeluGradient, MaskColumnSums, CrossEntropyGradient, LstmForward,
-           LstmGradient},
-    .bf16 = {LayerNorm, BiasGelu, GeluGradient, MaskColumnSums, CrossEntropyGradient, LstmForward,
             LstmGradient},
+    .bf16 = {LayerNorm, BiasGelu, GeluGradient, MaskColumnSums, CrossEntropyGradient, LstmForward,
+             LstmGradient},
     .layer_norm_gradient = LayerNormGradient,
     .rms_norm = RmsNorm,
     .rms_norm_gradient = RmsNormGradient,

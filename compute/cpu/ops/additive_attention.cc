@@ -133,8 +133,8 @@ class CpuAdditiveAttention : public OpKernels {
   absl::Status MakeProducts() {
     for (const int i : {kQueries, kMemory}) {
       PENSTOCK_ASSIGN_OR_RETURN(
-          maps_[i].products,
-          Linear<Number>::Create(cpu_, maps_[i].shape, i == kQueries ? kQueryMatrix : kMemoryMatrix));
+          maps_[i].products, Linear<Number>::Create(cpu_, maps_[i].shape,
+                                                    i == kQueries ? kQueryMatrix : kMemoryMatrix));
     }
     return absl::OkStatus();
   }
@@ -183,11 +183,10 @@ class CpuAdditiveAttention : public OpKernels {
 
   void AddBias(const WeightView& weights, const Tape& tape) const {
     float* const results = maps_[kQueries].results.in(tape.stash);
-    cpu_.threads.ForBlocks(samples_ * queries_, kBlockRows,
-                           [&](int64_t first, int64_t count, int64_t) {
-                             cpu_.kernels.add_bias(count, units_, results + first * units_,
-                                                   weights.parameter(kBias));
-                           });
+    cpu_.threads.ForBlocks(
+        samples_ * queries_, kBlockRows, [&](int64_t first, int64_t count, int64_t) {
+          cpu_.kernels.add_bias(count, units_, results + first * units_, weights.parameter(kBias));
+        });
   }
 
   double SizeOfVector(const WeightView& weights) const {
@@ -196,8 +195,7 @@ class CpuAdditiveAttention : public OpKernels {
 
   // direction = g v / |v|
   void SetDirection(const WeightView& weights) const {
-    const auto factor =
-        static_cast<float>(weights.parameter(kLength)[0] / SizeOfVector(weights));
+    const auto factor = static_cast<float>(weights.parameter(kLength)[0] / SizeOfVector(weights));
     const float* const v = weights.parameter(kVector);
     std::transform(v, v + units_, In(direction_), [factor](float x) { return factor * x; });
   }
@@ -266,15 +264,15 @@ class CpuAdditiveAttention : public OpKernels {
   const bool has_lengths_;
   std::array<Map<Number>, 2> maps_;  // of queries and memory
   TapeNeeds needs_;
-  Place<float> weights_;           // stash [samples, queries, keys]
-  Place<float> vector_gradient_;   // weight stash
-  Place<float> length_gradient_;   // weight stash
-  Place<float> bias_gradient_;     // weight stash
-  Place<float> direction_;         // scratch
-  Place<float> slopes_;            // scratch, of a query's weights, for each thread
-  Place<float> sample_sums_;       // scratch [samples, units]: of the direction's gradient
-  Place<float> sums_;              // scratch: in all
-  Place<float> block_sums_;        // scratch
+  Place<float> weights_;          // stash [samples, queries, keys]
+  Place<float> vector_gradient_;  // weight stash
+  Place<float> length_gradient_;  // weight stash
+  Place<float> bias_gradient_;    // weight stash
+  Place<float> direction_;        // scratch
+  Place<float> slopes_;           // scratch, of a query's weights, for each thread
+  Place<float> sample_sums_;      // scratch [samples, units]: of the direction's gradient
+  Place<float> sums_;             // scratch: in all
+  Place<float> block_sums_;       // scratch
 };
 
 }  // namespace

@@ -59,9 +59,9 @@ class CpuAttention : public OpKernels {
       FillRows(gradient.key, of.keys, keys_);
       FillRows(gradient.value, of.keys, keys_);
       if (of.keys == 0) return FillRows(gradient.query, 0, queries_);
-      cpu_.kernels.attention_gradient(
-          of, tape.gradient() + sample * queries_ * width_ + head * size_, width_,
-          LogSums(tape, sample, head), gradient, memory);
+      cpu_.kernels.attention_gradient(of,
+                                      tape.gradient() + sample * queries_ * width_ + head * size_,
+                                      width_, LogSums(tape, sample, head), gradient, memory);
     });
     return absl::OkStatus();
   }
@@ -122,8 +122,8 @@ class CpuAttention : public OpKernels {
   const bool side_by_side_;  // queries, keys and values are one input
   const bool has_lengths_;
   const int64_t samples_, queries_, keys_;
-  const int64_t width_;   // of the output
-  const int64_t stride_;  // of the inputs' rows
+  const int64_t width_;         // of the output
+  const int64_t stride_;        // of the inputs' rows
   const int64_t heads_, size_;  // size_: of a head
   const bool causal_;
   const int64_t thread_floats_;

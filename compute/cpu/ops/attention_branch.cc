@@ -72,13 +72,13 @@ class AttentionMiddle : public Middle<Number> {
     ForHeads(range, scratch, [&](int64_t sample, int64_t head, float* memory) {
       const int64_t at = Offset(sample, head, shape_.expanded);
       float* const query = result + at;
-      cpu_.kernels.attention_gradient(
-          HeadOf(expansion + at), incoming + Offset(sample, head, shape_.width), shape_.width,
-          LogSums(stash, range, sample, head),
-          {{query, shape_.expanded},
-           {query + shape_.width, shape_.expanded},
-           {query + 2 * shape_.width, shape_.expanded}},
-          memory);
+      cpu_.kernels.attention_gradient(HeadOf(expansion + at),
+                                      incoming + Offset(sample, head, shape_.width), shape_.width,
+                                      LogSums(stash, range, sample, head),
+                                      {{query, shape_.expanded},
+                                       {query + shape_.width, shape_.expanded},
+                                       {query + 2 * shape_.width, shape_.expanded}},
+                                      memory);
     });
     const int64_t width = shape_.expanded;
     cpu_.threads.ForBlocks(range.count, kBlockRows, [&](int64_t row, int64_t count, int64_t block) {

@@ -77,8 +77,8 @@ class Direction {
             n + 1 < s_.time ? Steps(states_.in(tape.kept), s_.hidden, first, StepAt(n + 1))
                             : Strided<Number>();
         cpu_->kernels.of<Number>().lstm_forward(
-            {StepRows(n, first, count, tape.stash), In(bias_),
-             In(recurrent_) + first * s_.gates(), lengths == nullptr ? nullptr : lengths + first, t,
+            {StepRows(n, first, count, tape.stash), In(bias_), In(recurrent_) + first * s_.gates(),
+             lengths == nullptr ? nullptr : lengths + first, t,
              Steps(tape.result() + output_column(), s_.outputs(), first, t)},
             In(state_) + first * s_.hidden, next);
       });
@@ -139,11 +139,7 @@ class Direction {
 
   Direction(CpuContext& context, const Sizes& sizes, const Dropout& weight_drop, int number,
             bool reverse)
-      : cpu_(&context),
-        s_(sizes),
-        weight_drop_(weight_drop),
-        number_(number),
-        reverse_(reverse) {}
+      : cpu_(&context), s_(sizes), weight_drop_(weight_drop), number_(number), reverse_(reverse) {}
 
   void PlaceBlocks(Blocks& blocks) {
     gates_ = blocks.stash.Add<float>(s_.rows() * s_.gates());
@@ -358,9 +354,9 @@ class CpuLstm : public OpKernels {
   absl::Status MakeDirections() {
     Blocks blocks;
     for (int number = 0; number < s_.directions; ++number) {
-      PENSTOCK_ASSIGN_OR_RETURN(
-          auto direction, Direction<Number>::Create(cpu_, s_, weight_drop_, number,
-                                                    reverse_ || number > 0, blocks));
+      PENSTOCK_ASSIGN_OR_RETURN(auto direction,
+                                Direction<Number>::Create(cpu_, s_, weight_drop_, number,
+                                                          reverse_ || number > 0, blocks));
       directions_.push_back(std::move(direction));
     }
     input_ = blocks.kept.Add<Number>(kFloat ? 0 : s_.rows() * s_.inputs);

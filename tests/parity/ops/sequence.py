@@ -86,7 +86,7 @@ def add_additive(name, time_q, width_q, time_m, width_m, units, samples=3, has_l
 
 add_additive("small", 4, 5, 6, 3, 7)
 add_additive("one step each", 1, 4, 1, 5, 3)
-# Numbers 0 make terms of the gradient of g, a single number, that cancel to 1/40 of their size: too little for bf16.
+# Numbers 0 make terms of the gradient of g, a single number, that cancel to 1/80 of what they add up to: too little for bf16.
 add_additive("wider than vectors", 3, 19, 20, 33, 18, samples=2, numbers=1)
 add_additive("more rows than a block has", 35, 2, 5, 3, 4, samples=2)
 add_additive("lengths", 4, 5, 6, 3, 7, samples=9, has_lengths=True)
