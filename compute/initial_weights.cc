@@ -66,6 +66,8 @@ std::vector<float> InitialWeights(const ParameterSpec& parameter, uint64_t seed)
       return std::vector<float>(parameter.size(), 0.0f);
     case ParameterSpec::Init::kOnes:
       return std::vector<float>(parameter.size(), 1.0f);
+    case ParameterSpec::Init::kConstant:
+      return std::vector<float>(parameter.size(), static_cast<float>(parameter.init_scale));
     case ParameterSpec::Init::kUniform:
       return UniformWeights(parameter.size(), parameter.init_scale, seed,
                             PurposeOf(parameter.name));

@@ -33,8 +33,8 @@ struct ValueType {
 struct ParameterSpec {
   std::string name;            // "h.0.attn.c_attn.weight"
   std::vector<int64_t> shape;  // its layout is the op's affair
-  enum class Init : uint8_t { kZeros, kOnes, kNormal, kUniform } init = Init::kNormal;
-  // Of kNormal the deviation, of kUniform the bound on both sides.
+  enum class Init : uint8_t { kZeros, kOnes, kNormal, kUniform, kConstant } init = Init::kNormal;
+  // Of kNormal the deviation, of kUniform the bound on both sides, of kConstant the number.
   double init_scale = 0.02;
   bool decays = true;          // weight decay applies (matrices yes, biases and norms no)
   bool maps_features = false;  // a matrix between hidden features, which Muon orthogonalizes

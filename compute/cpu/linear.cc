@@ -32,6 +32,7 @@ absl::StatusOr<Linear<Number>> Linear<Number>::Create(CpuContext& context, const
   forward.transposed_right = shape.outputs_first;
   ProductShape backward_input{shape.chunk, shape.inputs, shape.outputs};
   backward_input.transposed_right = !shape.outputs_first;
+  backward_input.accumulate = shape.adds_to_input;
   ProductShape backward_weight{shape.inputs, shape.outputs, shape.rows};
   if (shape.outputs_first) {
     std::swap(backward_weight.rows, backward_weight.columns);

@@ -19,6 +19,7 @@ struct LinearShape {
   int64_t inputs = 0;
   int64_t outputs = 0;
   bool outputs_first = false;  // the weight is [outputs, inputs], as embeddings are
+  bool adds_to_input = false;  // BackwardInput adds to dx
 };
 
 // Rows of a chunk: the largest divisor of `rows` that fits the cache.
@@ -36,7 +37,7 @@ class Linear {
 
   // y [chunk, outputs] = x [chunk, inputs] W.
   void Forward(const WeightView& weights, const Number* x, float* y) const;
-  // dx [chunk, inputs] = dy [chunk, outputs] W^T.
+  // dx [chunk, inputs] = (or +=) dy [chunk, outputs] W^T.
   void BackwardInput(const WeightView& weights, const Number* dy, float* dx) const;
   // The same over all rows.
   void ForwardOfRows(const WeightView& weights, const Number* x, float* y) const;

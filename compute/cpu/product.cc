@@ -43,4 +43,32 @@ absl::StatusOr<MatrixProduct> MatrixProduct::Create(CpuContext& context, const P
   return product;
 }
 
+absl::StatusOr<PackedProduct> PackedProduct::Create(CpuContext& context, const ProductShape& shape,
+                                                    memory::data_type type) {
+  const auto make = [&]() -> absl::StatusOr<PackedProduct> {
+    const memory::desc left = Matrix(shape.rows, shape.inner, type, shape.transposed_left);
+    const memory::desc stored = Matrix(shape.inner, shape.columns, type, shape.transposed_right);
+    const memory::desc any({shape.inner, shape.columns}, type, memory::format_tag::any);
+    const memory::desc result = Matrix(shape.rows, shape.columns, memory::data_type::f32, false);
+    const dnnl::matmul::primitive_desc description(dnnl::matmul::desc(left, any, result),
+                                                   PrimitiveAttributes(shape.accumulate),
+                                                   context.engine);
+    const memory::desc packed = description.weights_desc();
+    PackedProduct product;
+    product.packed_bytes_ = static_cast<int64_t>(packed.get_size());
+    PENSTOCK_ASSIGN_OR_RETURN(
+        product.pack_,
+        Primitive::Create<dnnl::reorder>(
+            context, {context.engine, stored, context.engine, packed, PrimitiveAttributes()},
+            {{DNNL_ARG_FROM, stored}, {DNNL_ARG_TO, packed}}));
+    PENSTOCK_ASSIGN_OR_RETURN(
+        product.product_,
+        Primitive::Create<dnnl::matmul>(
+            context, description,
+            {{DNNL_ARG_SRC, left}, {DNNL_ARG_WEIGHTS, packed}, {DNNL_ARG_DST, result}}));
+    return product;
+  };
+  return WithOneDnn(context, ProductText(shape, type), make);
+}
+
 }  // namespace penstock

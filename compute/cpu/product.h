@@ -1,4 +1,5 @@
-// MatrixProduct: C = A B, or C += A B, of fixed shapes, as one oneDNN matmul primitive made once.
+// MatrixProduct: C = A B, or C += A B, of fixed shapes, as one oneDNN matmul primitive made once. PackedProduct: the same
+// for many A and one B, which is first packed into the format that oneDNN multiplies fastest.
 //
 // A and B are float or bf16, dense and row-major, either may be stored transposed; C is float and sums
 // run in float.
@@ -36,6 +37,25 @@ class MatrixProduct {
 
  private:
   Primitive primitive_;
+};
+
+class PackedProduct {
+ public:
+  PackedProduct() = default;
+
+  // As MatrixProduct::Create.
+  static absl::StatusOr<PackedProduct> Create(CpuContext& context, const ProductShape& shape,
+                                              dnnl::memory::data_type type);
+
+  int64_t packed_bytes() const { return packed_bytes_; }
+  void Pack(const void* right, void* packed) const { pack_.Run({right, packed}); }
+  void Run(const void* left, const void* packed, float* result) const {
+    product_.Run({left, packed, result});
+  }
+
+ private:
+  Primitive pack_, product_;
+  int64_t packed_bytes_ = 0;
 };
 
 }  // namespace penstock

@@ -21,6 +21,7 @@ PENSTOCK_OPS(PENSTOCK_DECLARE_CUDA_OP)
 #undef PENSTOCK_DECLARE_CUDA_OP
 
 // Ops without CUDA kernels: their makers (no_kernels.cc) say so.
-#define PENSTOCK_OPS_WITHOUT_CUDA(ROW) ROW(ChannelsFirst) ROW(Subsample)
+#define PENSTOCK_OPS_WITHOUT_CUDA(ROW) \
+  ROW(AdditiveAttention) ROW(Attention) ROW(ChannelsFirst) ROW(Lstm) ROW(Subsample)
 
 }  // namespace penstock::cuda

@@ -6,6 +6,8 @@
 
 #define PENSTOCK_OPS(ROW) \
   ROW(Add)                \
+  ROW(AdditiveAttention)  \
+  ROW(Attention)          \
   ROW(AttentionBranch)    \
   ROW(AvgPool)            \
   ROW(BatchNorm)          \
@@ -24,6 +26,7 @@
   ROW(LayerNorm)          \
   ROW(Linear)             \
   ROW(Lrn)                \
+  ROW(Lstm)               \
   ROW(MaxPool)            \
   ROW(MlpBranch)          \
   ROW(Mse)                \

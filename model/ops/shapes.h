@@ -19,6 +19,11 @@ inline ValueType WithWidth(ValueType type, int64_t width) {
   return type;
 }
 
+// One whole number for a sample: how many of its time steps count.
+inline bool AreLengths(const ValueType& type) {
+  return type.dtype == DType::kI32 && type.dims.empty();
+}
+
 // Whether targets i32 [...] belong to logits f32 [..., classes].
 inline bool AreTargetsOf(const ValueType& logits, const ValueType& targets) {
   return IsF32(logits, 1) && targets.dtype == DType::kI32 &&

@@ -78,16 +78,35 @@ TEST_P(CpuKernels, RoundToBf16_RoundsEachElementByItsOwnWord) {
   }
 }
 
+// A causal head whose query, key and value of a time step lie side by side, `stride` floats after those of the last.
+AttentionHead CausalHead(int64_t time, int64_t size, int64_t stride, float scale,
+                         const std::vector<float>& rows) {
+  return {.queries = time,
+          .keys = time,
+          .size = size,
+          .causal = true,
+          .scale = scale,
+          .query = {rows.data(), stride},
+          .key = {rows.data() + size, stride},
+          .value = {rows.data() + 2 * size, stride}};
+}
+AttentionHeadGradient GradientOf(const AttentionHead& head, std::vector<float>& gradient) {
+  const int64_t stride = head.query.stride;
+  return {.query = {gradient.data(), stride},
+          .key = {gradient.data() + head.size, stride},
+          .value = {gradient.data() + 2 * head.size, stride}};
+}
+
 // One head in double: probabilities of each query over the keys it sees.
 std::vector<std::vector<double>> Probabilities(const AttentionHead& head) {
-  std::vector<std::vector<double>> rows(head.time);
-  for (int64_t t = 0; t < head.time; ++t) {
+  std::vector<std::vector<double>> rows(head.queries);
+  for (int64_t t = 0; t < head.queries; ++t) {
+    const int64_t visible = head.causal ? std::min(t + 1, head.keys) : head.keys;
     double largest = -1e300;
-    for (int64_t s = 0; s <= t; ++s) {
+    for (int64_t s = 0; s < visible; ++s) {
       double score = 0.0;
       for (int64_t c = 0; c < head.size; ++c) {
-        score +=
-            static_cast<double>(head.query[t * head.stride + c]) * head.key[s * head.stride + c];
+        score += static_cast<double>(head.query.row(t)[c]) * head.key.row(s)[c];
       }
       rows[t].push_back(score * head.scale);
       largest = std::max(largest, rows[t].back());
@@ -104,53 +123,74 @@ std::vector<std::vector<double>> Probabilities(const AttentionHead& head) {
   return rows;
 }
 
+// Runs both passes on memory that is not numbers, and compares them with formulas in double.
+void ExpectFormula(const Kernels& kernels, const AttentionHead& head, int64_t rows) {
+  const int64_t queries = head.queries, size = head.size, stride = head.query.stride;
+  SCOPED_TRACE(testing::Message() << queries << " queries, " << head.keys << " keys, size " << size
+                                  << (head.causal ? ", causal" : ""));
+  const std::vector<float> incoming = RandomFloats(queries * size, 1.0, 2);
+  const float poison = std::nanf("");
+  std::vector<float> workspace(kernels.attention_workspace(queries, head.keys, size), poison);
+  std::vector<float> output(queries * size, poison), log_sums(queries, poison);
+  std::vector<float> gradient(rows * stride, 77.0f);
+  kernels.attention(head, output.data(), size, log_sums.data(), workspace.data());
+  std::fill(workspace.begin(), workspace.end(), poison);
+  kernels.attention_gradient(head, incoming.data(), size, log_sums.data(),
+                             GradientOf(head, gradient), workspace.data());
+
+  const auto probabilities = Probabilities(head);
+  std::vector<double> expected(rows * stride, 0.0);
+  for (int64_t t = 0; t < queries; ++t) {
+    const auto visible = static_cast<int64_t>(probabilities[t].size());
+    std::vector<double> slopes(visible);  // of the loss by probability
+    double mean = 0.0;
+    for (int64_t s = 0; s < visible; ++s) {
+      for (int64_t c = 0; c < size; ++c) {
+        slopes[s] += static_cast<double>(incoming[t * size + c]) * head.value.row(s)[c];
+        expected[s * stride + 2 * size + c] += probabilities[t][s] * incoming[t * size + c];
+      }
+      mean += probabilities[t][s] * slopes[s];
+    }
+    for (int64_t c = 0; c < size; ++c) {
+      double mixed = 0.0;
+      for (int64_t s = 0; s < visible; ++s) {
+        mixed += probabilities[t][s] * head.value.row(s)[c];
+        const double slope = probabilities[t][s] * (slopes[s] - mean) * head.scale;
+        expected[t * stride + c] += slope * head.key.row(s)[c];
+        expected[s * stride + size + c] += slope * head.query.row(t)[c];
+      }
+      ASSERT_NEAR(output[t * size + c], mixed, 2e-6);
+    }
+  }
+  for (int64_t i = 0; i < rows * stride; ++i) {
+    const int64_t row = i / stride, column = i % stride;
+    const bool is_written = column < size ? row < queries : column < 3 * size && row < head.keys;
+    ASSERT_NEAR(gradient[i], is_written ? expected[i] : 77.0, 2e-5)
+        << "row " << row << " column " << column;
+  }
+}
+
 // Times and sizes around the tiles of every instruction set and the blocks of queries.
 TEST_P(CpuKernels, Attention_AndItsGradient_MatchTheFormula) {
   for (const int64_t time : {1, 3, 4, 8, 9, 31, 33, 64, 65, 100, 130}) {
     for (const int64_t size : {1, 5, 16, 24, 40}) {
       const int64_t stride = 3 * size + 7;
       const std::vector<float> rows = RandomFloats(time * stride, 1.0);
-      const std::vector<float> incoming = RandomFloats(time * size, 1.0, 2);
-      const AttentionHead head = {
-          time, size, stride, 0.4f, rows.data(), rows.data() + size, rows.data() + 2 * size};
-      const float poison = std::nanf("");
-      std::vector<float> workspace(kernels().attention_workspace(time, size), poison);
-      std::vector<float> output(time * size, poison), log_sums(time, poison);
-      std::vector<float> gradient(time * stride, 77.0f);
-      kernels().attention(head, output.data(), size, log_sums.data(), workspace.data());
-      std::fill(workspace.begin(), workspace.end(), poison);
-      kernels().attention_gradient(
-          head, incoming.data(), size, log_sums.data(),
-          {stride, gradient.data(), gradient.data() + size, gradient.data() + 2 * size},
-          workspace.data());
+      ExpectFormula(kernels(), CausalHead(time, size, stride, 0.4f, rows), time);
+    }
+  }
+}
 
-      const auto probabilities = Probabilities(head);
-      std::vector<double> expected(time * stride, 0.0);
-      for (int64_t t = 0; t < time; ++t) {
-        std::vector<double> slopes(t + 1);  // of the loss by probability
-        double mean = 0.0;
-        for (int64_t s = 0; s <= t; ++s) {
-          for (int64_t c = 0; c < size; ++c) {
-            slopes[s] += static_cast<double>(incoming[t * size + c]) * head.value[s * stride + c];
-            expected[s * stride + 2 * size + c] += probabilities[t][s] * incoming[t * size + c];
-          }
-          mean += probabilities[t][s] * slopes[s];
-        }
-        for (int64_t c = 0; c < size; ++c) {
-          double mixed = 0.0;
-          for (int64_t s = 0; s <= t; ++s) {
-            mixed += probabilities[t][s] * head.value[s * stride + c];
-            const double slope = probabilities[t][s] * (slopes[s] - mean) * head.scale;
-            expected[t * stride + c] += slope * head.key[s * stride + c];
-            expected[s * stride + size + c] += slope * head.query[t * stride + c];
-          }
-          ASSERT_NEAR(output[t * size + c], mixed, 2e-6) << "time " << time << " size " << size;
-        }
-      }
-      for (int64_t i = 0; i < time * stride; ++i) {
-        ASSERT_NEAR(gradient[i], i % stride < 3 * size ? expected[i] : 77.0, 2e-5)
-            << "time " << time << " size " << size << " row " << i / stride << " column "
-            << i % stride;
+TEST_P(CpuKernels, Attention_OfOtherKeysThanQueries_MatchesTheFormula) {
+  constexpr int64_t kSize = 6, kStride = 3 * kSize + 1, kTimeMax = 131;
+  const std::vector<float> rows = RandomFloats(kTimeMax * kStride, 1.0);
+  for (const int64_t queries : {1, 4, 9, 64, 70, 131}) {
+    for (const int64_t keys : {1, 7, 8, 33, 65, 100}) {
+      for (const bool causal : {false, true}) {
+        AttentionHead head = CausalHead(queries, kSize, kStride, 0.4f, rows);
+        head.keys = keys;
+        head.causal = causal;
+        ExpectFormula(kernels(), head, kTimeMax);
       }
     }
   }
@@ -166,9 +206,8 @@ TEST_P(CpuKernels, Attention_ScoresFarApart_NeitherOverflowNorVanish) {
       rows[t * 3 * size + 2 * size + c] = static_cast<float>(t);  // values
     }
   }
-  const AttentionHead head = {
-      time, size, 3 * size, 1.0f, rows.data(), rows.data() + size, rows.data() + 2 * size};
-  std::vector<float> workspace(kernels().attention_workspace(time, size));
+  const AttentionHead head = CausalHead(time, size, 3 * size, 1.0f, rows);
+  std::vector<float> workspace(kernels().attention_workspace(time, time, size));
   std::vector<float> output(time * size), log_sums(time);
   kernels().attention(head, output.data(), size, log_sums.data(), workspace.data());
   for (int64_t t = 0; t < time; ++t) {
@@ -218,16 +257,13 @@ TEST_P(CpuKernels, Attention_NotANumberInAQuery_StaysOneInItsRowOnly) {
     std::vector<float> rows = RandomFloats(time * stride, 1.0);
     const int64_t bad = time / 2;
     rows[bad * stride + 1] = std::nanf("");
-    const AttentionHead head = {
-        time, size, stride, 0.4f, rows.data(), rows.data() + size, rows.data() + 2 * size};
+    const AttentionHead head = CausalHead(time, size, stride, 0.4f, rows);
     const std::vector<float> incoming = RandomFloats(time * size, 1.0, 2);
-    std::vector<float> workspace(kernels().attention_workspace(time, size));
+    std::vector<float> workspace(kernels().attention_workspace(time, time, size));
     std::vector<float> output(time * size), log_sums(time), gradient(time * stride);
     kernels().attention(head, output.data(), size, log_sums.data(), workspace.data());
-    kernels().attention_gradient(
-        head, incoming.data(), size, log_sums.data(),
-        {stride, gradient.data(), gradient.data() + size, gradient.data() + 2 * size},
-        workspace.data());
+    kernels().attention_gradient(head, incoming.data(), size, log_sums.data(),
+                                 GradientOf(head, gradient), workspace.data());
     for (int64_t t = 0; t < time; ++t) {
       EXPECT_EQ(AllNan(&output[t * size], size), t == bad) << "time " << time << ", row " << t;
       EXPECT_EQ(std::isnan(log_sums[t]), t == bad) << "time " << time << ", row " << t;
@@ -243,9 +279,8 @@ TEST_P(CpuKernels, Attention_NotANumberInAKey_ReachesAllRowsThatSeeIt) {
   const int64_t time = 37, size = 5, stride = 3 * size, bad = 20;
   std::vector<float> rows = RandomFloats(time * stride, 1.0);
   rows[bad * stride + size] = std::nanf("");
-  const AttentionHead head = {
-      time, size, stride, 0.4f, rows.data(), rows.data() + size, rows.data() + 2 * size};
-  std::vector<float> workspace(kernels().attention_workspace(time, size));
+  const AttentionHead head = CausalHead(time, size, stride, 0.4f, rows);
+  std::vector<float> workspace(kernels().attention_workspace(time, time, size));
   std::vector<float> output(time * size), log_sums(time);
   kernels().attention(head, output.data(), size, log_sums.data(), workspace.data());
   for (int64_t t = 0; t < time; ++t) {

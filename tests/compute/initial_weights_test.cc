@@ -65,6 +65,7 @@ TEST(InitialWeights, Uniform_FillsItsRangeEvenly) {
 TEST(InitialWeights, ConstantParameters_AreConstant) {
   EXPECT_THAT(InitialWeights({"b", {3, 4}, ParameterSpec::Init::kZeros}, 1), Each(0.0f));
   EXPECT_THAT(InitialWeights({"g", {3, 4}, ParameterSpec::Init::kOnes}, 1), Each(1.0f));
+  EXPECT_THAT(InitialWeights({"s", {3, 4}, ParameterSpec::Init::kConstant, 0.25}, 1), Each(0.25f));
 }
 
 }  // namespace

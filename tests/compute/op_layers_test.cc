@@ -21,6 +21,7 @@ ModelGraph MakeModel() {
   GraphBuilder builder("layers");
   builder.AddPort({"ids", {DType::kI32, {kSteps}}, kIds});
   builder.AddPort({"features", {DType::kF32, {kSteps, kFeatures}}});
+  builder.AddPort({"length", {DType::kI32, {}}});
   builder.AddPort({"targets", {DType::kI32, {kSteps}}, kIds});
   const auto add = [&](std::string name, std::string op, Attributes attributes = {},
                        std::vector<std::string> inputs = {}) {
@@ -52,11 +53,19 @@ ModelGraph MakeModel() {
   builder.BeginLayer("skip");
   add("skip", "concat", {}, {"unflat", "embedded"});
   add("locked", "dropout", {{"probability", 0.3}, {"kind", std::string("locked")}});
+  builder.BeginLayer("recurrent");
+  add("recurrent", "lstm",
+      {{"hidden", kFeatures / 2}, {"bidirectional", true}, {"weight_drop", 0.2}},
+      {"locked", "length"});
+  builder.BeginLayer("memory");
+  add("mixed", "additive_attention", {{"units", int64_t{5}}}, {"recurrent", "embedded", "length"});
+  add("heads", "attention", {{"heads", int64_t{2}}, {"causal", true}},
+      {"mixed", "recurrent", "embedded"});
   builder.BeginLayer("narrow");
-  add("narrow", "linear", {{"outputs", kFeatures}});
+  add("narrow", "linear", {{"outputs", kFeatures}}, {"locked"});
   add("narrow_tanh", "tanh");
   builder.BeginLayer("doubled");
-  add("doubled", "add", {}, {"narrow_tanh", "narrow_tanh", "embedded"});
+  add("doubled", "add", {}, {"narrow_tanh", "narrow_tanh", "embedded", "heads"});
   builder.BeginLayer("norm_relu");
   add("final_norm", "layer_norm", {{"width", kFeatures}, {"epsilon", 1e-6}});
   add("relu", "relu");
@@ -158,7 +167,7 @@ class Stages {
       std::vector<float> numbers(count);
       std::vector<int32_t> ids(count);
       for (float& number : numbers) number = static_cast<float>(random.Normal());
-      for (int32_t& id : ids) id = static_cast<int32_t>(random.Below(kIds));
+      for (int32_t& id : ids) id = static_cast<int32_t>(random.Below(spec.ids));
       const void* data =
           spec.type.dtype == DType::kF32 ? static_cast<const void*>(numbers.data()) : ids.data();
       tensors.push_back(*stage.PortToDevice(
@@ -180,7 +189,8 @@ TEST(OpLayers, EveryCut_GivesTheSameBits) {
     Stages whole(model, {.layers_per_stage = {model.size()}, .precision = precision});
     const double loss = whole.Accumulate();
     const auto gradients = whole.Gradients();
-    std::vector<std::vector<int>> partitions = {std::vector<int>(model.size(), 1), {3, 4, 4}};
+    std::vector<std::vector<int>> partitions = {std::vector<int>(model.size(), 1),
+                                                {3, 4, model.size() - 7}};
     for (int cut = 1; cut < model.size(); ++cut) partitions.push_back({cut, model.size() - cut});
     for (const std::vector<int>& partition : partitions) {
       for (const bool recomputes : {false, true}) {

@@ -1,4 +1,4 @@
-// Causal attention of one head and its gradient, a block of queries after the other. The forward pass
+// Attention of one head and its gradient, a block of queries after the other. The forward pass
 // keeps the logarithm of each row's sum, from which the backward pass computes the probabilities again:
 // Dao et al., "FlashAttention", arXiv 2205.14135.
 //
@@ -7,6 +7,7 @@
 #include <math.h>
 
 #include "compute/cpu/kernels/isa.h"
+#include "compute/cpu/kernels/softmax.h"
 #include "compute/cpu/kernels/tile.h"
 
 namespace penstock::PENSTOCK_ISA {
@@ -17,12 +18,16 @@ static_assert(kBlockQueries % kTileRows == 0 && kTileColumns % kTileRows == 0);
 
 // Says how a head's operands are padded.
 struct Padding {
-  Padding(int64_t head_time, int64_t head_size)
-      : time(RoundUp(head_time, kTileColumns)), size(RoundUp(head_size, kLanes)) {}
-  int64_t time, size;
+  Padding(int64_t head_queries, int64_t head_keys, int64_t head_size)
+      : queries(RoundUp(head_queries, kTileColumns)),
+        keys(RoundUp(head_keys, kTileColumns)),
+        size(RoundUp(head_size, kLanes)) {}
+  explicit Padding(const AttentionHead& head) : Padding(head.queries, head.keys, head.size) {}
+  int64_t queries, keys, size;
 
-  int64_t rows_floats() const { return time * size; }             // [time, size]
-  int64_t scores_floats() const { return kBlockQueries * time; }  // [queries of a block, time]
+  int64_t query_floats() const { return queries * size; }
+  int64_t key_floats() const { return keys * size; }
+  int64_t scores_floats() const { return kBlockQueries * keys; }  // [queries of a block, keys]
   int64_t block_floats() const { return kBlockQueries * size; }
 };
 
@@ -40,26 +45,27 @@ class Pieces {
   float* next_;
 };
 
-// to [padding.time, padding.size] = factor * from [time, size].
-PENSTOCK_INLINE void PackRows(const AttentionHead& head, const Padding& padding, const float* from,
-                              int64_t stride, float factor, float* to) {
-  for (int64_t t = 0; t < head.time; ++t) {
-    float* const row = to + t * padding.size;
-    ForVectors(head.size, [&](int64_t c, auto lanes) {
-      Store(Load(from + t * stride + c, lanes) * factor, row + c, All());
+// to [padded, padded size] = factor * from [rows, size].
+PENSTOCK_INLINE void PackRows(int64_t rows, int64_t padded, int64_t size, Strided<const float> from,
+                              float factor, float* to) {
+  const int64_t padded_size = RoundUp(size, kLanes);
+  for (int64_t r = 0; r < rows; ++r) {
+    float* const row = to + r * padded_size;
+    ForVectors(size, [&](int64_t c, auto lanes) {
+      Store(Load(from.row(r) + c, lanes) * factor, row + c, All());
     });
   }
-  Fill((padding.time - head.time) * padding.size, 0.0f, to + head.time * padding.size);
+  Fill((padded - rows) * padded_size, 0.0f, to + rows * padded_size);
 }
 
-// The transpose, in panels of kTileColumns time steps: panel p is [size, kTileColumns].
+// The transpose of keys or values, in panels of kTileColumns of them: panel p is [size, kTileColumns].
 PENSTOCK_INLINE void PackPanels(const AttentionHead& head, const Padding& padding,
-                                const float* from, int64_t stride, float* to) {
-  for (int64_t first = 0; first < padding.time; first += kTileColumns) {
+                                Strided<const float> from, float* to) {
+  for (int64_t first = 0; first < padding.keys; first += kTileColumns) {
     float* const panel = to + first * head.size;
     for (int64_t t = 0; t < kTileColumns; ++t) {
-      const float* const row = from + (first + t) * stride;
-      const bool inside = first + t < head.time;
+      const float* const row = from.row(first + t);
+      const bool inside = first + t < head.keys;
       for (int64_t c = 0; c < head.size; ++c) {
         panel[c * kTileColumns + t] = inside ? row[c] : 0.0f;
       }
@@ -75,21 +81,36 @@ PENSTOCK_INLINE void UnpackRow(int64_t size, const float* from, float factor, fl
 // A block of queries: rows first .. first + rows of the head.
 struct Block {
   int64_t first, rows;
+  int64_t keys;  // of the head
+  bool causal;
+
   int64_t strips_end() const { return RoundUp(rows, kTileRows); }
-  // Keys a strip of rows meets, whole tiles' rows: those after its last query are masked.
-  int64_t limit(int64_t strip) const { return first + strip + kTileRows; }
+  // Keys a row sees.
+  int64_t visible(int64_t row) const { return causal ? Smaller(first + row + 1, keys) : keys; }
+  // Keys a strip of rows meets, whole tiles' rows: those that its queries do not see are masked.
+  int64_t limit(int64_t strip) const {
+    const int64_t all = RoundUp(keys, kTileRows);
+    return causal ? Smaller(first + strip + kTileRows, all) : all;
+  }
+  // Keys any of its rows sees.
+  int64_t keys_end() const { return visible(rows - 1); }
+  // The first row that sees a key of the strip that begins at `key`.
+  int64_t FirstRowOf(int64_t key) const { return causal && key > first ? key - first : 0; }
+
+ private:
+  static int64_t Smaller(int64_t a, int64_t b) { return a < b ? a : b; }
 };
 
-// scores [rows, time] = left panels, for the keys each strip may see (and the rest of their panel).
+// scores [rows, keys] = left panels, for the keys each strip may see (and the rest of their panel).
 PENSTOCK_INLINE void Scores(const Block& block, const Padding& padding, int64_t size,
                             const float* left, const float* panels, float* scores) {
-  for (int64_t key = 0; key < block.first + block.rows; key += kTileColumns) {
+  for (int64_t key = 0; key < block.keys_end(); key += kTileColumns) {
     for (int64_t strip = 0; strip < block.strips_end(); strip += kTileRows) {
       if (block.limit(strip) > key) {
         Tile<kTileVectors, Write::kOver>(
             {left + (block.first + strip) * padding.size, padding.size, 1},
-            {panels + key * size, kTileColumns}, size, scores + strip * padding.time + key,
-            padding.time);
+            {panels + key * size, kTileColumns}, size, scores + strip * padding.keys + key,
+            padding.keys);
       }
     }
   }
@@ -99,54 +120,21 @@ PENSTOCK_INLINE void Scores(const Block& block, const Padding& padding, int64_t 
 PENSTOCK_INLINE void MixKeys(const Block& block, const Padding& padding, const float* weights,
                              const float* right, float* result) {
   for (int64_t strip = 0; strip < block.strips_end(); strip += kTileRows) {
-    Strip<Write::kOver>({weights + strip * padding.time, padding.time, 1}, {right, padding.size},
+    Strip<Write::kOver>({weights + strip * padding.keys, padding.keys, 1}, {right, padding.size},
                         padding.size, block.limit(strip), result + strip * padding.size,
                         padding.size);
   }
 }
 
-// sums [time, size] += weights^T right, over the block's queries that may see each strip of keys.
+// sums [keys, size] += weights^T right, over the block's queries that may see each strip of keys.
 PENSTOCK_INLINE void AddToKeys(const Block& block, const Padding& padding, const float* weights,
                                const float* right, float* sums) {
-  for (int64_t key = 0; key < block.first + block.rows; key += kTileRows) {
-    const int64_t from = key > block.first ? key - block.first : 0;
-    Strip<Write::kAdd>({weights + from * padding.time + key, 1, padding.time},
+  for (int64_t key = 0; key < block.keys_end(); key += kTileRows) {
+    const int64_t from = block.FirstRowOf(key);
+    Strip<Write::kAdd>({weights + from * padding.keys + key, 1, padding.keys},
                        {right + (block.first + from) * padding.size, padding.size}, padding.size,
                        block.rows - from, sums + key * padding.size, padding.size);
   }
-}
-
-PENSTOCK_INLINE float RowMax(const float* row, int64_t count) {
-  Floats largest = Broadcast(row[0]);
-  int64_t c = 0;
-  for (; c + kLanes <= count; c += kLanes) {
-    largest = Max(largest, Load(row + c, All()));
-  }
-  float result = MaxLane(largest);
-  for (; c < count; ++c) {
-    result = row[c] > result ? row[c] : result;
-  }
-  return result;
-}
-
-// Zeroes the lanes of a partial vector that do not take part.
-PENSTOCK_INLINE Floats Masked(Floats values, All) { return values; }
-PENSTOCK_INLINE Floats Masked(Floats values, First lanes) {
-  for (int lane = 0; lane < kLanes; ++lane) {
-    values[lane] = lane < lanes.count ? values[lane] : 0.0f;
-  }
-  return values;
-}
-
-// row -> exp(row - shift). Returns the sum.
-PENSTOCK_INLINE float ExpRow(float* row, int64_t count, float shift) {
-  Floats sum = {};
-  ForVectors(count, [&](int64_t c, auto lanes) {
-    const Floats value = Masked(Exp(Load(row + c, lanes) - shift), lanes);
-    Store(value, row + c, lanes);
-    sum += value;
-  });
-  return SumLanes(sum);
 }
 
 // probabilities p = exp(scores - log_sum); gradients g -> p (g - sum of p g).
@@ -166,39 +154,40 @@ PENSTOCK_INLINE void SoftmaxGradientRow(int64_t count, float log_sum, float* sco
 
 template <typename Body>
 PENSTOCK_INLINE void ForBlocks(const AttentionHead& head, Body body) {
-  for (int64_t first = 0; first < head.time; first += kBlockQueries) {
-    const int64_t rest = head.time - first;
-    body(Block{first, rest < kBlockQueries ? rest : kBlockQueries});
+  for (int64_t first = 0; first < head.queries; first += kBlockQueries) {
+    const int64_t rest = head.queries - first;
+    body(Block{first, rest < kBlockQueries ? rest : kBlockQueries, head.keys, head.causal});
   }
 }
 
 }  // namespace
 
-int64_t AttentionWorkspace(int64_t time, int64_t size) {
-  const Padding padding(time, size);
+int64_t AttentionWorkspace(int64_t queries, int64_t keys, int64_t size) {
+  const Padding padding(queries, keys, size);
   // The gradient takes the most: seven operands, two blocks of scores, one block of results.
-  return 7 * padding.rows_floats() + 2 * padding.scores_floats() + padding.block_floats();
+  return 2 * padding.query_floats() + 5 * padding.key_floats() + 2 * padding.scores_floats() +
+         padding.block_floats();
 }
 
 void Attention(const AttentionHead& head, float* output, int64_t output_stride, float* log_sums,
                float* workspace) {
-  const Padding padding(head.time, head.size);
+  const Padding padding(head);
   Pieces pieces(workspace);
-  float* const queries = pieces.Take(padding.rows_floats());
-  float* const key_panels = pieces.Take(padding.rows_floats());
-  float* const values = pieces.Take(padding.rows_floats());
+  float* const queries = pieces.Take(padding.query_floats());
+  float* const key_panels = pieces.Take(padding.key_floats());
+  float* const values = pieces.Take(padding.key_floats());
   float* const scores = pieces.Take(padding.scores_floats());
   float* const mixed = pieces.Take(padding.block_floats());
-  PackRows(head, padding, head.query, head.stride, head.scale, queries);
-  PackPanels(head, padding, head.key, head.stride, key_panels);
-  PackRows(head, padding, head.value, head.stride, 1.0f, values);
+  PackRows(head.queries, padding.queries, head.size, head.query, head.scale, queries);
+  PackPanels(head, padding, head.key, key_panels);
+  PackRows(head.keys, padding.keys, head.size, head.value, 1.0f, values);
 
   ForBlocks(head, [&](const Block& block) {
     float inverse_sums[kBlockQueries];
     Scores(block, padding, head.size, queries, key_panels, scores);
     for (int64_t r = 0; r < block.rows; ++r) {
-      float* const row = scores + r * padding.time;
-      const int64_t visible = block.first + r + 1;
+      float* const row = scores + r * padding.keys;
+      const int64_t visible = block.visible(r);
       const float largest = RowMax(row, visible);
       const float sum = ExpRow(row, visible, largest);
       Fill(block.limit(r / kTileRows * kTileRows) - visible, 0.0f, row + visible);
@@ -216,34 +205,34 @@ void Attention(const AttentionHead& head, float* output, int64_t output_stride, 
 void AttentionGradient(const AttentionHead& head, const float* incoming, int64_t incoming_stride,
                        const float* log_sums, const AttentionHeadGradient& gradient,
                        float* workspace) {
-  const Padding padding(head.time, head.size);
+  const Padding padding(head);
   Pieces pieces(workspace);
-  float* const queries = pieces.Take(padding.rows_floats());
-  float* const keys = pieces.Take(padding.rows_floats());
-  float* const key_panels = pieces.Take(padding.rows_floats());
-  float* const value_panels = pieces.Take(padding.rows_floats());
-  float* const outgoing = pieces.Take(padding.rows_floats());
-  float* const key_sums = pieces.Take(padding.rows_floats());
-  float* const value_sums = pieces.Take(padding.rows_floats());
+  float* const queries = pieces.Take(padding.query_floats());
+  float* const outgoing = pieces.Take(padding.query_floats());
+  float* const keys = pieces.Take(padding.key_floats());
+  float* const key_panels = pieces.Take(padding.key_floats());
+  float* const value_panels = pieces.Take(padding.key_floats());
+  float* const key_sums = pieces.Take(padding.key_floats());
+  float* const value_sums = pieces.Take(padding.key_floats());
   float* const scores = pieces.Take(padding.scores_floats());
   float* const score_gradients = pieces.Take(padding.scores_floats());
   float* const mixed = pieces.Take(padding.block_floats());
   // Scaled queries give scaled scores, and carry the scale into the keys' gradient.
-  PackRows(head, padding, head.query, head.stride, head.scale, queries);
-  PackRows(head, padding, head.key, head.stride, 1.0f, keys);
-  PackPanels(head, padding, head.key, head.stride, key_panels);
-  PackPanels(head, padding, head.value, head.stride, value_panels);
-  PackRows(head, padding, incoming, incoming_stride, 1.0f, outgoing);
-  Fill(padding.rows_floats(), 0.0f, key_sums);
-  Fill(padding.rows_floats(), 0.0f, value_sums);
+  PackRows(head.queries, padding.queries, head.size, head.query, head.scale, queries);
+  PackRows(head.keys, padding.keys, head.size, head.key, 1.0f, keys);
+  PackPanels(head, padding, head.key, key_panels);
+  PackPanels(head, padding, head.value, value_panels);
+  PackRows(head.queries, padding.queries, head.size, {incoming, incoming_stride}, 1.0f, outgoing);
+  Fill(padding.key_floats(), 0.0f, key_sums);
+  Fill(padding.key_floats(), 0.0f, value_sums);
 
   ForBlocks(head, [&](const Block& block) {
     Scores(block, padding, head.size, queries, key_panels, scores);
     Scores(block, padding, head.size, outgoing, value_panels, score_gradients);
     for (int64_t r = 0; r < block.rows; ++r) {
-      float* const row = scores + r * padding.time;
-      float* const row_gradient = score_gradients + r * padding.time;
-      const int64_t visible = block.first + r + 1;
+      float* const row = scores + r * padding.keys;
+      float* const row_gradient = score_gradients + r * padding.keys;
+      const int64_t visible = block.visible(r);
       const int64_t masked = block.limit(r / kTileRows * kTileRows) - visible;
       SoftmaxGradientRow(visible, log_sums[block.first + r], row, row_gradient);
       Fill(masked, 0.0f, row + visible);
@@ -251,16 +240,21 @@ void AttentionGradient(const AttentionHead& head, const float* incoming, int64_t
     }
     AddToKeys(block, padding, scores, outgoing, value_sums);
     AddToKeys(block, padding, score_gradients, queries, key_sums);
+    if (gradient.query.data == nullptr) return;
     MixKeys(block, padding, score_gradients, keys, mixed);
     for (int64_t r = 0; r < block.rows; ++r) {
       UnpackRow(head.size, mixed + r * padding.size, head.scale,
-                gradient.query + (block.first + r) * gradient.stride);
+                gradient.query.row(block.first + r));
     }
   });
-  for (int64_t t = 0; t < head.time; ++t) {
-    UnpackRow(head.size, key_sums + t * padding.size, 1.0f, gradient.key + t * gradient.stride);
-    UnpackRow(head.size, value_sums + t * padding.size, 1.0f, gradient.value + t * gradient.stride);
-  }
+  const auto unpack = [&](const float* sums, Strided<float> to) {
+    if (to.data == nullptr) return;
+    for (int64_t k = 0; k < head.keys; ++k) {
+      UnpackRow(head.size, sums + k * padding.size, 1.0f, to.row(k));
+    }
+  };
+  unpack(key_sums, gradient.key);
+  unpack(value_sums, gradient.value);
 }
 
 }  // namespace penstock::PENSTOCK_ISA

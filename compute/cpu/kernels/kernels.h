@@ -20,6 +20,16 @@ namespace penstock {
 // Bits of a bfloat16 number: the upper half of a float.
 using Bf16 = uint16_t;
 
+// Rows that begin `stride` elements after one another.
+template <typename T>
+struct Strided {
+  T* data = nullptr;
+  int64_t stride = 0;
+
+  // Always inline, because the linker might keep the copy of another instruction set.
+  __attribute__((always_inline)) T* row(int64_t r) const { return data + r * stride; }
+};
+
 // Dropout of a block of rows of [batch, time, width].
 struct DropoutRows : DropoutMask {
   int64_t first_row = 0;  // of the microbatch
@@ -115,22 +125,61 @@ struct ResidualRows {
   float* output;
 };
 
-// One head of causal attention over one sample: [time, size] each, rows `stride` floats apart. A query
-// sees the keys of its own and earlier time steps.
+// One head of softmax attention over one sample: queries [queries, size], keys and values [keys, size]. Where it is
+// causal, a query sees the keys of its own and earlier time steps, else all. REQUIRES: keys >= 1.
 struct AttentionHead {
-  int64_t time, size;
-  int64_t stride;
+  int64_t queries, keys, size;
+  bool causal;
   float scale;  // of the scores
-  const float* query;
-  const float* key;
-  const float* value;
+  Strided<const float> query, key, value;
 };
 
+// Null data: not wanted.
 struct AttentionHeadGradient {
-  int64_t stride;
-  float* query;
-  float* key;
-  float* value;
+  Strided<float> query, key, value;
+};
+
+// The attention of one sample whose scores are a sum over units of direction * tanh(query + key) (Bahdanau et al., arXiv
+// 1409.0473). `keys`: those of the memory that are seen; may be 0.
+struct AdditiveAttention {
+  int64_t queries, keys, units, width;
+  const float* query;      // [queries, units]
+  const float* key;        // [keys, units]
+  const float* direction;  // [units]
+  const float* memory;     // [keys, width], which is mixed
+  Strided<float> weights;  // [queries, keys]: the softmax of the scores
+};
+
+struct AdditiveAttentionGradient {
+  float* query;           // [queries, units]
+  float* key;             // [keys, units]
+  float* direction_sums;  // [units]
+  float* memory;          // [keys, width]; null: not wanted
+};
+
+// One time step of an LSTM for a block of samples, with gates in PyTorch's order: input, forget, cell, output. Hochreiter
+// and Schmidhuber, Neural Computation 9 (1997), with the forget gate of Gers et al.
+struct LstmStepRows {
+  int64_t rows, hidden;
+  Strided<float> gates;               // [rows, 4 hidden]
+  Strided<const float> cells_before;  // [rows, hidden]: of the step before
+  Strided<float> cells;               // [rows, hidden]
+};
+
+struct LstmForwardRows : LstmStepRows {
+  const float* bias;       // [4 hidden]
+  const float* recurrent;  // [rows, 4 hidden]: the step before times the recurrent matrix
+  // Samples that are no longer than `step` have a state and output of zeros; null: all are long enough.
+  const int32_t* lengths;
+  int64_t step;
+  Strided<float> output;  // [rows, hidden]
+};
+
+struct LstmGradientRows : LstmStepRows {
+  Strided<const float> incoming;  // [rows, hidden]: the gradient of the output
+  const float* recurrent;         // [rows, hidden]: what the step after adds to it
+  float* cell_gradients;  // [rows, hidden]: of this step's cells without that, then of those before
+  float* bias_sums;       // [rows, 4 hidden], added to
 };
 
 // Function types, so that each kernel's parameters are written once. Number is float or Bf16: what the
@@ -196,16 +245,30 @@ using AddRow = void(int64_t width, const float* a, const float* b, const Dropout
 using AddRowGradient = void(int64_t width, const float* values, const DropoutRows* dropout,
                             float* a, float* b);
 
-// Floats of workspace that both passes over such a head need.
-using AttentionWorkspace = int64_t(int64_t time, int64_t size);
-// output [time, size] = softmax(scale * query key^T) value; log_sums [time] = logarithm of each row's sum
+// Floats of workspace that both passes over such a head need; fewer keys need no more.
+using AttentionWorkspace = int64_t(int64_t queries, int64_t keys, int64_t size);
+// output [queries, size] = softmax(scale * query key^T) value; log_sums [queries] = logarithm of each row's sum
 // of exponentials, for the gradient.
 using Attention = void(const AttentionHead&, float* output, int64_t output_stride, float* log_sums,
                        float* workspace);
-// Takes the gradient `incoming` [time, size] of the output.
+// Takes the gradient `incoming` [queries, size] of the output.
 using AttentionGradient = void(const AttentionHead&, const float* incoming, int64_t incoming_stride,
                                const float* log_sums, const AttentionHeadGradient&,
                                float* workspace);
+
+// Writes the weights and output [queries, width], which is their mix of the memory: zeros where nothing is seen.
+using AdditiveAttentionForward = void(const AdditiveAttention&, float* output);
+// Reads the weights, takes the gradient `incoming` [queries, width] of the output. `workspace`: [keys].
+using AdditiveAttentionBackward = void(const AdditiveAttention&, const float* incoming,
+                                       const AdditiveAttentionGradient&, float* workspace);
+
+// Takes the gates as products of the input, leaves them as they open. The output goes to `state` and `kept`, too, which
+// products read; kept.data may be null.
+template <typename Number>
+using LstmForward = void(const LstmForwardRows&, Number* state, Strided<Number> kept);
+// gradients [rows, 4 hidden] of what the gates are functions of, twice: products read both.
+template <typename Number>
+using LstmGradient = void(const LstmGradientRows&, Number* gradients, Strided<Number> kept);
 
 // Writes log_sums. Returns the sum over the rows that count of log_sums[row] - logits[row][targets[row]].
 using CrossEntropy = double(const CrossEntropyRows&);
@@ -248,6 +311,8 @@ struct NumberKernels {
   kernel::GeluGradient<Number>* gelu_gradient;
   kernel::MaskColumnSums<Number>* mask_column_sums;
   kernel::CrossEntropyGradient<Number>* cross_entropy_gradient;
+  kernel::LstmForward<Number>* lstm_forward;
+  kernel::LstmGradient<Number>* lstm_gradient;
 };
 
 // One pass over a parameter. `state`: by array of the step; null where it may be lacking. `next` may be `weights`;
@@ -287,6 +352,8 @@ struct Kernels {
   kernel::AttentionWorkspace* attention_workspace;
   kernel::Attention* attention;
   kernel::AttentionGradient* attention_gradient;
+  kernel::AdditiveAttentionForward* additive_attention_forward;
+  kernel::AdditiveAttentionBackward* additive_attention_backward;
   kernel::CrossEntropy* cross_entropy;
   const OfElementwise<ElementwiseKernels>* elementwise;
   kernel::NesterovDirection* nesterov_direction;

@@ -7,8 +7,10 @@ namespace penstock::PENSTOCK_ISA {
 
 const Kernels kKernels = {
     .instruction_set = PENSTOCK_TEXT(PENSTOCK_ISA),
-    .f32 = {LayerNorm, BiasGelu, GeluGradient, MaskColumnSums, CrossEntropyGradient},
-    .bf16 = {LayerNorm, BiasGelu, GeluGradient, MaskColumnSums, CrossEntropyGradient},
+    .f32 = {LayerNorm, BiasGelu, GeluGradient, MaskColumnSums, CrossEntropyGradient, LstmForward,
+            LstmGradient},
+    .bf16 = {LayerNorm, BiasGelu, GeluGradient, MaskColumnSums, CrossEntropyGradient, LstmForward,
+             LstmGradient},
     .layer_norm_gradient = LayerNormGradient,
     .rms_norm = RmsNorm,
     .rms_norm_gradient = RmsNormGradient,
@@ -30,6 +32,8 @@ const Kernels kKernels = {
     .attention_workspace = AttentionWorkspace,
     .attention = Attention,
     .attention_gradient = AttentionGradient,
+    .additive_attention_forward = AdditiveAttentionForward,
+    .additive_attention_backward = AdditiveAttentionBackward,
     .cross_entropy = CrossEntropy,
     .elementwise = &kElementwise,
     .nesterov_direction = NesterovDirection,

@@ -33,7 +33,7 @@ class AttentionMiddle : public Middle<Number> {
     BlockLayout scratch;
     incoming_ = scratch.Add<float>(shape.chunk * shape.projected);
     results_ = scratch.Add<float>(kDirect ? 0 : shape.chunk * shape.expanded);
-    thread_floats_ = context.kernels.attention_workspace(time, size_);
+    thread_floats_ = context.kernels.attention_workspace(time, time, size_);
     threads_ = scratch.Add<float>(context.threads.count() * thread_floats_);
     scratch_bytes_ = scratch.size_bytes();
   }
@@ -72,10 +72,13 @@ class AttentionMiddle : public Middle<Number> {
     ForHeads(range, scratch, [&](int64_t sample, int64_t head, float* memory) {
       const int64_t at = Offset(sample, head, shape_.expanded);
       float* const query = result + at;
-      cpu_.kernels.attention_gradient(
-          HeadOf(expansion + at), incoming + Offset(sample, head, shape_.width), shape_.width,
-          LogSums(stash, range, sample, head),
-          {shape_.expanded, query, query + shape_.width, query + 2 * shape_.width}, memory);
+      cpu_.kernels.attention_gradient(HeadOf(expansion + at),
+                                      incoming + Offset(sample, head, shape_.width), shape_.width,
+                                      LogSums(stash, range, sample, head),
+                                      {{query, shape_.expanded},
+                                       {query + shape_.width, shape_.expanded},
+                                       {query + 2 * shape_.width, shape_.expanded}},
+                                      memory);
     });
     const int64_t width = shape_.expanded;
     cpu_.threads.ForBlocks(range.count, kBlockRows, [&](int64_t row, int64_t count, int64_t block) {
@@ -102,13 +105,15 @@ class AttentionMiddle : public Middle<Number> {
   }
 
   AttentionHead HeadOf(const float* query) const {
-    return {time_,
-            size_,
-            shape_.expanded,
-            scale_,
-            query,
-            query + shape_.width,
-            query + 2 * shape_.width};
+    const int64_t stride = shape_.expanded;
+    return {.queries = time_,
+            .keys = time_,
+            .size = size_,
+            .causal = true,
+            .scale = scale_,
+            .query = {query, stride},
+            .key = {query + shape_.width, stride},
+            .value = {query + 2 * shape_.width, stride}};
   }
 
   // Where a head of a sample begins in rows of `width`.

@@ -1,0 +1,395 @@
+// LSTM: an own loop over time around matrix products.
+//
+// The products of the input are made for all time steps at once, those of the state step by step, with the recurrent
+// matrix packed once for a pass. F keeps open gates and cells, and the states that the recurrent products read, each at
+// the step that read it. I runs the loop backward and leaves the gradients of the gates' sums for W, which is two large
+// products. Sequences are [samples, time, ...] as they come; what products of one step read is copied together.
+//
+// Parameters of each direction: input matrix, recurrent matrix, two biases. I sums the gradient of the biases, which is
+// one and the same.
+#include <algorithm>
+#include <optional>
+#include <type_traits>
+#include <vector>
+
+#include "base/status.h"
+#include "compute/block_layout.h"
+#include "compute/cpu/dropout.h"
+#include "compute/cpu/flat_blocks.h"
+#include "compute/cpu/linear.h"
+#include "compute/cpu/ops.h"
+#include "compute/cpu/row_blocks.h"
+
+namespace penstock::cpu {
+namespace lstm {
+namespace {
+
+enum Parameter : int { kInputMatrix, kRecurrentMatrix, kInputBias, kRecurrentBias, kParameters };
+
+constexpr int64_t kStepRows = 8;  // samples that one thread takes through a step
+
+struct Sizes {
+  int64_t samples, time, inputs, hidden;
+  int64_t directions;
+  float forget_bias;
+
+  int64_t gates() const { return 4 * hidden; }
+  int64_t rows() const { return samples * time; }
+  int64_t outputs() const { return directions * hidden; }
+};
+
+// What passes leave for one another.
+struct Blocks {
+  BlockLayout stash, kept, weight_stash;
+};
+
+template <typename Number>
+class Direction {
+ public:
+  // `number`: of the direction. Places what it leaves in `blocks`.
+  static absl::StatusOr<Direction> Create(CpuContext& context, const Sizes& sizes,
+                                          const Dropout& weight_drop, int number, bool reverse,
+                                          Blocks& blocks) {
+    Direction direction(context, sizes, weight_drop, number, reverse);
+    direction.PlaceBlocks(blocks);
+    PENSTOCK_RETURN_IF_ERROR(direction.MakeProducts());
+    PENSTOCK_RETURN_IF_ERROR(context.layer_scratch.Reserve(direction.PlaceScratch()));
+    return direction;
+  }
+
+  void Forward(const PassContext& context, const WeightView& weights, const Number* input,
+               const int32_t* lengths, const Tape& tape) {
+    float* const gates = gates_.in(tape.stash);
+    input_products_.ForwardOfRows(weights, input, gates);
+    SumBiases(weights);
+    recurrent_forward_.Pack(RecurrentMatrix(context, weights), In(packed_));
+    Fill(s_.hidden, In(zeros_));
+    Fill(s_.samples * s_.gates(), In(recurrent_));
+    for (int64_t n = 0; n < s_.time; ++n) {
+      const int64_t t = StepAt(n);
+      if (n == 0) {
+        KeepZeros(t, tape.kept);
+      } else {
+        recurrent_forward_.Run(In(state_), In(packed_), In(recurrent_));
+      }
+      ForSamples([&](int64_t first, int64_t count) {
+        const Strided<Number> next =
+            n + 1 < s_.time ? Steps(states_.in(tape.kept), s_.hidden, first, StepAt(n + 1))
+                            : Strided<Number>();
+        cpu_->kernels.of<Number>().lstm_forward(
+            {StepRows(n, first, count, tape.stash), In(bias_), In(recurrent_) + first * s_.gates(),
+             lengths == nullptr ? nullptr : lengths + first, t,
+             Steps(tape.result() + output_column(), s_.outputs(), first, t)},
+            In(state_) + first * s_.hidden, next);
+      });
+    }
+  }
+
+  void BackwardInput(const PassContext& context, const WeightView& weights, const Tape& tape) {
+    recurrent_backward_.Pack(RecurrentMatrix(context, weights), In(packed_));
+    Fill(s_.hidden, In(zeros_));
+    Fill(s_.samples * s_.hidden, In(state_gradients_));
+    Fill(s_.samples * s_.hidden, In(cell_gradients_));
+    Fill(s_.samples * s_.gates(), In(sample_sums_));
+    Number* const gradients = gradients_.in(tape.weight_stash);
+    for (int64_t n = s_.time - 1; n >= 0; --n) {
+      const int64_t t = StepAt(n);
+      ForSamples([&](int64_t first, int64_t count) {
+        cpu_->kernels.of<Number>().lstm_gradient(
+            {StepRows(n, first, count, tape.stash),
+             Steps(tape.gradient() + output_column(), s_.outputs(), first, t),
+             In(state_gradients_) + first * s_.hidden, In(cell_gradients_) + first * s_.hidden,
+             In(sample_sums_) + first * s_.gates()},
+            In(step_gradients_) + first * s_.gates(), Steps(gradients, s_.gates(), first, t));
+      });
+      if (n > 0) {
+        recurrent_backward_.Run(In(step_gradients_), In(packed_), In(state_gradients_));
+      }
+    }
+    cpu_->kernels.column_sums(s_.samples, s_.gates(), In(sample_sums_),
+                              bias_sums_.in(tape.weight_stash));
+    if (tape.grad_input() != nullptr) {
+      input_products_.BackwardInputOfRows(weights, gradients, tape.grad_input());
+    }
+  }
+
+  void BackwardWeight(const PassContext& context, const GradientView& gradients,
+                      const Number* input, const Tape& tape) {
+    const Number* const of_gates = gradients_.in(tape.weight_stash);
+    input_products_.BackwardWeight(gradients, input, of_gates);
+    float* const recurrent = gradients.parameter(Index(kRecurrentMatrix));
+    if (MaskOf(context, 0)) {
+      recurrent_weight_.Run(of_gates, states_.in(tape.kept), In(masked_));
+      cpu_->threads.ForBlocks(s_.gates(), kBlockRows, [&](int64_t first, int64_t count, int64_t) {
+        float* const rows = In(masked_) + first * s_.hidden;
+        cpu_->kernels.mask_rows(count, s_.hidden, rows, OrNull(MaskOf(context, first)), rows);
+        cpu_->kernels.add_into(count * s_.hidden, rows, recurrent + first * s_.hidden);
+      });
+    } else {
+      recurrent_weight_added_.Run(of_gates, states_.in(tape.kept), recurrent);
+    }
+    for (const Parameter bias : {kInputBias, kRecurrentBias}) {
+      cpu_->kernels.add_into(s_.gates(), bias_sums_.in(tape.weight_stash),
+                             gradients.parameter(Index(bias)));
+    }
+  }
+
+ private:
+  static constexpr bool kFloat = std::is_same_v<Number, float>;
+
+  Direction(CpuContext& context, const Sizes& sizes, const Dropout& weight_drop, int number,
+            bool reverse)
+      : cpu_(&context), s_(sizes), weight_drop_(weight_drop), number_(number), reverse_(reverse) {}
+
+  void PlaceBlocks(Blocks& blocks) {
+    gates_ = blocks.stash.Add<float>(s_.rows() * s_.gates());
+    cells_ = blocks.stash.Add<float>(s_.rows() * s_.hidden);
+    states_ = blocks.kept.Add<Number>(s_.rows() * s_.hidden);
+    gradients_ = blocks.weight_stash.Add<Number>(s_.rows() * s_.gates());
+    bias_sums_ = blocks.weight_stash.Add<float>(s_.gates());
+  }
+
+  absl::Status MakeProducts() {
+    const auto type = kFloat ? dnnl::memory::data_type::f32 : dnnl::memory::data_type::bf16;
+    LinearShape input = {s_.rows(), ChunkOf(s_.rows()), s_.inputs, s_.gates()};
+    input.outputs_first = true;
+    input.adds_to_input = number_ > 0;
+    PENSTOCK_ASSIGN_OR_RETURN(input_products_,
+                              Linear<Number>::Create(*cpu_, input, Index(kInputMatrix)));
+    ProductShape forward = {s_.samples, s_.gates(), s_.hidden};
+    forward.transposed_right = true;
+    PENSTOCK_ASSIGN_OR_RETURN(recurrent_forward_, PackedProduct::Create(*cpu_, forward, type));
+    const ProductShape backward = {s_.samples, s_.hidden, s_.gates()};
+    PENSTOCK_ASSIGN_OR_RETURN(recurrent_backward_, PackedProduct::Create(*cpu_, backward, type));
+    ProductShape weight = {s_.gates(), s_.hidden, s_.rows()};
+    weight.transposed_left = true;
+    if (weight_drop_.active()) {
+      PENSTOCK_ASSIGN_OR_RETURN(recurrent_weight_, MatrixProduct::Create(*cpu_, weight, type));
+    }
+    weight.accumulate = true;
+    PENSTOCK_ASSIGN_OR_RETURN(recurrent_weight_added_, MatrixProduct::Create(*cpu_, weight, type));
+    return absl::OkStatus();
+  }
+
+  // What no pass leaves to another: the directions' scratch memory is the same. In bytes.
+  int64_t PlaceScratch() {
+    BlockLayout scratch;
+    packed_ = scratch.Add<char>(
+        std::max(recurrent_forward_.packed_bytes(), recurrent_backward_.packed_bytes()));
+    masked_ = scratch.Add<float>(weight_drop_.active() ? s_.gates() * s_.hidden : 0);
+    masked_numbers_ =
+        scratch.Add<Number>(weight_drop_.active() && !kFloat ? s_.gates() * s_.hidden : 0);
+    zeros_ = scratch.Add<float>(s_.hidden);
+    BlockLayout forward = scratch;
+    bias_ = forward.Add<float>(s_.gates());
+    state_ = forward.Add<Number>(s_.samples * s_.hidden);
+    recurrent_ = forward.Add<float>(s_.samples * s_.gates());
+    BlockLayout backward = scratch;
+    step_gradients_ = backward.Add<Number>(s_.samples * s_.gates());
+    state_gradients_ = backward.Add<float>(s_.samples * s_.hidden);
+    cell_gradients_ = backward.Add<float>(s_.samples * s_.hidden);
+    sample_sums_ = backward.Add<float>(s_.samples * s_.gates());
+    return std::max(forward.size_bytes(), backward.size_bytes());
+  }
+
+  int Index(Parameter parameter) const { return number_ * kParameters + parameter; }
+  // The time step that is the n-th to be read.
+  int64_t StepAt(int64_t n) const { return reverse_ ? s_.time - 1 - n : n; }
+  int64_t output_column() const { return number_ * s_.hidden; }
+  template <typename T>
+  T* In(const Place<T>& place) const {
+    return place.in(cpu_->layer_scratch.data());
+  }
+  void Fill(int64_t count, float* values) const { cpu_->kernels.fill(count, 0.0f, values); }
+
+  template <typename Body>
+  void ForSamples(Body body) const {
+    cpu_->threads.ForBlocks(s_.samples, kStepRows,
+                            [&](int64_t first, int64_t count, int64_t) { body(first, count); });
+  }
+
+  // Step t of samples from `first` on, in [samples, time, width].
+  template <typename T>
+  Strided<T> Steps(T* sequences, int64_t width, int64_t first, int64_t t) const {
+    return {sequences + (first * s_.time + t) * width, s_.time * width};
+  }
+
+  LstmStepRows StepRows(int64_t n, int64_t first, int64_t count, void* stash) const {
+    const float* cells = cells_.in(stash);
+    return {.rows = count,
+            .hidden = s_.hidden,
+            .gates = Steps(gates_.in(stash), s_.gates(), first, StepAt(n)),
+            .cells_before = n == 0 ? Strided<const float>{In(zeros_), 0}
+                                   : Steps(cells, s_.hidden, first, StepAt(n - 1)),
+            .cells = Steps(cells_.in(stash), s_.hidden, first, StepAt(n))};
+  }
+
+  // Before the first step, which is step t, the state is zero.
+  void KeepZeros(int64_t t, void* kept) const {
+    const Strided<Number> rows = Steps(states_.in(kept), s_.hidden, 0, t);
+    for (int64_t sample = 0; sample < s_.samples; ++sample) {
+      std::fill_n(rows.row(sample), s_.hidden, Number{0});
+    }
+  }
+
+  void SumBiases(const WeightView& weights) const {
+    float* const sum = In(bias_);
+    cpu_->kernels.linear_combination(s_.gates(), 1.0f, weights.parameter(Index(kInputBias)), 1.0f,
+                                     weights.parameter(Index(kRecurrentBias)), sum);
+    std::for_each(sum + s_.hidden, sum + 2 * s_.hidden,
+                  [this](float& bias) { bias += s_.forget_bias; });
+  }
+
+  // Of rows of the recurrent matrix from `first` on. All directions' matrices lie one below the other in a mask that is
+  // that of the microbatch's first sample.
+  std::optional<DropoutRows> MaskOf(const PassContext& context, int64_t first) const {
+    return RowsOf(weight_drop_, context, number_ * s_.gates() + first);
+  }
+
+  const Number* RecurrentMatrix(const PassContext& context, const WeightView& weights) const {
+    const int parameter = Index(kRecurrentMatrix);
+    if (!MaskOf(context, 0)) {
+      if constexpr (kFloat) {
+        return weights.parameter(parameter);
+      } else {
+        return weights.bf16_parameter(parameter);
+      }
+    }
+    cpu_->threads.ForBlocks(s_.gates(), kBlockRows, [&](int64_t first, int64_t count, int64_t) {
+      const int64_t at = first * s_.hidden;
+      cpu_->kernels.mask_rows(count, s_.hidden, weights.parameter(parameter) + at,
+                              OrNull(MaskOf(context, first)), In(masked_) + at);
+      if constexpr (!kFloat) {
+        cpu_->kernels.to_bf16(count * s_.hidden, In(masked_) + at, In(masked_numbers_) + at);
+      }
+    });
+    if constexpr (kFloat) {
+      return In(masked_);
+    } else {
+      return In(masked_numbers_);
+    }
+  }
+
+  CpuContext* cpu_;
+  Sizes s_;
+  Dropout weight_drop_;
+  int number_;
+  bool reverse_;
+  Linear<Number> input_products_;
+  PackedProduct recurrent_forward_, recurrent_backward_;
+  MatrixProduct recurrent_weight_, recurrent_weight_added_;
+  // Of [samples, time]:
+  Place<float> gates_, cells_;  // stash
+  Place<Number> states_;        // kept: those that each step reads
+  Place<Number> gradients_;     // weight stash: of the gates' sums
+  Place<float> bias_sums_;      // weight stash
+  // Scratch:
+  Place<char> packed_;  // the recurrent matrix
+  Place<float> masked_;
+  Place<Number> masked_numbers_;
+  Place<float> zeros_;  // [hidden]
+  // Scratch of F, of one step:
+  Place<float> bias_, recurrent_;
+  Place<Number> state_;
+  // Scratch of I, of one step:
+  Place<Number> step_gradients_;
+  Place<float> state_gradients_, cell_gradients_;
+  Place<float> sample_sums_;  // of the biases' gradient
+};
+
+template <typename Number>
+class CpuLstm : public OpKernels {
+ public:
+  static MadeKernels Create(CpuContext& context, const KernelSpec& spec) {
+    std::unique_ptr<CpuLstm> lstm(new CpuLstm(context, spec));
+    PENSTOCK_RETURN_IF_ERROR(lstm->MakeDirections());
+    return std::unique_ptr<OpKernels>(std::move(lstm));
+  }
+
+  TapeNeeds tape_needs() const override { return needs_; }
+
+  absl::Status Forward(const PassContext& context, const WeightView& weights,
+                       const Tape& tape) override {
+    if constexpr (!kFloat) {
+      ForFlat(cpu_, s_.rows() * s_.inputs, [&](int64_t first, int64_t size) {
+        cpu_.kernels.to_bf16(size, tape.input() + first, input_.in(tape.kept) + first);
+      });
+    }
+    const int32_t* lengths = has_lengths_ ? tape.input<int32_t>(1) : nullptr;
+    for (auto& direction : directions_) {
+      direction.Forward(context, weights, Input(tape), lengths, tape);
+    }
+    return absl::OkStatus();
+  }
+
+  absl::Status BackwardInput(const PassContext& context, const WeightView& weights,
+                             const Tape& tape) override {
+    for (auto& direction : directions_) direction.BackwardInput(context, weights, tape);
+    return absl::OkStatus();
+  }
+
+  absl::Status BackwardWeight(const PassContext& context, const GradientView& gradients,
+                              const Tape& tape) override {
+    for (auto& direction : directions_) {
+      direction.BackwardWeight(context, gradients, Input(tape), tape);
+    }
+    return absl::OkStatus();
+  }
+
+ private:
+  static constexpr bool kFloat = std::is_same_v<Number, float>;
+
+  CpuLstm(CpuContext& context, const KernelSpec& spec)
+      : cpu_(context),
+        s_{.samples = spec.samples,
+           .time = spec.inputs[0].dims[0],
+           .inputs = spec.width(),
+           .hidden = spec.attributes().integer("hidden"),
+           .directions = spec.attributes().flag("bidirectional") ? 2 : 1,
+           .forget_bias = static_cast<float>(spec.attributes().number("forget_bias"))},
+        reverse_(spec.attributes().flag("reverse")),
+        has_lengths_(spec.inputs.size() > 1),
+        weight_drop_(spec.attributes().number("weight_drop"), s_.directions * s_.gates()) {}
+
+  absl::Status MakeDirections() {
+    Blocks blocks;
+    for (int number = 0; number < s_.directions; ++number) {
+      PENSTOCK_ASSIGN_OR_RETURN(auto direction,
+                                Direction<Number>::Create(cpu_, s_, weight_drop_, number,
+                                                          reverse_ || number > 0, blocks));
+      directions_.push_back(std::move(direction));
+    }
+    input_ = blocks.kept.Add<Number>(kFloat ? 0 : s_.rows() * s_.inputs);
+    needs_.stash_bytes = blocks.stash.size_bytes();
+    needs_.kept_bytes = blocks.kept.size_bytes();
+    needs_.weight_stash_bytes = blocks.weight_stash.size_bytes();
+    needs_.inputs_for_weight = kFloat ? InputSet{1} : kNoInputs;
+    return absl::OkStatus();
+  }
+
+  const Number* Input(const Tape& tape) const {
+    if constexpr (kFloat) {
+      return tape.input();
+    } else {
+      return input_.in(tape.kept);
+    }
+  }
+
+  CpuContext& cpu_;
+  const Sizes s_;
+  const bool reverse_, has_lengths_;
+  const Dropout weight_drop_;
+  std::vector<Direction<Number>> directions_;
+  TapeNeeds needs_;
+  Place<Number> input_;  // kept, unless float
+};
+
+}  // namespace
+}  // namespace lstm
+
+MadeKernels MakeLstm(CpuContext& context, const KernelSpec& spec) {
+  return spec.bf16 ? lstm::CpuLstm<Bf16>::Create(context, spec)
+                   : lstm::CpuLstm<float>::Create(context, spec);
+}
+
+}  // namespace penstock::cpu
