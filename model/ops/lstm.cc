@@ -90,7 +90,9 @@ int64_t Ids(const OpArguments& a, int) { return a.inputs[0].dims[0] + 1; }
 constinit const Op kLstm = {
     .name = "lstm",
     .described_as = "lstm",
-    .help = "a recurrent layer with gates; time steps from a sample's length on give zeros",
+    .help =
+        "long short-term memory, a recurrent layer; time steps from a sample's length on give "
+        "zeros",
     .attributes = lstm::kAttributes,
     .inputs_min = 1,
     .inputs_max = 2,
