@@ -137,9 +137,11 @@ class OpKernels {
   virtual absl::Status BackwardInput(const PassContext& context, const WeightView& weights,
                                      const Tape& tape) = 0;
 
-  // Adds the microbatch's gradients to `gradients`.
-  virtual absl::Status BackwardWeight(const PassContext& context, const GradientView& gradients,
-                                      const Tape& tape) = 0;
+  // Adds the microbatch's gradients to `gradients`. A node without parameters is never asked.
+  virtual absl::Status BackwardWeight(const PassContext& /*context*/,
+                                      const GradientView& /*gradients*/, const Tape& /*tape*/) {
+    return absl::OkStatus();
+  }
 };
 
 }  // namespace penstock

@@ -40,10 +40,6 @@ class CpuActivation : public OpKernels {
     return absl::OkStatus();
   }
 
-  absl::Status BackwardWeight(const PassContext&, const GradientView&, const Tape&) override {
-    return absl::OkStatus();
-  }
-
  private:
   CpuContext& cpu_;
   const Activation activation_;

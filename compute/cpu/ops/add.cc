@@ -32,9 +32,6 @@ class CpuAdd : public OpKernels {
   absl::Status BackwardInput(const PassContext&, const WeightView&, const Tape&) override {
     return absl::OkStatus();
   }
-  absl::Status BackwardWeight(const PassContext&, const GradientView&, const Tape&) override {
-    return absl::OkStatus();
-  }
 
  private:
   CpuContext& cpu_;

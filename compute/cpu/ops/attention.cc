@@ -66,10 +66,6 @@ class CpuAttention : public OpKernels {
     return absl::OkStatus();
   }
 
-  absl::Status BackwardWeight(const PassContext&, const GradientView&, const Tape&) override {
-    return absl::OkStatus();
-  }
-
  private:
   enum Which : int { kQuery, kKey, kValue };
 

@@ -79,10 +79,6 @@ class CpuAvgPool : public OpKernels {
     return absl::OkStatus();
   }
 
-  absl::Status BackwardWeight(const PassContext&, const GradientView&, const Tape&) override {
-    return absl::OkStatus();
-  }
-
  private:
   // visit(output, input, share) for each output of a row and each input that it sees; places are of the first channel.
   template <typename Visit>

@@ -43,9 +43,6 @@ class CpuChannelsFirst : public OpKernels {
     });
     return absl::OkStatus();
   }
-  absl::Status BackwardWeight(const PassContext&, const GradientView&, const Tape&) override {
-    return absl::OkStatus();
-  }
 
  private:
   // body(first element of a sample).

@@ -34,10 +34,6 @@ class CpuConcat : public OpKernels {
     return absl::OkStatus();
   }
 
-  absl::Status BackwardWeight(const PassContext&, const GradientView&, const Tape&) override {
-    return absl::OkStatus();
-  }
-
  private:
   // body(input, first element there, first element of the output, bytes) for each row of each input.
   template <typename Body>

@@ -59,10 +59,6 @@ class CpuCrossEntropy : public OpKernels {
     return absl::OkStatus();
   }
 
-  absl::Status BackwardWeight(const PassContext&, const GradientView&, const Tape&) override {
-    return absl::OkStatus();
-  }
-
  private:
   CrossEntropyRows RowsOf(const Tape& tape, int64_t first, int64_t count) const {
     return {count,

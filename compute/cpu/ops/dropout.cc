@@ -31,10 +31,6 @@ class CpuDropout : public OpKernels {
     return absl::OkStatus();
   }
 
-  absl::Status BackwardWeight(const PassContext&, const GradientView&, const Tape&) override {
-    return absl::OkStatus();
-  }
-
  private:
   void Mask(const PassContext& context, const float* from, float* to) const {
     if (steps_ == 1) {

@@ -20,9 +20,6 @@ class CpuRenaming : public OpKernels {
   absl::Status BackwardInput(const PassContext&, const WeightView&, const Tape&) override {
     return absl::OkStatus();
   }
-  absl::Status BackwardWeight(const PassContext&, const GradientView&, const Tape&) override {
-    return absl::OkStatus();
-  }
 };
 
 }  // namespace

@@ -54,10 +54,6 @@ class CpuImage : public OpKernels {
     return absl::OkStatus();
   }
 
-  absl::Status BackwardWeight(const PassContext&, const GradientView&, const Tape&) override {
-    return absl::OkStatus();
-  }
-
  private:
   static constexpr int kByteValues = 256;
 

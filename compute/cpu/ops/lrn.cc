@@ -40,10 +40,6 @@ class CpuLrn : public OpKernels {
     return absl::OkStatus();
   }
 
-  absl::Status BackwardWeight(const PassContext&, const GradientView&, const Tape&) override {
-    return absl::OkStatus();
-  }
-
  private:
   int64_t workspace() const { return cpu_.kernels.response_workspace(width_, size_); }
 

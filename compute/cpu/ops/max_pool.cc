@@ -62,10 +62,6 @@ class CpuMaxPool : public OpKernels {
     return absl::OkStatus();
   }
 
-  absl::Status BackwardWeight(const PassContext&, const GradientView&, const Tape&) override {
-    return absl::OkStatus();
-  }
-
  private:
   TapeNeeds needs_;
   Primitive forward_, backward_;

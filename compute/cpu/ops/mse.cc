@@ -52,10 +52,6 @@ class CpuMse : public OpKernels {
     return absl::OkStatus();
   }
 
-  absl::Status BackwardWeight(const PassContext&, const GradientView&, const Tape&) override {
-    return absl::OkStatus();
-  }
-
  private:
   CpuContext& cpu_;
   const ValueType predictions_;

@@ -30,10 +30,6 @@ class CpuMul : public OpKernels {
     return absl::OkStatus();
   }
 
-  absl::Status BackwardWeight(const PassContext&, const GradientView&, const Tape&) override {
-    return absl::OkStatus();
-  }
-
  private:
   void Multiply(const float* a, const float* b, float* to) const {
     ForFlat(cpu_, count_, [&](int64_t first, int64_t size) {

@@ -40,10 +40,6 @@ class CpuSlice : public OpKernels {
     return absl::OkStatus();
   }
 
-  absl::Status BackwardWeight(const PassContext&, const GradientView&, const Tape&) override {
-    return absl::OkStatus();
-  }
-
  private:
   template <typename Body>
   void ForRows(Body body) const {

@@ -46,10 +46,6 @@ class CpuSubsample : public OpKernels {
     return absl::OkStatus();
   }
 
-  absl::Status BackwardWeight(const PassContext&, const GradientView&, const Tape&) override {
-    return absl::OkStatus();
-  }
-
  private:
   // body(sample, row of the output).
   template <typename Body>

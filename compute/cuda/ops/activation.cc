@@ -31,10 +31,6 @@ class CudaActivation : public OpKernels {
     return cuda_.Check("backward of an activation");
   }
 
-  absl::Status BackwardWeight(const PassContext&, const GradientView&, const Tape&) override {
-    return absl::OkStatus();
-  }
-
  private:
   CudaContext& cuda_;
   const Activation activation_;

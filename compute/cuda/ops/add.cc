@@ -27,9 +27,6 @@ class CudaAdd : public OpKernels {
   absl::Status BackwardInput(const PassContext&, const WeightView&, const Tape&) override {
     return absl::OkStatus();
   }
-  absl::Status BackwardWeight(const PassContext&, const GradientView&, const Tape&) override {
-    return absl::OkStatus();
-  }
 
  private:
   CudaContext& cuda_;

@@ -33,10 +33,6 @@ class CudaAvgPool : public OpKernels {
     return cuda_.Check("backward of an average pool");
   }
 
-  absl::Status BackwardWeight(const PassContext&, const GradientView&, const Tape&) override {
-    return absl::OkStatus();
-  }
-
  private:
   CudaContext& cuda_;
   const int64_t samples_, channels_;

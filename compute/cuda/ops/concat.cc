@@ -37,10 +37,6 @@ class CudaConcat : public OpKernels {
     return cuda_.Check("backward of a concatenation");
   }
 
-  absl::Status BackwardWeight(const PassContext&, const GradientView&, const Tape&) override {
-    return absl::OkStatus();
-  }
-
  private:
   // body(input, its columns, those of the output that they are).
   template <typename Body>

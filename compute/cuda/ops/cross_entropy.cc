@@ -49,10 +49,6 @@ class CudaCrossEntropy : public OpKernels {
     return cuda_.Check("backward of a cross-entropy");
   }
 
-  absl::Status BackwardWeight(const PassContext&, const GradientView&, const Tape&) override {
-    return absl::OkStatus();
-  }
-
  private:
   ClassLoss LossOf(const Tape& tape) const {
     return {.rows = rows_,

@@ -33,10 +33,6 @@ class CudaDropout : public OpKernels {
     return cuda_.Check("backward of dropout");
   }
 
-  absl::Status BackwardWeight(const PassContext&, const GradientView&, const Tape&) override {
-    return absl::OkStatus();
-  }
-
  private:
   void Mask(const PassContext& context, const float* from, float* to) const {
     MaskSteps(cuda_.stream(), rows_, width_, steps_, masked_rows_, from,

@@ -17,9 +17,6 @@ class CudaRenaming : public OpKernels {
   absl::Status BackwardInput(const PassContext&, const WeightView&, const Tape&) override {
     return absl::OkStatus();
   }
-  absl::Status BackwardWeight(const PassContext&, const GradientView&, const Tape&) override {
-    return absl::OkStatus();
-  }
 };
 
 }  // namespace

@@ -39,10 +39,6 @@ class CudaImage : public OpKernels {
     return cuda_.Check("backward of images");
   }
 
-  absl::Status BackwardWeight(const PassContext&, const GradientView&, const Tape&) override {
-    return absl::OkStatus();
-  }
-
  private:
   const double* table() const { return static_cast<const double*>(table_.data()); }
 

@@ -37,10 +37,6 @@ class CudaLrn : public OpKernels {
     return cuda_.Check("backward of a response normalisation");
   }
 
-  absl::Status BackwardWeight(const PassContext&, const GradientView&, const Tape&) override {
-    return absl::OkStatus();
-  }
-
  private:
   CudaContext& cuda_;
   const LrnSizes sizes_;

@@ -37,10 +37,6 @@ class CudaMaxPool : public OpKernels {
     return cuda_.Check("backward of a max pool");
   }
 
-  absl::Status BackwardWeight(const PassContext&, const GradientView&, const Tape&) override {
-    return absl::OkStatus();
-  }
-
  private:
   CudaContext& cuda_;
   const int64_t samples_, channels_;

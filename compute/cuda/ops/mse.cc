@@ -42,10 +42,6 @@ class CudaMse : public OpKernels {
     return cuda_.Check("backward of a squared error");
   }
 
-  absl::Status BackwardWeight(const PassContext&, const GradientView&, const Tape&) override {
-    return absl::OkStatus();
-  }
-
  private:
   CudaContext& cuda_;
   const ValueType predictions_;

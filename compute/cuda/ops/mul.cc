@@ -27,10 +27,6 @@ class CudaMul : public OpKernels {
     return cuda_.Check("backward of a product");
   }
 
-  absl::Status BackwardWeight(const PassContext&, const GradientView&, const Tape&) override {
-    return absl::OkStatus();
-  }
-
  private:
   CudaContext& cuda_;
   const int64_t count_;

@@ -31,10 +31,6 @@ class CudaSlice : public OpKernels {
     return cuda_.Check("backward of a slice");
   }
 
-  absl::Status BackwardWeight(const PassContext&, const GradientView&, const Tape&) override {
-    return absl::OkStatus();
-  }
-
  private:
   Columns whole() const { return {.stride = part_.width, .first = part_.from}; }
 
