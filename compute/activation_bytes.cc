@@ -74,8 +74,8 @@ class Ledger {
     block_of_[slot] = static_cast<int>(blocks_.size());
     blocks_.push_back({BlockBytes(plan_.slots[slot].size_bytes()), 1});
   }
-  // The stage needs what it returns for a later pass, in this slot or another, so the caller's counts as another block:
-  // whoever gets it gives it back as a whole.
+  // The stage needs what it returns for a later pass, in this slot or another, so the caller's counts as another block,
+  // which its receiver gives back as a whole.
   void ReturnAndKeep(int block, bool keeps_slot) {
     if (!keeps_slot) --blocks_[block].holders;
     returned_ = static_cast<int>(blocks_.size());

@@ -305,7 +305,7 @@ class Planner {
 
   // `returned`: what the first pass returns.
   void GiveAfterLastUse(std::vector<Steps>& passes, int returned) const {
-    // So many steps of the pass come first.
+    // After the first `steps` steps of a pass.
     struct Place {
       int pass = -1;
       size_t steps = 0;

@@ -67,8 +67,8 @@ class Graph {
                      const TensorLayout& layout);
   // to = left right, of the last two dimensions.
   void MatrixProduct(const GraphTensor& left, const GraphTensor& right, const GraphTensor& to);
-  // Of images [samples, channels, height, width] and filters [outputs, inputs of a group, height, width], in that
-  // order whatever the strides. Of float tensors it is in true f32: without tensor cores, Fourier or Winograd
+  // Images are [samples, channels, height, width] and filters [outputs, inputs of a group, height, width], in that
+  // order whatever the strides. Float tensors are convolved in true f32: without tensor cores, Fourier or Winograd
   // transforms.
   void ConvolutionForward(const GraphTensor& x, const GraphTensor& w, const GraphTensor& y,
                           const ConvolutionSteps& steps);

@@ -1,6 +1,6 @@
 // The mean of each window of an image [height, width, channels], by channel. Padding counts as zeros, as in PyTorch's
-// AvgPool2d. In the place of a kernel, `global` takes the whole image and `outputs` cuts it into so many windows of about
-// the same size, which may overlap (PyTorch's AdaptiveAvgPool2d).
+// AvgPool2d. In the place of a kernel, `global` takes the whole image and `outputs` cuts it into that many windows of
+// about the same size, which may overlap (PyTorch's AdaptiveAvgPool2d).
 #include "base/status.h"
 #include "model/ops/list.h"
 #include "model/ops/pool.h"

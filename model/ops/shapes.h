@@ -8,7 +8,7 @@
 
 namespace penstock::ops {
 
-// f32 with at least so many dimensions.
+// True for f32 with `dims_min` dimensions or more.
 inline bool IsF32(const ValueType& type, size_t dims_min = 0) {
   return type.dtype == DType::kF32 && type.dims.size() >= dims_min;
 }

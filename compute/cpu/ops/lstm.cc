@@ -278,7 +278,7 @@ class Direction {
   Linear<Number> input_products_;
   PackedProduct recurrent_forward_, recurrent_backward_;
   MatrixProduct recurrent_weight_, recurrent_weight_added_;
-  // Of [samples, time]:
+  // Each is [samples, time, ...].
   Place<float> gates_, cells_;  // stash
   Place<Number> states_;        // kept: those that each step reads
   Place<Number> gradients_;     // weight stash: of the gates' sums

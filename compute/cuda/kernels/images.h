@@ -80,7 +80,7 @@ void LrnForward(cudaStream_t stream, const LrnSizes& sizes, const float* x, floa
 void LrnBackward(cudaStream_t stream, const LrnSizes& sizes, const float* x, const float* scales,
                  const float* dy, float* dx);
 
-// Sums over the rows of [rows, width] are made in two steps, the partial sums in a workspace of so many floats.
+// Sums over the rows of [rows, width] are made in two steps, with the partial sums in a workspace of this size.
 int64_t ChannelSumsWorkspaceFloats(int64_t rows, int64_t width);
 
 // Batch norm of [rows, width]. All arrays but x, y and their gradients are [width].

@@ -95,7 +95,7 @@ void ClassLossForward(cudaStream_t stream, const ClassLoss& loss, float* row_los
 void ClassLossBackward(cudaStream_t stream, const ClassLoss& loss, float loss_scale,
                        float* gradient);
 
-// result [1] = the mean of (a - b)^2. workspace: so many doubles.
+// result [1] = the mean of (a - b)^2. The workspace has MeanSquareWorkspaceDoubles.
 int64_t MeanSquareWorkspaceDoubles(int64_t count);
 void MeanSquare(cudaStream_t stream, int64_t count, const float* a, const float* b,
                 double* workspace, float* result);
