@@ -75,8 +75,8 @@ class Stage {
   // Version 0 is live and all zeros: InitializeWeights or LoadLayerWeights comes next.
   //
   // REQUIRES: `backend` outlives the stage.
-  // Errors: InvalidArgument (layers outside the model, sizes below 1, a step of no whole microbatches), Unimplemented (the back-end lacks
-  // a kernel), ResourceExhausted (out of memory).
+  // Errors: InvalidArgument (layers outside the model, sizes below 1, a step of no whole microbatches),
+  // Unimplemented (the back-end lacks a kernel), ResourceExhausted (out of memory).
   static absl::StatusOr<std::unique_ptr<Stage>> Create(Backend& backend, const ModelGraph& model,
                                                        const StageOptions& options);
   ~Stage();
@@ -184,9 +184,10 @@ class Stage {
   // The buffers of all nodes (model/op.h), statistics first; a tensor [buffer_count()] f32 that refers to them (no
   // copy).
   //
-  // Of r replicas of a stage, each has statistics of its own, and what is carried in the microbatches that go through
-  // it, m mod r. So that a sum over all becomes what one stage would have: BeginBufferSum makes what the others carry
-  // -0, which changes no number that it is added to, and EndBufferSum takes the mean of the statistics.
+  // Of r replicas of a stage, each has statistics of its own, and carries what goes through it: microbatch m goes
+  // through replica m mod r. Their sum becomes what one stage would have with these two. BeginBufferSum makes what the
+  // others carry -0, which changes no number that it is added to; EndBufferSum makes the statistics the mean.
+  // REQUIRES: r divides the microbatches of a step; nothing is in flight.
   int64_t buffer_count() const { return buffer_layout_.count; }
   int64_t statistics_count() const { return buffer_layout_.statistics; }
   Tensor Buffers() { return {buffers_, DType::kF32, {buffer_count()}}; }
@@ -230,16 +231,15 @@ class Stage {
   // REQUIRES: the stages have the same layers, options and back-end, and nothing is in flight.
   static void Average(absl::Span<Stage* const> stages);
 
-  // Host copies by layer of the stage, at the current version: parameters, each once, then buffers, of which those that
-  // are carried have a row for each sample of a step. A last
-  // layer has its tied parameters too, whether it shares the first layer's array (same stage) or keeps a copy
-  // of its own.
+  // Host copies by layer of the stage, at the current version: parameters, each once, then buffers; one that is
+  // carried has a row for each sample of a step. A last layer has its tied parameters too, whether it shares the
+  // first layer's array (same stage) or keeps a copy of its own.
   // REQUIRES: nothing is in flight; of the optimizer's state: updates().
   std::vector<NamedArray> LayerWeights(int layer);
   std::vector<NamedArray> LayerOptimizerState(
       int layer);  // "<parameter>.<slot>", the history's too
-  // What is carried is left out where nothing is kept from step to step. A history that the arrays lack starts from zero, and one that is not kept here is left out: another
-  // method may resume from a checkpoint.
+  // What is carried is left out where nothing is kept from step to step. A history that the arrays lack starts from
+  // zero, and one that is not kept here is left out: another method may resume from a checkpoint.
   // Errors: InvalidArgument naming a tensor that is missing, unexpected or has another shape. On error
   // nothing has changed.
   absl::Status LoadLayerWeights(int layer, absl::Span<const NamedArray> arrays);
@@ -298,8 +298,9 @@ class Stage {
   void ResetBuffers();
   // Calls visit(buffer, device) for each buffer that a layer's nodes have here, with the shape that it has here.
   void ForBuffers(int layer, absl::FunctionRef<void(const BufferSpec&, float*)> visit);
-  // That of a buffer which is carried has the samples of a step before its dimensions.
+  // Of what is carried, with the samples of a step before its other dimensions.
   BufferSpec KeptHere(const BufferSpec& buffer) const;
+  // Checks that a forward comes after that of the same samples of the step before, and notes it.
   absl::Status CheckGoesOn(MicrobatchStart start);
 
   // With no more versions than the stash leaves on the device there is nothing to put away.
