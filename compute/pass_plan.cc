@@ -88,15 +88,14 @@ class Planner {
       if (buffers[b].kind != BufferSpec::Kind::kCarried) continue;
       const int slot = AddSlot(DType::kF32, {samples_, buffers[b].size()});
       plan_.nodes[n].states[b] = slot;
+      states_.push_back(slot);
       steps.push_back({.kind = Kind::kTake, .slot = slot});
       steps.push_back(
           {.kind = Kind::kCarry, .slot = slot, .node = n, .buffer = static_cast<int>(b)});
     }
   }
   bool IsState(int slot) const {
-    return slot >= 0 && std::any_of(plan_.nodes.begin(), plan_.nodes.end(), [&](const auto& node) {
-             return std::find(node.states.begin(), node.states.end(), slot) != node.states.end();
-           });
+    return std::find(states_.begin(), states_.end(), slot) != states_.end();
   }
   const Node& NodeAt(int local) const { return model_.nodes[plan_.first_node + local]; }
 
@@ -364,6 +363,7 @@ class Planner {
   std::vector<int> values_;          // slots, by value of the model
   std::vector<Gradient> gradients_;  // by value of the model
   std::vector<bool> rounded_;        // by value of the model
+  std::vector<int> states_;          // slots of what is carried
   size_t bundle_begin_ = 0;          // the first step of F that makes its output
 };
 
