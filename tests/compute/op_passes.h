@@ -77,7 +77,7 @@ class OpPasses {
   bool passes_gradient(size_t input) const { return (needs_.passes_gradient >> input & 1) != 0; }
 
  private:
-  bool is_loss() const { return node_.op->is_loss; }
+  bool is_loss() const { return node_.op->is_loss(); }
   int64_t output_count() const { return is_loss() ? 1 : case_.samples * node_.output.elements(); }
   PassContext Context(bool training) const;
 
