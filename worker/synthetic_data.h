@@ -21,14 +21,17 @@ namespace penstock {
 
 class SyntheticData : public DataSource {
  public:
-  SyntheticData(std::vector<Port> ports, uint64_t seed) : ports_(std::move(ports)), seed_(seed) {}
+  SyntheticData(std::vector<Port> ports, uint64_t seed, int64_t validation_samples = 0)
+      : ports_(std::move(ports)), seed_(seed), validation_samples_(validation_samples) {}
 
   absl::Status Read(Split split, int64_t first_sample, int port,
                     absl::Span<std::byte> values) const override;
+  int64_t validation_samples() const override { return validation_samples_; }
 
  private:
   const std::vector<Port> ports_;
   const uint64_t seed_;
+  const int64_t validation_samples_;
 };
 
 }  // namespace penstock

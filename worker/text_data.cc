@@ -41,8 +41,16 @@ absl::Status CheckText(const std::string& text, const TextOptions& options) {
                                             "SHA-256 is ", sha256, ", expected ", options.sha256));
   }
   const int64_t training = TrainingBytes(size_bytes, options.validation_fraction);
-  PENSTOCK_RETURN_IF_ERROR(CheckPart(options.path, "training", training, size_bytes, sample_bytes));
-  if (!options.needs_validation) return absl::OkStatus();
+  if (options.evaluated == DataPart::kAll) {
+    return CheckPart(options.path, "only", size_bytes, size_bytes, sample_bytes);
+  }
+  if (options.evaluated != DataPart::kValidation) {
+    PENSTOCK_RETURN_IF_ERROR(
+        CheckPart(options.path, "training", training, size_bytes, sample_bytes));
+  }
+  if (!options.needs_validation || options.evaluated == DataPart::kTraining) {
+    return absl::OkStatus();
+  }
   return CheckPart(options.path, "validation", size_bytes - training, size_bytes, sample_bytes);
 }
 
@@ -60,7 +68,16 @@ TextData::TextData(std::string text, const TextOptions& options)
     : text_(std::move(text)),
       options_(options),
       training_bytes_(
-          TrainingBytes(static_cast<int64_t>(text_.size()), options.validation_fraction)) {}
+          TrainingBytes(static_cast<int64_t>(text_.size()), options.validation_fraction)),
+      validation_first_(options.evaluated.value_or(DataPart::kValidation) == DataPart::kValidation
+                            ? training_bytes_
+                            : 0),
+      validation_bytes_((options.evaluated == DataPart::kTraining
+                             ? training_bytes_
+                             : static_cast<int64_t>(text_.size())) -
+                        validation_first_),
+      windows_(options.evaluated.has_value() ? (validation_bytes_ - 1) / options.context
+                                             : options.validation_windows) {}
 
 absl::Status TextData::Read(Split split, int64_t first_sample, int port,
                             absl::Span<std::byte> values) const {
@@ -85,11 +102,12 @@ int64_t TextData::TrainingOffset(int64_t sample) const {
 }
 
 int64_t TextData::ValidationOffset(int64_t window) const {
-  PENSTOCK_CHECK(window >= 0 && window < options_.validation_windows);
-  const int64_t positions = static_cast<int64_t>(text_.size()) - training_bytes_ - options_.context;
+  PENSTOCK_CHECK(window >= 0 && window < windows_);
+  if (options_.evaluated.has_value()) return validation_first_ + window * options_.context;
+  const int64_t positions = validation_bytes_ - options_.context;
   const auto place = static_cast<unsigned __int128>(window) * static_cast<uint64_t>(positions) /
-                     static_cast<uint64_t>(options_.validation_windows);
-  return training_bytes_ + static_cast<int64_t>(place);
+                     static_cast<uint64_t>(windows_);
+  return validation_first_ + static_cast<int64_t>(place);
 }
 
 void TextData::CopyTokens(int64_t offset, int32_t* tokens) const {

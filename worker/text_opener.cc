@@ -19,8 +19,9 @@ absl::StatusOr<std::unique_ptr<DataSource>> OpenText(const DataRequest& request)
                                .sha256 = text.sha256(),
                                .validation_fraction = text.validation_fraction(),
                                .context = request.job.model.ports[TextData::kTokens].type.dims[0],
-                               .needs_validation = request.spec.validation().every_steps() > 0,
+                               .needs_validation = request.validates(),
                                .validation_windows = request.validation_samples(),
+                               .evaluated = request.evaluated,
                                .seed = request.job.seed,
                                .size_bytes_max = request.limits.data_bytes_max};
   return TextData::Open(request.files, options);

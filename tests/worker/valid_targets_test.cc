@@ -78,6 +78,8 @@ class GivenTargets : public DataSource {
     return absl::OkStatus();
   }
 
+  int64_t validation_samples() const override { return 4; }
+
   int reads() const { return reads_; }
 
  private:
