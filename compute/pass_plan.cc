@@ -71,7 +71,7 @@ class Planner {
   }
   int AddValueSlot(int value) {
     const ValueType& type = model_.TypeOf(value);
-    const bool is_loss = !model_.is_port(value) && model_.nodes[model_.NodeOf(value)].op->is_loss;
+    const bool is_loss = !model_.is_port(value) && model_.nodes[model_.NodeOf(value)].op->is_loss();
     return AddSlot(type.dtype, is_loss ? Shape{1} : ShapeOf(type, samples_));
   }
   // -1 for nothing.
@@ -220,7 +220,7 @@ class Planner {
     const Node& node = NodeAt(n);
     PassPlan::NodeSlots& slots = plan_.nodes[n];
     Gradient& of_output = gradients_[model_.ValueOf(plan_.first_node + n)];
-    PENSTOCK_CHECK(of_output.slot >= 0 || node.op->is_loss);
+    PENSTOCK_CHECK(of_output.slot >= 0 || node.op->is_loss());
     slots.grad_output = of_output.slot;
     slots.weight_stash = TakeBlock(needs_[n].weight_stash_bytes, steps);
     const InputSet passes = needs_[n].passes_gradient;

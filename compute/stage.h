@@ -13,6 +13,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -104,7 +105,7 @@ class Stage {
   absl::StatusOr<Tensor> PortToDevice(int port, absl::Span<const std::byte> values);
 
   // `input`: from the stage before; empty on the first. `ports`: by entry of ports().
-  // Returns the output; of the last stage the mean loss over the microbatch, [1] f32 (ReadLoss).
+  // Returns the output; of the last stage the mean loss over the microbatch's valid targets, [1] f32 (ReadLoss).
   //
   // Errors: InvalidArgument (shape or type of a tensor), FailedPrecondition (version not live, or to be
   // predicted without options.history.momentum_average, microbatch already in flight, too many in flight, or
@@ -128,16 +129,24 @@ class Stage {
   // flight), InvalidArgument (shape or type).
   absl::StatusOr<Tensor> TakeInput(MicrobatchId microbatch);
   absl::Status PutInput(MicrobatchId microbatch, int64_t first_sample, Tensor input);
-  // Forward without dropout that leaves nothing behind but the output (or the loss), and what is carried to the next
-  // step of the evaluation, apart from what is carried in training.
-  absl::StatusOr<Tensor> Evaluate(int64_t version, Tensor input, absl::Span<const Tensor> ports,
-                                  MicrobatchStart start = {});
+  struct Evaluated {
+    Tensor output;  // as of Forward
+    // Of a last stage whose loss is over classes: by target of the microbatch, i32, its rank among the classes
+    // (Tape::ranks). Else empty.
+    Tensor ranks;
+  };
+  // Forward without dropout that leaves nothing behind but what it returns, and what is carried to the next step of the
+  // evaluation, apart from what is carried in training.
+  absl::StatusOr<Evaluated> Evaluate(int64_t version, Tensor input, absl::Span<const Tensor> ports,
+                                     MicrobatchStart start = {});
   // Waits for a loss that Forward or Evaluate returned. Errors: those of the device.
   absl::StatusOr<double> ReadLoss(const Tensor& loss);
+  // The same of its ranks; none of an empty tensor.
+  absl::StatusOr<std::vector<int32_t>> ReadRanks(const Tensor& ranks);
 
   // Returns the gradient for the previous stage (empty on the first). `grad_output` is empty on
   // the last. `loss_scale`: the factor of this microbatch's mean loss in the update it belongs to
-  // (1 / microbatches of the update), applied where the gradient starts.
+  // (its part of the update's valid targets), applied where the gradient starts.
   //
   // Errors: InvalidArgument (shape or type), FailedPrecondition (as Forward, or no F or R before, I again).
   absl::StatusOr<Tensor> BackwardInput(MicrobatchId microbatch, WeightRead read, Tensor grad_output,
@@ -345,6 +354,12 @@ class Stage {
     const WeightVersions::Version* weights = nullptr;  // of F and I
     float loss_scale = 1.0f;
     Tensor* predictions = nullptr;  // in the place of the loss
+    Tensor* ranks = nullptr;        // beside it
+  };
+  // What a loss is asked for without tapes; null: not that.
+  struct LossOutputs {
+    Tensor* predictions = nullptr;
+    Tensor* ranks = nullptr;
   };
   void BeginPass(int64_t first_sample);
   double UntiedNorm() const;
@@ -363,7 +378,7 @@ class Stage {
   // F without anything kept for a backward.
   absl::StatusOr<Tensor> RunWithoutTapes(int64_t version, Tensor input,
                                          absl::Span<const Tensor> ports, MicrobatchStart start,
-                                         float* carried, Tensor* predictions);
+                                         float* carried, const LossOutputs& wanted);
 
   // Copies `layer`'s parameters between the host and a flat array laid out by `offsets`.
   std::vector<NamedArray> CopyOut(int layer, const float* array, absl::Span<const int64_t> offsets,
@@ -378,6 +393,8 @@ class Stage {
   Backend& backend_;
   const StageOptions options_;
   const ModelGraph model_;
+  const bool ignores_targets_;
+  const std::vector<std::optional<int32_t>> ignored_in_ports_;
   const ParameterArena arena_;
   const BufferLayout buffer_layout_;
   const bool is_last_;

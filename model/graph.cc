@@ -46,8 +46,21 @@ std::set<std::string> ModelGraph::tied_names() const {
   return tied;
 }
 
+LossTraits ModelGraph::loss() const {
+  const std::vector<ValueType> inputs = InputTypes(nodes.back());
+  return nodes.back().op->loss({nodes.back().attributes, inputs});
+}
+
 int64_t ModelGraph::targets_per_sample() const {
-  return nodes.empty() ? 0 : TypeOf(nodes.back().inputs.back()).elements();
+  return nodes.empty() ? 0 : TypeOf(targets()).elements();
+}
+
+std::optional<int32_t> ModelGraph::IgnoredIn(int port) const {
+  if (targets() != port) return std::nullopt;
+  const bool others_read = std::any_of(nodes.begin(), nodes.end() - 1, [port](const Node& node) {
+    return std::count(node.inputs.begin(), node.inputs.end(), port) > 0;
+  });
+  return others_read ? std::nullopt : loss().ignored;
 }
 
 const Node* ModelGraph::FindCarrying(LayerRange range) const {

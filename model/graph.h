@@ -12,6 +12,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <set>
 #include <string>
 #include <vector>
@@ -106,11 +107,17 @@ struct ModelGraph {
   // The parameters of the first layer that the last layer uses, too.
   std::set<std::string> tied_names() const;
   bool tied() const { return !tied_names().empty(); }
-  // What the loss is a mean over, in one sample: its targets.
+  // REQUIRES: there are nodes.
+  LossTraits loss() const;
+  // In one sample, whether they count or not.
   int64_t targets_per_sample() const;
   // The first node of these layers with state that is carried from step to step (BufferSpec::kCarried); null: none.
   const Node* FindCarrying(LayerRange layers) const;
   const Node* FindCarrying() const { return FindCarrying({0, size()}); }
+  // The value that holds them.
+  int targets() const { return nodes.back().inputs[loss().targets]; }
+  // The number that may stand in a port beside its ids, because the loss ignores it and nothing else reads the port.
+  std::optional<int32_t> IgnoredIn(int port) const;
 
   friend bool operator==(const ModelGraph&, const ModelGraph&) = default;
 };

@@ -296,12 +296,12 @@ absl::Status GraphBuilder::CheckSharing() const {
 
 absl::StatusOr<ModelGraph> GraphBuilder::Build() && {
   PENSTOCK_RETURN_IF_ERROR(status_);
-  if (graph_.nodes.empty() || !graph_.nodes.back().op->is_loss) {
+  if (graph_.nodes.empty() || !graph_.nodes.back().op->is_loss()) {
     return absl::InvalidArgumentError(
         "the last layer computes no loss; end the model with one (cross_entropy, mse)");
   }
   const auto losses = std::count_if(graph_.nodes.begin(), graph_.nodes.end(),
-                                    [](const Node& node) { return node.op->is_loss; });
+                                    [](const Node& node) { return node.op->is_loss(); });
   if (losses != 1) {
     return absl::InvalidArgumentError(
         absl::StrCat("the model has ", losses, " losses; expected one, at its end"));

@@ -145,7 +145,8 @@ absl::StatusOr<Collectives::GroupKind> Collectives::KindOfGroup(const ReduceGrou
 }
 
 absl::Status Collectives::Reduce(GroupId id, absl::Span<Stage* const> members, int64_t version,
-                                 Courier& courier, ActionTimer& timer) {
+                                 std::optional<float> weight, Courier& courier,
+                                 ActionTimer& timer) {
   const ReduceGroup& group = options_.topology.groups[id.value];
   Stage& own = **std::find_if(members.begin(), members.end(),
                               [](const Stage* member) { return member != nullptr; });
@@ -155,8 +156,7 @@ absl::Status Collectives::Reduce(GroupId id, absl::Span<Stage* const> members, i
     case GroupKind::kTiedReplicas:
       return ReduceTiedReplicas(group, own, courier, timer);
     case GroupKind::kReplicas:
-      return AddUpReplicas(group, own.AccumulatedGradients(),
-                           group.operation == ReduceGroup::Operation::kMean, courier, timer);
+      return ReduceReplicas(group, own, weight, courier, timer);
     case GroupKind::kCopies:
       // All stages here that have the group's layers have one Stage.
       return CopyWeights(id, version, own, courier, timer);

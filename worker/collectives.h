@@ -69,11 +69,11 @@ class Collectives {
   //
   // Tied weights: with per-layer clipping the last layer's worker also learns the first layer's
   // squared norm. Where places have replicas, each place's own group must have been reduced before.
-  // Replicas: the sum of their gradients, added up in the order of the replicas, or that divided by
-  // their number; the same bits on all of them. Errors: those of Courier, and of
-  // Stage::AdoptWeights.
+  // Replicas: the sum of their gradients, added up in the order of the replicas, or their mean; the
+  // same bits on all of them. `weight`: that of this replica's gradients in the mean; absent: all
+  // weigh the same. Errors: those of Courier, and of Stage::AdoptWeights.
   absl::Status Reduce(GroupId id, absl::Span<Stage* const> members, int64_t version,
-                      Courier& courier, ActionTimer& timer);
+                      std::optional<float> weight, Courier& courier, ActionTimer& timer);
   // REQUIRES: per-layer clipping, and that the tied weight was reduced for this update.
   double embedding_squared_norm() const { return embedding_squared_norm_; }
 
@@ -82,11 +82,13 @@ class Collectives {
   absl::Status CombineBuffers(const ReduceGroup& group, Stage& own, Courier& courier,
                               ActionTimer& timer);
 
-  // Brings together the losses of `count` microbatches in a row, which go through the members of
-  // `group` in turn. `own`: those of this worker's, in order. On the first member `all` becomes
-  // those of all in the order of the microbatches, elsewhere empty. Errors: those of Courier.
-  absl::Status GatherLosses(const ReduceGroup& group, int64_t count, absl::Span<const double> own,
-                            std::vector<double>& all, Courier& courier, ActionTimer& timer);
+  // Brings together the losses of `count` microbatches in a row, `width` numbers each, which go
+  // through the members of `group` in turn. `own`: those of this worker's, in order. On the first
+  // member `all` becomes those of all in the order of the microbatches, elsewhere empty. Errors:
+  // those of Courier.
+  absl::Status GatherLosses(const ReduceGroup& group, int64_t count, int64_t width,
+                            absl::Span<const double> own, std::vector<double>& all,
+                            Courier& courier, ActionTimer& timer);
 
   // NORM. `norms`: by layer of the model; those of this worker's stages are filled in, the others
   // are filled in here. Errors: those of Courier.
@@ -150,6 +152,8 @@ class Collectives {
                           Courier& courier, ActionTimer& timer);
   absl::Status ReduceTiedReplicas(const ReduceGroup& group, Stage& own, Courier& courier,
                                   ActionTimer& timer);
+  absl::Status ReduceReplicas(const ReduceGroup& group, Stage& own, std::optional<float> weight,
+                              Courier& courier, ActionTimer& timer);
   absl::Status CopyWeights(GroupId group, int64_t version, Stage& stage, Courier& courier,
                            ActionTimer& timer);
   absl::Status SendWeights(const std::vector<WorkerId>& members, Stage& stage, Courier& courier);

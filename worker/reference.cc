@@ -18,6 +18,7 @@
 #include "worker/open_data.h"
 #include "worker/order_replay.h"
 #include "worker/port_reader.h"
+#include "worker/valid_targets.h"
 #include "worker/version_rule.h"
 
 namespace penstock {
@@ -156,8 +157,8 @@ class Reference {
   absl::Status ForwardAndBackward(SerialModel& model, int64_t microbatch);
   // W, into the sum of the microbatch's replica.
   absl::Status BackwardWeight(SerialStage& serial, int64_t microbatch);
-  // Puts the sums of all replicas together.
-  void CombineReplicas(SerialStage& serial);
+  // Puts the sums of all replicas together, before an update with the gradients of `microbatches`.
+  absl::Status CombineReplicas(SerialStage& serial, MicrobatchRange microbatches);
   // F, with the statistics of the microbatch's replica.
   absl::StatusOr<Tensor> Forward(SerialStage& serial, int64_t microbatch, Tensor input);
   // Makes the statistics of all replicas their mean.
@@ -173,8 +174,9 @@ class Reference {
   absl::Status LeaveOutUpdate(SerialStage& serial, int64_t oldest_live_version);
   absl::StatusOr<std::vector<float>> ClipFactorsOf(const SerialModel& model, SerialStage& serial,
                                                    int64_t step);
-  absl::StatusOr<double> Validate(int64_t step);
-  void FinishStep(int64_t microbatches_end);
+  absl::StatusOr<Evaluation> Validate(int64_t step);
+  absl::StatusOr<EvaluationSums> ValidateBatch(int64_t batch, int64_t step);
+  absl::Status FinishStep(int64_t microbatches_end);
   absl::Status Finish();
 
   int64_t StepOf(int64_t microbatch) const { return microbatch / job_.microbatches + 1; }
@@ -185,9 +187,10 @@ class Reference {
   Backend& backend_;
   std::unique_ptr<DataSource> data_;
   std::optional<PortReader> ports_;
+  std::optional<ValidTargets> valid_targets_;
   std::optional<OrderReplay> replay_;  // of a job in recorded order
   std::vector<SerialModel> models_;    // the replicas; else one
-  double loss_sum_ = 0.0;              // of the step in progress
+  double loss_sum_ = 0.0;              // of the step in progress, weighted
   double gradient_norm_ = 0.0;
   double embedding_squared_norm_ = 0.0;
   ReferenceResult result_;
@@ -215,6 +218,7 @@ absl::Status Reference::OpenData() {
   PENSTOCK_ASSIGN_OR_RETURN(
       data_, penstock::OpenData(files_, options_.spec, job_, options_.data_root, options_.limits));
   ports_.emplace(job_.model, job_.microbatch_samples, data_.get());
+  valid_targets_.emplace(job_, data_.get());
   return absl::OkStatus();
 }
 
@@ -312,8 +316,8 @@ absl::StatusOr<ReferenceResult> Reference::Train() {
     }
     step = cut.step;
     if (!cut.validate) continue;
-    PENSTOCK_ASSIGN_OR_RETURN(const double loss, Validate(step));
-    result_.validations.push_back({step, loss});
+    PENSTOCK_ASSIGN_OR_RETURN(Evaluation evaluation, Validate(step));
+    result_.validations.push_back({step, std::move(evaluation)});
   }
   PENSTOCK_RETURN_IF_ERROR(Finish());
   return std::move(result_);
@@ -326,13 +330,16 @@ absl::Status Reference::TrainSteps(int64_t first, int64_t end) {
     PENSTOCK_RETURN_IF_ERROR(ForwardAndBackward(model, microbatch));
     const int64_t done = microbatch + 1;
     if (done % job_.microbatches != 0) continue;
-    for (SerialStage& serial : model) CombineReplicas(serial);
+    for (SerialStage& serial : model) {
+      PENSTOCK_RETURN_IF_ERROR(
+          CombineReplicas(serial, {done - job_.microbatches, job_.microbatches}));
+    }
     PENSTOCK_RETURN_IF_ERROR(CombineTiedEnds(model));
     for (SerialStage& serial : model) {
       const int64_t version = serial.stage->version();
       PENSTOCK_RETURN_IF_ERROR(Update(model, serial, done, version, version + 1));
     }
-    FinishStep(done);
+    PENSTOCK_RETURN_IF_ERROR(FinishStep(done));
   }
   return absl::OkStatus();
 }
@@ -351,7 +358,7 @@ absl::Status Reference::TrainReplicas(int64_t first, int64_t end) {
     PENSTOCK_RETURN_IF_ERROR(Update(model, whole, done, version, version + 1));
     if (done % job_.microbatches != 0) continue;
     if (replicas > 1) Stage::Average(wholes);
-    FinishStep(done);
+    PENSTOCK_RETURN_IF_ERROR(FinishStep(done));
   }
   return absl::OkStatus();
 }
@@ -379,12 +386,12 @@ absl::Status Reference::TrainContinuously(int64_t first, int64_t end) {
       const int64_t read = serial.base + rule.Forward(k + 1 - serial.interval, serial.depth);
       const int64_t oldest_live = done == end ? serial.stage->version() + 1
                                               : serial.base + rule.OldestFrom(k + 1, serial.depth);
-      CombineReplicas(serial);
+      PENSTOCK_RETURN_IF_ERROR(CombineReplicas(serial, {done - serial.interval, serial.interval}));
       PENSTOCK_RETURN_IF_ERROR(rule.Moves(k, serial.depth)
                                    ? Update(model, serial, done, read, oldest_live)
                                    : LeaveOutUpdate(serial, oldest_live));
     }
-    if (done % job_.microbatches == 0) FinishStep(done);
+    if (done % job_.microbatches == 0) PENSTOCK_RETURN_IF_ERROR(FinishStep(done));
   }
   return absl::OkStatus();
 }
@@ -399,11 +406,14 @@ absl::Status Reference::ForwardAndBackward(SerialModel& model, int64_t microbatc
   PENSTOCK_ASSIGN_OR_RETURN(const double loss, model.back().stage->ReadLoss(activation));
   PENSTOCK_RETURN_IF_ERROR(
       CheckLoss(loss, StepOf(microbatch), static_cast<int32_t>(model.size() - 1)));
-  loss_sum_ += loss;
+  PENSTOCK_ASSIGN_OR_RETURN(const double weight,
+                            valid_targets_->Weight(Split::kTraining, microbatch));
+  loss_sum_ += loss * weight;
   if (options_.on_microbatch) {
     PENSTOCK_RETURN_IF_ERROR(options_.on_microbatch(microbatch, loss));
   }
 
+  PENSTOCK_ASSIGN_OR_RETURN(const float loss_scale, valid_targets_->LossScale(microbatch));
   Tensor gradient;
   for (auto serial = model.rbegin(); serial != model.rend(); ++serial) {
     Stage& stage = *serial->stage;
@@ -412,9 +422,8 @@ absl::Status Reference::ForwardAndBackward(SerialModel& model, int64_t microbatc
                                 ports_->Read(stage, Split::kTraining, first_sample));
       PENSTOCK_RETURN_IF_ERROR(stage.Recompute(id, serial->backward, ports));
     }
-    PENSTOCK_ASSIGN_OR_RETURN(gradient,
-                              stage.BackwardInput(id, serial->backward, std::move(gradient),
-                                                  LossScale(job_, microbatch)));
+    PENSTOCK_ASSIGN_OR_RETURN(
+        gradient, stage.BackwardInput(id, serial->backward, std::move(gradient), loss_scale));
     PENSTOCK_RETURN_IF_ERROR(BackwardWeight(*serial, microbatch));
     serial->pending.push_back({serial->forward.version, serial->backward.version});
   }
@@ -465,18 +474,25 @@ absl::Status Reference::BackwardWeight(SerialStage& serial, int64_t microbatch) 
   return absl::OkStatus();
 }
 
-void Reference::CombineReplicas(SerialStage& serial) {
-  if (serial.sums.empty()) return;
+absl::Status Reference::CombineReplicas(SerialStage& serial, MicrobatchRange microbatches) {
+  if (serial.sums.empty()) return absl::OkStatus();
   const int64_t count = serial.stage->gradient_count();
+  const bool is_mean = !job_.method->synchronous;
+  const bool weighted = is_mean && !valid_targets_->all_count();
+  for (int64_t m = microbatches.first; weighted && m < microbatches.end(); ++m) {
+    PENSTOCK_ASSIGN_OR_RETURN(const float weight, valid_targets_->Part(m, microbatches));
+    backend_.Scale(serial.sums[m % serial.sums.size()].data<float>(), weight, count);
+  }
   float* const sum = serial.sums.front().data<float>();
   for (size_t replica = 1; replica < serial.sums.size(); ++replica) {
     backend_.AddInto(sum, serial.sums[replica].data<float>(), count);
   }
-  if (!job_.method->synchronous) {
+  if (is_mean && !weighted) {
     backend_.Scale(sum, MeanFactor(static_cast<int64_t>(serial.sums.size())), count);
   }
   serial.stage->PutGradients(sum);
   for (const Tensor& used : serial.sums) backend_.Fill(used.data<float>(), 0.0f, count);
+  return absl::OkStatus();
 }
 
 absl::Status Reference::CombineTiedEnds(SerialModel& model) {
@@ -548,36 +564,49 @@ absl::StatusOr<double> Reference::GlobalNorm(const SerialModel& model, int64_t s
   return CombinedNorm(norms);
 }
 
-void Reference::FinishStep(int64_t microbatches_end) {
+absl::Status Reference::FinishStep(int64_t microbatches_end) {
+  const int64_t number = StepOf(microbatches_end - 1);
+  PENSTOCK_ASSIGN_OR_RETURN(const double weight,
+                            valid_targets_->Weight(Split::kTraining, RangeOfStep(job_, number)));
   const StepResult step = {
-      .step = StepOf(microbatches_end - 1),
-      .loss = loss_sum_ / static_cast<double>(job_.microbatches),
+      .step = number,
+      .loss = loss_sum_ / std::max(weight, 1.0),
       .learning_rate = RateOfUpdate(job_, models_.front().back().lateness, {0, microbatches_end}),
       .gradient_norm = gradient_norm_};
   loss_sum_ = 0.0;
   result_.steps.push_back(step);
   if (options_.on_step) options_.on_step(step);
+  return absl::OkStatus();
 }
 
-absl::StatusOr<double> Reference::Validate(int64_t step) {
-  SerialModel& model = models_.front();
-  double sum = 0.0;
+absl::StatusOr<Evaluation> Reference::Validate(int64_t step) {
+  EvaluationSums sums;
   for (int64_t batch = 0; batch < job_.validation_batches; ++batch) {
-    Tensor activation;
-    for (SerialStage& serial : model) {
-      Stage& stage = *serial.stage;
-      PENSTOCK_ASSIGN_OR_RETURN(const absl::Span<const Tensor> ports,
-                                ports_->Read(stage, Split::kValidation, FirstSample(job_, batch)));
-      const MicrobatchStart start =
-          ports_->StartOf(stage, Split::kValidation, FirstSample(job_, batch));
-      PENSTOCK_ASSIGN_OR_RETURN(
-          activation, stage.Evaluate(stage.version(), std::move(activation), ports, start));
-    }
-    PENSTOCK_ASSIGN_OR_RETURN(const double loss, model.back().stage->ReadLoss(activation));
-    PENSTOCK_RETURN_IF_ERROR(CheckLoss(loss, step, static_cast<int32_t>(model.size() - 1)));
-    sum += loss;
+    PENSTOCK_ASSIGN_OR_RETURN(const EvaluationSums of_batch, ValidateBatch(batch, step));
+    sums += of_batch;
   }
-  return sum / static_cast<double>(job_.validation_batches);
+  return sums.Result(job_.model);
+}
+
+absl::StatusOr<EvaluationSums> Reference::ValidateBatch(int64_t batch, int64_t step) {
+  SerialModel& model = models_.front();
+  Stage::Evaluated evaluated;
+  for (SerialStage& serial : model) {
+    Stage& stage = *serial.stage;
+    const int64_t first = FirstSample(job_, batch);
+    PENSTOCK_ASSIGN_OR_RETURN(const absl::Span<const Tensor> ports,
+                              ports_->Read(stage, Split::kValidation, first));
+    const MicrobatchStart start = ports_->StartOf(stage, Split::kValidation, first);
+    PENSTOCK_ASSIGN_OR_RETURN(
+        evaluated,
+        stage.Evaluate(stage.version(), std::move(evaluated.output), ports, start));
+  }
+  Stage& last = *model.back().stage;
+  PENSTOCK_ASSIGN_OR_RETURN(const double loss, last.ReadLoss(evaluated.output));
+  PENSTOCK_RETURN_IF_ERROR(CheckLoss(loss, step, static_cast<int32_t>(model.size() - 1)));
+  PENSTOCK_ASSIGN_OR_RETURN(const std::vector<int32_t> ranks, last.ReadRanks(evaluated.ranks));
+  PENSTOCK_ASSIGN_OR_RETURN(const double weight, valid_targets_->Weight(Split::kValidation, batch));
+  return EvaluationSums::Of(loss, weight, ranks);
 }
 
 absl::Status Reference::Finish() {

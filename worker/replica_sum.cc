@@ -55,6 +55,18 @@ absl::StatusOr<Tensor> Collectives::ReceiveFloats(Link& link, const Shape& shape
   return courier.peer_failed() ? Blame(link, received.status()) : received.status();
 }
 
+absl::Status Collectives::ReduceReplicas(const ReduceGroup& group, Stage& own,
+                                         std::optional<float> weight, Courier& courier,
+                                         ActionTimer& timer) {
+  const Tensor gradients = own.AccumulatedGradients();
+  if (weight.has_value()) {
+    backend_.Scale(gradients.data<float>(), *weight, own.gradient_count());
+  }
+  // With weights of their own the sum is the mean.
+  const bool is_mean = group.operation == ReduceGroup::Operation::kMean && !weight.has_value();
+  return AddUpReplicas(group, gradients, is_mean, courier, timer);
+}
+
 absl::Status Collectives::AddUpReplicas(const ReduceGroup& group, const Tensor& own, bool is_mean,
                                         Courier& courier, ActionTimer& timer) {
   PENSTOCK_RETURN_IF_ERROR(SendChunks(group, own, courier));
@@ -177,13 +189,13 @@ absl::Status Collectives::ReduceTiedReplicas(const ReduceGroup& group, Stage& ow
   return absl::OkStatus();
 }
 
-absl::Status Collectives::GatherLosses(const ReduceGroup& group, int64_t count,
+absl::Status Collectives::GatherLosses(const ReduceGroup& group, int64_t count, int64_t width,
                                        absl::Span<const double> own, std::vector<double>& all,
                                        Courier& courier, ActionTimer& timer) {
   const auto replicas = static_cast<int64_t>(group.stages.size());
   const int64_t rank = RankIn(group);
   all.clear();
-  PENSTOCK_CHECK(static_cast<int64_t>(own.size()) == TurnsOf(count, replicas, rank));
+  PENSTOCK_CHECK(static_cast<int64_t>(own.size()) == width * TurnsOf(count, replicas, rank));
   const auto bytes_of = [](absl::Span<const double> losses) {
     return static_cast<int64_t>(losses.size() * sizeof(double));
   };
@@ -191,19 +203,20 @@ absl::Status Collectives::GatherLosses(const ReduceGroup& group, int64_t count,
     if (own.empty()) return absl::OkStatus();
     return SendBytes(LinkTo(WorkerOf(group, 0)), own.data(), bytes_of(own), courier);
   }
-  all.resize(count);
+  all.resize(count * width);
   for (int64_t from = 0; from < replicas; ++from) {
     const int64_t turns = TurnsOf(count, replicas, from);
     if (turns == 0) continue;
     if (from == 0) {
       packed_losses_.assign(own.begin(), own.end());
     } else {
-      packed_losses_.resize(turns);
+      packed_losses_.resize(turns * width);
       PENSTOCK_RETURN_IF_ERROR(ReceiveBytes(LinkTo(WorkerOf(group, from)), packed_losses_.data(),
                                             bytes_of(packed_losses_), timer));
     }
     for (int64_t turn = 0; turn < turns; ++turn) {
-      all[from + turn * replicas] = packed_losses_[turn];
+      std::copy_n(packed_losses_.begin() + turn * width, width,
+                  all.begin() + (from + turn * replicas) * width);
     }
   }
   timer.Lap(Lane::kCollective);

@@ -41,7 +41,8 @@ TrainingRun::TrainingRun(v1::PrepareRunRequest request, RunPlan plan, RunEnviron
 absl::Status TrainingRun::OpenData() {
   const std::vector<StageId> stages = plan_.topology().StagesOf(plan_.worker);
   const bool reads = std::any_of(stages.begin(), stages.end(), [this](StageId stage) {
-    return ReadsData(plan_.job.model, plan_.layers[stage.value]);
+    return ReadsData(plan_.job.model, plan_.layers[stage.value]) ||
+           WeighsReplicas(plan_.job, plan_.topology()[stage]);
   });
   if (!reads) return absl::OkStatus();
   Files& files = environment_.data_files == nullptr ? environment_.files : *environment_.data_files;
@@ -348,7 +349,7 @@ absl::Status TrainingRun::Validate(int64_t step) {
       BuildEvaluation(plan_.topology(), {.first = 0, .count = plan_.job.validation_batches});
   std::vector<int64_t> sent_before;
   for (const LocalStage& local : stages_) sent_before.push_back(ActivationBytesSent(local.id));
-  PENSTOCK_ASSIGN_OR_RETURN(const double loss,
+  PENSTOCK_ASSIGN_OR_RETURN(const Evaluation evaluation,
                             executor_->Evaluate(schedule.programs[plan_.worker.value], step));
   for (size_t i = 0; i < stages_.size(); ++i) {
     stages_[i]
@@ -357,8 +358,10 @@ absl::Status TrainingRun::Validate(int64_t step) {
   }
   if (!HasLossOfEvaluation()) return absl::OkStatus();
   v1::RunEvent event;
-  event.mutable_validation_done()->set_step(step);
-  event.mutable_validation_done()->set_loss(loss);
+  v1::ValidationDone& done = *event.mutable_validation_done();
+  done.set_step(step);
+  done.set_loss(evaluation.loss);
+  WriteMetrics(evaluation.metrics, *done.mutable_metrics());
   Emit(std::move(event));
   return absl::OkStatus();
 }

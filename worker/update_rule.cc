@@ -26,10 +26,6 @@ double RateOfUpdate(const ResolvedJob& job, const StageLateness& lateness,
   return rate / std::pow(lateness.rate_delay, 1.0 - std::min(done, 1.0));
 }
 
-float LossScale(const ResolvedJob& job, int64_t microbatch) {
-  return 1.0f / static_cast<float>(job.microbatches_of_update(microbatch / job.microbatches));
-}
-
 bool CompensatesDelay(const ResolvedJob& job, int64_t version, int64_t read_version) {
   return job.staleness.delay_compensation > 0.0 && read_version + 1 < version;
 }

@@ -84,7 +84,9 @@ std::string OpSection(const Op& op) {
   absl::StrAppend(&text, "\n| key | value | default | meaning |\n|---|---|---|---|\n");
   for (const AttributeSpec& spec : op.attributes) {
     absl::StrAppend(&text, "| `", spec.name, "` | ", ValueOf(spec), " | ",
-                    spec.otherwise.empty() ? "required" : absl::StrCat("`", spec.otherwise, "`"),
+                    spec.otherwise.empty()         ? "required"
+                    : spec.otherwise == kNoDefault ? std::string(kNoDefault)
+                                                   : absl::StrCat("`", spec.otherwise, "`"),
                     " | ", spec.help, " |\n");
   }
   return text;

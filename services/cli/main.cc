@@ -55,6 +55,11 @@ constexpr Command kCommands[] = {
      "  penstock certs issue worker --name gpu-1 --host gpu-1.example.org\n"
      "  penstock certs rotate",
      DeclareCerts},
+    {"evaluate", kResults, "Measure a checkpoint on data: loss, perplexity, accuracy",
+     "Examples:\n"
+     "  penstock evaluate job.yaml\n"
+     "  penstock evaluate checkpoints/ --data mnist/test --json",
+     DeclareEvaluate},
     {"generate", kResults, "Sample text from a checkpoint",
      "Example: penstock generate checkpoints/ --prompt 'The ' --tokens 200 --seed 7",
      DeclareGenerate},

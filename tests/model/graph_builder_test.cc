@@ -346,6 +346,35 @@ TEST(GraphBuilder, PortWithoutIds_HasThoseOfItsReaders) {
   EXPECT_EQ(graph.ports[1].ids, kIds - 1);
 }
 
+// An ignored number may be no id; but not where something else looks it up.
+TEST(GraphBuilder, IgnoredTargets_MayStandInAPortThatTheLossAloneReads) {
+  for (const bool others_read : {false, true}) {
+    GraphBuilder builder("layers");
+    builder.AddPort({"tokens", {DType::kI32, {kSteps}}});
+    builder.AddPort({"targets", {DType::kI32, {kSteps}}});
+    builder.BeginLayer("embedding");
+    builder.Add({.name = "table",
+                 .op = "embedding",
+                 .attributes = {{"vocabulary", kIds}, {"width", kIds}},
+                 .inputs = {"tokens"}});
+    builder.BeginLayer("logits");
+    builder.Add({.name = "more",
+                 .op = "embedding",
+                 .attributes = {{"vocabulary", kIds}, {"width", kIds}},
+                 .inputs = {others_read ? "targets" : "tokens"}});
+    builder.Add({.name = "sum", .op = "add", .inputs = {"table", "more"}});
+    builder.BeginLayer("loss");
+    builder.Add({.op = "cross_entropy",
+                 .attributes = {{"ignore", int64_t{-100}}},
+                 .inputs = {"sum", "targets"}});
+    PENSTOCK_ASSERT_OK_AND_ASSIGN(const ModelGraph graph, std::move(builder).Build());
+    EXPECT_EQ(graph.loss().ignored, -100);
+    EXPECT_EQ(graph.NameOf(graph.targets()), "targets");
+    EXPECT_EQ(graph.IgnoredIn(0), std::nullopt);
+    EXPECT_EQ(graph.IgnoredIn(1), others_read ? std::nullopt : std::optional<int32_t>(-100));
+  }
+}
+
 TEST(GraphBuilderErrors, IdsThatAReaderHasNoRowFor_AreRefused) {
   GraphBuilder builder("layers");
   builder.AddPort({"tokens", {DType::kI32, {kSteps}}, kIds + 1});

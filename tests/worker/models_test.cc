@@ -89,12 +89,25 @@ constexpr char kTowers[] = R"(
     - mse: {of: [answer, wanted]}
 )";
 
+// Microbatches differ in how many of their targets count: of two samples often one, sometimes none.
+constexpr char kIgnoring[] = R"(
+  layers:
+    - input: {features: {f32: [6]}, label: {i32: []}}
+    - linear: {of: features, outputs: 7}
+    - relu
+    - linear: {outputs: 7}
+    - dropout: {probability: 0.25}
+    - linear: {outputs: 3}
+    - cross_entropy: {targets: label, ignore: 1, label_smoothing: 0.1}
+)";
+
 constexpr TestModel kModels[] = {
     {"cifar_resnet", "\n  cifar_resnet: {depth: 14, width: 4, image: {size: 8, classes: 10}}\n"},
     {"vgg", "\n  vgg: {depth: 11, batch_norm: true, hidden: 16, image: {size: 32, classes: 4}}\n"},
     {"unet", kUNet},
     {"inception", kInception},
     {"towers", kTowers},
+    {"ignoring", kIgnoring},
 };
 
 v1::JobSpec JobOf(const TestModel& model, const std::string& method) {

@@ -78,6 +78,9 @@ struct RmsNormBackwardArguments {
 void RmsNormBackward(cudaStream_t stream, int64_t rows, int64_t width,
                      const RmsNormBackwardArguments& arguments);
 
+// The target id that stands for none: no class has it.
+inline constexpr int32_t kNoTarget = -1;
+
 // The mean cross-entropy of logits [rows, classes] over the targets that are not `ignored`, 0 if there is none. Of a
 // target's distribution, `smoothing` is spread over all classes.
 struct ClassLoss {
@@ -88,6 +91,7 @@ struct ClassLoss {
   float smoothing;
   float* log_sums;  // [rows], for the backward pass
   int32_t* valid;   // [1], targets that count, for the backward pass
+  int32_t* ranks;   // [rows], written by the forward pass (Tape::ranks); null: not wanted
 };
 // row_losses [rows]: workspace.
 void ClassLossForward(cudaStream_t stream, const ClassLoss& loss, float* row_losses, float* result);

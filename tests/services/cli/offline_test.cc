@@ -1,6 +1,7 @@
 // Commands that need no cluster: methods, simulate, schedule, export, generate, compare.
 #include <gmock/gmock.h>
 
+#include <cmath>
 #include <nlohmann/json.hpp>
 #include <set>
 
@@ -622,6 +623,54 @@ TEST_F(CheckpointCommandsTest, Generate_SameSeed_SameText) {
   EXPECT_EQ(once["prompt"], "Line ");
   const ProcessResult plain = RunPenstock(arguments);
   EXPECT_EQ(plain.out.size(), 5u + 40u + 1u);
+}
+
+TEST_F(CheckpointCommandsTest, Evaluate_AText_IsTheSameInAnyBatches) {
+  Train();
+  const std::string text = job_.path("input.txt");
+  const Json whole = RunJson({"evaluate", job_.checkpoints(), "--data", text});
+  const auto samples = static_cast<int64_t>(ReadText(text).size() - 1) / 16;
+  EXPECT_EQ(whole["step"], 20);
+  EXPECT_EQ(whole["data"], text);
+  EXPECT_EQ(whole["split"], "all");
+  EXPECT_EQ(whole["samples"], samples);
+  EXPECT_EQ(whole["targets"], 16 * samples);
+  const double loss = whole["loss"];
+  EXPECT_GT(loss, 0);
+  EXPECT_DOUBLE_EQ(whole["perplexity"], std::exp(loss));
+  EXPECT_DOUBLE_EQ(whole["bits_per_byte"], loss / std::log(2.0));
+  EXPECT_GT(whole["metrics"]["accuracy"], 0);
+  EXPECT_GE(whole["metrics"]["top5"], whole["metrics"]["accuracy"]);
+
+  // One that does not divide the samples.
+  const std::string batch = std::to_string(samples / 2 + 1);
+  const Json halves = RunJson({"evaluate", job_.checkpoints(), "--data", text, "--batch", batch});
+  EXPECT_EQ(halves["targets"], whole["targets"]);
+  EXPECT_NEAR(halves["loss"], loss, 1e-5);
+  EXPECT_NEAR(halves["metrics"]["accuracy"], whole["metrics"]["accuracy"], 1e-3);
+}
+
+TEST_F(CheckpointCommandsTest, Evaluate_OnAJobsData_TakesWhatItKeepsForValidation) {
+  Train();
+  const Json part = RunJson({"evaluate", job_.checkpoints(), "--data", job_.job()});
+  EXPECT_EQ(part["split"], "validation");
+  const Json first =
+      RunJson({"evaluate", job_.checkpoints(), "--data", job_.job(), "--samples", "1"});
+  EXPECT_EQ(first["samples"], 1);
+  EXPECT_GT(part["samples"], 1);
+  const Json rest =
+      RunJson({"evaluate", job_.checkpoints(), "--data", job_.job(), "--split", "training"});
+  EXPECT_GT(rest["samples"], part["samples"]);
+
+  const auto refused = [](std::vector<std::string> arguments, const char* because) {
+    arguments.insert(arguments.begin(), ProgramPath("penstock"));
+    const ProcessResult result = RunProcess(arguments);
+    EXPECT_EQ(result.exit_code, 2) << result.err;
+    EXPECT_THAT(result.err, HasSubstr(because));
+  };
+  refused({"evaluate", job_.checkpoints()}, "--data: is missing");
+  refused({"evaluate", job_.job()}, "checkpoint.directory: is missing");
+  refused({"evaluate", job_.checkpoints(), "--data", job_.path("none.txt")}, "none.txt");
 }
 
 TEST_F(CheckpointCommandsTest, Export_UntiedHead_HasTheNamesHuggingFaceExpects) {
