@@ -26,13 +26,7 @@ constexpr AttributeSpec kAttributes[] = {
     {"weight_drop", AttributeKind::kNumber,
      "the probability to drop an element of the recurrent matrix, for a microbatch, in training",
      "0", 0.0, 0.999999},
-    {.name = "bound",
-     .kind = AttributeKind::kNumber,
-     .help = "of the first weights on both sides; 0: 1/sqrt(hidden), as in PyTorch",
-     .otherwise = "0",
-     .min = 0.0,
-     .max = 1e6,
-     .use = AttributeUse::kInitialWeights},
+    BoundSpec("of the first weights on both sides; 0: 1/sqrt(hidden), as in PyTorch"),
 };
 
 int64_t DirectionsOf(const Attributes& attributes) {
