@@ -113,7 +113,7 @@ constexpr Family kFamilies[] = {
     {v1::ModelSpec::kLstmLm, "lstm_lm", BuildLstmLmOf},
     {v1::ModelSpec::kAwdLm, "awd_lm", BuildAwdLmOf},
     {v1::ModelSpec::kGnmt, "gnmt", BuildGnmtOf},
-    {v1::ModelSpec::kS2vt, "s2vt", BuildS2vtOf},
+    {v1::ModelSpec::kS2Vt, "s2vt", BuildS2vtOf},
 };
 
 }  // namespace
