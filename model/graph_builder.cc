@@ -208,6 +208,8 @@ absl::Status GraphBuilder::NameParameters(const NodeSpec& spec, Node& node) cons
         candidates.begin(), candidates.end(),
         [&](const ParameterSpec& candidate) { return candidate.shape == parameter.shape; });
     if (same == candidates.end()) {
+      // As the bias of an output that shares a table.
+      if (&parameter != &node.parameters.front()) continue;
       return absl::InvalidArgumentError(
           absl::StrCat("weights_of: ", other.name, " has no parameter shaped as ", parameter.name));
     }

@@ -31,7 +31,8 @@ struct NodeSpec {
   std::vector<std::string> inputs;  // names of ports and nodes; empty: the node before
   // Before the names of its parameters; absent: the node's name and a dot. Nodes whose parameters have one name share them.
   std::optional<std::string> parameter_prefix;
-  // The node whose parameters this one reads: of each shape the first, then the next; empty: its own.
+  // The node whose parameters this one reads: of each shape the first, then the next. All but the first may have a shape
+  // that the other node lacks, and are then its own, too. Empty: it has its own only.
   std::string weights_of;
 };
 
