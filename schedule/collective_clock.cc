@@ -32,8 +32,12 @@ int64_t CollectiveClock::Send(WorkerId from, WorkerId to, double bytes, int64_t 
   sent_bytes_[from.value] += bytes;
   const LinkSpeed& link = links_.Between(from, to);
   int64_t& free_ns = free_ns_[{from, to}];
-  free_ns = std::max(free_ns, at_ns) + std::llround(bytes / link.bytes_per_second * 1e9);
-  return free_ns + std::llround(link.latency_s * 1e9);
+  int64_t left_ns = std::max(free_ns, at_ns);
+  if (cards_ != nullptr) left_ns = cards_->Leave(from, bytes, left_ns);
+  free_ns = left_ns + std::llround(bytes / link.bytes_per_second * 1e9);
+  int64_t there_ns = free_ns;
+  if (cards_ != nullptr) there_ns = std::max(there_ns, cards_->Arrive(to, bytes, left_ns));
+  return there_ns + std::llround(link.latency_s * 1e9);
 }
 
 void CollectiveClock::ReduceReplicas(const ReduceGroup& group, absl::Span<const double> parts,
@@ -41,9 +45,10 @@ void CollectiveClock::ReduceReplicas(const ReduceGroup& group, absl::Span<const 
   const std::vector<StageId>& stages = group.stages;
   const auto exchange = [&](auto bytes_of) {
     const std::vector<int64_t> begin_ns(now_ns.begin(), now_ns.end());
-    for (size_t from = 0; from < stages.size(); ++from) {
-      for (size_t to = 0; to < stages.size(); ++to) {
-        if (from == to || bytes_of(from, to) == 0.0) continue;
+    for (size_t distance = 1; distance < stages.size(); ++distance) {
+      for (size_t from = 0; from < stages.size(); ++from) {
+        const size_t to = (from + distance) % stages.size();
+        if (bytes_of(from, to) == 0.0) continue;
         const WorkerId sender = topology_.worker(stages[from]);
         const WorkerId receiver = topology_.worker(stages[to]);
         const int64_t there_ns = Send(sender, receiver, bytes_of(from, to), begin_ns[sender.value]);

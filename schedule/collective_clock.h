@@ -10,6 +10,9 @@
 //   replicas of a model  nothing: they are on one worker
 //   NORM                 from all to all
 //
+// Where workers have network cards with a limit, these carry the messages, too, and may be in use by others. Each worker
+// then sends to the next one first, so that equal parts meet no other on their way.
+//
 // Thread-compatible.
 #pragma once
 
@@ -20,6 +23,7 @@
 
 #include "absl/types/span.h"
 #include "schedule/action.h"
+#include "schedule/network_cards.h"
 #include "schedule/schedule.h"
 #include "schedule/simulate.h"
 
@@ -27,9 +31,15 @@ namespace penstock {
 
 class CollectiveClock {
  public:
-  // REQUIRES: the arguments outlive the clock, and fit each other (CostsNs::From is OK).
-  CollectiveClock(const Topology& topology, const WorkerLinks& links, const Traffic& traffic)
-      : topology_(topology), links_(links), traffic_(traffic), sent_bytes_(topology.workers) {}
+  // `cards`: null where they have no limit. REQUIRES: the arguments outlive the clock, and fit each other
+  // (CostsNs::From is OK).
+  CollectiveClock(const Topology& topology, const WorkerLinks& links, const Traffic& traffic,
+                  NetworkCards* cards = nullptr)
+      : topology_(topology),
+        links_(links),
+        traffic_(traffic),
+        cards_(cards),
+        sent_bytes_(topology.workers) {}
 
   // By worker: `now_ns`, what it is when each of `members` begins with `action`, becomes what it is when each is
   // done. Other workers' entries stay. False if it takes no messages that are known; then nothing has changed.
@@ -51,6 +61,7 @@ class CollectiveClock {
   const Topology& topology_;
   const WorkerLinks& links_;
   const Traffic& traffic_;
+  NetworkCards* const cards_;
   std::vector<double> sent_bytes_;
   std::map<std::pair<WorkerId, WorkerId>, int64_t> free_ns_;  // by direction
 };

@@ -50,10 +50,12 @@ struct LinkSpeed {
   double latency_s = 0.0;
 };
 
-// The links between all workers: one kind, but for the pairs (the lower number first) that have another.
+// The links between all workers: one kind, but for the pairs (the lower number first) that have another. Where the cards of
+// the workers have a limit, all messages of a worker share it (network_cards.h), beside what their links take.
 struct WorkerLinks {
   LinkSpeed others;
   std::map<std::pair<int32_t, int32_t>, LinkSpeed> pairs;
+  double card_bytes_per_second = std::numeric_limits<double>::infinity();
 
   const LinkSpeed& Between(WorkerId one, WorkerId other) const {
     const auto pair = pairs.find(std::minmax({one.value, other.value}));

@@ -101,7 +101,8 @@ constexpr Command kCommands[] = {
      "Examples:\n"
      "  penstock theory delays\n"
      "  penstock theory logistic --data a9a --json > logistic.json\n"
-     "  penstock theory language-model --data tinyshakespeare.txt",
+     "  penstock theory language-model --data tinyshakespeare.txt\n"
+     "  penstock theory pipedream --data profiles/",
      DeclareTheory},
     {"completion", kShell, "Print a script that completes commands, flags and values",
      "Examples:\n"
