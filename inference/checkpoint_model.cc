@@ -90,4 +90,15 @@ absl::StatusOr<CheckpointModel> OpenCheckpointModel(Files& files, const std::str
   return model;
 }
 
+absl::Status LoadWeights(Files& files, const std::string& directory, const Manifest& manifest,
+                         const ModelGraph& graph, LayerRange layers, Stage& stage) {
+  for (int layer = layers.first; layer < layers.end(); ++layer) {
+    if (graph.tied() && layer + 1 == graph.size()) continue;  // its weight is the first layer's
+    PENSTOCK_ASSIGN_OR_RETURN(const LayerState state, LoadLayer(files, directory, manifest, layer));
+    PENSTOCK_RETURN_IF_ERROR(
+        Annotate(stage.LoadLayerWeights(layer - layers.first, state.weights), directory));
+  }
+  return absl::OkStatus();
+}
+
 }  // namespace penstock

@@ -6,24 +6,12 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/status.h"
-#include "checkpoint/checkpoint.h"
 
 namespace penstock {
 namespace {
 
 constexpr int kThreads = 1;
 constexpr int64_t kByteVocabulary = 256;
-
-absl::Status LoadWeights(Files& files, const CheckpointModel& model, Stage& stage) {
-  const ModelGraph& graph = model.graph;
-  for (int i = 0; i < graph.size(); ++i) {
-    if (graph.tied() && i + 1 == graph.size()) continue;  // its weight is the first layer's
-    PENSTOCK_ASSIGN_OR_RETURN(const LayerState layer,
-                              LoadLayer(files, model.directory, model.manifest, i));
-    PENSTOCK_RETURN_IF_ERROR(Annotate(stage.LoadLayerWeights(i, layer.weights), model.directory));
-  }
-  return absl::OkStatus();
-}
 
 // Ports: tokens and the targets that follow them, as data of the kind text has them.
 absl::Status CheckReadsBytes(const ModelGraph& model) {
@@ -58,7 +46,8 @@ absl::StatusOr<TextGenerator> TextGenerator::Create(Files& files, const Checkpoi
       .layers = {0, model.graph.size()}, .samples = 1, .optimizer = SgdConfig()};
   PENSTOCK_ASSIGN_OR_RETURN(generator.stage_,
                             Stage::Create(*generator.backend_, model.graph, options));
-  PENSTOCK_RETURN_IF_ERROR(LoadWeights(files, model, *generator.stage_));
+  PENSTOCK_RETURN_IF_ERROR(LoadWeights(files, model.directory, model.manifest, model.graph,
+                                       options.layers, *generator.stage_));
   return generator;
 }
 

@@ -8,7 +8,7 @@
 namespace penstock {
 namespace {
 
-constexpr const DataKind* kDataKinds[] = {&kTextKind, &kRecordsKind, &kSyntheticKind};
+constexpr const DataKind* kDataKinds[] = {&kTextKind, &kRecordsKind, &kPairsKind, &kSyntheticKind};
 
 const DataKind* FindDataKind(const v1::DataSpec& data) {
   for (const DataKind* kind : kDataKinds) {

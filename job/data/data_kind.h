@@ -53,6 +53,7 @@ absl::Status CheckDigest(absl::string_view key, const std::string& sha256);
 // Each kind in its own file.
 extern const DataKind kTextKind;
 extern const DataKind kRecordsKind;
+extern const DataKind kPairsKind;
 extern const DataKind kSyntheticKind;
 
 }  // namespace penstock
