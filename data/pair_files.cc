@@ -1,6 +1,7 @@
 #include "data/pair_files.h"
 
-#include <limits>
+#include <algorithm>
+#include <tuple>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -86,6 +87,12 @@ absl::StatusOr<std::unique_ptr<PairFiles>> PairFiles::Open(Files& files,
                                                            const RecordFilesOptions& options) {
   PENSTOCK_ASSIGN_OR_RETURN(std::unique_ptr<RecordFiles> records,
                             RecordFiles::Open(files, directory, options));
+  return Open(files, std::move(records));
+}
+
+absl::StatusOr<std::unique_ptr<PairFiles>> PairFiles::Open(Files& files,
+                                                           std::unique_ptr<RecordFiles> records) {
+  const std::string& directory = records->directory();
   auto pairs = std::unique_ptr<PairFiles>(new PairFiles(std::move(records)));
   for (const PairSide side : {PairSide::kSource, PairSide::kTarget}) {
     const char* const name = kPairSequences[static_cast<size_t>(side)];
@@ -131,6 +138,22 @@ absl::StatusOr<std::vector<std::string>> PairFiles::ReadTexts(Files& files, Pair
   if (static_cast<int64_t>(lines.size()) == pairs()) return lines;
   return absl::DataLossError(absl::StrCat(JoinPath(directory(), name), " has ", lines.size(),
                                           " lines, but there are ", pairs(), " pairs"));
+}
+
+std::vector<int64_t> PairsByLength(const PairFiles& pairs, const PairLimits& limits) {
+  std::vector<std::tuple<int64_t, int64_t, int64_t>> sizes;
+  for (int64_t pair = 0; pair < pairs.pairs(); ++pair) {
+    const int64_t source = pairs.PiecesOf(PairSide::kSource, pair);
+    const int64_t target = pairs.PiecesOf(PairSide::kTarget, pair);
+    if (source <= limits.source && target <= limits.target) {
+      sizes.emplace_back(source, target, pair);
+    }
+  }
+  std::sort(sizes.begin(), sizes.end());
+  std::vector<int64_t> by_length;
+  by_length.reserve(sizes.size());
+  for (const auto& [source, target, pair] : sizes) by_length.push_back(pair);
+  return by_length;
 }
 
 }  // namespace penstock

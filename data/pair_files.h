@@ -39,8 +39,9 @@ enum class PairSide : uint8_t { kSource, kTarget };
 inline constexpr const char* kPairSequences[] = {"source", "target"};  // by side
 
 // How pairs were made, for people.
+inline constexpr char kPairsRead[] = "read";
 struct PairCount {
-  std::string what;  // "read", "markup"
+  std::string what;  // kPairsRead, or why they were left out: "markup"
   int64_t pairs = 0;
 
   friend bool operator==(const PairCount&, const PairCount&) = default;
@@ -61,6 +62,9 @@ class PairFiles {
   // DataLoss (a listed file is not what the index says).
   static absl::StatusOr<std::unique_ptr<PairFiles>> Open(Files& files, const std::string& directory,
                                                          const RecordFilesOptions& options);
+  // The same of a directory that is open already.
+  static absl::StatusOr<std::unique_ptr<PairFiles>> Open(Files& files,
+                                                         std::unique_ptr<RecordFiles> records);
 
   const RecordFiles& records() const { return *records_; }
   const std::string& directory() const { return records_->directory(); }
@@ -87,5 +91,13 @@ class PairFiles {
   PairFacts facts_;
   int sequences_[2] = {-1, -1};  // by side
 };
+
+// Of a pair, in pieces without beginning and end.
+struct PairLimits {
+  int64_t source = 0;
+  int64_t target = 0;
+};
+// The pairs of at most these sizes, by source length, then by target length, then by number.
+std::vector<int64_t> PairsByLength(const PairFiles& pairs, const PairLimits& limits);
 
 }  // namespace penstock

@@ -31,19 +31,19 @@ class PairPreparation {
   absl::StatusOr<PreparedPairs> Run() {
     PENSTOCK_RETURN_IF_ERROR(CheckOptions());
     PENSTOCK_RETURN_IF_ERROR(ReadAll());
+    PENSTOCK_RETURN_IF_ERROR(Begin("learning pieces"));
     PENSTOCK_RETURN_IF_ERROR(MakePieces());
-    PENSTOCK_RETURN_IF_ERROR(Report("pieces"));
+    PENSTOCK_RETURN_IF_ERROR(Begin("cutting pairs into pieces"));
     std::array<PairPieces, std::size(kAllParts)> pieces;
     for (const PairPart part : kAllParts) {
       PENSTOCK_ASSIGN_OR_RETURN(pieces[static_cast<size_t>(part)], Encode(Pairs(part)));
     }
-    PENSTOCK_RETURN_IF_ERROR(Report("pairs cut into pieces"));
+    PENSTOCK_RETURN_IF_ERROR(Begin("writing pairs"));
     for (const PairPart part : kAllParts) {
       if (!Pairs(part).empty()) {
         PENSTOCK_RETURN_IF_ERROR(Write(part, pieces[static_cast<size_t>(part)]));
       }
     }
-    PENSTOCK_RETURN_IF_ERROR(Report("pairs written"));
     return std::move(prepared_);
   }
 
@@ -61,9 +61,10 @@ class PairPreparation {
     return 1.0 - options_.test_fraction - options_.validation_fraction;
   }
 
-  absl::Status Report(const std::string& what) {
-    ++done_;
-    return options_.progress ? options_.progress(done_, steps_, what) : absl::OkStatus();
+  // A step, with all that began before it done.
+  absl::Status Begin(const std::string& what) {
+    const int64_t done = begun_++;
+    return options_.progress ? options_.progress(done, steps_, what) : absl::OkStatus();
   }
 
   absl::Status CheckOptions() const {
@@ -93,20 +94,20 @@ class PairPreparation {
                  std::make_move_iterator(pairs.end()));
     };
     for (const std::string& file : options_.files) {
+      PENSTOCK_RETURN_IF_ERROR(Begin(file));
       PENSTOCK_ASSIGN_OR_RETURN(std::vector<TextPair> pairs, ReadPairFile(files_, file));
       add(std::move(pairs));
-      PENSTOCK_RETURN_IF_ERROR(Report(file));
     }
     if (has_texts()) {
+      PENSTOCK_RETURN_IF_ERROR(Begin(options_.source_text));
       PENSTOCK_ASSIGN_OR_RETURN(
           std::vector<TextPair> pairs,
           ReadParallelTexts(files_, options_.source_text, options_.target_text));
       add(std::move(pairs));
-      PENSTOCK_RETURN_IF_ERROR(Report(options_.source_text));
     }
     CleanPairs clean = Clean(std::move(all), options_.bytes_max);
     std::vector<PairCount>& counts = prepared_.facts.counts;
-    counts.push_back({"read", clean.read});
+    counts.push_back({kPairsRead, clean.read});
     for (size_t fault = 0; fault < clean.left_out.size(); ++fault) {
       counts.push_back({std::string(kPairFaultNames[fault]), clean.left_out[fault]});
     }
@@ -194,7 +195,7 @@ class PairPreparation {
   Files& files_;
   const PairSetOptions& options_;
   const int64_t steps_;
-  int64_t done_ = 0;
+  int64_t begun_ = 0;
   std::array<std::vector<TextPair>, std::size(kAllParts)> parts_;
   PieceFiles pieces_;
   PreparedPairs prepared_;

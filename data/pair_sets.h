@@ -33,7 +33,7 @@ struct PairSetOptions {
   std::string piece_model;  // a file; empty: pieces are learnt
   PieceTraining training;
   int64_t shard_bytes_max = int64_t{256} << 20;
-  // Called after each file and each of the steps behind them; its error ends the work. May be empty.
+  // Called before each file and each of the steps behind them; its error ends the work. May be empty.
   std::function<absl::Status(int64_t done, int64_t all, const std::string& what)> progress;
   StopRequested stop;  // may be empty
 };

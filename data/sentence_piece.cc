@@ -35,8 +35,9 @@ class ScratchDirectory {
  public:
   static absl::StatusOr<ScratchDirectory> Create() {
     std::error_code error;
-    std::string path =
-        (std::filesystem::temp_directory_path(error) / "penstock-pieces-XXXXXX").string();
+    std::string path = std::filesystem::absolute(std::filesystem::temp_directory_path(error) /
+                                                 "penstock-pieces-XXXXXX")
+                           .string();
     if (error || mkdtemp(path.data()) == nullptr) {
       return absl::ResourceExhaustedError(absl::StrCat("no temporary directory ", path,
                                                        " can be made (", std::strerror(errno),
@@ -90,7 +91,8 @@ std::string ReasonOf(const std::string& log) {
   return last;
 }
 
-// Runs `program` with what it says in a file of `scratch`.
+// Runs `program` in `scratch`, where its files are: a model notes the names that it was trained with, which must be the
+// same each time.
 absl::Status RunProgram(const std::string& program, std::vector<std::string> arguments,
                         const ScratchDirectory& scratch, const StopRequested& stop) {
   const std::string log = scratch.Path("log");
@@ -100,6 +102,7 @@ absl::Status RunProgram(const std::string& program, std::vector<std::string> arg
   argv.push_back(nullptr);
   posix_spawn_file_actions_t actions;
   posix_spawn_file_actions_init(&actions);
+  posix_spawn_file_actions_addchdir_np(&actions, scratch.Path("").c_str());
   posix_spawn_file_actions_addopen(&actions, STDIN_FILENO, "/dev/null", O_RDONLY, 0);
   posix_spawn_file_actions_addopen(&actions, STDOUT_FILENO, log.c_str(),
                                    O_WRONLY | O_CREAT | O_TRUNC, 0600);
@@ -133,8 +136,7 @@ absl::StatusOr<PieceFiles> TrainPieces(absl::Span<const std::string> lines,
   // One thread: with several, the sums of expected counts would depend on how many there are.
   PENSTOCK_RETURN_IF_ERROR(
       RunProgram("spm_train",
-                 {absl::StrCat("--input=", scratch.Path("text")),
-                  absl::StrCat("--model_prefix=", scratch.Path("pieces")),
+                 {"--input=text", "--model_prefix=pieces",
                   absl::StrCat("--vocab_size=", training.pieces), "--hard_vocab_limit=false",
                   absl::StrCat("--model_type=",
                                training.algorithm == PieceAlgorithm::kBpe ? "bpe" : "unigram"),
@@ -151,10 +153,8 @@ absl::StatusOr<PieceFiles> TrainPieces(absl::Span<const std::string> lines,
 absl::StatusOr<PieceFiles> LoadPieces(std::string model, const StopRequested& stop) {
   PENSTOCK_ASSIGN_OR_RETURN(const ScratchDirectory scratch, ScratchDirectory::Create());
   PENSTOCK_RETURN_IF_ERROR(RealFiles().WriteDurably(scratch.Path("model"), {model}));
-  PENSTOCK_RETURN_IF_ERROR(RunProgram("spm_export_vocab",
-                                      {absl::StrCat("--model=", scratch.Path("model")),
-                                       absl::StrCat("--output=", scratch.Path("list"))},
-                                      scratch, stop));
+  PENSTOCK_RETURN_IF_ERROR(
+      RunProgram("spm_export_vocab", {"--model=model", "--output=list"}, scratch, stop));
   PieceFiles files = {.model = std::move(model)};
   PENSTOCK_ASSIGN_OR_RETURN(files.list, RealFiles().Read(scratch.Path("list"), kResultBytesMax));
   return files;
@@ -166,12 +166,9 @@ absl::StatusOr<std::vector<std::vector<int32_t>>> EncodePieces(const PieceFiles&
   PENSTOCK_ASSIGN_OR_RETURN(const ScratchDirectory scratch, ScratchDirectory::Create());
   PENSTOCK_RETURN_IF_ERROR(RealFiles().WriteDurably(scratch.Path("model"), {vocabulary.model}));
   PENSTOCK_RETURN_IF_ERROR(WriteLines(scratch.Path("text"), lines));
-  PENSTOCK_RETURN_IF_ERROR(
-      RunProgram("spm_encode",
-                 {absl::StrCat("--model=", scratch.Path("model")), "--output_format=id",
-                  absl::StrCat("--input=", scratch.Path("text")),
-                  absl::StrCat("--output=", scratch.Path("ids"))},
-                 scratch, stop));
+  PENSTOCK_RETURN_IF_ERROR(RunProgram(
+      "spm_encode", {"--model=model", "--output_format=id", "--input=text", "--output=ids"},
+      scratch, stop));
   PENSTOCK_ASSIGN_OR_RETURN(const std::string text,
                             RealFiles().Read(scratch.Path("ids"), kResultBytesMax));
   std::vector<std::vector<int32_t>> encoded;

@@ -4,7 +4,6 @@
 #include <array>
 #include <limits>
 #include <string>
-#include <tuple>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -47,22 +46,6 @@ PairLimits PairLimitsOf(absl::Span<const Port> ports) {
     limit = std::min(limit, port.type.dims[0] - 1);
   }
   return limits;
-}
-
-std::vector<int64_t> PairsByLength(const PairFiles& pairs, const PairLimits& limits) {
-  std::vector<std::tuple<int64_t, int64_t, int64_t>> sizes;
-  for (int64_t pair = 0; pair < pairs.pairs(); ++pair) {
-    const int64_t source = pairs.PiecesOf(PairSide::kSource, pair);
-    const int64_t target = pairs.PiecesOf(PairSide::kTarget, pair);
-    if (source <= limits.source && target <= limits.target) {
-      sizes.emplace_back(source, target, pair);
-    }
-  }
-  std::sort(sizes.begin(), sizes.end());
-  std::vector<int64_t> by_length;
-  by_length.reserve(sizes.size());
-  for (const auto& [source, target, pair] : sizes) by_length.push_back(pair);
-  return by_length;
 }
 
 absl::StatusOr<std::unique_ptr<PairsData>> PairsData::Open(std::unique_ptr<PairFiles> training,

@@ -37,15 +37,8 @@ struct PairsOptions {
   int64_t validation_samples = 0;  // in a validation; 0: there is none
 };
 
-// The longest pairs that the ports take, in pieces without the end; without a port there is no limit.
-struct PairLimits {
-  int64_t source = 0;
-  int64_t target = 0;
-};
+// The longest pairs that the ports take; without a port there is no limit.
 PairLimits PairLimitsOf(absl::Span<const Port> ports);
-
-// The pairs of at most these sizes, by source length, then by target length, then by number.
-std::vector<int64_t> PairsByLength(const PairFiles& pairs, const PairLimits& limits);
 
 class PairsData : public DataSource {
  public:

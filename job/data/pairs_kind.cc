@@ -47,6 +47,7 @@ absl::Status CheckPairsSpec(const v1::JobSpec& spec) {
 }
 
 absl::Status PairsFits(const v1::DataSpec&, const ModelGraph& model) {
+  PENSTOCK_RETURN_IF_ERROR(CheckCarriesNothing("data.pairs", "pairs", model));
   const auto other = std::find_if_not(model.ports.begin(), model.ports.end(), IsPairPort);
   if (other != model.ports.end()) {
     return InvalidKey(
