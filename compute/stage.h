@@ -113,6 +113,7 @@ class Stage {
   absl::StatusOr<Tensor> Forward(MicrobatchId microbatch, MicrobatchStart start, WeightRead read,
                                  Tensor input, absl::Span<const Tensor> ports);
   // Whether it keeps what is carried to the samples of the next step.
+  int64_t step_samples() const { return options_.step_samples; }
   bool carries() const { return buffer_layout_.carried() > 0; }
   // Repeats, on a stage that recomputes, the forward between Forward and BackwardInput, and leaves
   // what the backward needs. `read`: what BackwardInput will read. `ports`: as in Forward.

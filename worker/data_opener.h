@@ -12,6 +12,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "base/files.h"
+#include "data/record_files.h"
 #include "job/resolve.h"
 #include "penstock/v1/job.pb.h"
 #include "worker/data_source.h"
@@ -44,9 +45,19 @@ struct DataOpener {
   absl::StatusOr<std::string> (*digest)(const std::string& path, const std::function<bool()>& stop);
 };
 
+// For kinds whose data is a directory of records (data/record_files.h).
+//
+// How the directory `path`, whose index has this digest, is opened: contents are checked as request.limits say.
+RecordFilesOptions RecordOptions(const DataRequest& request, const std::string& path,
+                                 const std::string& sha256);
+// The digest of a directory is that of its index. See DataOpener::digest.
+absl::StatusOr<std::string> DigestOfRecords(const std::string& path,
+                                            const std::function<bool()>& stop);
+
 // Each in a file beside its DataSource.
 extern const DataOpener kTextOpener;
 extern const DataOpener kRecordsOpener;
+extern const DataOpener kPairsOpener;
 extern const DataOpener kSyntheticOpener;
 
 }  // namespace penstock

@@ -11,7 +11,8 @@
 namespace penstock {
 namespace {
 
-constexpr const DataOpener* kDataOpeners[] = {&kTextOpener, &kRecordsOpener, &kSyntheticOpener};
+constexpr const DataOpener* kDataOpeners[] = {&kTextOpener, &kRecordsOpener, &kPairsOpener,
+                                              &kSyntheticOpener};
 
 const DataOpener& DataOpenerOf(const v1::DataSpec& data) {
   for (const DataOpener* opener : kDataOpeners) {

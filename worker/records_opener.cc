@@ -14,14 +14,8 @@ namespace {
 absl::StatusOr<std::unique_ptr<RecordFiles>> OpenDirectory(const DataRequest& request,
                                                            const std::string& path,
                                                            const std::string& sha256) {
-  const auto may_go_on = [&](int64_t, int64_t) {
-    if (!request.stop()) return absl::OkStatus();
-    return absl::CancelledError(absl::StrCat("interrupted while ", path, " was read"));
-  };
   return RecordFiles::Open(request.files, JoinPath(request.root, path),
-                           {.sha256 = sha256,
-                            .checked_bytes_max = request.limits.data_checked_bytes_max,
-                            .progress = may_go_on});
+                           RecordOptions(request, path, sha256));
 }
 
 OrderKind OrderOf(const std::string& word) {
@@ -53,6 +47,18 @@ absl::StatusOr<std::unique_ptr<DataSource>> OpenRecords(const DataRequest& reque
        .seed = request.job.seed});
 }
 
+}  // namespace
+
+RecordFilesOptions RecordOptions(const DataRequest& request, const std::string& path,
+                                 const std::string& sha256) {
+  return {.sha256 = sha256,
+          .checked_bytes_max = request.limits.data_checked_bytes_max,
+          .progress = [&request, path](int64_t, int64_t) {
+            if (!request.stop()) return absl::OkStatus();
+            return absl::CancelledError(absl::StrCat("interrupted while ", path, " was read"));
+          }};
+}
+
 absl::StatusOr<std::string> DigestOfRecords(const std::string& path, const std::function<bool()>&) {
   std::error_code error;
   if (!std::filesystem::exists(path, error)) {
@@ -67,8 +73,6 @@ absl::StatusOr<std::string> DigestOfRecords(const std::string& path, const std::
   PENSTOCK_ASSIGN_OR_RETURN(const std::string text, RealFiles().Read(index, kRecordIndexBytesMax));
   return Sha256Hex(text);
 }
-
-}  // namespace
 
 const DataOpener kRecordsOpener = {
     .source = v1::DataSpec::kRecords, .open = OpenRecords, .digest = DigestOfRecords};
