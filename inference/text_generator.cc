@@ -17,9 +17,8 @@ constexpr int64_t kByteVocabulary = 256;
 absl::Status LoadWeights(Files& files, const CheckpointModel& model, Stage& stage) {
   const ModelGraph& graph = model.graph;
   for (int i = 0; i < graph.size(); ++i) {
-    if (graph.tied() && i + 1 == graph.size()) continue;  // its weight is the first layer's
     PENSTOCK_ASSIGN_OR_RETURN(const LayerState layer,
-                              LoadLayer(files, model.directory, model.manifest, i));
+                              LoadWholeLayer(files, model.directory, model.manifest, graph, i));
     PENSTOCK_RETURN_IF_ERROR(Annotate(stage.LoadLayerWeights(i, layer.weights), model.directory));
   }
   return absl::OkStatus();

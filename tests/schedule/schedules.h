@@ -68,7 +68,7 @@ inline Schedule ScheduleFromText(absl::string_view text, const LowerOptions& opt
 inline ScheduleOptions TiedOptions(Topology topology, int64_t microbatches_per_step) {
   ScheduleOptions options{.topology = std::move(topology),
                           .microbatches_per_step = microbatches_per_step};
-  TieEnds(options.topology);
+  if (options.topology.parts() > 1) TieParts(options.topology, {{0, options.topology.parts() - 1}});
   return options;
 }
 inline ScheduleOptions TiedOptions(int32_t stages, int64_t microbatches_per_step) {
