@@ -35,10 +35,11 @@ class ParameterArena {
 
   // What a stage has of a tie, as if it were one tensor.
   struct TiedParameters {
-    int64_t first = 0;      // where the weights are, and the gradient of the stage's first use
-    int64_t last = 0;       // the gradient of its last use
-    int64_t count = 0;      // floats, with padding; 0: the stage has no use
-    std::vector<Use> uses;  // the later ones, in order; empty where all uses of the tie are on this stage
+    int64_t first = 0;  // where the weights are, and the gradient of the stage's first use
+    int64_t last = 0;   // the gradient of its last use
+    int64_t count = 0;  // floats, with padding; 0: the stage has no use
+    std::vector<Use>
+        uses;  // the later ones, in order; empty where all uses of the tie are on this stage
   };
 
   ParameterArena() = default;

@@ -357,7 +357,7 @@ class Stage {
   std::unique_ptr<PassGraphs> graphs_;  // null: passes are asked for call by call
 
   WeightVersions versions_;
-  int64_t steps_ = 0;  // that the current weights have seen
+  int64_t steps_ = 0;           // that the current weights have seen
   bool uses_combined_ = false;  // for the next update
   Buffer gradients_;
   std::vector<Buffer> optimizer_state_;  // by slot

@@ -87,8 +87,8 @@ void Untie(ModelGraph& model) {
       for (size_t i = 0; i < node.parameters.size(); ++i) {
         ParameterSpec& parameter = node.parameters[i];
         if (!taken.insert(parameter.name).second) {
-          parameter.initial_as = std::exchange(parameter.name, node.parameter_prefix +
-                                                                   own.parameters[i].name);
+          parameter.initial_as =
+              std::exchange(parameter.name, node.parameter_prefix + own.parameters[i].name);
           if (!taken.insert(parameter.name).second) {
             parameter.name = node.name + "." + own.parameters[i].name;
             taken.insert(parameter.name);

@@ -72,8 +72,7 @@ absl::Status CheckInputCount(const Op& op, size_t inputs) {
 absl::Status NoneShaped(const ParameterSpec& parameter, const Node& other) {
   std::vector<std::string> there;
   for (const ParameterSpec& candidate : other.parameters) {
-    there.push_back(
-        absl::StrCat(candidate.name, " [", absl::StrJoin(candidate.shape, ", "), "]"));
+    there.push_back(absl::StrCat(candidate.name, " [", absl::StrJoin(candidate.shape, ", "), "]"));
   }
   return absl::InvalidArgumentError(absl::StrCat(
       "weights_of: ", other.name, " has no parameter shaped as ", parameter.name, ", [",
@@ -233,10 +232,10 @@ absl::Status GraphBuilder::CheckParameterShapes(const Node& node) {
     const FirstUse& first =
         first_uses_.emplace(parameter.name, FirstUse{parameter.shape, node.name}).first->second;
     if (first.shape == parameter.shape) continue;
-    return absl::InvalidArgumentError(absl::StrCat(
-        "parameter ", parameter.name, " is [", absl::StrJoin(parameter.shape, ", "), "], but [",
-        absl::StrJoin(first.shape, ", "), "] in ", first.node,
-        ", which comes before; give it another name"));
+    return absl::InvalidArgumentError(
+        absl::StrCat("parameter ", parameter.name, " is [", absl::StrJoin(parameter.shape, ", "),
+                     "], but [", absl::StrJoin(first.shape, ", "), "] in ", first.node,
+                     ", which comes before; give it another name"));
   }
   return absl::OkStatus();
 }

@@ -68,8 +68,8 @@ class GraphBuilder {
   absl::Status CheckParameterCount() const;
 
   ModelGraph graph_;
-  std::map<std::string, int> values_;                   // by name
-  std::set<std::string> layers_;                        // their names
+  std::map<std::string, int> values_;  // by name
+  std::set<std::string> layers_;       // their names
   struct FirstUse {
     std::vector<int64_t> shape;
     std::string node;

@@ -29,8 +29,7 @@ std::vector<TiedMessage> MessagesOf(const Topology& topology, const ReduceGroup&
   // Every stage of `to` gets one from a stage of `from`.
   const auto send = [&](Kind kind, size_t from, size_t to) {
     for (size_t replica = 0; replica < stages[to].size(); ++replica) {
-      messages.push_back(
-          {kind, stages[from][replica % stages[from].size()], stages[to][replica]});
+      messages.push_back({kind, stages[from][replica % stages[from].size()], stages[to][replica]});
     }
   };
   for (size_t part = stages.size() - 1; part > 0; --part) send(Kind::kLater, part, part - 1);

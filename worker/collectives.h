@@ -148,8 +148,8 @@ class Collectives {
       std::vector<TiedMessage> messages;
     };
     std::vector<Sum> sums;
-    std::vector<int> owners;          // layers, whose norms the members learn
-    StageId first;                    // here, which has these layers; -1: none
+    std::vector<int> owners;         // layers, whose norms the members learn
+    StageId first;                   // here, which has these layers; -1: none
     std::vector<TiedMessage> norms;  // from worker to worker
   };
   TiedPlan TiedPlanOf(GroupId id, absl::Span<const TieGroup> ties) const;
@@ -159,7 +159,6 @@ class Collectives {
   absl::Status AddInTurn(const TiedPlan::Sum& sum, const ReduceGroup& group,
                          absl::Span<Stage* const> members, Courier& courier, ActionTimer& timer);
   absl::Status Exchange(const TiedPlan::Sum& sum, Stage& own, Courier& courier, ActionTimer& timer);
-  absl::Status SendTied(Link& link, const Tensor& part, Courier& courier);
   absl::Status ShareOwnerNorms(const TiedPlan& plan, const ReduceGroup& group,
                                absl::Span<Stage* const> members, Courier& courier,
                                ActionTimer& timer);

@@ -71,8 +71,8 @@ class LayerBench {
   const int64_t samples_;
   std::unique_ptr<Stage> stage_;
   std::vector<Tensor> ports_;
-  Tensor input_;        // of all but the first layer
-  Tensor grad_output_;  // of all but the last layer
+  Tensor input_;                        // of all but the first layer
+  Tensor grad_output_;                  // of all but the last layer
   std::vector<float> gradient_scales_;  // by layer of the model
 };
 

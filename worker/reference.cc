@@ -184,7 +184,7 @@ class Reference {
   std::vector<SerialModel> models_;    // the replicas; else one
   double loss_sum_ = 0.0;              // of the step in progress
   double gradient_norm_ = 0.0;
-  std::vector<double> layer_norms_;    // squared, by layer, of the update in hand
+  std::vector<double> layer_norms_;  // squared, by layer, of the update in hand
   ReferenceResult result_;
 };
 

@@ -44,10 +44,10 @@ Collectives::TiedPlan Collectives::TiedPlanOf(GroupId id, absl::Span<const TieGr
     part.messages = messages_here(sum);
     // Two parts on one worker have nobody to exchange with.
     part.exchanges =
-        sum.exchanges && std::none_of(part.messages.begin(), part.messages.end(),
-                                      [&](const TiedMessage& message) {
-                                        return IsHere(message.from) && IsHere(message.to);
-                                      });
+        sum.exchanges &&
+        std::none_of(part.messages.begin(), part.messages.end(), [&](const TiedMessage& message) {
+          return IsHere(message.from) && IsHere(message.to);
+        });
     if (sum.exchanges && !part.exchanges) {
       part.messages = messages_here({.parts = sum.parts});
     }
@@ -95,12 +95,23 @@ absl::Status Collectives::AddInTurn(const TiedPlan::Sum& sum, const ReduceGroup&
   for (const StageId last : sum.lasts) {
     MemberOf(group, members, last).CombineTied(sum.tie, Tensor());
   }
+  // What is sent is a copy, because the gradient changes while the transport may still read it; one for all who get it.
+  Tensor copy;
+  const TiedMessage* copied_for = nullptr;
   for (const TiedMessage& message : sum.messages) {
     if (!IsHere(message.to)) {
-      const Tensor part = MemberOf(group, members, message.from).TiedGradient(sum.tie);
-      PENSTOCK_RETURN_IF_ERROR(SendTied(LinkToStage(message.to), part, courier));
+      if (copied_for == nullptr || copied_for->kind != message.kind ||
+          copied_for->from != message.from) {
+        copy = Tensor();  // its memory may be free by now
+        const Tensor part = MemberOf(group, members, message.from).TiedGradient(sum.tie);
+        PENSTOCK_ASSIGN_OR_RETURN(copy, CopyOf(part.data<float>(), part.shape));
+        copied_for = &message;
+      }
+      PENSTOCK_RETURN_IF_ERROR(SendFloats(LinkToStage(message.to), copy, courier));
       continue;
     }
+    copy = Tensor();
+    copied_for = nullptr;
     Stage& own = MemberOf(group, members, message.to);
     const Tensor part = own.TiedGradient(sum.tie);
     Tensor other;
@@ -119,20 +130,13 @@ absl::Status Collectives::AddInTurn(const TiedPlan::Sum& sum, const ReduceGroup&
   return absl::OkStatus();
 }
 
-// The gradient is copied before it is sent, because it changes while the transport may still read it.
-absl::Status Collectives::SendTied(Link& link, const Tensor& part, Courier& courier) {
-  PENSTOCK_ASSIGN_OR_RETURN(const Tensor copy, CopyOf(part.data<float>(), part.shape));
-  return SendFloats(link, copy, courier);
-}
-
 absl::Status Collectives::Exchange(const TiedPlan::Sum& sum, Stage& own, Courier& courier,
                                    ActionTimer& timer) {
   const bool is_last = !sum.lasts.empty();
   if (is_last) own.CombineTied(sum.tie, Tensor());
   const Tensor part = own.TiedGradient(sum.tie);
-  const auto from =
-      std::find_if(sum.messages.begin(), sum.messages.end(),
-                   [&](const TiedMessage& message) { return IsHere(message.to); });
+  const auto from = std::find_if(sum.messages.begin(), sum.messages.end(),
+                                 [&](const TiedMessage& message) { return IsHere(message.to); });
   PENSTOCK_CHECK(from != sum.messages.end());
   Link& link = LinkToStage(from->from);
   // Devices are groups of two: with replicas a part may go to several.

@@ -90,8 +90,7 @@ std::vector<LayerRange> SomeParts(const ResolvedJob& job, int64_t stages) {
   for (int64_t part = 0; part < stages && (anywhere || !job.stage_layers.empty()); ++part) {
     const int first = parts.empty() ? 0 : parts.back().end();
     const int even_end = static_cast<int>(job.model.size() * (part + 1) / stages);
-    parts.push_back(
-        {first, job.stage_layers.empty() ? even_end - first : job.stage_layers[part]});
+    parts.push_back({first, job.stage_layers.empty() ? even_end - first : job.stage_layers[part]});
   }
   return parts;
 }
@@ -123,8 +122,7 @@ absl::Status CheckParts(const ResolvedJob& job, absl::Span<const LayerRange> par
         absl::StrCat(job.method->name, " updates every stage by itself, so stages ", part_of_first,
                      " and ", part_of_last, " cannot share ", tie.parameters.front().name,
                      ", which layers ", job.model.layers[first].name, " and ",
-                     job.model.layers[last].name,
-                     " use; keep layers ", first, " to ", last,
+                     job.model.layers[last].name, " use; keep layers ", first, " to ", last,
                      " on one stage (pipeline.stage_layers), give each use weights of its own "
                      "(model.untie: true), or use a method that drains at every step"));
   }

@@ -48,9 +48,8 @@ absl::StatusOr<WorkerLinks> LinksOfWorkers(const v1::DeviceTimes& times, const T
   return links;
 }
 
-Traffic::OfGroup TrafficOfGroup(GroupId id, absl::Span<const TieGroup> ties,
-                                const ResolvedJob& job, const Topology& topology,
-                                absl::Span<const LayerRange> layers) {
+Traffic::OfGroup TrafficOfGroup(GroupId id, absl::Span<const TieGroup> ties, const ResolvedJob& job,
+                                const Topology& topology, absl::Span<const LayerRange> layers) {
   const ReduceGroup& group = topology.groups[id.value];
   const double float_bytes = SizeOf(DType::kF32);
   const LayerRange& range = layers[group.stages.front().value];
@@ -89,8 +88,7 @@ Traffic TrafficOf(const ResolvedJob& job, const Topology& topology,
     const int64_t floats = SumFloats(gradients, topology[StageId(s)].last);
     traffic.sums.push_back(static_cast<double>(floats * SizeOf(DType::kF32)));
   }
-  const std::vector<TieGroup> ties =
-      TieGroupsOf(job.model, LayersOfParts(topology, layers));
+  const std::vector<TieGroup> ties = TieGroupsOf(job.model, LayersOfParts(topology, layers));
   for (size_t id = 0; id < topology.groups.size(); ++id) {
     traffic.groups.push_back(
         TrafficOfGroup(GroupId(static_cast<int32_t>(id)), ties, job, topology, layers));

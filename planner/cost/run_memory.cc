@@ -79,8 +79,8 @@ class MemoryOfWorker {
       const GroupId of_ties(static_cast<int32_t>(at));
       for (const auto& [tie, sum] : TieGroupOf(ties_, topology_, of_ties).sums) {
         const auto messages = MessagesOf(topology_, group, sum);
-        const bool sends = std::any_of(
-            messages.begin(), messages.end(), [&](const TiedMessage& message) {
+        const bool sends =
+            std::any_of(messages.begin(), messages.end(), [&](const TiedMessage& message) {
               return (message.from == id || message.to == id) &&
                      topology_.worker(message.from) != topology_.worker(message.to);
             });

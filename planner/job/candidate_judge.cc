@@ -116,9 +116,8 @@ absl::StatusOr<CandidateJudge::Runnable> CandidateJudge::WithOrder(
   Runnable other;
   PENSTOCK_ASSIGN_OR_RETURN(const Runnable* run, RunWith(layers, other));
   const Topology& of_run = run->options.topology;
-  PENSTOCK_ASSIGN_OR_RETURN(
-      const SimulationCosts costs,
-      RunCostsOf(times, job(), of_run, LayersOfStages(of_run, layers)));
+  PENSTOCK_ASSIGN_OR_RETURN(const SimulationCosts costs,
+                            RunCostsOf(times, job(), of_run, LayersOfStages(of_run, layers)));
   PENSTOCK_ASSIGN_OR_RETURN(Schedule order, SearchOrder(job(), run->options, costs, search));
   return RunnableOf(InOrder(job(), std::move(order)), layers);
 }

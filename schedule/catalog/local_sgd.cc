@@ -56,9 +56,9 @@ class Slots {
 int64_t UpdateDelay(const Topology& topology, StageId stage) {
   int32_t first = topology[stage].place;
   for (const ReduceGroup& group : topology.groups) {
-    const bool shares = group.quantity == ReduceGroup::Quantity::kGradient &&
-                        std::find(group.stages.begin(), group.stages.end(), stage) !=
-                            group.stages.end();
+    const bool shares =
+        group.quantity == ReduceGroup::Quantity::kGradient &&
+        std::find(group.stages.begin(), group.stages.end(), stage) != group.stages.end();
     if (shares) first = std::min(first, topology[group.stages.front()].place);
   }
   return std::min(topology.pipelines - 1, (topology[stage].place - first + 1) / 2);

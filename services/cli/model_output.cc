@@ -41,8 +41,8 @@ std::string SharingText(const ModelGraph& model) {
   };
   for (const Tie& tie : model.ties) {
     for (const ParameterSpec& parameter : tie.parameters) {
-      absl::StrAppend(&text, parameter.name, " is shared by ",
-                      absl::StrJoin(tie.uses, ", ", name), ".\n");
+      absl::StrAppend(&text, parameter.name, " is shared by ", absl::StrJoin(tie.uses, ", ", name),
+                      ".\n");
     }
   }
   ForUntied(model, [&](const ParameterSpec& parameter) {

@@ -263,7 +263,8 @@ TEST(ResolveJob, ReplicasOfStages_AListSaysHowManyStagesThereAre) {
   EXPECT_EQ(topology.depth(), 2);
   ASSERT_EQ(topology.groups.size(), 1u);
   EXPECT_EQ(topology.groups[0].operation, ReduceGroup::Operation::kSum);
-  EXPECT_EQ(ScheduleOptionsOf(job, topology, Parts({10, 5})).topology.groups.size(), 2u) << "tied ends, too";
+  EXPECT_EQ(ScheduleOptionsOf(job, topology, Parts({10, 5})).topology.groups.size(), 2u)
+      << "tied ends, too";
   EXPECT_EQ(job.UpdatesBetween(0, 3, 2, 0), 3) << "once in a step";
 }
 
@@ -629,8 +630,7 @@ TEST(ResolveJob, WhatAScheduleFileSaysItself_IsRefusedBesideIt) {
 TEST(ScheduleOptionsOf, TiedHeadOnAnotherStage_MakesAGroup) {
   PENSTOCK_ASSERT_OK_AND_ASSIGN(const ResolvedJob job, ResolveJob(GoodJob()));
   EXPECT_TRUE(ScheduleOptionsOf(job, StraightPipeline(1), Parts({15})).topology.groups.empty());
-  const ScheduleOptions options =
-      ScheduleOptionsOf(job, StraightPipeline(4), Parts({4, 4, 4, 3}));
+  const ScheduleOptions options = ScheduleOptionsOf(job, StraightPipeline(4), Parts({4, 4, 4, 3}));
   ASSERT_EQ(options.topology.groups.size(), 1u);
   EXPECT_EQ(options.topology.groups[0], (ReduceGroup{.stages = {StageId(0), StageId(3)},
                                                      .quantity = ReduceGroup::Quantity::kGradient,

@@ -170,8 +170,7 @@ TEST(Untie, GivesEveryUseAParameterNamedAfterItsNodeWithTheSameInitialValues) {
   Untie(graph);
   EXPECT_TRUE(graph.untied);
   EXPECT_FALSE(graph.tied());
-  EXPECT_EQ(graph.parameter_count(),
-            (2 * kIds + kSteps) * kFeatures + 6 * 2 * kFeatures);
+  EXPECT_EQ(graph.parameter_count(), (2 * kIds + kSteps) * kFeatures + 6 * 2 * kFeatures);
   EXPECT_THAT(NamesOf(graph.layers[1].parameters), ElementsAre("a.weight", "a.bias"));
   EXPECT_TRUE(graph.layers[1].parameters[0].initial_as.empty());
   EXPECT_THAT(NamesOf(graph.layers[3].parameters),
@@ -334,8 +333,7 @@ TEST(GraphBuilderErrors, ParametersOfOneNameAndOtherShapes_AreRefused) {
   builder.Add(head);
   EXPECT_THAT(std::move(builder).Build(),
               StatusIs(kInvalid, AllOf(StartsWith("head: "), HasSubstr("wte.weight"),
-                                       HasSubstr("[12, 4]"),
-                                       HasSubstr("[11, 4] in embedding"))));
+                                       HasSubstr("[12, 4]"), HasSubstr("[11, 4] in embedding"))));
 }
 
 TEST(GraphBuilderErrors, FirstNodeWithoutInputs_HasToNameThem) {

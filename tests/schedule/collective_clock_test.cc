@@ -76,8 +76,7 @@ TEST(CollectiveClock, TiedWeights_EachUseGetsTheOthersGradient) {
   Topology topology = StraightPipeline(3);
   topology.groups = {{.stages = {StageId(0), StageId(2)}}};
   Traffic traffic;
-  traffic.groups = {
-      {.tied = {{.sum = {.parts = {0, 2}, .exchanges = true}, .bytes = 100.0}}}};
+  traffic.groups = {{.tied = {{.sum = {.parts = {0, 2}, .exchanges = true}, .bytes = 100.0}}}};
   EXPECT_THAT(DoneAfter(topology, EqualLinks(5), traffic, {0, 7, 40}), ElementsAre(145, 7, 105));
   // Two replicas of the first place, one of the last, which gets it from the first of them.
   topology = ReplicatedStages({2, 1}, ReduceGroup::Operation::kSum);
@@ -90,8 +89,7 @@ TEST(CollectiveClock, TiedWeights_EachUseGetsTheOthersGradient) {
 TEST(CollectiveClock, SharedParameters_AreAddedFromPartToPartAndComeBack) {
   Topology topology = StraightPipeline(4);
   topology.groups = {{.stages = {StageId(0), StageId(1), StageId(3)}}};
-  const Traffic traffic = {
-      .groups = {{.tied = {{.sum = {.parts = {0, 1, 3}}, .bytes = 100.0}}}}};
+  const Traffic traffic = {.groups = {{.tied = {{.sum = {.parts = {0, 1, 3}}, .bytes = 100.0}}}}};
   // Down from 3 at 40 to 1 at 145 and to 0 at 250; from there to both.
   EXPECT_THAT(DoneAfter(topology, EqualLinks(5), traffic, {0, 7, 0, 40}),
               ElementsAre(250, 355, 0, 355));

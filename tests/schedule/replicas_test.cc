@@ -285,7 +285,7 @@ TEST(Replicas, Text_RoundTrips_AndTheDigestSeesThem) {
 
 TEST(Replicas, TiedEnds_AreAGroupOfAllReplicasOfBoth) {
   ScheduleOptions options = OptionsOf(**FindMethod("1f1b"), {2, 1, 3}, 1);
-  TieParts(options.topology, {{0, 2}});
+  TieEnds(options.topology);
   ASSERT_EQ(options.topology.groups.size(), 3u);
   EXPECT_THAT(options.topology.groups[2].stages,
               ElementsAre(StageId(0), StageId(1), StageId(3), StageId(4), StageId(5)));

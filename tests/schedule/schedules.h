@@ -64,11 +64,17 @@ inline Schedule ScheduleFromText(absl::string_view text, const LowerOptions& opt
   return schedule;
 }
 
+// Makes the first and the last part share parameters.
+inline void TieEnds(Topology& topology) {
+  const std::vector<std::vector<int32_t>> ends = {{0, topology.parts() - 1}};
+  if (topology.parts() > 1) TieParts(topology, ends);
+}
+
 // Whose first and last stage share parameters, in every pipeline.
 inline ScheduleOptions TiedOptions(Topology topology, int64_t microbatches_per_step) {
   ScheduleOptions options{.topology = std::move(topology),
                           .microbatches_per_step = microbatches_per_step};
-  if (options.topology.parts() > 1) TieParts(options.topology, {{0, options.topology.parts() - 1}});
+  TieEnds(options.topology);
   return options;
 }
 inline ScheduleOptions TiedOptions(int32_t stages, int64_t microbatches_per_step) {

@@ -1,5 +1,7 @@
 // Parameters that any layers share, through pipelines of workers: wherever the model is cut, training gives the bits of
 // the serial reference, with every way to clip, with replicas and recomputation, and from a checkpoint of another cut.
+#include "job/run/ties.h"
+
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -13,7 +15,6 @@
 #include "compute/backend.h"
 #include "compute/stage.h"
 #include "job/resolve.h"
-#include "job/run/ties.h"
 #include "job/yaml/yaml.h"
 #include "model/graph_builder.h"
 #include "tests/support/status_matchers.h"
@@ -48,7 +49,8 @@ std::string Albert() {
     absl::StrAppend(&yaml, "    - add: {of: [down", block, ", ", before, "], name: sum", block,
                     "}\n");
   }
-  return yaml + "    - linear: {outputs: 256, name: logits}\n    - cross_entropy: {targets: targets}\n";
+  return yaml +
+         "    - linear: {outputs: 256, name: logits}\n    - cross_entropy: {targets: targets}\n";
 }
 
 // A table that the layer before the last one reads, too, another weight that two layers share inside that span, and a
@@ -237,10 +239,9 @@ TEST_P(Ties, Untied_TrainsAnywhereByAMethodThatUpdatesEachStageByItself) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(All, Ties, ::testing::Values(Albert(), kTwoTables),
-                         [](const auto& info) {
-                           return std::string(info.index == 0 ? "albert" : "two_tables");
-                         });
+INSTANTIATE_TEST_SUITE_P(All, Ties, ::testing::Values(Albert(), kTwoTables), [](const auto& info) {
+  return std::string(info.index == 0 ? "albert" : "two_tables");
+});
 
 // The layers are table, one, twice, own, again, two, scores and scaled.
 class TwoTables : public Ties {};
@@ -261,8 +262,7 @@ TEST_F(TwoTables, UsesOnTwoStages_AreRefusedWithWhatWouldDo) {
                        AllOf(HasSubstr("must not share weights for pipedream with 3 stages"),
                              HasSubstr("table.weight, which layers table and scores use"),
                              HasSubstr("2 stages would do"), HasSubstr("model.untie: true"))));
-  EXPECT_THAT(PlacesToCut(job),
-              ElementsAre(true, false, false, false, false, false, false, true));
+  EXPECT_THAT(PlacesToCut(job), ElementsAre(true, false, false, false, false, false, false, true));
   for (const int32_t count : {4, 4}) spec.mutable_pipeline()->add_stage_layers(count);
   spec.mutable_pipeline()->set_stages(2);
   EXPECT_THAT(ResolveJob(spec),
@@ -292,9 +292,9 @@ TEST_F(TwoTables, Groups_AreThePartsThatShare) {
   EXPECT_THAT(groups_of({8}), ElementsAre());
   EXPECT_THAT(groups_of({7, 1}), ElementsAre());
   // The block uses its weight twice, so that the part before it in the sum cannot add up alone.
-  EXPECT_THAT(groups_of({3, 2, 3}),
-              ElementsAre("0,2 table.weight:0,2 at once one.weight:0,2 at once",
-                          "0,1 twice.a.weight:0,1"));
+  EXPECT_THAT(
+      groups_of({3, 2, 3}),
+      ElementsAre("0,2 table.weight:0,2 at once one.weight:0,2 at once", "0,1 twice.a.weight:0,1"));
   EXPECT_THAT(groups_of({1, 1, 1, 1, 1, 1, 1, 1}),
               ElementsAre("0,6 table.weight:0,6 at once", "1,5 one.weight:1,5 at once",
                           "2,4 twice.a.weight:2,4"));
@@ -323,8 +323,8 @@ TEST(TiedGradients, OfTwoAndThreeUses_AreTheSumThatCalculusGives) {
     builder.Add({.name = "loss", .op = "mse", .inputs = {absl::StrCat("w", uses - 1), "target"}});
     PENSTOCK_ASSERT_OK_AND_ASSIGN(const ModelGraph model, std::move(builder).Build());
     PENSTOCK_ASSERT_OK_AND_ASSIGN(const auto backend, MakeCpuBackend(1));
-    PENSTOCK_ASSERT_OK_AND_ASSIGN(
-        const auto stage, Stage::Create(*backend, model, {.layers = {0, uses}}));
+    PENSTOCK_ASSERT_OK_AND_ASSIGN(const auto stage,
+                                  Stage::Create(*backend, model, {.layers = {0, uses}}));
     for (int layer = 0; layer < uses; ++layer) {
       const NamedArray weight = {.name = "w0.weight", .shape = {1, 1}, .values = {2.0f}};
       ASSERT_THAT(stage->LoadLayerWeights(layer, {weight}), IsOk());
@@ -333,9 +333,9 @@ TEST(TiedGradients, OfTwoAndThreeUses_AreTheSumThatCalculusGives) {
     for (const float value : {3.0f, target}) {
       PENSTOCK_ASSERT_OK_AND_ASSIGN(
           ports.emplace_back(),
-          stage->PortToDevice(static_cast<int>(ports.size()),
-                              absl::MakeConstSpan(reinterpret_cast<const std::byte*>(&value),
-                                                  sizeof(value))));
+          stage->PortToDevice(
+              static_cast<int>(ports.size()),
+              absl::MakeConstSpan(reinterpret_cast<const std::byte*>(&value), sizeof(value))));
     }
     const MicrobatchId id(0);
     ASSERT_THAT(stage->Forward(id, 0, 0, Tensor(), ports), IsOk());

@@ -31,9 +31,8 @@ v1::DeviceTimes Times(const std::string& more) {
 struct SplitRun {
   explicit SplitRun(const v1::JobSpec& spec, const std::vector<LayerRange>& parts)
       : job(*ResolveJob(spec)),
-        topology(
-            ScheduleOptionsOf(job, TopologyOf(job, static_cast<int64_t>(parts.size())), parts)
-                .topology),
+        topology(ScheduleOptionsOf(job, TopologyOf(job, static_cast<int64_t>(parts.size())), parts)
+                     .topology),
         layers(LayersOfStages(topology, parts)) {}
 
   absl::StatusOr<SimulationCosts> Costs(const std::string& more) const {
