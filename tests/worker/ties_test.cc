@@ -300,6 +300,24 @@ TEST_F(TwoTables, Groups_AreThePartsThatShare) {
                           "2,4 twice.a.weight:2,4"));
 }
 
+TEST(Untied, EveryLayer_StartsAsTheTiedModelDoes) {
+  for (const std::string& yaml : {Albert(), std::string(kTwoTables)}) {
+    v1::JobSpec spec = JobOf(yaml, "1f1b");
+    const auto digests_of = [&] {
+      const ModelGraph model = ChainOf(spec);
+      const auto backend = MakeCpuBackend(1).value();
+      const auto stage =
+          Stage::Create(*backend, model, {.layers = {0, model.size()}, .seed = 5}).value();
+      stage->InitializeWeights();
+      return stage->LayerDigests();
+    };
+    const std::vector<std::string> tied = digests_of();
+    spec.mutable_model()->set_untie(true);
+    EXPECT_FALSE(ChainOf(spec).tied());
+    EXPECT_EQ(digests_of(), tied);
+  }
+}
+
 // y = w^n x with n uses of w, and a squared error: the gradient is n times one use's, which is g w^(n - 1) x.
 TEST(TiedGradients, OfTwoAndThreeUses_AreTheSumThatCalculusGives) {
   struct Case {
