@@ -145,6 +145,8 @@ TEST_P(Ties, SeveralStagesOnAWorker_ChangeNoBit) {
   for (const char* clip : {"none", "global", "layer"}) {
     for (const char* method : {"interleaved-1f1b", "zb-v", "dualpipe-v"}) {
       v1::JobSpec spec = JobOf(GetParam(), method);
+      spec.mutable_training()->set_batch(16);
+      spec.mutable_training()->set_microbatches(8);
       SetClip(clip, spec);
       const int layers = ChainOf(spec).size();
       for (const int stages : {4, 8}) ExpectEqual(spec, RandomCut(layers, stages, random_));
@@ -156,6 +158,8 @@ TEST_P(Ties, ThereAndBack_ChangesNoBit) {
   v1::JobSpec spec = JobOf(GetParam(), "roundpipe");
   spec.mutable_pipeline()->set_stages(4);
   spec.mutable_pipeline()->set_workers(4);
+  spec.mutable_training()->set_batch(16);
+  spec.mutable_training()->set_microbatches(8);
   SetClip("layer", spec);
   ExpectEqual(spec, RandomCut(ChainOf(spec).size(), 4, random_));
 }
