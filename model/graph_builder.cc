@@ -74,11 +74,10 @@ absl::Status NoneShaped(const ParameterSpec& parameter, const Node& other) {
   for (const ParameterSpec& candidate : other.parameters) {
     there.push_back(absl::StrCat(candidate.name, " [", absl::StrJoin(candidate.shape, ", "), "]"));
   }
-  return absl::InvalidArgumentError(absl::StrCat(
-      "weights_of: ", other.name, " has no parameter shaped as ", parameter.name, ", [",
-      absl::StrJoin(parameter.shape, ", "), "]",
-      there.empty() ? ", for it has none"
-                    : absl::StrCat(", that is not taken; it has ", absl::StrJoin(there, ", "))));
+  return absl::InvalidArgumentError(
+      absl::StrCat("weights_of: ", other.name, " has no parameter shaped as ", parameter.name, " [",
+                   absl::StrJoin(parameter.shape, ", "), "]; it has ",
+                   there.empty() ? "none" : absl::StrJoin(there, ", ")));
 }
 
 }  // namespace
