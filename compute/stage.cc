@@ -93,10 +93,8 @@ absl::Status Stage::Build() {
   for (int layer = 0; layer < layer_count(); ++layer) {
     const absl::Span<const ParameterSlice> of_layer = arena_.slices(layer);
     slices.insert(slices.end(), of_layer.begin(), of_layer.end());
-    slice_layers_.insert(slice_layers_.end(), of_layer.size(), layer);
-    for (const ParameterSlice& slice : of_layer) {
-      slice_tied_.push_back(slice.offset < arena_.tied_count());
-    }
+    const absl::Span<const int> owners = arena_.slice_owners(layer);
+    slice_owners_.insert(slice_owners_.end(), owners.begin(), owners.end());
   }
   slice_norms_.resize(slices.size());
   slice_scales_.resize(slices.size());

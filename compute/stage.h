@@ -158,20 +158,25 @@ class Stage {
   // Errors: FailedPrecondition (no I before).
   absl::Status BackwardWeight(MicrobatchId microbatch);
 
-  // Squared norm of each layer's gradient, by layer of the stage. A tied weight counts with the layer of its
-  // first use only (after its gradients were combined). Errors: those of the device.
+  // Squared norm of each layer's gradient, by layer of the stage. A shared parameter counts with the layer of the
+  // model that it belongs to (after its gradients were combined), which may be on another stage. Errors: those of the
+  // device.
   absl::Status LayerSquaredNorms(absl::Span<double> norms);
 
-  // Tied weights: parameters of the model's first layer that its last layer uses, too. The gradient of this stage's
-  // use, [elements] f32, a tensor that refers to the arena (no copy). REQUIRES: the model is tied and one of the uses
-  // is here.
-  Tensor TiedGradient();
-  // Makes it the sum of the last use and the first. The argument of this stage's own use is what TiedGradient
-  // returned and is in place already; the other one came from the other stage.
-  void SetTiedGradient(const Tensor& last, const Tensor& first);
-  // Uses of one parameter on this stage: adds their gradients to the first's, from the last on. Does nothing where
-  // none is used twice.
-  void CombineLocalTiedGradients();
+  // Ties of the model (model/graph.h) whose uses are on several stages, which add their gradients up from the last
+  // stage to the first. REQUIRES for all three: this stage has one of the uses, but not all.
+  //
+  // Adds up the uses of this stage, from its last to its first. `later`: what those of the stages behind it come to,
+  // to which they are added; empty where this stage has the last use. Once for each update.
+  void CombineTied(int tie, const Tensor& later);
+  // The gradient of this stage's first use, which CombineTied makes the sum of that and all uses behind it: [elements]
+  // f32, a tensor that refers to the arena (no copy).
+  Tensor TiedGradient(int tie);
+  // Whether this stage uses the parameters once, so that CombineTied adds nothing of its own.
+  bool UsesOnce(int tie) const { return arena_.tied(tie).uses.empty(); }
+  // Adds up the uses of parameters that are used on no other stage, from the last use to the first. Once for each
+  // update: does nothing when it is called again.
+  void CombineUses();
 
   // Where several stages have the same layers (schedule/schedule.h, pipelines there and back).
   //
@@ -212,8 +217,8 @@ class Stage {
 
   struct StepOptions {
     double learning_rate = 0.0;
-    // By layer of the stage: the factor clipping puts on its gradients (all equal for global clipping;
-    // tied parameters of the last layer have the first layer's).
+    // By layer of the model: the factor clipping puts on the gradients of its parameters (all equal for global
+    // clipping). Those of layers are read that are on this stage, or share a parameter with one that is.
     absl::Span<const float> gradient_scales;
     bool keep_replaced = false;  // the replaced version is still to be read
     int64_t oldest_live_version = 0;
@@ -242,8 +247,8 @@ class Stage {
   static void Average(absl::Span<Stage* const> stages);
 
   // Host copies by layer of the stage, at the current version: parameters, each once, then buffers; one that is
-  // carried has a row for each sample of a step. A last layer has its tied parameters too, whether it shares the
-  // first layer's array (same stage) or keeps a copy of its own.
+  // carried has a row for each sample of a step. A layer has the parameters that it shares with others, too, whether it
+  // reads their array (same stage) or a copy of its own.
   // REQUIRES: nothing is in flight; of the optimizer's state: updates().
   std::vector<NamedArray> LayerWeights(int layer);
   std::vector<NamedArray> LayerOptimizerState(
@@ -363,7 +368,8 @@ class Stage {
     Tensor* ranks = nullptr;
   };
   void BeginPass(int64_t first_sample);
-  double UntiedNorm() const;
+  void Combine(absl::Span<const ParameterArena::Use> uses);
+  void ClearGradients();
   absl::StatusOr<Tensor> Run(const Walk& walk);
   absl::Status RunNode(const Walk& walk, int node);
   void Carry(const Walk& walk, const PassStep& step);
@@ -405,14 +411,14 @@ class Stage {
   std::vector<int> layer_of_node_;                   // of the stage
   PassPlan plan_;
   ActivationBytes activation_bytes_;
-  std::vector<int> slice_layers_;  // the layer of each slice
-  std::vector<bool> slice_tied_;   // whether the model's first and last layer share it
+  std::vector<int> slice_owners_;  // by slice: the layer of the model that it belongs to
   std::unique_ptr<Optimizer> optimizer_;
   std::unique_ptr<SliceNorms> norms_;
   std::unique_ptr<PassGraphs> graphs_;  // null: passes are asked for call by call
 
   WeightVersions versions_;
-  int64_t steps_ = 0;  // that the current weights have seen
+  int64_t steps_ = 0;           // that the current weights have seen
+  bool uses_combined_ = false;  // for the next update
   Buffer gradients_;
   std::vector<Buffer> optimizer_state_;  // by slot
   std::vector<float*> optimizer_arrays_;

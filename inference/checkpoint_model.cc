@@ -109,8 +109,8 @@ absl::StatusOr<CheckpointModel> OpenCheckpointModel(Files& files, const std::str
 absl::Status LoadWeights(Files& files, const std::string& directory, const Manifest& manifest,
                          const ModelGraph& graph, LayerRange layers, Stage& stage) {
   for (int layer = layers.first; layer < layers.end(); ++layer) {
-    if (graph.tied() && layer + 1 == graph.size()) continue;  // its weight is the first layer's
-    PENSTOCK_ASSIGN_OR_RETURN(LayerState state, LoadLayer(files, directory, manifest, layer));
+    PENSTOCK_ASSIGN_OR_RETURN(LayerState state,
+                              LoadWholeLayer(files, directory, manifest, graph, layer));
     ForgetCarried(graph, stage.step_samples(), layer, state.weights);
     PENSTOCK_RETURN_IF_ERROR(
         Annotate(stage.LoadLayerWeights(layer - layers.first, state.weights), directory));

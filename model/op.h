@@ -33,6 +33,7 @@ struct ValueType {
 // One parameter tensor, named and laid out as in the files that users have.
 struct ParameterSpec {
   std::string name;            // "h.0.attn.c_attn.weight"
+  std::string initial_as;      // the parameter whose initial values it has; empty: its own
   std::vector<int64_t> shape;  // its layout is the op's affair
   enum class Init : uint8_t { kZeros, kOnes, kNormal, kUniform, kConstant } init = Init::kNormal;
   // Of kNormal the deviation, of kUniform the bound on both sides, of kConstant the number.

@@ -26,14 +26,15 @@ Executor::Executor(const ExecutorParts& parts)
       timer_(parts.clock, parts.recorder, parts.device_spans),
       courier_(parts.backend),
       local_index_(parts.topology.stages(), -1),
-      chain_norms_(parts.job.model.size()),
+      layer_norms_(parts.job.model.size()),
       ports_(parts.job.model, parts.job.microbatch_samples, parts.data),
       valid_targets_(parts.job, parts.data) {
   for (size_t i = 0; i < parts_.stages.size(); ++i) {
     LocalStage& local = parts_.stages[i];
     local_index_[local.id.value] = static_cast<int32_t>(i);
-    local.squared_norms.assign(local.layers.count, 0.0);
-    local.gradient_scales.assign(local.layers.count, 1.0f);
+    local.owners_before = OwnersBefore(parts_.job.model, local.layers);
+    local.squared_norms.assign(parts_.job.model.size(), 0.0);
+    local.gradient_scales.assign(parts_.job.model.size(), 1.0f);
     machine_.SetVersion(local.id, local.first_version);
   }
   const std::vector<ReduceGroup>& groups = parts_.topology.groups;
@@ -469,28 +470,28 @@ absl::StatusOr<std::optional<float>> Executor::WeightOf(const ReduceGroup& group
 absl::Status Executor::Norm() {
   for (LocalStage& local : parts_.stages) {
     if (!parts_.topology[local.id].updates) continue;
-    local.stage->CombineLocalTiedGradients();
+    local.stage->CombineUses();
     PENSTOCK_RETURN_IF_ERROR(local.stage->LayerSquaredNorms(
-        absl::MakeSpan(chain_norms_).subspan(local.layers.first, local.layers.count)));
+        absl::MakeSpan(layer_norms_).subspan(local.layers.first, local.layers.count)));
   }
   PENSTOCK_RETURN_IF_ERROR(
-      parts_.collectives.CombineNorms(absl::MakeSpan(chain_norms_), courier_, timer_));
+      parts_.collectives.CombineNorms(absl::MakeSpan(layer_norms_), courier_, timer_));
   // All workers see the same numbers, so all name the same culprit.
   for (size_t stage = 0; stage < parts_.layers.size(); ++stage) {
     if (!parts_.topology[StageId(static_cast<int32_t>(stage))].updates) continue;
     const LayerRange layers = parts_.layers[stage];
     PENSTOCK_RETURN_IF_ERROR(NoteNotFinite(
         CheckNorms(parts_.job.model, layers,
-                   absl::MakeConstSpan(chain_norms_).subspan(layers.first, layers.count),
+                   absl::MakeConstSpan(layer_norms_).subspan(layers.first, layers.count),
                    StepOf(last_microbatch_), static_cast<int32_t>(stage))));
   }
-  gradient_norm_ = CombinedNorm(chain_norms_);
+  gradient_norm_ = CombinedNorm(layer_norms_);
   return absl::OkStatus();
 }
 
 absl::Status Executor::Update(LocalStage& local, const Effect& effect, double learning_rate) {
   const ResolvedJob& job = parts_.job;
-  if (job.clip.kind != Clip::Kind::kGlobalNorm) local.stage->CombineLocalTiedGradients();
+  local.stage->CombineUses();
   if (CompensatesDelay(job, effect.version, effect.read_version)) {
     PENSTOCK_RETURN_IF_ERROR(
         local.stage->CompensateDelay(effect.read_version, job.staleness.delay_compensation));
@@ -537,13 +538,13 @@ absl::Status Executor::ClipFactorsOf(LocalStage& local, int64_t step) {
   const Clip& clip = parts_.job.clip;
   const absl::Span<double> norms = absl::MakeSpan(local.squared_norms);
   if (clip.kind == Clip::Kind::kLayerNorm) {
-    PENSTOCK_RETURN_IF_ERROR(local.stage->LayerSquaredNorms(norms));
-    ShareTiedNorm(
-        parts_.job.model, local.layers,
-        local.stage->is_first() ? norms.front() : parts_.collectives.embedding_squared_norm(),
-        norms);
+    const absl::Span<double> own = norms.subspan(local.layers.first, local.layers.count);
+    PENSTOCK_RETURN_IF_ERROR(local.stage->LayerSquaredNorms(own));
     PENSTOCK_RETURN_IF_ERROR(
-        NoteNotFinite(CheckNorms(parts_.job.model, local.layers, norms, step, local.id.value)));
+        NoteNotFinite(CheckNorms(parts_.job.model, local.layers, own, step, local.id.value)));
+    for (const int owner : local.owners_before) {
+      norms[owner] = parts_.collectives.owner_squared_norm(owner);
+    }
   }
   ClipFactors(clip, norms, gradient_norm_, absl::MakeSpan(local.gradient_scales));
   return absl::OkStatus();

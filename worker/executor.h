@@ -214,7 +214,7 @@ class Executor {
   bool training_ = false;
   int64_t evaluated_step_ = 0;
   LossLedger losses_;
-  std::vector<double> chain_norms_;  // squared, by layer of the model
+  std::vector<double> layer_norms_;  // squared, by layer of the model
   double gradient_norm_ = 0.0;
   int64_t last_microbatch_ = 0;  // whose W was the last
   PortReader ports_;

@@ -13,6 +13,7 @@
 #include "job/resolve.h"
 #include "job/run/run_schedule.h"
 #include "job/run/stage_options.h"
+#include "job/run/ties.h"
 #include "schedule/block_draws.h"
 #include "worker/acquire.h"
 #include "worker/open_data.h"
@@ -164,8 +165,8 @@ class Reference {
   // Makes the statistics of all replicas their mean.
   void CombineStatistics(SerialStage& serial);
   void CopyStatistics(float* to, const float* from, const SerialStage& serial);
-  // The two uses of a tied weight on the first and the last stage.
-  absl::Status CombineTiedEnds(SerialModel& model);
+  // Adds up the gradients of parameters that stages share, from the last to the first.
+  void CombineTies(SerialModel& model);
   absl::StatusOr<double> GlobalNorm(const SerialModel& model, int64_t step);
   // `read_version`: by the forward of the update's first microbatch.
   absl::Status Update(SerialModel& model, SerialStage& serial, int64_t microbatches_end,
@@ -192,7 +193,7 @@ class Reference {
   std::vector<SerialModel> models_;    // the replicas; else one
   double loss_sum_ = 0.0;              // of the step in progress, weighted
   double gradient_norm_ = 0.0;
-  double embedding_squared_norm_ = 0.0;
+  std::vector<double> layer_norms_;  // squared, by layer, of the update in hand
   ReferenceResult result_;
 };
 
@@ -334,7 +335,7 @@ absl::Status Reference::TrainSteps(int64_t first, int64_t end) {
       PENSTOCK_RETURN_IF_ERROR(
           CombineReplicas(serial, {done - job_.microbatches, job_.microbatches}));
     }
-    PENSTOCK_RETURN_IF_ERROR(CombineTiedEnds(model));
+    CombineTies(model);
     for (SerialStage& serial : model) {
       const int64_t version = serial.stage->version();
       PENSTOCK_RETURN_IF_ERROR(Update(model, serial, done, version, version + 1));
@@ -495,17 +496,23 @@ absl::Status Reference::CombineReplicas(SerialStage& serial, MicrobatchRange mic
   return absl::OkStatus();
 }
 
-absl::Status Reference::CombineTiedEnds(SerialModel& model) {
-  if (!job_.model.tied() || model.size() < 2) return absl::OkStatus();
-  Stage& embedding = *model.front().stage;
-  Stage& head = *model.back().stage;
-  const Tensor embedding_part = embedding.TiedGradient();
-  PENSTOCK_ASSIGN_OR_RETURN(const Tensor copy, AcquireTensor(backend_.pool(), embedding_part.dtype,
-                                                             embedding_part.shape));
-  backend_.CopyOnDevice(copy.data<void>(), embedding_part.data<void>(), copy.size_bytes());
-  embedding.SetTiedGradient(head.TiedGradient(), embedding_part);
-  head.SetTiedGradient(head.TiedGradient(), copy);
-  return absl::OkStatus();
+void Reference::CombineTies(SerialModel& model) {
+  std::vector<LayerRange> parts;
+  for (const SerialStage& serial : model) parts.push_back(serial.layers);
+  for (const TieGroup& group : TieGroupsOf(job_.model, parts)) {
+    for (const auto& [tie, sum] : group.sums) {
+      Tensor later;
+      for (auto part = sum.parts.rbegin(); part != sum.parts.rend(); ++part) {
+        model[*part].stage->CombineTied(tie, later);
+        later = model[*part].stage->TiedGradient(tie);
+      }
+      const Tensor whole = later;
+      for (auto part = sum.parts.begin() + 1; part != sum.parts.end(); ++part) {
+        backend_.CopyOnDevice(model[*part].stage->TiedGradient(tie).data<void>(),
+                              whole.data<void>(), whole.size_bytes());
+      }
+    }
+  }
 }
 
 absl::Status Reference::Update(SerialModel& model, SerialStage& serial, int64_t microbatches_end,
@@ -513,7 +520,7 @@ absl::Status Reference::Update(SerialModel& model, SerialStage& serial, int64_t 
   Stage& stage = *serial.stage;
   serial.CountUpdate(stage.version());
   const int64_t version = stage.version() + 1;
-  stage.CombineLocalTiedGradients();
+  stage.CombineUses();
   if (CompensatesDelay(job_, version, read_version)) {
     PENSTOCK_RETURN_IF_ERROR(
         stage.CompensateDelay(read_version, job_.staleness.delay_compensation));
@@ -535,21 +542,19 @@ absl::Status Reference::LeaveOutUpdate(SerialStage& serial, int64_t oldest_live_
 
 absl::StatusOr<std::vector<float>> Reference::ClipFactorsOf(const SerialModel& model,
                                                             SerialStage& serial, int64_t step) {
-  std::vector<float> factors(serial.layers.count, 1.0f);
+  std::vector<float> factors(job_.model.size(), 1.0f);
   if (job_.clip.kind == Clip::Kind::kNone) return factors;
-  std::vector<double> norms(serial.layers.count);
-  PENSTOCK_RETURN_IF_ERROR(serial.stage->LayerSquaredNorms(absl::MakeSpan(norms)));
+  // A layer's norm is measured before those of stages behind it, which may share its parameters.
+  layer_norms_.resize(job_.model.size());
+  const auto norms = absl::MakeSpan(layer_norms_).subspan(serial.layers.first, serial.layers.count);
+  PENSTOCK_RETURN_IF_ERROR(serial.stage->LayerSquaredNorms(norms));
   PENSTOCK_RETURN_IF_ERROR(CheckNorms(job_.model, serial.layers, norms, step,
                                       static_cast<int32_t>(&serial - model.data())));
   if (job_.clip.kind == Clip::Kind::kGlobalNorm && serial.stage->is_first()) {
     // Now, before a stage has made its step.
     PENSTOCK_ASSIGN_OR_RETURN(gradient_norm_, GlobalNorm(model, step));
   }
-  if (job_.clip.kind == Clip::Kind::kLayerNorm) {
-    if (serial.stage->is_first()) embedding_squared_norm_ = norms.front();
-    ShareTiedNorm(job_.model, serial.layers, embedding_squared_norm_, absl::MakeSpan(norms));
-  }
-  ClipFactors(job_.clip, norms, gradient_norm_, absl::MakeSpan(factors));
+  ClipFactors(job_.clip, layer_norms_, gradient_norm_, absl::MakeSpan(factors));
   return factors;
 }
 
@@ -557,6 +562,7 @@ absl::StatusOr<double> Reference::GlobalNorm(const SerialModel& model, int64_t s
   std::vector<double> norms(job_.model.size());
   for (const SerialStage& serial : model) {
     const auto own = absl::MakeSpan(norms).subspan(serial.layers.first, serial.layers.count);
+    serial.stage->CombineUses();
     PENSTOCK_RETURN_IF_ERROR(serial.stage->LayerSquaredNorms(own));
     PENSTOCK_RETURN_IF_ERROR(CheckNorms(job_.model, serial.layers, own, step,
                                         static_cast<int32_t>(&serial - model.data())));

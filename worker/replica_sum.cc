@@ -153,42 +153,6 @@ absl::Status Collectives::ShareSum(const ReduceGroup& group, const Tensor& own, 
   return absl::OkStatus();
 }
 
-// Replica j of one end gets the other's part from replica j mod r of its r, all of which hold the same.
-absl::Status Collectives::ReduceTiedReplicas(const ReduceGroup& group, Stage& own, Courier& courier,
-                                             ActionTimer& timer) {
-  const Topology& topology = options_.topology;
-  const StageId here = group.stages[RankIn(group)];
-  const StageWiring& end = topology[here];
-  const StageWiring& other_end = topology[end.first ? group.stages.back() : group.stages[0]];
-  const int32_t replicas = end.replicas;
-  const int32_t rank = end.replica;
-  const int32_t others = other_end.replicas;
-  const auto link_to = [&](int32_t other) -> Link& {
-    return LinkTo(topology.worker(topology.StageAt(other_end.place, other)));
-  };
-
-  const Tensor part = own.TiedGradient();
-  PENSTOCK_ASSIGN_OR_RETURN(const Tensor copy, CopyOf(part.data<float>(), part.shape));
-  for (int32_t other = rank; other < others; other += replicas) {
-    PENSTOCK_RETURN_IF_ERROR(SendFloats(link_to(other), copy, courier));
-  }
-  Link& from = link_to(rank % others);
-  PENSTOCK_ASSIGN_OR_RETURN(const Tensor received, ReceiveFloats(from, part.shape, courier, timer));
-  own.is_last() ? own.SetTiedGradient(part, received) : own.SetTiedGradient(received, part);
-
-  if (options_.job.clip.kind == Clip::Kind::kLayerNorm) {
-    if (own.is_last()) {
-      PENSTOCK_RETURN_IF_ERROR(ReceiveBytes(from, &embedding_squared_norm_, sizeof(double), timer));
-    } else {
-      for (int32_t other = rank; other < others; other += replicas) {
-        PENSTOCK_RETURN_IF_ERROR(ShareEmbeddingNorm(own, link_to(other), courier, timer));
-      }
-    }
-  }
-  timer.Lap(Lane::kCollective);
-  return absl::OkStatus();
-}
-
 absl::Status Collectives::GatherLosses(const ReduceGroup& group, int64_t count, int64_t width,
                                        absl::Span<const double> own, std::vector<double>& all,
                                        Courier& courier, ActionTimer& timer) {

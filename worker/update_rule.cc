@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <set>
 
 #include "absl/strings/str_cat.h"
 
@@ -34,9 +35,14 @@ bool FeedsBack(const ResolvedJob& job, int64_t version, int64_t read_version) {
   return job.staleness.error_feedback && read_version + 2 == version;
 }
 
-void ShareTiedNorm(const ModelGraph& model, LayerRange layers, double embedding_squared_norm,
-                   absl::Span<double> norms) {
-  if (model.tied() && layers.end() == model.size()) norms.back() = embedding_squared_norm;
+std::vector<int> OwnersBefore(const ModelGraph& model, LayerRange layers) {
+  std::set<int> owners;
+  for (int layer = layers.first; layer < layers.end(); ++layer) {
+    for (const auto& [name, owner] : model.OwnersElsewhere(layer)) {
+      if (owner < layers.first) owners.insert(owner);
+    }
+  }
+  return {owners.begin(), owners.end()};
 }
 
 absl::Status CheckNorms(const ModelGraph& model, LayerRange layers, absl::Span<const double> norms,

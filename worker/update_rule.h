@@ -9,6 +9,7 @@
 #pragma once
 
 #include <cstdint>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "absl/types/span.h"
@@ -49,10 +50,9 @@ inline float MeanFactor(int64_t replicas) { return 1.0f / static_cast<float>(rep
 bool CompensatesDelay(const ResolvedJob& job, int64_t version, int64_t read_version);
 bool FeedsBack(const ResolvedJob& job, int64_t version, int64_t read_version);
 
-// Gives a last layer with a tied weight the squared norm of the first, whose factor its copy of the weight must
-// share. `norms`: by layer of a stage that holds `layers`.
-void ShareTiedNorm(const ModelGraph& model, LayerRange layers, double embedding_squared_norm,
-                   absl::Span<double> norms);
+// The layers before `layers` to which parameters of these belong, ascending: their copies of them are clipped by the
+// norms of those.
+std::vector<int> OwnersBefore(const ModelGraph& model, LayerRange layers);
 
 // Errors: FailedPrecondition naming step, layer and stage if a squared norm is not finite.
 absl::Status CheckNorms(const ModelGraph& model, LayerRange layers, absl::Span<const double> norms,

@@ -85,7 +85,9 @@ absl::StatusOr<ModelGraph> BuildGpt(const GptConfig& config) {
                               {"weight", std::string(c.tied_head ? "tied" : "untied")}},
                .inputs = {"final_norm", "targets"},
                .parameter_prefix = ""});
-  return std::move(builder).Build();
+  absl::StatusOr<ModelGraph> model = std::move(builder).Build();
+  if (model.ok() && c.untie) Untie(*model);
+  return model;
 }
 
 }  // namespace penstock

@@ -65,7 +65,7 @@ class Trainer {
     PENSTOCK_ASSIGN_OR_RETURN(const double loss, stage_->ReadLoss(mean_loss));
     PENSTOCK_RETURN_IF_ERROR(stage_->BackwardInput(id, step_, Tensor(), 1.0f).status());
     PENSTOCK_RETURN_IF_ERROR(stage_->BackwardWeight(id));
-    stage_->CombineLocalTiedGradients();
+    stage_->CombineUses();
     PENSTOCK_RETURN_IF_ERROR(stage_->LayerSquaredNorms(absl::MakeSpan(norms_)));
     ClipFactors(kClip, norms_, CombinedNorm(norms_), absl::MakeSpan(scales_));
     ++step_;

@@ -219,9 +219,9 @@ TEST_P(BackendConformance, TiedGradients_OnOneAndTwoStages_AreEqualAndCountOnce)
   EXPECT_EQ(one.SquaredNorms(), two.SquaredNorms());
   EXPECT_GT(one.SquaredNorms().front(), 0.0);
   EXPECT_EQ(one.SquaredNorms().back(), 0.0);
-  const std::vector<float> shared = ToHost(one.stage(0).TiedGradient());
-  EXPECT_EQ(ToHost(two.stage(0).TiedGradient()), shared);
-  EXPECT_EQ(ToHost(two.stage(1).TiedGradient()), shared);
+  const std::vector<float> shared = ToHost(one.stage(0).TiedGradient(0));
+  EXPECT_EQ(ToHost(two.stage(0).TiedGradient(0)), shared);
+  EXPECT_EQ(ToHost(two.stage(1).TiedGradient(0)), shared);
 }
 
 // Both uses must show: the sum differs from what an untied model gives either use.
@@ -237,7 +237,7 @@ TEST_P(BackendConformance, TiedGradient_IsTheSumOfBothUses) {
   ASSERT_THAT(untied.stage(0).LoadLayerWeights(6, {head}), IsOk());
   tied.Accumulate();
   untied.Accumulate();
-  const std::vector<float> sum = ToHost(tied.stage(0).TiedGradient());
+  const std::vector<float> sum = ToHost(tied.stage(0).TiedGradient(0));
   const std::vector<float> embedding = untied.stage(0).LayerGradients(0)[0].values;
   const std::vector<float> output = untied.stage(0).LayerGradients(6)[0].values;
   ASSERT_GE(sum.size(), output.size());
@@ -307,7 +307,7 @@ TEST_P(BackendConformance, ReplacedVersions_StayReadableUntilTheyDie) {
     ASSERT_THAT(stage->Forward(MicrobatchId(version), 0, version, Tensor(), ports), IsOk());
     ASSERT_THAT(stage->BackwardInput(MicrobatchId(version), version, Tensor(), 1.0f), IsOk());
     ASSERT_THAT(stage->BackwardWeight(MicrobatchId(version)), IsOk());
-    stage->CombineLocalTiedGradients();
+    stage->CombineUses();
     if (version < 2) {
       ASSERT_THAT(stage->Step(version + 1, step), IsOk());
     }

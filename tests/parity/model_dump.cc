@@ -58,7 +58,7 @@ class ModelDump {
         PENSTOCK_RETURN_IF_ERROR(Train(step * job_.microbatches + m, step, loss));
       }
       losses << loss / static_cast<double>(job_.microbatches) << "\n";
-      stage_->CombineLocalTiedGradients();
+      stage_->CombineUses();
       if (step == 0) WriteArrays("gradients.bin", &Stage::LayerGradients, "parameters.txt");
       const std::vector<float> scales(job_.model.size(), 1.0f);
       PENSTOCK_RETURN_IF_ERROR(

@@ -51,6 +51,26 @@ TEST(OutputTest, ThatCannotBeWritten_FailsWithTheReason) {
 
 // ---------------------------------------------------------------------------------------- model
 
+TEST(ModelTest, WeightsThatAreSharedOrWere_AreListed) {
+  JobDirectory directory;
+  directory.Write("model.yaml",
+                  "model: {gpt: {layers: 1, width: 16, heads: 2, context: 8, vocabulary: 256}}\n");
+  const std::string path = directory.path("model.yaml");
+  EXPECT_THAT(RunPenstock({"model", "show", path}).out,
+              HasSubstr("wte.weight is shared by embedding, head."));
+  const Json tied = RunJson({"model", "show", path});
+  EXPECT_EQ(tied["shared"],
+            Json::array({{{"parameter", "wte.weight"}, {"layers", {"embedding", "head"}}}}));
+  EXPECT_TRUE(tied["untied"].empty());
+  const Json untied = RunJson({"model", "show", path, "--set", "model.untie=true"});
+  EXPECT_TRUE(untied["shared"].empty());
+  EXPECT_EQ(untied["untied"],
+            Json::array({{{"parameter", "head.wte.weight"}, {"copy_of", "wte.weight"}}}));
+  EXPECT_EQ(untied["parameters"].get<int64_t>(), tied["parameters"].get<int64_t>() + 256 * 16);
+  EXPECT_THAT(RunPenstock({"model", "show", path, "--set", "model.untie=true"}).out,
+              HasSubstr("head.wte.weight was tied to wte.weight"));
+}
+
 TEST(ModelTest, Gpt_HasTheLayersAndCostsOfItsNumbers) {
   JobDirectory directory;
   directory.Write("model.yaml",
@@ -716,6 +736,24 @@ TEST_F(CheckpointCommandsTest, Export_TiedHead_IsStoredOnce) {
     heads += tensor.name == "lm_head.weight" || tensor.name == "transformer.wte.weight";
   }
   EXPECT_EQ(heads, 1);
+  RunPenstock({"generate", job_.checkpoints(), "--tokens", "5"});
+}
+
+// The head was tied and is a tensor of its own now, which any reader of such files finds under its usual name.
+TEST_F(CheckpointCommandsTest, Export_HeadThatModelUntieCopied_IsStoredAndSaid) {
+  Train({"--set", "model.gpt.tied_head=true", "--set", "model.untie=true", "--set",
+         "pipeline.method=pipedream", "--set", "pipeline.stages=2", "--workers", "2"});
+  const Json exported = RunJson({"export", job_.checkpoints(), "-o", job_.path("model")});
+  EXPECT_EQ(exported["untied"], true);
+  EXPECT_EQ(Json::parse(ReadText(job_.path("model/config.json")))["tie_word_embeddings"], false);
+  const std::string file = ReadText(job_.path("model/model.safetensors"));
+  PENSTOCK_ASSERT_OK_AND_ASSIGN(const SafetensorsView view, ParseSafetensors(file));
+  std::vector<std::string> names;
+  for (const TensorView& tensor : view.tensors) names.push_back(tensor.name);
+  EXPECT_THAT(names, Contains("lm_head.weight"));
+  EXPECT_THAT(names, Contains("transformer.wte.weight"));
+  EXPECT_THAT(RunPenstock({"export", job_.checkpoints(), "-o", job_.path("again")}).out,
+              HasSubstr("weights that were tied are copies of their own now"));
   RunPenstock({"generate", job_.checkpoints(), "--tokens", "5"});
 }
 
