@@ -102,14 +102,18 @@ constexpr char kIgnoring[] = R"(
 )";
 
 constexpr char kTiedAwdLm[] = R"(
-  awd_lm: {layers: 3, hidden: 9, embedding: 6, context: 5, vocabulary: 19}
+  awd_lm: {layers: 3, hidden: 9, embedding: 6, context: 5, vocabulary: 19, carried: true}
 )";
 
 constexpr TestModel kModels[] = {
     {"cifar_resnet", "\n  cifar_resnet: {depth: 14, width: 4, image: {size: 8, classes: 10}}\n"},
     {"vgg", "\n  vgg: {depth: 11, batch_norm: true, hidden: 16, image: {size: 32, classes: 4}}\n"},
     {"lstm_lm", "\n  lstm_lm: {layers: 3, hidden: 6, embedding: 5, context: 4, vocabulary: 17}\n"},
-    {"awd_lm", "\n  awd_lm: {hidden: 9, embedding: 6, context: 5, vocabulary: 19, tied: false}\n"},
+    {"lstm_lm_carried",
+     "\n  lstm_lm: {layers: 2, hidden: 6, context: 4, vocabulary: 17, carried: true}\n"},
+    {"awd_lm",
+     "\n  awd_lm: {hidden: 9, embedding: 6, context: 5, vocabulary: 19, tied: false, carried: "
+     "true}\n"},
     {"gnmt", "\n  gnmt: {layers: 6, hidden: 5, vocabulary: 13, source_time: 6, target_time: 4}\n"},
     {"gnmt_shared",
      "\n  gnmt: {layers: 4, hidden: 4, vocabulary: 11, source_time: 3, target_time: 5, "
