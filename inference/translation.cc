@@ -24,7 +24,8 @@ std::vector<int64_t> ShortestFirst(const PairFiles& pairs, int64_t count, int64_
 
 absl::Status CheckVocabulary(const CheckpointModel& model, const PairFiles& pairs) {
   for (const Port& port : model.graph.ports) {
-    if (port.ids == 0 || port.ids >= pairs.vocabulary().pieces) continue;
+    const bool has_pieces = !port.type.dims.empty();  // else lengths
+    if (!has_pieces || port.ids == 0 || port.ids >= pairs.vocabulary().pieces) continue;
     return absl::InvalidArgumentError(
         absl::StrCat(pairs.directory(), " has a vocabulary of ", pairs.vocabulary().pieces,
                      " pieces, but the input ", port.name, " of ", model.directory, " takes ",

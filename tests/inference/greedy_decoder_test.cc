@@ -130,7 +130,7 @@ TEST_F(GreedyDecoderTest, Batches_GiveWhatWholePassesGive) {
     const std::string first =
         prefixes_first ? absl::StrCat(kPrefixes, kEncoder) : absl::StrCat(kEncoder, kPrefixes);
     ASSERT_THAT(files_.RemoveAll("/checkpoints"), IsOk());
-    const CheckpointModel model = Train(first, 20);
+    const CheckpointModel model = Train(first, 60);
     PENSTOCK_ASSERT_OK_AND_ASSIGN(
         GreedyDecoder decoder,
         GreedyDecoder::Create(files_, model, {.batch = 4, .bos = kBos, .eos = kEos}));

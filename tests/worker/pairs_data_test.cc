@@ -52,7 +52,7 @@ training:
   microbatches: 4
   optimizer: {sgd: {learning_rate: 0.5, momentum: 0.9}}
   seed: 3
-validation: {every_steps: 4, batches: 3}
+validation: {every_steps: 4, batches: 2}
 pipeline: {method: METHOD}
 )";
 
@@ -177,13 +177,13 @@ TEST_F(PairsDataTest, Validation_IsSpreadOverThePairsThatFit) {
   PENSTOCK_ASSERT_OK_AND_ASSIGN(const auto data, Open(Job("1f1b")));
   std::set<PiecePair> seen;
   size_t before = 0;
-  for (int64_t sample = 0; sample < 6; ++sample) {  // three batches of two
+  for (int64_t sample = 0; sample < 16; ++sample) {  // two batches of eight
     const PiecePair pair = PairOf(*data, Split::kValidation, sample);
     EXPECT_GE(pair.first.size(), before);
     before = pair.first.size();
     seen.insert(pair);
   }
-  EXPECT_EQ(seen.size(), 6u);
+  EXPECT_EQ(seen.size(), 16u);
   EXPECT_EQ(before, 6u);  // the longest that fit are there
 }
 
@@ -216,7 +216,7 @@ TEST_F(PairsDataTest, WhatDoesNotFit_IsRefusedWithARemedy) {
       {{{"path: /data/train", "path: /data/few"}},
        "has 7 pairs of at most 6 pieces in the source and at most 5 in the target (of 10), but "
        "training.batch asks for 8"},
-      {{{"batches: 3", "batches: 10"}}, "has 18 pairs of at most 6 pieces"}};
+      {{{"batches: 2", "batches: 10"}}, "has 18 pairs of at most 6 pieces"}};
   for (const auto& [changes, reason] : cases) {
     EXPECT_THAT(Open(Job("1f1b", changes)).status(),
                 StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr(reason)));
