@@ -8,6 +8,7 @@
 #include "job/keys/suggest.h"
 #include "job/model_families.h"
 #include "model/graph_builder.h"
+#include "model/layer_order.h"
 
 namespace penstock {
 namespace {
@@ -175,7 +176,7 @@ v1::ModelGraph ToProto(const ModelGraph& graph) {
 
 StoredModel StoredModelOf(const v1::ModelSpec& spec, const ModelGraph& graph) {
   if (spec.has_gpt()) return GptConfigOf(spec.gpt());
-  return graph;
+  return InDescribedOrder(graph);
 }
 
 }  // namespace penstock

@@ -36,7 +36,7 @@ std::vector<LayerSnapshot> CopyLayers(Stage& stage, const ModelGraph& model, Lay
   std::vector<LayerSnapshot> snapshots;
   for (int layer = layers.first; layer < layers.end(); ++layer) {
     LayerSnapshot& snapshot = snapshots.emplace_back();
-    snapshot.state.layer = layer;
+    snapshot.state.layer = model.layers[layer].number;
     snapshot.state.name = model.layers[layer].name;
     snapshot.state.weights = stage.LayerWeights(layer - layers.first);
     const std::set<std::string> elsewhere = KeptElsewhere(model, layer);
@@ -57,7 +57,8 @@ absl::Status LoadLayers(Files& files, const std::string& directory, const Manife
                         absl::FunctionRef<absl::Status()> may_go_on, Stage& stage) {
   for (int layer = layers.first; layer < layers.end(); ++layer) {
     PENSTOCK_RETURN_IF_ERROR(may_go_on());
-    PENSTOCK_ASSIGN_OR_RETURN(LayerState state, LoadLayer(files, directory, manifest, layer));
+    PENSTOCK_ASSIGN_OR_RETURN(
+        LayerState state, LoadLayer(files, directory, manifest, model.layers[layer].number));
     if (const std::set<std::string> tied = KeptElsewhere(model, layer); !tied.empty()) {
       PENSTOCK_ASSIGN_OR_RETURN(const LayerState first, LoadLayer(files, directory, manifest, 0));
       AddTied(first.weights, tied, state.weights);
@@ -70,7 +71,7 @@ absl::Status LoadLayers(Files& files, const std::string& directory, const Manife
     PENSTOCK_RETURN_IF_ERROR(Annotate(stage.LoadLayerOptimizerState(local, state.optimizer_state),
                                       absl::string_view(directory)));
   }
-  stage.SetVersion(manifest.UpdatesOf(layers.first));
+  stage.SetVersion(manifest.UpdatesOf(model.layers[layers.first].number));
   return absl::OkStatus();
 }
 

@@ -107,7 +107,7 @@ absl::Status TrainingRun::LoadCheckpoint() {
                                                    plan_.first_step));
   }
   for (LocalStage& local : stages_) {
-    local.first_version = manifest.UpdatesOf(local.layers.first);
+    local.first_version = manifest.UpdatesOf(NumberOf(local.layers.first));
     if (SharesEarlierStage(local)) continue;
     NoticeOtherUpdates(manifest, local);
     PENSTOCK_RETURN_IF_ERROR(LoadLayers(environment_.files, directory, manifest, plan_.job.model,
@@ -127,7 +127,7 @@ absl::Status TrainingRun::LoadCheckpoint() {
 
 void TrainingRun::NoticeOtherUpdates(const Manifest& manifest, const LocalStage& local) const {
   for (int layer = local.layers.first; layer < local.layers.end(); ++layer) {
-    if (manifest.UpdatesOf(layer) == local.first_version) continue;
+    if (manifest.UpdatesOf(NumberOf(layer)) == local.first_version) continue;
     return environment_.notice(absl::StrCat(
         "stage ", local.id.value,
         ": the checkpoint's layers were on stages with other numbers of "
@@ -487,7 +487,8 @@ std::vector<v1::LayerDigest> TrainingRun::LayerDigests() {
     if (!plan_.topology()[local.id].of_model) continue;
     int layer = local.layers.first;
     for (const std::string& sha256 : local.stage->LayerDigests()) {
-      digests.push_back(DigestMessage(layer, plan_.job.model.layers[layer].name, sha256));
+      digests.push_back(
+          DigestMessage(NumberOf(layer), plan_.job.model.layers[layer].name, sha256));
       ++layer;
     }
   }
