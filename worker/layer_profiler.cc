@@ -203,10 +203,6 @@ absl::StatusOr<v1::SizeProfile> MeasureSize(Backend& backend, const ModelGraph& 
   *size.mutable_forward() = MeasuredTimeOf(durations.forward_ms);
   *size.mutable_backward_input() = MeasuredTimeOf(durations.backward_input_ms);
   *size.mutable_backward_weight() = MeasuredTimeOf(durations.backward_weight_ms);
-  const Stage& stage = bench->stage();
-  if (!stage.is_last()) {
-    size.set_output_bytes(stage.output_shape().elements() * SizeOf(stage.crossing_type()));
-  }
   for (const TapeNeeds& needs : bench->stage().tape_needs()) {
     v1::NodeMemory& node = *size.add_nodes();
     node.set_stash_bytes(needs.stash_bytes);
@@ -249,7 +245,7 @@ absl::StatusOr<v1::ModelProfile> ProfileLayers(
   profile.set_precision(options.precision == Precision::kBf16 ? "bf16" : "f32");
   profile.set_optimizer(std::string(KindOf(options.optimizer)));
   profile.set_time_steps(model.targets_per_sample());
-  SetLayers(model, profile);
+  SetLayers(model, options.precision, profile);
   const std::vector<int> firsts = FirstLayersOfShapes(model);
   ProfilerProgress progress = {.total = static_cast<int>(firsts.size() * options.samples.size())};
   for (const int layer : firsts) {

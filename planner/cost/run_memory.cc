@@ -172,7 +172,7 @@ absl::StatusOr<std::vector<WorkerMemory>> PredictRunMemory(
   PENSTOCK_RETURN_IF_ERROR(CheckProfileFits(profile, job.model));
   PENSTOCK_RETURN_IF_ERROR(CheckProfilePrecision(profile, job.precision));
   PENSTOCK_ASSIGN_OR_RETURN(const std::vector<TapeNeeds> needs,
-                            TapeNeedsOf(profile, job.microbatch_samples));
+                            TapeNeedsOf(profile, job.model, job.microbatch_samples));
   PENSTOCK_ASSIGN_OR_RETURN(const std::vector<StageCounts> counts,
                             CountsOfRun(job, schedule, first_step, cuts));
   const RunLayout run = {.job = job,

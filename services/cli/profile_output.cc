@@ -96,7 +96,6 @@ nlohmann::ordered_json ShapeJson(const v1::ShapeProfile& shape) {
                      {"forward", TimeJson(size.forward())},
                      {"backward_input", TimeJson(size.backward_input())},
                      {"backward_weight", TimeJson(size.backward_weight())},
-                     {"output_bytes", size.output_bytes()},
                      {"stash_bytes", memory.stash_bytes()},
                      {"kept_bytes", memory.kept_bytes()},
                      {"weight_stash_bytes", memory.weight_stash_bytes()}});

@@ -155,6 +155,8 @@ Json PlanningJson(const v1::JobPlanning& planning) {
                           {"method", candidate.method()},
                           {"stage_layers", std::vector<int32_t>(candidate.stage_layers().begin(),
                                                                 candidate.stage_layers().end())},
+                          {"layer_order", std::vector<std::string>(candidate.layer_order().begin(),
+                                                                   candidate.layer_order().end())},
                           {"workers", std::vector<std::string>(candidate.workers().begin(),
                                                                candidate.workers().end())},
                           {"rejected", TextOrNull(candidate.rejected())},
