@@ -23,6 +23,14 @@ ArrayBytes ArrayBytesOf(const ModelGraph& model, const StageOptions& options) {
   bytes.gradients = BufferPool::BlockBytes(arena.gradient_count() * SizeOf(DType::kF32));
   bytes.optimizer =
       ((options.updates ? states : 0) + motions + (history.last_update ? 1 : 0)) * array;
+  int64_t buffer_floats = 0;
+  const int end_node = model.layers[options.layers.end() - 1].end_node();
+  for (int node = model.layers[options.layers.first].first_node; node < end_node; ++node) {
+    for (const BufferSpec& buffer : model.nodes[node].buffers) buffer_floats += FloatsOf(buffer);
+  }
+  if (buffer_floats > 0) {
+    bytes.buffers = BufferPool::BlockBytes(buffer_floats * SizeOf(DType::kF32));
+  }
   if (history.any()) bytes.predicted = array + (history.momentum_average ? mirror : 0);
   return bytes;
 }

@@ -8,6 +8,7 @@
 #include "absl/strings/str_format.h"
 #include "base/check.h"
 #include "base/status.h"
+#include "compute/array_bytes.h"
 #include "compute/tokens.h"
 
 namespace penstock {
@@ -71,7 +72,7 @@ absl::Status Stage::Build() {
     }
   }
   plan_ = MakePassPlan(model_, options_.layers, options_.samples, needs_,
-                       CrossingType(options_.precision));
+                       CrossingType(options_.precision), options_.ends);
   activation_bytes_ = ActivationBytesOf(plan_, options_.recomputes, is_last_);
   std::vector<ParameterSlice> slices;
   for (int layer = 0; layer < layer_count(); ++layer) {
@@ -126,13 +127,12 @@ absl::Status Stage::AllocateArrays() {
 }
 
 absl::Status Stage::AllocateBuffers() {
-  constexpr int64_t kAlignmentFloats = 16;
   int64_t count = 0;
   for (int n = 0; n < plan_.node_count; ++n) {
     std::vector<int64_t>& offsets = buffer_offsets_.emplace_back();
     for (const BufferSpec& buffer : node(n).buffers) {
       offsets.push_back(count);
-      count += (buffer.size() + kAlignmentFloats - 1) / kAlignmentFloats * kAlignmentFloats;
+      count += FloatsOf(buffer);
     }
   }
   PENSTOCK_ASSIGN_OR_RETURN(buffers_, Acquire(count * SizeOf(DType::kF32)));

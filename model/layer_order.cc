@@ -67,18 +67,17 @@ absl::Status CheckOrder(const ModelGraph& model, const std::vector<int>& order) 
         if (model.is_port(input)) continue;
         const int from = model.LayerOfNode(model.NodeOf(input));
         if (from == at || is_done[from]) continue;
-        return absl::InvalidArgumentError(
-            absl::StrCat("has ", layer.name, " before ", model.layers[from].name,
-                         ", whose output it reads; put it behind"));
+        return absl::InvalidArgumentError(absl::StrCat("has ", layer.name, " before ",
+                                                       model.layers[from].name,
+                                                       ", whose output it reads; put it behind"));
       }
     }
     is_done[at] = true;
   }
   if (!model.tied() || order.front() == 0) return absl::OkStatus();
-  return absl::InvalidArgumentError(
-      absl::StrCat("has ", model.layers[order.front()].name, " first, but ",
-                   model.layers.front().name, " shares ", *model.tied_names().begin(),
-                   " with the last layer and has to stay the first"));
+  return absl::InvalidArgumentError(absl::StrCat(
+      "has ", model.layers[order.front()].name, " first, but ", model.layers.front().name,
+      " shares ", *model.tied_names().begin(), " with the last layer and has to stay the first"));
 }
 
 }  // namespace

@@ -57,8 +57,8 @@ absl::Status LoadLayers(Files& files, const std::string& directory, const Manife
                         absl::FunctionRef<absl::Status()> may_go_on, Stage& stage) {
   for (int layer = layers.first; layer < layers.end(); ++layer) {
     PENSTOCK_RETURN_IF_ERROR(may_go_on());
-    PENSTOCK_ASSIGN_OR_RETURN(
-        LayerState state, LoadLayer(files, directory, manifest, model.layers[layer].number));
+    PENSTOCK_ASSIGN_OR_RETURN(LayerState state,
+                              LoadLayer(files, directory, manifest, model.layers[layer].number));
     if (const std::set<std::string> tied = KeptElsewhere(model, layer); !tied.empty()) {
       PENSTOCK_ASSIGN_OR_RETURN(const LayerState first, LoadLayer(files, directory, manifest, 0));
       AddTied(first.weights, tied, state.weights);

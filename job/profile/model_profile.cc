@@ -34,6 +34,9 @@ absl::Status CheckSize(const std::string& key, const v1::SizeProfile& size) {
   PENSTOCK_RETURN_IF_ERROR(CheckTime(key + ".forward", size.forward()));
   PENSTOCK_RETURN_IF_ERROR(CheckTime(key + ".backward_input", size.backward_input()));
   PENSTOCK_RETURN_IF_ERROR(CheckTime(key + ".backward_weight", size.backward_weight()));
+  PENSTOCK_RETURN_IF_ERROR(CheckBytes(key + ".pass_scratch_bytes", size.pass_scratch_bytes()));
+  PENSTOCK_RETURN_IF_ERROR(
+      CheckBytes(key + ".library_scratch_bytes", size.library_scratch_bytes()));
   for (int i = 0; i < size.nodes_size(); ++i) {
     const v1::NodeMemory& node = size.nodes(i);
     const std::string of_node = absl::StrCat(key, ".nodes[", i, "]");
@@ -93,8 +96,9 @@ absl::Status CheckValues(const v1::ModelProfile& profile) {
       PENSTOCK_RETURN_IF_ERROR(CheckBytes(key + ".sample_bytes", value.sample_bytes()));
       for (const std::string& reader : value.readers()) {
         if (behind.count(reader) > 0) continue;
-        return InvalidKey(key + ".readers",
-                          absl::StrCat("has ", reader, ", which is no layer behind ", layer.layer()));
+        return InvalidKey(
+            key + ".readers",
+            absl::StrCat("has ", reader, ", which is no layer behind ", layer.layer()));
       }
     }
     behind.insert(layer.layer());
@@ -143,6 +147,18 @@ v1::PassTimes PassTimesOf(const v1::ShapeProfile& shape, const PlaceOfSize& plac
   return times;
 }
 
+// By layer of the model. REQUIRES: CheckProfileFits is OK.
+std::vector<const v1::ShapeProfile*> ShapesOf(const v1::ModelProfile& profile,
+                                              const ModelGraph& model) {
+  std::map<std::string, const v1::ProfiledLayer*> of_name;
+  for (const v1::ProfiledLayer& layer : profile.layers()) of_name[layer.layer()] = &layer;
+  std::vector<const v1::ShapeProfile*> shapes;
+  for (const LayerSpec& layer : model.layers) {
+    shapes.push_back(&ShapeOf(profile, *of_name.at(layer.name)));
+  }
+  return shapes;
+}
+
 void AddTapeNeeds(const v1::ShapeProfile& shape, const PlaceOfSize& place,
                   std::vector<TapeNeeds>& needs) {
   for (int i = 0; i < shape.sizes(place.above).nodes_size(); ++i) {
@@ -164,6 +180,10 @@ void AddTapeNeeds(const v1::ShapeProfile& shape, const PlaceOfSize& place,
 }  // namespace
 
 absl::Status CheckModelProfile(const v1::ModelProfile& profile) {
+  PENSTOCK_RETURN_IF_ERROR(
+      CheckPassMs("bundles.pack_ms_per_megabyte", profile.bundles().pack_ms_per_megabyte()));
+  PENSTOCK_RETURN_IF_ERROR(
+      CheckPassMs("bundles.unpack_ms_per_megabyte", profile.bundles().unpack_ms_per_megabyte()));
   if (profile.shapes().empty())
     return InvalidKey("shapes", "has none; expected one for each kind of layer");
   std::set<std::string> shapes;
@@ -225,8 +245,8 @@ void SetLayers(const ModelGraph& model, Precision precision, v1::ModelProfile& p
           value = profile.mutable_layers(model.LayerOfNode(model.NodeOf(input)))->add_values();
           value->set_sample_bytes(model.TypeOf(input).elements() * SizeOf(CrossingType(precision)));
         }
-        const bool is_new = value->readers().empty() ||
-                            value->readers(value->readers_size() - 1) != layer.name;
+        const bool is_new =
+            value->readers().empty() || value->readers(value->readers_size() - 1) != layer.name;
         if (is_new) value->add_readers(layer.name);
       }
     }
@@ -255,16 +275,16 @@ absl::Status CheckProfileFits(const v1::ModelProfile& profile, const ModelGraph&
     const std::string expected = Describe(model, layer);
     const std::string got = found == of_name.end() ? "none" : found->second->shape();
     if (expected != got) {
-      return absl::InvalidArgumentError(absl::StrCat(
-          "the profile is of another model: its layer ", layer.name, " is ", got,
-          ", that of the model ", expected, "; make one with `penstock profile`"));
+      return absl::InvalidArgumentError(
+          absl::StrCat("the profile is of another model: its layer ", layer.name, " is ", got,
+                       ", that of the model ", expected, "; make one with `penstock profile`"));
     }
     const v1::ShapeProfile& shape = ShapeOf(profile, *found->second);
     const int nodes = shape.sizes().empty() ? 0 : shape.sizes(0).nodes_size();
     if (nodes != layer.node_count) {
-      return absl::InvalidArgumentError(absl::StrCat(
-          "the profile tells the memory of ", nodes, " nodes of layer ", layer.name,
-          ", which has ", layer.node_count, "; make one with `penstock profile`"));
+      return absl::InvalidArgumentError(
+          absl::StrCat("the profile tells the memory of ", nodes, " nodes of layer ", layer.name,
+                       ", which has ", layer.node_count, "; make one with `penstock profile`"));
     }
     of_name.erase(found);
   }
@@ -284,6 +304,7 @@ absl::StatusOr<v1::DeviceTimes> DeviceTimesOf(const v1::ModelProfile& profile, i
   PENSTOCK_ASSIGN_OR_RETURN(const PlaceOfSize place, FindSize(profile, samples));
   v1::DeviceTimes times;
   times.set_device(profile.device());
+  if (profile.has_bundles()) *times.mutable_bundles() = profile.bundles();
   for (const v1::ProfiledLayer& layer : profile.layers()) {
     v1::LayerTimes& entry = *times.add_layers();
     entry.set_layer(layer.layer());
@@ -295,11 +316,22 @@ absl::StatusOr<v1::DeviceTimes> DeviceTimesOf(const v1::ModelProfile& profile, i
 absl::StatusOr<std::vector<TapeNeeds>> TapeNeedsOf(const v1::ModelProfile& profile,
                                                    const ModelGraph& model, int64_t samples) {
   PENSTOCK_ASSIGN_OR_RETURN(const PlaceOfSize place, FindSize(profile, samples));
-  std::map<std::string, const v1::ProfiledLayer*> of_name;
-  for (const v1::ProfiledLayer& layer : profile.layers()) of_name[layer.layer()] = &layer;
   std::vector<TapeNeeds> needs;
-  for (const LayerSpec& layer : model.layers) {
-    AddTapeNeeds(ShapeOf(profile, *of_name.at(layer.name)), place, needs);
+  for (const v1::ShapeProfile* shape : ShapesOf(profile, model)) AddTapeNeeds(*shape, place, needs);
+  return needs;
+}
+
+absl::StatusOr<std::vector<ScratchBytes>> ScratchNeedsOf(const v1::ModelProfile& profile,
+                                                         const ModelGraph& model, int64_t samples) {
+  PENSTOCK_ASSIGN_OR_RETURN(const PlaceOfSize place, FindSize(profile, samples));
+  std::vector<ScratchBytes> needs;
+  for (const v1::ShapeProfile* shape : ShapesOf(profile, model)) {
+    const v1::SizeProfile& from = shape->sizes(place.below);
+    const v1::SizeProfile& to = shape->sizes(place.above);
+    needs.push_back(
+        {.of_pass = place.BytesBetween(from.pass_scratch_bytes(), to.pass_scratch_bytes()),
+         .of_library =
+             place.BytesBetween(from.library_scratch_bytes(), to.library_scratch_bytes())});
   }
   return needs;
 }

@@ -56,4 +56,8 @@ absl::StatusOr<v1::DeviceTimes> DeviceTimesOf(const v1::ModelProfile& profile, i
 absl::StatusOr<std::vector<TapeNeeds>> TapeNeedsOf(const v1::ModelProfile& profile,
                                                    const ModelGraph& model, int64_t samples);
 
+// Returns what each layer of the model asks of the scratch memory, likewise.
+absl::StatusOr<std::vector<ScratchBytes>> ScratchNeedsOf(const v1::ModelProfile& profile,
+                                                         const ModelGraph& model, int64_t samples);
+
 }  // namespace penstock

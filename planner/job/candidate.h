@@ -40,7 +40,7 @@ struct Candidate {
   int32_t stages = 1;  // of the model
   int64_t microbatches = 1;
   RecomputeChoice recompute;
-  std::vector<int32_t> replicas;  // by stage; empty: one each
+  std::vector<int32_t> replicas;              // by stage; empty: one each
   std::vector<std::string> layer_order = {};  // as in pipeline.layer_order; empty: the job's
   friend bool operator==(const Candidate&, const Candidate&) = default;
 };

@@ -47,8 +47,9 @@ absl::StatusOr<std::vector<const Method*>> MethodsOf(const PlanJobOptions& optio
   return methods;
 }
 
-// The bytes per second of the slowest link that every pipeline over the cluster may need, in the time of a worker of mean
-// speed: a plan of equal workers of speed 1 with such links is one of these workers, all times multiplied by the speed.
+// The bytes per second of the slowest link that every pipeline over the cluster may need, in the time of a worker
+// of mean speed: a plan of equal workers of speed 1 with such links is one of these workers, all times multiplied
+// by the speed.
 double BytesPerSecondOf(const Cluster& cluster) {
   double slowest = std::numeric_limits<double>::infinity();
   double speeds = 0;
@@ -78,8 +79,8 @@ class GraphPlans {
                 !IsChain(*profiled_);
   }
 
-  // Returns the replicas of stages that planner/graph/placement_planner.h gives the job's layers, and its order of them, as
-  // far as a candidate says them. Absent: none has a replica.
+  // Returns the replicas of stages that planner/graph/placement_planner.h gives the job's layers, and its order of
+  // them, as far as a candidate says them. Absent: none has a replica.
   std::optional<Candidate> Replicas() {
     if (!profiled_.has_value()) return std::nullopt;
     TimeBudget part = budget_.Part(kGraphShare);
@@ -468,13 +469,12 @@ absl::StatusOr<std::vector<Candidate>> EnumerateCandidates(const PlanningInput& 
     }
   }
   const auto is_other = [&](const Candidate& candidate) {
-    return !options.stages.empty() &&
-           std::find(options.stages.begin(), options.stages.end(), candidate.stages) ==
-               options.stages.end();
+    return !options.stages.empty() && std::find(options.stages.begin(), options.stages.end(),
+                                                candidate.stages) == options.stages.end();
   };
   std::erase_if(candidates, is_other);
   AddOrders(plans, candidates);
-  if (candidates.empty()) {
+  if (candidates.empty() && !options.stages.empty()) {
     return absl::InvalidArgumentError(
         absl::StrCat("no method can have ", absl::StrJoin(options.stages, " or "), " stages of ",
                      job.model.size(), " layers on ", input.cluster.size(), " workers"));

@@ -1,7 +1,7 @@
 // ProfiledGraph: a measured model as the graph of layers that planner/ cuts.
 //
-// A cut of it carries what crosses the same cut of the model (model/bundle.h), but for padding between values whose elements are
-// no multiple of 16.
+// A cut of it carries what crosses the same cut of the model (model/bundle.h), but for padding between values whose
+// elements are no multiple of 16.
 //
 // Pure functions.
 #pragma once

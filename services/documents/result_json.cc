@@ -27,7 +27,8 @@ Json MemoryJson(const v1::StageMemory& memory) {
           {"host_stashed_weights", memory.host_stashed_weights()},
           {"predicted_weights", memory.predicted_weights()},
           {"moved_weights", memory.predicted_weights()},  // its name before, for one version
-          {"activations", memory.activations()}};
+          {"activations", memory.activations()},
+          {"scratch", memory.scratch()}};
 }
 
 Json CopiesJson(const v1::StageReport& stage) {

@@ -32,7 +32,8 @@ ModelGraph Branches() {
     builder.BeginLayer(name);
     Attributes attributes;
     attributes.Set("outputs", outputs);
-    builder.Add({.name = name, .op = "linear", .attributes = std::move(attributes), .inputs = {of}});
+    builder.Add(
+        {.name = name, .op = "linear", .attributes = std::move(attributes), .inputs = {of}});
   };
   linear("stem", "x", 5);
   linear("left", "stem", 4);
@@ -73,8 +74,9 @@ TEST(LayerOrder, AnotherOrder_HasOtherCutsAndTheSameLayers) {
   EXPECT_THAT(ValuesAt(ordered, 2), ElementsAre("stem", "right_in"));
   EXPECT_THAT(ValuesAt(ordered, 3), ElementsAre("stem", "right_dropped"));
   for (const LayerSpec& layer : model.layers) {
-    const auto same = std::find_if(ordered.layers.begin(), ordered.layers.end(),
-                                   [&](const LayerSpec& other) { return other.name == layer.name; });
+    const auto same =
+        std::find_if(ordered.layers.begin(), ordered.layers.end(),
+                     [&](const LayerSpec& other) { return other.name == layer.name; });
     ASSERT_NE(same, ordered.layers.end());
     EXPECT_EQ(same->number, layer.number);
     EXPECT_EQ(same->parameters, layer.parameters);
@@ -145,9 +147,10 @@ TEST(LayerOrder, OfATiedModel_KeepsItsFirstLayer) {
   builder.Add({.name = "loss", .op = "cross_entropy", .inputs = {"logits", "targets"}});
   PENSTOCK_ASSERT_OK_AND_ASSIGN(const ModelGraph model, std::move(builder).Build());
   ASSERT_TRUE(model.tied());
-  EXPECT_THAT(InLayerOrder(model, Names{"other", "table", "sum", "head"}),
-              StatusIs(absl::StatusCode::kInvalidArgument,
-                       AllOf(HasSubstr("has other first"), HasSubstr("table shares table.weight"))));
+  EXPECT_THAT(
+      InLayerOrder(model, Names{"other", "table", "sum", "head"}),
+      StatusIs(absl::StatusCode::kInvalidArgument,
+               AllOf(HasSubstr("has other first"), HasSubstr("table shares table.weight"))));
   EXPECT_THAT(InLayerOrder(model, Names{"table", "other", "sum", "head"}), IsOkAndHolds(model));
 }
 

@@ -17,10 +17,13 @@
 #include "job/yaml/yaml.h"
 #include "model/layer_order.h"
 #include "planner/cost/run_costs.h"
+#include "planner/cost/run_memory.h"
 #include "schedule/sent_bytes.h"
 #include "tests/support/status_matchers.h"
+#include "tests/support/ticking_clock.h"
 #include "tests/worker/test_cluster.h"
 #include "tests/worker/test_job.h"
+#include "worker/layer_profiler.h"
 
 namespace penstock {
 namespace {
@@ -357,6 +360,41 @@ TEST_P(Models, BytesSent_AreThoseThatArePlanned) {
         EXPECT_EQ(static_cast<double>(trained.reports[stage].bytes_sent()), planned[stage])
             << method << " in " << precision << ", stage " << stage;
       }
+    }
+  }
+}
+
+// With running statistics, scratch memory and values that pass through; layers are profiled one by one.
+TEST_P(Models, MemoryOfWorkers_IsWhatAProfileTells) {
+  for (const char* precision : {"f32", "bf16"}) {
+    SCOPED_TRACE(precision);
+    v1::JobSpec spec = JobOf(GetParam(), "1f1b");
+    spec.mutable_training()->set_precision(precision);
+    PENSTOCK_ASSERT_OK_AND_ASSIGN(const ResolvedJob described, ResolveJob(spec));
+    const auto backend = MakeCpuBackend(1);
+    TickingClock clock(1'000'000);
+    PENSTOCK_ASSERT_OK_AND_ASSIGN(
+        const v1::ModelProfile profile,
+        ProfileLayers(**backend, described.model,
+                      {.samples = {described.microbatch_samples},
+                       .precision = described.precision,
+                       .optimizer = described.optimizer,
+                       .windows_min = 1,
+                       .windows_max = 1},
+                      clock, [](const ProfilerProgress&) { return absl::OkStatus(); }));
+    SetOrder(RandomOrder(described.model, random_), spec);
+    PENSTOCK_ASSERT_OK_AND_ASSIGN(const ResolvedJob job, ResolveJob(spec));
+    const std::vector<LayerRange> layers = RandomSplit(job.model.size(), 3, random_);
+    PENSTOCK_ASSERT_OK_AND_ASSIGN(
+        const std::vector<WorkerMemory> planned,
+        PredictRunMemory(job, ScheduleOptionsOf(job, TopologyOf(job, 3)), layers, 0,
+                         CutsOf(spec, 0, {}), profile, /*own_memory=*/false));
+    TestCluster cluster({.spec = spec, .layers = layers}, files_);
+    ASSERT_THAT(cluster.prepared(), IsOk());
+    for (int worker = 0; worker < 3; ++worker) {
+      const v1::StageReport report = cluster.run(worker).Reports().front();
+      EXPECT_EQ(planned[worker].total(), report.predicted_memory_bytes()) << "worker " << worker;
+      EXPECT_EQ(planned[worker].scratch, report.memory().scratch()) << "worker " << worker;
     }
   }
 }
