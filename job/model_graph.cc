@@ -5,6 +5,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/status.h"
+#include "job/keys/check_fields.h"
 #include "job/keys/suggest.h"
 #include "job/model_families.h"
 #include "model/graph_builder.h"
@@ -130,6 +131,16 @@ absl::StatusOr<ModelGraph> BuildModel(const v1::ModelSpec& spec) {
     return model;
   }
   return BuildFamily(spec);
+}
+
+absl::StatusOr<ModelGraph> BuildModel(const v1::JobSpec& spec) {
+  absl::StatusOr<ModelGraph> model = BuildModel(spec.model());
+  const auto& layers = spec.pipeline().layer_order();
+  if (!model.ok() || layers.empty()) return model;
+  const std::vector<std::string> names(layers.begin(), layers.end());
+  absl::StatusOr<ModelGraph> ordered = InLayerOrder(*model, names);
+  if (ordered.ok()) return ordered;
+  return InvalidKey("pipeline.layer_order", ordered.status().message());
 }
 
 absl::StatusOr<ModelGraph> BuildGraph(const v1::ModelGraph& message) {

@@ -12,7 +12,6 @@
 #include "job/model_graph.h"
 #include "job/prediction.h"
 #include "job/resolve_pipeline.h"
-#include "model/layer_order.h"
 
 namespace penstock {
 namespace {
@@ -98,17 +97,6 @@ Clip ClipOf(const v1::ClipSpec& spec) {
       return {};
   }
   return {};
-}
-
-// The model with its layers in the job's order.
-absl::StatusOr<ModelGraph> ModelOfJob(const v1::JobSpec& spec) {
-  absl::StatusOr<ModelGraph> model = BuildModel(spec.model());
-  const auto& layers = spec.pipeline().layer_order();
-  if (!model.ok() || layers.empty()) return model;
-  const std::vector<std::string> names(layers.begin(), layers.end());
-  absl::StatusOr<ModelGraph> ordered = InLayerOrder(*model, names);
-  if (ordered.ok()) return ordered;
-  return InvalidKey("pipeline.layer_order", ordered.status().message());
 }
 
 absl::StatusOr<const Weights*> WeightsOfJob(const std::string& name) {
@@ -227,7 +215,7 @@ absl::StatusOr<ResolvedJob> ResolveJob(const v1::JobSpec& spec) {
   PENSTOCK_RETURN_IF_ERROR(CheckFields(spec));
   const v1::TrainingSpec& training = spec.training();
   ResolvedJob job;
-  PENSTOCK_ASSIGN_OR_RETURN(job.model, ModelOfJob(spec));
+  PENSTOCK_ASSIGN_OR_RETURN(job.model, BuildModel(spec));
   PENSTOCK_RETURN_IF_ERROR(DataKindOf(spec.data()).fits(spec.data(), job.model));
   const bool is_searched = spec.pipeline().method() == SearchedMethod().name;
   if (spec.pipeline().schedule_file().empty() && !is_searched) {

@@ -184,6 +184,8 @@ nlohmann::ordered_json CandidateJson(const JudgedCandidate& judged, const Cluste
                        {"gradients", memory.gradients},
                        {"optimizer", memory.optimizer},
                        {"activations", memory.activations},
+                       {"buffers", memory.buffers},
+                       {"scratch", memory.scratch},
                        {"sent_bytes_per_step", judged.sent_bytes[i]}});
   }
   json["step_seconds"] = judged.step_s;

@@ -70,11 +70,13 @@ TEST(ModelProfile, Printed_ReadsBackTheSame) {
 TEST(ModelProfile, WrongFiles_AreRefusedWithTheirPlace) {
   EXPECT_THAT(ModelWith("{layer: h.1.mlp", "{layer: h.0.mlp"),
               StatusIs(kInvalid, HasSubstr("h.0.mlp is there twice")));
-  EXPECT_THAT(ModelWith("h.0.mlp, shape: wide", "h.0.mlp, values: [{readers: [h.0.mlp]}], shape: wide"),
-              StatusIs(kInvalid, HasSubstr("layers[1].values[0].readers: has h.0.mlp, which is no "
-                                           "layer behind h.0.mlp")));
-  EXPECT_THAT(ModelWith("h.0.mlp, shape: wide", "h.0.mlp, values: [{sample_bytes: -1}], shape: wide"),
-              StatusIs(kInvalid, HasSubstr("layers[1].values[0].sample_bytes: is -1")));
+  EXPECT_THAT(
+      ModelWith("h.0.mlp, shape: wide", "h.0.mlp, values: [{readers: [h.0.mlp]}], shape: wide"),
+      StatusIs(kInvalid, HasSubstr("layers[1].values[0].readers: has h.0.mlp, which is no "
+                                   "layer behind h.0.mlp")));
+  EXPECT_THAT(
+      ModelWith("h.0.mlp, shape: wide", "h.0.mlp, values: [{sample_bytes: -1}], shape: wide"),
+      StatusIs(kInvalid, HasSubstr("layers[1].values[0].sample_bytes: is -1")));
   EXPECT_THAT(ModelWith("h.1.mlp, shape: wide", "h.1.mlp, shape: narrow"),
               StatusIs(kInvalid, HasSubstr("narrow is none of `shapes`")));
   EXPECT_THAT(ModelWith("shape: wide\n    weight", "shape: table\n    weight"),
