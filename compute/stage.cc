@@ -8,6 +8,7 @@
 #include "absl/strings/str_format.h"
 #include "base/check.h"
 #include "base/status.h"
+#include "compute/array_bytes.h"
 #include "compute/tokens.h"
 
 namespace penstock {
@@ -87,7 +88,7 @@ absl::Status Stage::Build() {
     }
   }
   plan_ = MakePassPlan(model_, options_.layers, options_.samples, needs_,
-                       CrossingType(options_.precision));
+                       CrossingType(options_.precision), options_.ends);
   activation_bytes_ = ActivationBytesOf(plan_, options_.recomputes, is_last_);
   std::vector<ParameterSlice> slices;
   for (int layer = 0; layer < layer_count(); ++layer) {

@@ -35,6 +35,7 @@ namespace penstock {
 
 struct StageOptions {
   LayerRange layers;
+  StageEnds ends = StageEnds::kCuts;
   int64_t samples = 1;  // of a microbatch
   // Of a step, each of which goes on where the same one of the step before ended, in what buffers carry; 0: nothing is
   // kept from step to step, and every sample starts afresh.
@@ -91,7 +92,9 @@ class Stage {
   Shape output_shape() const { return is_last_ ? Shape() : ShapeOfSlot(plan_.output); }
   Shape grad_input_shape() const { return ShapeOfSlot(plan_.grad_input); }
   Shape grad_output_shape() const { return ShapeOfSlot(plan_.grad_output); }
-  DType crossing_type() const { return CrossingType(options_.precision); }
+  DType crossing_type() const {
+    return options_.ends == StageEnds::kCuts ? CrossingType(options_.precision) : DType::kF32;
+  }
   // The ports of the model that its layers read, ascending.
   absl::Span<const int> ports() const { return plan_.ports; }
 

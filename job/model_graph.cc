@@ -5,9 +5,11 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/status.h"
+#include "job/keys/check_fields.h"
 #include "job/keys/suggest.h"
 #include "job/model_families.h"
 #include "model/graph_builder.h"
+#include "model/layer_order.h"
 
 namespace penstock {
 namespace {
@@ -130,6 +132,16 @@ absl::StatusOr<ModelGraph> BuildModel(const v1::ModelSpec& spec) {
   return model;
 }
 
+absl::StatusOr<ModelGraph> BuildModel(const v1::JobSpec& spec) {
+  absl::StatusOr<ModelGraph> model = BuildModel(spec.model());
+  const auto& layers = spec.pipeline().layer_order();
+  if (!model.ok() || layers.empty()) return model;
+  const std::vector<std::string> names(layers.begin(), layers.end());
+  absl::StatusOr<ModelGraph> ordered = InLayerOrder(*model, names);
+  if (ordered.ok()) return ordered;
+  return InvalidKey("pipeline.layer_order", ordered.status().message());
+}
+
 absl::StatusOr<ModelGraph> BuildGraph(const v1::ModelGraph& message) {
   GraphBuilder builder(kLayersArchitecture);
   for (const v1::ModelPort& port : message.ports()) {
@@ -173,7 +185,7 @@ v1::ModelGraph ToProto(const ModelGraph& graph) {
 }
 
 StoredModel StoredModelOf(const v1::ModelSpec& spec, const ModelGraph& graph) {
-  if (!spec.has_gpt()) return graph;
+  if (!spec.has_gpt()) return InDescribedOrder(graph);
   GptConfig gpt = GptConfigOf(spec.gpt());
   gpt.untie = spec.untie();
   return gpt;

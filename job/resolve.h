@@ -47,7 +47,7 @@ enum class Order : uint8_t {
 };
 
 struct ResolvedJob {
-  ModelGraph model;
+  ModelGraph model;  // in the order of pipeline.layer_order
   const Method* method = nullptr;
   const Weights* weights = nullptr;  // instead of the method's
   int32_t stages_per_worker = 1;

@@ -60,6 +60,9 @@ struct Node {
 
 struct LayerSpec {
   std::string name;  // "embedding", "h.0.attention"
+  // Its place in the model as it was described, by which checkpoints and digests know it in any order of the layers
+  // (model/layer_order.h).
+  int number = 0;
   int first_node = 0;
   int node_count = 0;
   std::vector<ParameterSpec> parameters;  // of its nodes, in order

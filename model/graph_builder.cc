@@ -123,8 +123,9 @@ void GraphBuilder::BeginLayer(std::string name) {
     status_.Update(absl::InvalidArgumentError(
         absl::StrCat(name, ": there are two layers of this name; give each its own")));
   }
-  graph_.layers.push_back(
-      {.name = std::move(name), .first_node = static_cast<int>(graph_.nodes.size())});
+  graph_.layers.push_back({.name = std::move(name),
+                           .number = graph_.size(),
+                           .first_node = static_cast<int>(graph_.nodes.size())});
   draws_in_layer_ = 0;
 }
 

@@ -25,7 +25,7 @@ std::vector<LayerSnapshot> CopyLayers(Stage& stage, const ModelGraph& model, Lay
   std::vector<LayerSnapshot> snapshots;
   for (int layer = layers.first; layer < layers.end(); ++layer) {
     LayerSnapshot& snapshot = snapshots.emplace_back();
-    snapshot.state.layer = layer;
+    snapshot.state.layer = model.layers[layer].number;
     snapshot.state.name = model.layers[layer].name;
     snapshot.state.weights = stage.LayerWeights(layer - layers.first);
     const Owners elsewhere = model.OwnersElsewhere(layer);
@@ -57,7 +57,7 @@ absl::Status LoadLayers(Files& files, const std::string& directory, const Manife
     PENSTOCK_RETURN_IF_ERROR(Annotate(stage.LoadLayerOptimizerState(local, state.optimizer_state),
                                       absl::string_view(directory)));
   }
-  stage.SetVersion(manifest.UpdatesOf(layers.first));
+  stage.SetVersion(manifest.UpdatesOf(model.layers[layers.first].number));
   return absl::OkStatus();
 }
 

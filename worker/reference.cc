@@ -619,9 +619,11 @@ absl::Status Reference::Finish() {
   for (const SerialModel& model : models_) {
     for (const SerialStage& serial : model) result_.reads.push_back(serial.reads);
   }
+  result_.layer_sha256.resize(job_.model.size());
   for (SerialStage& serial : models_.front()) {
+    int layer = serial.layers.first;
     for (std::string& sha256 : serial.stage->LayerDigests()) {
-      result_.layer_sha256.push_back(std::move(sha256));
+      result_.layer_sha256[job_.model.layers[layer++].number] = std::move(sha256);
     }
   }
   result_.weights_sha256 = CombineLayerDigests(result_.layer_sha256);

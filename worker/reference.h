@@ -73,7 +73,7 @@ struct ReferenceResult {
   // By stage, those of all its replicas together; of a method that drains and has no replicas of stages, by
   // replica of the whole model.
   std::vector<StageReads> reads;
-  std::vector<std::string> layer_sha256;  // by layer of the model
+  std::vector<std::string> layer_sha256;  // by layer of the model, as it was described
   std::string weights_sha256;
 };
 

@@ -66,7 +66,8 @@ absl::Status TrainingRun::MakeStages() {
     local.meter = std::make_unique<StageMeter>(environment_.limits.duration_samples_max);
     stages_.push_back(std::move(local));
   }
-  memory_bytes_ = environment_.backend.pool().stats().bytes_in_use;
+  memory_bytes_ =
+      environment_.backend.pool().stats().bytes_in_use + environment_.backend.scratch_bytes();
   PENSTOCK_ASSIGN_OR_RETURN(predicted_memory_bytes_, PredictMemory());
   if (!plan_.job.draws()) return absl::OkStatus();
   // The moment when the most versions are live is random, too; it must not be the middle of a run
@@ -108,7 +109,7 @@ absl::Status TrainingRun::LoadCheckpoint() {
                                                    plan_.first_step));
   }
   for (LocalStage& local : stages_) {
-    local.first_version = manifest.UpdatesOf(local.layers.first);
+    local.first_version = manifest.UpdatesOf(NumberOf(local.layers.first));
     if (SharesEarlierStage(local)) continue;
     NoticeOtherUpdates(manifest, local);
     PENSTOCK_RETURN_IF_ERROR(LoadLayers(environment_.files, directory, manifest, plan_.job.model,
@@ -128,7 +129,7 @@ absl::Status TrainingRun::LoadCheckpoint() {
 
 void TrainingRun::NoticeOtherUpdates(const Manifest& manifest, const LocalStage& local) const {
   for (int layer = local.layers.first; layer < local.layers.end(); ++layer) {
-    if (manifest.UpdatesOf(layer) == local.first_version) continue;
+    if (manifest.UpdatesOf(NumberOf(layer)) == local.first_version) continue;
     return environment_.notice(absl::StrCat(
         "stage ", local.id.value,
         ": the checkpoint's layers were on stages with other numbers of "
@@ -492,7 +493,7 @@ std::vector<v1::LayerDigest> TrainingRun::LayerDigests() {
     if (!plan_.topology()[local.id].of_model) continue;
     int layer = local.layers.first;
     for (const std::string& sha256 : local.stage->LayerDigests()) {
-      digests.push_back(DigestMessage(layer, plan_.job.model.layers[layer].name, sha256));
+      digests.push_back(DigestMessage(NumberOf(layer), plan_.job.model.layers[layer].name, sha256));
       ++layer;
     }
   }
@@ -505,11 +506,13 @@ void TrainingRun::FillReports(google::protobuf::RepeatedPtrField<v1::StageReport
 
 std::vector<v1::StageReport> TrainingRun::Reports() const {
   const BufferPool::Stats pool = environment_.backend.pool().stats();
+  const int64_t scratch_bytes = environment_.backend.scratch_bytes();
   const WorkerMeasures measures = {.worker = plan_.workers[plan_.worker.value],
                                    .window_ns = executor_->window_ns(),
                                    .checkpoint_wait_ns = checkpoint_wait_ns_.value(),
-                                   .memory_bytes = pool.bytes_in_use,
-                                   .peak_memory_bytes = pool.bytes_peak,
+                                   .memory_bytes = pool.bytes_in_use + scratch_bytes,
+                                   .peak_memory_bytes = pool.bytes_peak + scratch_bytes,
+                                   .scratch_bytes = scratch_bytes,
                                    .predicted_memory_bytes = predicted_memory_bytes_,
                                    .allocations_steady = executor_->allocations_steady(),
                                    .collective_bytes_sent = collectives_->bytes_sent(),

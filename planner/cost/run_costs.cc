@@ -8,6 +8,7 @@
 #include "job/profile/device_times.h"
 #include "job/run/message_bytes.h"
 #include "job/run/ties.h"
+#include "model/bundle.h"
 
 namespace penstock {
 namespace {
@@ -71,7 +72,36 @@ Traffic::OfGroup TrafficOfGroup(GroupId id, absl::Span<const TieGroup> ties, con
   return traffic;
 }
 
+// Returns the seconds to copy the values of a bundle together.
+double PackSeconds(const v1::BundleTimes& times, const Bundle& bundle, DType crossing) {
+  if (bundle.parts.size() < 2 && crossing == DType::kF32) return 0.0;
+  const auto bytes = static_cast<double>(bundle.elements * SizeOf(crossing));
+  return times.pack_ms_per_megabyte() * 1e-9 * bytes;
+}
+
+double UnpackSeconds(const v1::BundleTimes& times, const Bundle& bundle, DType crossing) {
+  if (crossing == DType::kF32) return 0.0;
+  const auto bytes = static_cast<double>(bundle.elements * SizeOf(crossing));
+  return times.unpack_ms_per_megabyte() * 1e-9 * bytes;
+}
+
 }  // namespace
+
+void AddBundles(const v1::BundleTimes& times, const ResolvedJob& job, LayerRange layers,
+                StageCosts& costs) {
+  if (times.pack_ms_per_megabyte() == 0.0 && times.unpack_ms_per_megabyte() == 0.0) return;
+  const DType crossing = CrossingType(job.precision);
+  const auto values = [&](int cut) {
+    return ActivationsAt(job.model, cut, job.microbatch_samples);
+  };
+  const auto gradients = [&](int cut) {
+    return GradientsAt(job.model, cut, job.microbatch_samples);
+  };
+  costs.forward_s += UnpackSeconds(times, values(layers.first), crossing) +
+                     PackSeconds(times, values(layers.end()), crossing);
+  costs.backward_input_s += UnpackSeconds(times, gradients(layers.end()), crossing) +
+                            PackSeconds(times, gradients(layers.first), crossing);
+}
 
 Traffic TrafficOf(const ResolvedJob& job, const Topology& topology,
                   absl::Span<const LayerRange> layers) {
@@ -109,6 +139,9 @@ absl::StatusOr<SimulationCosts> RunCostsOf(const v1::DeviceTimes& times, const R
   PENSTOCK_RETURN_IF_ERROR(CheckSpeeds(times, topology));
   SimulationCosts costs;
   PENSTOCK_ASSIGN_OR_RETURN(costs.stages, StageCostsOf(times, job.model, layers));
+  for (int32_t s = 0; s < topology.stages(); ++s) {
+    AddBundles(times.bundles(), job, layers[s], costs.stages[s]);
+  }
   for (int32_t s = 0; !times.speeds().empty() && s < topology.stages(); ++s) {
     Hasten(times.speeds(topology.worker(StageId(s)).value), costs.stages[s]);
   }

@@ -51,6 +51,7 @@ class MemoryOfWorker {
     memory.gradients += arrays.gradients;
     memory.optimizer += arrays.optimizer;
     memory.predicted_weights += arrays.predicted;
+    memory.buffers += arrays.buffers;
     const int64_t versions = DeviceVersionsOf(options.stash, own_memory_, options.versions_max);
     memory.stashed_weights += (versions - 1) * arrays.version;
   }
@@ -166,6 +167,19 @@ class MemoryOfWorker {
   const std::vector<TieGroup> ties_;
 };
 
+// Returns what the stages of a worker share. `needs`: by layer of the model. `layers`: by stage.
+int64_t ScratchOf(const std::vector<ScratchBytes>& needs, absl::Span<const LayerRange> layers,
+                  const std::vector<StageId>& stages) {
+  ScratchBytes most;
+  for (const StageId stage : stages) {
+    for (int layer = layers[stage.value].first; layer < layers[stage.value].end(); ++layer) {
+      most.of_pass = std::max(most.of_pass, needs[layer].of_pass);
+      most.of_library = std::max(most.of_library, needs[layer].of_library);
+    }
+  }
+  return most.total();
+}
+
 }  // namespace
 
 absl::StatusOr<WorkerMemory> PredictWorkerMemory(const RunLayout& run, WorkerId worker,
@@ -187,7 +201,9 @@ absl::StatusOr<std::vector<WorkerMemory>> PredictRunMemory(
   PENSTOCK_RETURN_IF_ERROR(CheckProfileFits(profile, job.model));
   PENSTOCK_RETURN_IF_ERROR(CheckProfilePrecision(profile, job.precision));
   PENSTOCK_ASSIGN_OR_RETURN(const std::vector<TapeNeeds> needs,
-                            TapeNeedsOf(profile, job.microbatch_samples));
+                            TapeNeedsOf(profile, job.model, job.microbatch_samples));
+  PENSTOCK_ASSIGN_OR_RETURN(const std::vector<ScratchBytes> scratch,
+                            ScratchNeedsOf(profile, job.model, job.microbatch_samples));
   PENSTOCK_ASSIGN_OR_RETURN(const std::vector<StageCounts> counts,
                             CountsOfRun(job, schedule, first_step, cuts));
   const RunLayout run = {.job = job,
@@ -200,6 +216,8 @@ absl::StatusOr<std::vector<WorkerMemory>> PredictRunMemory(
   for (int32_t worker = 0; worker < schedule.topology.workers; ++worker) {
     PENSTOCK_ASSIGN_OR_RETURN(memory.emplace_back(),
                               PredictWorkerMemory(run, WorkerId(worker), needs, own_memory));
+    memory.back().scratch =
+        ScratchOf(scratch, layers, schedule.topology.StagesOf(WorkerId(worker)));
   }
   return memory;
 }

@@ -56,14 +56,20 @@ absl::StatusOr<ResolvedJob> CandidateJudge::Resolve() {
   draft_.spec.clear_prediction();
   v1::PipelineSpec& pipeline = *draft_.spec.mutable_pipeline();
   if (pipeline.method() != candidate.method) {
-    // The file's settings for its own method mean nothing to others.
+    // The file's settings for its own method mean nothing to others; the order of the layers is the model's.
+    const auto layer_order = pipeline.layer_order();
     pipeline.Clear();
+    *pipeline.mutable_layer_order() = layer_order;
     SetMethod(candidate.method, /*keeps_optimizer=*/false, draft_.spec);
   }
   pipeline.set_stages(candidate.stages);
   pipeline.clear_stage_layers();
   pipeline.clear_worker_names();
   pipeline.clear_schedule();
+  if (!candidate.layer_order.empty()) {
+    pipeline.mutable_layer_order()->Assign(candidate.layer_order.begin(),
+                                           candidate.layer_order.end());
+  }
   const absl::StatusOr<const Method*> method = FindMethod(absl::string_view(candidate.method));
   if (method.ok() && (*method)->replicates_stages) {
     pipeline.mutable_replicas()->Assign(candidate.replicas.begin(), candidate.replicas.end());

@@ -12,6 +12,7 @@
 #include "job/prediction.h"
 #include "job/profile/device_times.h"
 #include "job/run/message_bytes.h"
+#include "planner/cost/run_costs.h"
 #include "planner/job/timed_split.h"
 #include "schedule/action.h"
 
@@ -48,8 +49,9 @@ absl::StatusOr<std::vector<double>> MeasuredSpeeds(
   for (const v1::StageReport& report : reports) {
     const v1::StageAssignment* stage = StageOf(plan, report);
     if (stage == nullptr) continue;
-    PENSTOCK_ASSIGN_OR_RETURN(const std::vector<StageCosts> costs,
+    PENSTOCK_ASSIGN_OR_RETURN(std::vector<StageCosts> costs,
                               StageCostsOf(times, job.model, {RangeOf(*stage)}));
+    AddBundles(times.bundles(), job, RangeOf(*stage), costs.front());
     for (const v1::ActionTime& action : report.actions()) {
       const double pass_s = PassSeconds(action.action(), costs.front());
       if (pass_s <= 0.0 || action.median_seconds() <= 0.0) continue;

@@ -27,7 +27,8 @@ Json MemoryJson(const v1::StageMemory& memory) {
           {"host_stashed_weights", memory.host_stashed_weights()},
           {"predicted_weights", memory.predicted_weights()},
           {"moved_weights", memory.predicted_weights()},  // its name before, for one version
-          {"activations", memory.activations()}};
+          {"activations", memory.activations()},
+          {"scratch", memory.scratch()}};
 }
 
 Json CopiesJson(const v1::StageReport& stage) {
@@ -155,6 +156,8 @@ Json PlanningJson(const v1::JobPlanning& planning) {
                           {"method", candidate.method()},
                           {"stage_layers", std::vector<int32_t>(candidate.stage_layers().begin(),
                                                                 candidate.stage_layers().end())},
+                          {"layer_order", std::vector<std::string>(candidate.layer_order().begin(),
+                                                                   candidate.layer_order().end())},
                           {"workers", std::vector<std::string>(candidate.workers().begin(),
                                                                candidate.workers().end())},
                           {"rejected", TextOrNull(candidate.rejected())},
