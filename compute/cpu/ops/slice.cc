@@ -28,7 +28,6 @@ class CpuSlice : public OpKernels {
   }
 
   absl::Status BackwardInput(const PassContext&, const WeightView&, const Tape& tape) override {
-    if (tape.grad_input() == nullptr) return absl::OkStatus();
     ForRows([&](int64_t row) {
       float* to = tape.grad_input() + row * part_.width;
       const int64_t end = part_.from + part_.taken;

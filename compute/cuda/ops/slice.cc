@@ -25,7 +25,6 @@ class CudaSlice : public OpKernels {
   }
 
   absl::Status BackwardInput(const PassContext&, const WeightView&, const Tape& tape) override {
-    if (tape.grad_input() == nullptr) return absl::OkStatus();
     PadColumns(cuda_.stream(), part_.rows, part_.taken, tape.gradient(), tape.grad_input(),
                whole());
     return cuda_.Check("backward of a slice");
