@@ -220,23 +220,20 @@ pipeline: {method: 1f1b}
                                       testing::HasSubstr("table.weight"))));
 }
 
-// Replicas of a stage would have running statistics each.
-TEST_P(Models, ReplicasOfStages_GiveTheReferencesBitsOrAreRefusedForTheirBuffers) {
+// Running statistics are those of each replica, and at every cut the mean of all.
+TEST_P(Models, ReplicasOfStages_GiveTheReferencesBits) {
   for (const char* method : {"1f1b", "pipedream"}) {
-    v1::JobSpec spec = JobOf(GetParam(), method);
-    const std::vector<LayerRange> layers = RandomSplit(LayersOf(spec), 2, random_);
-    const ModelGraph model = ChainOf(spec);
-    const bool has_buffers = std::any_of(model.nodes.begin(), model.nodes.end(),
-                                         [](const Node& node) { return !node.buffers.empty(); });
-    spec.mutable_pipeline()->add_replicas(2);
-    spec.mutable_pipeline()->add_replicas(1);
-    if (!has_buffers) {
-      ExpectEqual(spec, layers);
-      continue;
+    for (const std::vector<int>& replicas : {std::vector<int>{2, 1}, {1, 4}, {2, 2}}) {
+      v1::JobSpec spec = JobOf(GetParam(), method);
+      for (const int of_stage : replicas) spec.mutable_pipeline()->add_replicas(of_stage);
+      ExpectEqual(spec, RandomSplit(LayersOf(spec), 2, random_));
     }
-    EXPECT_THAT(ResolveJob(spec), StatusIs(absl::StatusCode::kInvalidArgument,
-                                           testing::HasSubstr("running statistics")));
   }
+}
+
+TEST_P(Models, ReplicasOfTheModel_GiveTheReferencesBits) {
+  v1::JobSpec spec = JobOf(GetParam(), "local-sgd");
+  ExpectEqual(spec, RandomSplit(LayersOf(spec), 2, random_));
 }
 
 INSTANTIATE_TEST_SUITE_P(All, Models, ::testing::ValuesIn(kModels),
