@@ -91,17 +91,19 @@ template void LstmForward<float>(cudaStream_t, const LstmForwardStep<float>&);
 template void LstmForward<Bf16>(cudaStream_t, const LstmForwardStep<Bf16>&);
 
 template <typename Number>
-void LstmBegin(cudaStream_t stream, int64_t samples, int64_t hidden, Number* state,
-               const StepRows<Number>& kept) {
+void LstmBegin(cudaStream_t stream, int64_t samples, int64_t hidden, const float* carried,
+               Number* state, const StepRows<Number>& kept) {
   const StepRows<Number> rows = kept;
   ForEach(stream, samples * hidden, [=] __device__(int64_t at) {
-    const Number number = FromFloat<Number>(0.0f);
+    const Number number = FromFloat<Number>(carried == nullptr ? 0.0f : carried[at]);
     state[at] = number;
     rows.row(at / hidden)[at % hidden] = number;
   });
 }
-template void LstmBegin<float>(cudaStream_t, int64_t, int64_t, float*, const StepRows<float>&);
-template void LstmBegin<Bf16>(cudaStream_t, int64_t, int64_t, Bf16*, const StepRows<Bf16>&);
+template void LstmBegin<float>(cudaStream_t, int64_t, int64_t, const float*, float*,
+                               const StepRows<float>&);
+template void LstmBegin<Bf16>(cudaStream_t, int64_t, int64_t, const float*, Bf16*,
+                              const StepRows<Bf16>&);
 
 template <typename Number>
 void LstmBackward(cudaStream_t stream, const LstmBackwardStep<Number>& step) {

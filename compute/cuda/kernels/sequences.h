@@ -41,10 +41,11 @@ struct LstmForwardStep {
 template <typename Number>
 void LstmForward(cudaStream_t stream, const LstmForwardStep<Number>& step);
 
-// The state before the first step, to `state` and `kept`, as in LstmForwardStep: zeros.
+// The state before the first step, to `state` and `kept`, which are as `state` and `next_state` of LstmForwardStep:
+// carried [samples, hidden], or zeros if that is null.
 template <typename Number>
-void LstmBegin(cudaStream_t stream, int64_t samples, int64_t hidden, Number* state,
-               const StepRows<Number>& kept);
+void LstmBegin(cudaStream_t stream, int64_t samples, int64_t hidden, const float* carried,
+               Number* state, const StepRows<Number>& kept);
 
 // Shut gates let no gradient pass, so this needs no lengths.
 template <typename Number>

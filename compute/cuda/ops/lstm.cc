@@ -5,6 +5,8 @@
 // backward and leaves the gradients of the gates' sums for W, which is two large products. Sequences are [samples, time,
 // ...] as they come; what products of one step read is copied together, where it is aligned.
 //
+// A carried state stands before the first step as the one of any step does before the next. No gradient goes into it.
+//
 // Parameters of each direction: input matrix, recurrent matrix, two biases. I sums the gradient of the biases, which is
 // one and the same.
 #include <algorithm>
@@ -15,6 +17,7 @@
 #include "compute/block_layout.h"
 #include "compute/cuda/kernels/kernels.h"
 #include "compute/cuda/kernels/sequences.h"
+#include "compute/cuda/kernels/values.h"
 #include "compute/cuda/linear.h"
 #include "compute/cuda/ops.h"
 #include "compute/dropout.h"
@@ -23,12 +26,14 @@ namespace penstock::cuda {
 namespace lstm {
 namespace {
 
+enum State : int { kHiddenState, kCellState };
 enum Parameter : int { kInputMatrix, kRecurrentMatrix, kInputBias, kRecurrentBias, kParameters };
 
 struct Sizes {
   int64_t samples, time, inputs, hidden;
   int64_t directions;
   float forget_bias;
+  bool is_carried;
 
   int64_t gates() const { return 4 * hidden; }
   int64_t rows() const { return samples * time; }
@@ -61,15 +66,15 @@ class Direction {
                             .right = ParameterOf<Number>(weights, Index(kInputMatrix)),
                             .result = gates_.in(tape.stash)}));
     const Number* const recurrent = RecurrentMatrix(context, weights);
-    LstmBegin(stream(), s_.samples, s_.hidden, In(state_),
-              Steps(states_.in(tape.kept), s_.hidden, 0));
+    Begin(tape);
     for (int64_t n = 0; n < s_.time; ++n) {
-      if (n > 0) {
+      if (HasStateBefore(n)) {
         PENSTOCK_RETURN_IF_ERROR(recurrent_forward_.Run(
             {.left = In(state_), .right = recurrent, .result = In(recurrent_)}));
       }
       LstmForward(stream(), ForwardStep(weights, lengths, tape, n));
     }
+    if (tape.next_states[kHiddenState] != nullptr) PutNextStates(tape);
     return absl::OkStatus();
   }
 
@@ -115,6 +120,7 @@ class Direction {
   void PlaceBlocks(Blocks& blocks) {
     gates_ = blocks.stash.Add<float>(s_.rows() * s_.gates());
     cells_ = blocks.stash.Add<float>(s_.rows() * s_.hidden);
+    first_cells_ = blocks.stash.Add<float>(s_.is_carried ? s_.samples * s_.hidden : 0);
     states_ = blocks.kept.Add<Number>(s_.rows() * s_.hidden);
     gradients_ = blocks.weight_stash.Add<Number>(s_.rows() * s_.gates());
     bias_sums_ = blocks.weight_stash.Add<float>(s_.gates());
@@ -175,9 +181,13 @@ class Direction {
   StepRows<T> Steps(T* sequences, int64_t width, int64_t n) const {
     return {sequences + StepAt(n) * width, s_.time * width};
   }
-  // Before the first step there is none.
-  StepRows<const float> CellsBefore(const float* cells, int64_t n) const {
-    return n > 0 ? Steps(cells, s_.hidden, n - 1) : StepRows<const float>{};
+  // Says whether the state before the n-th step is another than zero.
+  bool HasStateBefore(int64_t n) const { return n > 0 || s_.is_carried; }
+  StepRows<const float> CellsBefore(void* stash, int64_t n) const {
+    if (!HasStateBefore(n)) return {};
+    if (n == 0) return {first_cells_.in(stash), s_.hidden};
+    const float* const cells = cells_.in(stash);
+    return Steps(cells, s_.hidden, n - 1);
   }
   // Of the output or its gradient: the part of this direction.
   template <typename T>
@@ -185,18 +195,39 @@ class Direction {
     return Steps(output + number_ * s_.hidden, s_.outputs(), n);
   }
 
+  void Begin(const Tape& tape) const {
+    LstmBegin(stream(), s_.samples, s_.hidden, tape.states[kHiddenState], In(state_),
+              Steps(states_.in(tape.kept), s_.hidden, 0));
+    if (!s_.is_carried) return;
+    const Columns rows = {.stride = s_.hidden, .first = 0};
+    CopyColumns(stream(), s_.samples, s_.hidden, tape.states[kCellState], rows,
+                first_cells_.in(tape.stash), rows);
+  }
+
+  // The output of the last step, and its cells.
+  void PutNextStates(const Tape& tape) const {
+    const auto put = [&](State state, const StepRows<const float>& from) {
+      CopyColumns(stream(), s_.samples, s_.hidden, from.first, {.stride = from.stride, .first = 0},
+                  tape.next_states[state], {.stride = s_.hidden, .first = 0});
+    };
+    const float* const output = tape.result();
+    const float* const cells = cells_.in(tape.stash);
+    put(kHiddenState, OutputSteps(output, s_.time - 1));
+    put(kCellState, Steps(cells, s_.hidden, s_.time - 1));
+  }
+
   LstmForwardStep<Number> ForwardStep(const WeightView& weights, const int32_t* lengths,
                                       const Tape& tape, int64_t n) const {
     return {.samples = s_.samples,
             .hidden = s_.hidden,
             .gates = Steps(gates_.in(tape.stash), s_.gates(), n),
-            .recurrent = n > 0 ? In(recurrent_) : nullptr,
+            .recurrent = HasStateBefore(n) ? In(recurrent_) : nullptr,
             .input_bias = weights.parameter(Index(kInputBias)),
             .recurrent_bias = weights.parameter(Index(kRecurrentBias)),
             .forget_bias = s_.forget_bias,
             .lengths = lengths,
             .step = StepAt(n),
-            .cells_before = CellsBefore(cells_.in(tape.stash), n),
+            .cells_before = CellsBefore(tape.stash, n),
             .cells = Steps(cells_.in(tape.stash), s_.hidden, n),
             .output = OutputSteps(tape.result(), n),
             .state = In(state_),
@@ -210,7 +241,7 @@ class Direction {
     return {.samples = s_.samples,
             .hidden = s_.hidden,
             .gates = Steps(gates, s_.gates(), n),
-            .cells_before = CellsBefore(cells, n),
+            .cells_before = CellsBefore(tape.stash, n),
             .cells = Steps(cells, s_.hidden, n),
             .grad_output = OutputSteps(tape.gradient(), n),
             .state_gradients = In(state_gradients_),
@@ -260,6 +291,7 @@ class Direction {
   WeightGradient<Number> recurrent_weight_;               // of all steps
   // Each is [samples, time, ...].
   Place<float> gates_, cells_;  // stash
+  Place<float> first_cells_;    // stash [samples, hidden], carried
   Place<Number> states_;        // kept: those that each step reads
   Place<Number> gradients_;     // weight stash: of the gates' sums
   Place<float> bias_sums_;      // weight stash
@@ -323,7 +355,8 @@ class CudaLstm : public OpKernels {
            .inputs = spec.width(),
            .hidden = spec.attributes().integer("hidden"),
            .directions = spec.attributes().flag("bidirectional") ? 2 : 1,
-           .forget_bias = static_cast<float>(spec.attributes().number("forget_bias"))},
+           .forget_bias = static_cast<float>(spec.attributes().number("forget_bias")),
+           .is_carried = spec.attributes().flag("carried")},
         reverse_(spec.attributes().flag("reverse")),
         has_lengths_(spec.inputs.size() > 1),
         weight_drop_(spec.attributes().number("weight_drop"), s_.directions * s_.gates()) {}
