@@ -100,7 +100,9 @@ struct Tape {
   std::array<const void*, kNodeInputsMax> inputs = {};
   void* output = nullptr;
   const void* grad_output = nullptr;
-  std::array<void*, kNodeInputsMax> grad_inputs = {};  // null also where no gradient is wanted
+  // Null also where no gradient is wanted. A node without parameters is not asked for its backward where none is, so one
+  // with a single input always has a place to write to.
+  std::array<void*, kNodeInputsMax> grad_inputs = {};
   void* stash = nullptr;
   void* kept = nullptr;
   void* weight_stash = nullptr;
@@ -144,7 +146,7 @@ class OpKernels {
     return absl::UnimplementedError("the model's loss has no predictions");
   }
 
-  // Reads the gradient of the output, writes those of the inputs, each shaped as its input.
+  // Reads the gradient of the output, writes those of the inputs that are wanted, each shaped as its input.
   virtual absl::Status BackwardInput(const PassContext& context, const WeightView& weights,
                                      const Tape& tape) = 0;
 

@@ -233,9 +233,10 @@ class Planner {
     slots.grad_output = of_output.slot;
     slots.weight_stash = TakeBlock(needs_[n].weight_stash_bytes, steps);
     const InputSet passes = needs_[n].passes_gradient;
-    int passed = 0;
+    int wanted = 0, passed = 0;
     for (size_t i = 0; i < node.inputs.size(); ++i) {
       if (!model_.NeedsGradient(node.inputs[i])) continue;
+      ++wanted;
       slots.grad_inputs[i] = AddValueSlot(node.inputs[i]);
       if (Contains(passes, i)) {
         ++passed;
@@ -245,6 +246,7 @@ class Planner {
         steps.push_back({.kind = Kind::kTake, .slot = slots.grad_inputs[i]});
       }
     }
+    PENSTOCK_CHECK(wanted > 0 || !node.parameters.empty());  // OpKernels rely on it
     steps.push_back({.kind = Kind::kRun, .node = n});
     const bool is_shared = of_output.shared || passed > 1 || needs_[n].grad_output_for_weight;
     for (size_t i = node.inputs.size(); i-- > 0;) {

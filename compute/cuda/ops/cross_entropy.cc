@@ -44,7 +44,6 @@ class CudaCrossEntropy : public OpKernels {
   }
 
   absl::Status BackwardInput(const PassContext&, const WeightView&, const Tape& tape) override {
-    if (tape.grad_input() == nullptr) return absl::OkStatus();
     ClassLossBackward(cuda_.stream(), LossOf(tape), tape.loss_scale, tape.grad_input());
     return cuda_.Check("backward of a cross-entropy");
   }
