@@ -83,4 +83,22 @@ absl::StatusOr<Translation> Translate(Files& files, const CheckpointModel& model
   return translation;
 }
 
+absl::StatusOr<TranslationFiles> WriteTranslation(Files& files, const Translation& translation,
+                                                  const std::string& directory) {
+  const TranslationFiles written = {.sources = JoinPath(directory, "sources.txt"),
+                                    .references = JoinPath(directory, "references.txt"),
+                                    .hypotheses = JoinPath(directory, "hypotheses.txt")};
+  PENSTOCK_RETURN_IF_ERROR(files.CreateDirectories(directory));
+  const std::pair<const std::string*, const std::vector<std::string>*> contents[] = {
+      {&written.sources, &translation.sources},
+      {&written.references, &translation.references},
+      {&written.hypotheses, &translation.hypotheses}};
+  for (const auto& [path, lines] : contents) {
+    std::string text;
+    for (const std::string& line : *lines) absl::StrAppend(&text, line, "\n");
+    PENSTOCK_RETURN_IF_ERROR(files.WriteDurably(*path, {text}));
+  }
+  return written;
+}
+
 }  // namespace penstock

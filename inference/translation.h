@@ -34,4 +34,15 @@ struct Translation {
 absl::StatusOr<Translation> Translate(Files& files, const CheckpointModel& model,
                                       const PairFiles& pairs, const TranslationOptions& options);
 
+// Files of one line for each pair, as scorers of translations read them.
+struct TranslationFiles {
+  std::string sources;
+  std::string references;
+  std::string hypotheses;
+};
+// Writes them into `directory`, which is made, as sources.txt, references.txt and hypotheses.txt, in the place of older
+// ones. Errors: those of `files`.
+absl::StatusOr<TranslationFiles> WriteTranslation(Files& files, const Translation& translation,
+                                                  const std::string& directory);
+
 }  // namespace penstock

@@ -54,16 +54,28 @@ absl::StatusOr<std::unique_ptr<PairsData>> PairsData::Open(std::unique_ptr<PairF
                                                            const PairsOptions& options) {
   auto data = std::unique_ptr<PairsData>(
       new PairsData(std::move(training), std::move(validation), options));
-  PENSTOCK_RETURN_IF_ERROR(data->BindPorts(model));
-  PENSTOCK_RETURN_IF_ERROR(CheckPaddingIsIgnored(model, data->training_->vocabulary().padding));
+  PENSTOCK_RETURN_IF_ERROR(data->BindPorts(model, *data->training_));
   const PairLimits limits = PairLimitsOf(model.ports);
   PENSTOCK_RETURN_IF_ERROR(data->OrderTraining(limits));
   PENSTOCK_RETURN_IF_ERROR(data->OrderValidation(limits));
   return data;
 }
 
-absl::Status PairsData::BindPorts(const ModelGraph& model) {
-  const int64_t pieces = training_->vocabulary().pieces;
+absl::StatusOr<std::unique_ptr<PairsData>> PairsData::OpenToEvaluate(
+    std::unique_ptr<PairFiles> pairs, const ModelGraph& model) {
+  auto data = std::unique_ptr<PairsData>(new PairsData(nullptr, std::move(pairs), {}));
+  PENSTOCK_RETURN_IF_ERROR(data->BindPorts(model, *data->validation_));
+  const PairLimits limits = PairLimitsOf(model.ports);
+  data->validation_pairs_ = PairsByLength(*data->validation_, limits);
+  if (!data->validation_pairs_.empty()) return data;
+  return absl::InvalidArgumentError(absl::StrCat(data->validation_->directory(), " has no pair of ",
+                                                 LimitsText(limits), " (of ",
+                                                 data->validation_->pairs(), ")"));
+}
+
+absl::Status PairsData::BindPorts(const ModelGraph& model, const PairFiles& pairs) {
+  PENSTOCK_RETURN_IF_ERROR(CheckPaddingIsIgnored(model, pairs.vocabulary().padding));
+  const int64_t pieces = pairs.vocabulary().pieces;
   for (const Port& port : model.ports) {
     const auto name = std::find(kContentNames.begin(), kContentNames.end(), port.name);
     PENSTOCK_CHECK(name != kContentNames.end());
@@ -73,7 +85,7 @@ absl::Status PairsData::BindPorts(const ModelGraph& model) {
     bound.time = port.type.dims[0];
     if (port.ids == 0 || port.ids >= pieces) continue;
     return absl::InvalidArgumentError(absl::StrCat(
-        training_->directory(), " has a vocabulary of ", pieces, " pieces, but the model's input ",
+        pairs.directory(), " has a vocabulary of ", pieces, " pieces, but the model's input ",
         port.name, " takes ", port.ids, "; make the model's vocabulary that large"));
   }
   return absl::OkStatus();
@@ -123,16 +135,22 @@ absl::Status PairsData::Read(Split split, int64_t first_sample, int port,
   const auto samples = static_cast<int64_t>(values.size()) / sample_bytes;
   PENSTOCK_CHECK(samples * sample_bytes == static_cast<int64_t>(values.size()));
   auto* const numbers = reinterpret_cast<int32_t*>(values.data());
+  const auto of_sample = [&](int64_t i) {
+    return absl::MakeSpan(numbers + i * filled.time, filled.time);
+  };
+  if (split == Split::kValidation) {
+    PENSTOCK_CHECK(first_sample >= 0 && first_sample + samples <= validation_samples());
+    for (int64_t i = 0; i < samples; ++i) {
+      const int64_t pair = validation_pairs_[first_sample + i];
+      PENSTOCK_RETURN_IF_ERROR(Fill(*validation_, pair, filled, of_sample(i)));
+    }
+    return absl::OkStatus();
+  }
+  PENSTOCK_CHECK(order_.has_value());
   LengthBuckets::Reader order(*order_);
   for (int64_t i = 0; i < samples; ++i) {
-    const int64_t sample = first_sample + i;
-    const auto of_sample = absl::MakeSpan(numbers + i * filled.time, filled.time);
-    if (split == Split::kTraining) {
-      PENSTOCK_RETURN_IF_ERROR(Fill(*training_, order.RecordOf(sample), filled, of_sample));
-      continue;
-    }
-    PENSTOCK_CHECK(sample >= 0 && sample < static_cast<int64_t>(validation_pairs_.size()));
-    PENSTOCK_RETURN_IF_ERROR(Fill(*validation_, validation_pairs_[sample], filled, of_sample));
+    const int64_t pair = order.RecordOf(first_sample + i);
+    PENSTOCK_RETURN_IF_ERROR(Fill(*training_, pair, filled, of_sample(i)));
   }
   return absl::OkStatus();
 }

@@ -52,13 +52,19 @@ class PairsData : public DataSource {
                                                          const ModelGraph& model,
                                                          const PairsOptions& options);
 
+  // To evaluate a model: the samples of validation are all pairs that fit, the shortest first, and there are none of
+  // training. Errors: InvalidArgument (as of Open; no pair fits).
+  static absl::StatusOr<std::unique_ptr<PairsData>> OpenToEvaluate(std::unique_ptr<PairFiles> pairs,
+                                                                   const ModelGraph& model);
+
   absl::Status Read(Split split, int64_t first_sample, int port,
                     absl::Span<std::byte> values) const override;
   int64_t validation_samples() const override {
     return static_cast<int64_t>(validation_pairs_.size());
   }
 
-  const LengthBuckets& order() const { return *order_; }
+  // How many samples of Split::kValidation there are.
+  int64_t validation_samples() const { return static_cast<int64_t>(validation_pairs_.size()); }
 
  private:
   enum class Content : uint8_t { kSource, kSourceLength, kInputs, kTargets, kTargetLength };
@@ -70,17 +76,18 @@ class PairsData : public DataSource {
   PairsData(std::unique_ptr<PairFiles> training, std::unique_ptr<PairFiles> validation,
             const PairsOptions& options)
       : training_(std::move(training)), validation_(std::move(validation)), options_(options) {}
-  absl::Status BindPorts(const ModelGraph& model);
+  // Errors: InvalidArgument (a vocabulary larger than a port's ids; a loss that does not ignore padding).
+  absl::Status BindPorts(const ModelGraph& model, const PairFiles& pairs);
   absl::Status OrderTraining(const PairLimits& limits);
   absl::Status OrderValidation(const PairLimits& limits);
   static absl::Status Fill(const PairFiles& pairs, int64_t pair, const PairPort& port,
                            absl::Span<int32_t> values);
 
-  const std::unique_ptr<PairFiles> training_;
-  const std::unique_ptr<PairFiles> validation_;
+  const std::unique_ptr<PairFiles> training_;    // null: it is opened to evaluate
+  const std::unique_ptr<PairFiles> validation_;  // null: there is none
   const PairsOptions options_;
-  std::vector<PairPort> ports_;  // by port
-  std::optional<LengthBuckets> order_;
+  std::vector<PairPort> ports_;            // by port
+  std::optional<LengthBuckets> order_;     // of training
   std::vector<int64_t> validation_pairs_;  // by validation sample
 };
 

@@ -174,6 +174,12 @@ TEST_F(GreedyDecoderTest, TrainedModel_TranslatesWhatItReads) {
     right += translation.hypotheses[i] == translation.references[i];
   }
   EXPECT_GE(right, 55);
+  PENSTOCK_ASSERT_OK_AND_ASSIGN(const TranslationFiles written,
+                                WriteTranslation(files_, translation, "/out"));
+  EXPECT_EQ(written.hypotheses, "/out/hypotheses.txt");
+  EXPECT_EQ(files_.Content("/out/sources.txt").substr(0, 8), "e\ne f\ne ");
+  const std::string hypotheses = files_.Content("/out/hypotheses.txt");
+  EXPECT_EQ(std::count(hypotheses.begin(), hypotheses.end(), '\n'), 64);
 }
 
 TEST_F(GreedyDecoderTest, OtherModels_AreRefused) {

@@ -187,6 +187,27 @@ TEST_F(PairsDataTest, Validation_IsSpreadOverThePairsThatFit) {
   EXPECT_EQ(before, 6u);  // the longest that fit are there
 }
 
+TEST_F(PairsDataTest, ToEvaluate_EveryPairThatFitsIsThereOnceByLength) {
+  auto pairs = PairFiles::Open(files_, "/data/train", {});
+  ASSERT_THAT(pairs, IsOk());
+  PENSTOCK_ASSERT_OK_AND_ASSIGN(const auto data,
+                                PairsData::OpenToEvaluate(*std::move(pairs), ChainOf(Job("1f1b"))));
+  ASSERT_EQ(data->validation_samples(), 60);
+  std::map<PiecePair, int> seen;
+  size_t before = 0;
+  for (int64_t sample = 0; sample < 60; ++sample) {
+    const PiecePair pair = PairOf(*data, Split::kValidation, sample);
+    EXPECT_GE(pair.first.size(), before);
+    before = pair.first.size();
+    ++seen[pair];
+  }
+  std::map<PiecePair, int> expected;
+  for (const PiecePair& pair : Pairs(90)) {
+    if (pair.first.size() < kSourceTime) ++expected[pair];
+  }
+  EXPECT_EQ(seen, expected);
+}
+
 TEST_F(PairsDataTest, ClusterOnPairs_TrainsAsTheReference) {
   for (const char* method : {"1f1b", "zb-h1", "pipedream", "pipedream-2bw", "paci", "nesterov"}) {
     const v1::JobSpec spec = Job(method);
