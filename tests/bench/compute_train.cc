@@ -10,6 +10,7 @@
 #include <fstream>
 #include <iostream>
 #include <memory>
+#include <optional>
 #include <sstream>
 #include <string>
 #include <vector>
@@ -22,6 +23,7 @@
 #include "worker/open_data.h"
 #include "worker/port_reader.h"
 #include "worker/update_rule.h"
+#include "worker/valid_targets.h"
 
 namespace penstock {
 namespace {
@@ -38,6 +40,7 @@ class Trainer {
     PENSTOCK_ASSIGN_OR_RETURN(trainer->stage_, Stage::Create(*trainer->backend_, own.model,
                                                              {.layers = {0, own.model.size()},
                                                               .samples = own.microbatch_samples,
+                                                              .step_samples = own.batch,
                                                               .precision = own.precision,
                                                               .optimizer = own.optimizer,
                                                               .seed = own.seed}));
@@ -46,6 +49,7 @@ class Trainer {
     trainer->norms_.resize(own.model.size());
     trainer->reader_ = std::make_unique<PortReader>(own.model, own.microbatch_samples,
                                                     trainer->data_.get());
+    trainer->valid_targets_.emplace(own, trainer->data_.get());
     return trainer;
   }
 
@@ -56,7 +60,7 @@ class Trainer {
       PENSTOCK_ASSIGN_OR_RETURN(const double loss, Microbatch(step_ * job_.microbatches + m));
       sum += loss;
     }
-    stage_->CombineLocalTiedGradients();
+    stage_->CombineUses();
     PENSTOCK_RETURN_IF_ERROR(stage_->LayerSquaredNorms(absl::MakeSpan(norms_)));
     ClipFactors(job_.clip, norms_, CombinedNorm(norms_), absl::MakeSpan(scales_));
     ++step_;
@@ -75,11 +79,12 @@ class Trainer {
     PENSTOCK_ASSIGN_OR_RETURN(const absl::Span<const Tensor> ports,
                               reader_->Read(*stage_, Split::kTraining, first));
     PENSTOCK_ASSIGN_OR_RETURN(const Tensor mean_loss,
-                              stage_->Forward(id, first, step_, Tensor(), ports));
+                              stage_->Forward(id, reader_->StartOf(*stage_, Split::kTraining, first),
+                                              step_, Tensor(), ports));
     reader_->Forget();
     PENSTOCK_ASSIGN_OR_RETURN(const double loss, stage_->ReadLoss(mean_loss));
-    PENSTOCK_RETURN_IF_ERROR(
-        stage_->BackwardInput(id, step_, Tensor(), LossScale(job_, microbatch)).status());
+    PENSTOCK_ASSIGN_OR_RETURN(const float scale, valid_targets_->LossScale(microbatch));
+    PENSTOCK_RETURN_IF_ERROR(stage_->BackwardInput(id, step_, Tensor(), scale).status());
     PENSTOCK_RETURN_IF_ERROR(stage_->BackwardWeight(id));
     return loss;
   }
@@ -89,6 +94,7 @@ class Trainer {
   std::unique_ptr<Backend> backend_;
   std::unique_ptr<Stage> stage_;
   std::unique_ptr<PortReader> reader_;
+  std::optional<ValidTargets> valid_targets_;
   std::vector<float> scales_;
   std::vector<double> norms_;
   int64_t step_ = 0;
