@@ -102,7 +102,12 @@ struct Tape {
   void* stash = nullptr;
   void* kept = nullptr;
   void* weight_stash = nullptr;
-  std::array<float*, kNodeBuffersMax> buffers = {};  // by buffer of the node
+  // By buffer of the node. Statistics:
+  std::array<float*, kNodeBuffersMax> buffers = {};
+  // What is carried, [samples, ...]: F reads what its samples start from, and writes what those of the next step do. R
+  // reads the same and is given no place to write to. I and W are given neither, so F keeps what they need.
+  std::array<const float*, kNodeBuffersMax> states = {};
+  std::array<float*, kNodeBuffersMax> next_states = {};
   float loss_scale =
       1.0f;  // of this microbatch's mean loss in the update; read by I and W of a loss
 

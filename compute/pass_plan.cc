@@ -32,6 +32,8 @@ class Planner {
     const Steps backward_weight = BackwardWeight();
     // A forward whose output is not wanted again takes no bundle for it.
     Steps recompute(forward.begin(), forward.begin() + static_cast<int64_t>(bundle_begin_));
+    // What was carried to F is there.
+    std::erase_if(recompute, [&](const PassStep& step) { return IsState(step.slot); });
 
     std::vector<Steps> kept = {forward, backward_input, backward_weight};
     GiveAfterLastUse(kept, plan_.output);
@@ -47,7 +49,7 @@ class Planner {
     plan_.evaluate = kept[0];
     plan_.forward_only = std::move(kept[0]);
     std::erase_if(plan_.forward_only, [&](const PassStep& step) {
-      return step.kind == Kind::kGive && step.slot == plan_.input;
+      return step.kind == Kind::kGive && (step.slot == plan_.input || IsState(step.slot));
     });
     return std::move(plan_);
   }
@@ -78,6 +80,22 @@ class Planner {
     const int slot = AddSlot(DType::kU8, {size_bytes});
     steps.push_back({.kind = Kind::kTake, .slot = slot});
     return slot;
+  }
+  // Blocks for what is carried to a node, and what fills them.
+  void TakeStates(int n, Steps& steps) {
+    const std::vector<BufferSpec>& buffers = NodeAt(n).buffers;
+    for (size_t b = 0; b < buffers.size(); ++b) {
+      if (buffers[b].kind != BufferSpec::Kind::kCarried) continue;
+      const int slot = AddSlot(DType::kF32, {samples_, buffers[b].size()});
+      plan_.nodes[n].states[b] = slot;
+      states_.push_back(slot);
+      steps.push_back({.kind = Kind::kTake, .slot = slot});
+      steps.push_back(
+          {.kind = Kind::kCarry, .slot = slot, .node = n, .buffer = static_cast<int>(b)});
+    }
+  }
+  bool IsState(int slot) const {
+    return std::find(states_.begin(), states_.end(), slot) != states_.end();
   }
   const Node& NodeAt(int local) const { return model_.nodes[plan_.first_node + local]; }
 
@@ -130,6 +148,7 @@ class Planner {
       for (size_t i = 0; i < node.inputs.size(); ++i) slots.inputs[i] = values_[node.inputs[i]];
       slots.stash = TakeBlock(needs_[n].stash_bytes, steps);
       slots.kept = TakeBlock(needs_[n].kept_bytes, steps);
+      TakeStates(n, steps);
       slots.output = AddValueSlot(model_.ValueOf(plan_.first_node + n));
       values_[model_.ValueOf(plan_.first_node + n)] = slots.output;
       const bool is_rounded = rounded_[model_.ValueOf(plan_.first_node + n)];
@@ -295,6 +314,7 @@ class Planner {
       if (condition && slot >= 0) use(slot);
     };
     use_if(pass == 0 || (pass == 1 && needs.output_for_input), slots.output);
+    for (const int slot : slots.states) use_if(pass == 0, slot);
     use_if(pass < 2, slots.stash);
     use_if(true, slots.kept);
     use_if(pass > 0, slots.weight_stash);
@@ -343,6 +363,7 @@ class Planner {
   std::vector<int> values_;          // slots, by value of the model
   std::vector<Gradient> gradients_;  // by value of the model
   std::vector<bool> rounded_;        // by value of the model
+  std::vector<int> states_;          // slots of what is carried
   size_t bundle_begin_ = 0;          // the first step of F that makes its output
 };
 

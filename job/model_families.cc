@@ -57,7 +57,8 @@ absl::StatusOr<ModelGraph> BuildLstmLmOf(const v1::ModelSpec& model) {
                       .context = spec.context(),
                       .vocabulary = spec.vocabulary(),
                       .dropout = spec.dropout(),
-                      .tied = spec.tied()});
+                      .tied = spec.tied(),
+                      .carried = spec.carried()});
 }
 
 absl::StatusOr<ModelGraph> BuildAwdLmOf(const v1::ModelSpec& model) {
@@ -72,7 +73,8 @@ absl::StatusOr<ModelGraph> BuildAwdLmOf(const v1::ModelSpec& model) {
                      .output_dropout = spec.output_dropout(),
                      .row_dropout = spec.row_dropout(),
                      .weight_dropout = spec.weight_dropout(),
-                     .tied = spec.tied()});
+                     .tied = spec.tied(),
+                     .carried = spec.carried()});
 }
 
 absl::StatusOr<ModelGraph> BuildGnmtOf(const v1::ModelSpec& model) {

@@ -46,19 +46,24 @@ absl::Status RefuseTie(const ResolvedJob& job, int64_t stages) {
                                  "method that drains at every step"));
 }
 
-// Checks that a node's running statistics are on one worker, whose forwards all microbatches pass.
+// Checks that what nodes keep from step to step is with those who do their forwards: on one worker, or on replicas, each
+// of which does the forwards of the same rows of every step.
 absl::Status CheckBuffers(const ResolvedJob& job, const Topology& topology) {
-  if (topology.parts() == topology.stages()) return absl::OkStatus();
+  const bool replicated =
+      !job.stage_replicas.empty() || job.method->placement == Placement::kReplicas;
+  if (topology.parts() == topology.stages() || replicated) return absl::OkStatus();
   for (const Node& node : job.model.nodes) {
     if (node.buffers.empty()) continue;
+    const bool carried = node.buffers.front().kind == BufferSpec::Kind::kCarried;
     return InvalidKey(
         "pipeline.method",
-        absl::StrCat(job.method->name,
-                     " has several copies of a stage here, and each would have "
-                     "running statistics of its own for ",
-                     node.name, " (", node.op->name,
-                     "); use a method and pipeline.replicas with one copy of each stage, or "
-                     "group_norm"));
+        absl::StrCat(job.method->name, " takes microbatches through any worker, but ", node.name,
+                     " (", node.op->name, ") keeps ",
+                     carried ? "a state of its own for each of them, carried from step to step"
+                             : "running statistics of all of them",
+                     "; use a method with one copy of each stage, pipeline.replicas or local-sgd, "
+                     "or ",
+                     carried ? "leave carried out" : "group_norm"));
   }
   return absl::OkStatus();
 }

@@ -50,6 +50,15 @@ int64_t ModelGraph::targets_per_sample() const {
   return nodes.empty() ? 0 : TypeOf(nodes.back().inputs.back()).elements();
 }
 
+const Node* ModelGraph::FindCarrying(LayerRange range) const {
+  for (int n = layers[range.first].first_node; n < layers[range.end() - 1].end_node(); ++n) {
+    for (const BufferSpec& buffer : nodes[n].buffers) {
+      if (buffer.kind == BufferSpec::Kind::kCarried) return &nodes[n];
+    }
+  }
+  return nullptr;
+}
+
 LayerCost EstimateCost(const ModelGraph& model, const LayerSpec& layer) {
   LayerCost sum;
   for (int n = layer.first_node; n < layer.end_node(); ++n) {

@@ -108,6 +108,9 @@ struct ModelGraph {
   bool tied() const { return !tied_names().empty(); }
   // What the loss is a mean over, in one sample: its targets.
   int64_t targets_per_sample() const;
+  // The first node of these layers with state that is carried from step to step (BufferSpec::kCarried); null: none.
+  const Node* FindCarrying(LayerRange layers) const;
+  const Node* FindCarrying() const { return FindCarrying({0, size()}); }
 
   friend bool operator==(const ModelGraph&, const ModelGraph&) = default;
 };

@@ -43,11 +43,16 @@ struct ParameterSpec {
   friend bool operator==(const ParameterSpec&, const ParameterSpec&) = default;
 };
 
-// State of a node that no optimizer changes: the running mean of a batch norm.
+// State of a node that no optimizer changes.
 struct BufferSpec {
+  enum class Kind : uint8_t {
+    kStatistic,  // of all samples so far, one for the node: the running mean of a batch norm
+    kCarried,    // where the sequence of each sample goes on in the next step: an LSTM's state
+  };
   std::string name;
-  std::vector<int64_t> shape;
-  double initial = 0.0;
+  std::vector<int64_t> shape;  // of what is carried for one sample
+  double initial = 0.0;        // what is carried starts from zero
+  Kind kind = Kind::kStatistic;
 
   int64_t size() const;
   friend bool operator==(const BufferSpec&, const BufferSpec&) = default;

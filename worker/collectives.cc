@@ -8,7 +8,7 @@
 #include "absl/strings/str_cat.h"
 #include "base/check.h"
 #include "base/status.h"
-#include "compute/parameter_arena.h"
+#include "compute/buffer_layout.h"
 #include "job/run/message_bytes.h"
 #include "worker/acquire.h"
 #include "worker/limits.h"
@@ -59,7 +59,7 @@ std::set<WorkerId> PeersOf(const CollectiveOptions& options) {
   return peers;
 }
 
-// The largest message of any group of one kind, of `bytes(layers, members)` for the parameters of a stage.
+// The largest message of any group of one kind, of `bytes(layers, members)` for a stage.
 template <typename Bytes>
 int64_t LargestMessage(const CollectiveOptions& options,
                        const std::vector<Collectives::GroupKind>& kinds,
@@ -69,8 +69,7 @@ int64_t LargestMessage(const CollectiveOptions& options,
     if (kinds[id] != kind) continue;
     const std::vector<StageId>& stages = options.topology.groups[id].stages;
     const LayerRange range = options.layers[stages.front().value];
-    const ParameterArena arena(options.job.model, range);
-    largest = std::max(largest, bytes(arena, static_cast<int64_t>(stages.size())));
+    largest = std::max(largest, bytes(range, static_cast<int64_t>(stages.size())));
   }
   return largest;
 }
@@ -99,16 +98,17 @@ Collectives::Collectives(const CollectiveOptions& options, Backend& backend, Clo
 absl::Status Collectives::OpenLinks(Transport& transport) {
   const ModelGraph& model = options_.job.model;
   const int64_t tied_bytes = TiedBytes(model);
-  const int64_t copied_bytes = LargestMessage(options_, kinds_, GroupKind::kCopies,
-                                              [](const ParameterArena& arena, int64_t) -> int64_t {
-                                                return arena.weight_count() * SizeOf(DType::kF32);
-                                              });
-  // A part of a replica's gradients, and its losses.
+  const int64_t copied_bytes = LargestMessage(
+      options_, kinds_, GroupKind::kCopies, [&model](LayerRange layers, int64_t) -> int64_t {
+        return WeightsOfLayers(model, layers) * SizeOf(DType::kF32);
+      });
+  // A part of a replica's gradients and of its buffers, and its losses.
   const int64_t losses = std::max(options_.job.microbatches, options_.job.validation_batches);
   const int64_t replica_bytes = LargestMessage(
-      options_, kinds_, GroupKind::kReplicas,
-      [losses](const ParameterArena& arena, int64_t replicas) -> int64_t {
-        return std::max(ReplicaChunkBytes(arena.gradient_count(), replicas), losses * kDoubleBytes);
+      options_, kinds_, GroupKind::kReplicas, [&](LayerRange layers, int64_t replicas) -> int64_t {
+        const int64_t floats = std::max(GradientsOfLayers(model, layers),
+                                        LayOutBuffers(model, layers, options_.job.batch).count);
+        return std::max(ReplicaChunkBytes(floats, replicas), losses * kDoubleBytes);
       });
   const int64_t bytes_max =
       std::max<int64_t>({tied_bytes, copied_bytes, replica_bytes, model.size() * kDoubleBytes,
@@ -155,7 +155,8 @@ absl::Status Collectives::Reduce(GroupId id, absl::Span<Stage* const> members, i
     case GroupKind::kTiedReplicas:
       return ReduceTiedReplicas(group, own, courier, timer);
     case GroupKind::kReplicas:
-      return ReduceReplicas(group, own, courier, timer);
+      return AddUpReplicas(group, own.AccumulatedGradients(),
+                           group.operation == ReduceGroup::Operation::kMean, courier, timer);
     case GroupKind::kCopies:
       // All stages here that have the group's layers have one Stage.
       return CopyWeights(id, version, own, courier, timer);

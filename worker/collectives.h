@@ -77,6 +77,11 @@ class Collectives {
   // REQUIRES: per-layer clipping, and that the tied weight was reduced for this update.
   double embedding_squared_norm() const { return embedding_squared_norm_; }
 
+  // What the replicas of a stage keep beside their weights (Stage::Buffers), where nothing is in flight: all come to the
+  // same, the mean of their statistics, and what each of them carries. Errors: those of Courier.
+  absl::Status CombineBuffers(const ReduceGroup& group, Stage& own, Courier& courier,
+                              ActionTimer& timer);
+
   // Brings together the losses of `count` microbatches in a row, which go through the members of
   // `group` in turn. `own`: those of this worker's, in order. On the first member `all` becomes
   // those of all in the order of the microbatches, elsewhere empty. Errors: those of Courier.
@@ -131,18 +136,20 @@ class Collectives {
   }
   // Which member of a group of replicas this worker is.
   int64_t RankIn(const ReduceGroup& group) const;
-  absl::Status SendChunks(const ReduceGroup& group, Stage& own, Courier& courier);
-  absl::Status AddChunks(const ReduceGroup& group, Stage& own, Courier& courier,
-                         ActionTimer& timer);
-  absl::Status ShareSum(const ReduceGroup& group, Stage& own, Courier& courier, ActionTimer& timer);
+  // Makes `own`, [floats], the sum over all replicas, added up in their order, or that divided by their number.
+  absl::Status AddUpReplicas(const ReduceGroup& group, const Tensor& own, bool is_mean,
+                             Courier& courier, ActionTimer& timer);
+  absl::Status SendChunks(const ReduceGroup& group, const Tensor& own, Courier& courier);
+  absl::Status AddChunks(const ReduceGroup& group, const Tensor& own, bool is_mean,
+                         Courier& courier, ActionTimer& timer);
+  absl::Status ShareSum(const ReduceGroup& group, const Tensor& own, Courier& courier,
+                        ActionTimer& timer);
 
   // Reduces a tied weight whose two uses are on one stage each.
   absl::Status ReduceTied(const ReduceGroup& group, absl::Span<Stage* const> members,
                           Courier& courier, ActionTimer& timer);
   absl::Status ReduceTiedReplicas(const ReduceGroup& group, Stage& own, Courier& courier,
                                   ActionTimer& timer);
-  absl::Status ReduceReplicas(const ReduceGroup& group, Stage& own, Courier& courier,
-                              ActionTimer& timer);
   absl::Status CopyWeights(GroupId group, int64_t version, Stage& stage, Courier& courier,
                            ActionTimer& timer);
   absl::Status SendWeights(const std::vector<WorkerId>& members, Stage& stage, Courier& courier);

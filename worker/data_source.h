@@ -27,6 +27,10 @@ class DataSource {
   // Errors: those of the disk, for data that are read when they are asked for.
   virtual absl::Status Read(Split split, int64_t first_sample, int port,
                             absl::Span<std::byte> values) const = 0;
+
+  // Whether the sequence of a sample begins with it, or else goes on from that of the same sample of the step before
+  // (BufferSpec::kCarried). The same for all samples of a step.
+  virtual bool StartsAfresh(Split /*split*/, int64_t /*sample*/) const { return true; }
 };
 
 }  // namespace penstock

@@ -64,7 +64,22 @@ absl::StatusOr<MicrobatchRange> Executor::Train(MicrobatchRange range) {
   PENSTOCK_RETURN_IF_ERROR(DrainEdges());
   PENSTOCK_RETURN_IF_ERROR(timer_.Finish());
   EndWindow();
+  if (range.count > 0) PENSTOCK_RETURN_IF_ERROR(CombineBuffers());
   return range;
+}
+
+absl::Status Executor::CombineBuffers() {
+  ActionTimer timer(parts_.clock, parts_.recorder, nullptr);  // it is not training
+  for (const ReduceGroup& group : parts_.topology.groups) {
+    if (!parts_.topology.IsOfReplicas(group)) continue;
+    for (const StageId stage : group.stages) {
+      LocalStage* const local = FindLocal(stage);
+      if (local == nullptr || local->stage->buffer_count() == 0) continue;
+      PENSTOCK_RETURN_IF_ERROR(
+          parts_.collectives.CombineBuffers(group, *local->stage, courier_, timer));
+    }
+  }
+  return DrainEdges();
 }
 
 absl::Status Executor::TrainInOrder(MicrobatchRange& range) {
@@ -268,10 +283,11 @@ absl::Status Executor::Forward(LocalStage& local, int64_t microbatch, const Effe
   if (!stage.is_first()) input = local.inputs.Take(microbatch);
   PENSTOCK_ASSIGN_OR_RETURN(const absl::Span<const Tensor> ports, ReadPorts(stage, microbatch));
 
+  const MicrobatchStart start = ports_.StartOf(stage, split(), FirstSample(parts_.job, microbatch));
   absl::StatusOr<Tensor> output =
-      training_ ? stage.Forward(MicrobatchId(microbatch), FirstSample(parts_.job, microbatch),
-                                {effect.version, effect.ahead}, std::move(input), ports)
-                : stage.Evaluate(effect.version, std::move(input), ports);
+      training_ ? stage.Forward(MicrobatchId(microbatch), start, {effect.version, effect.ahead},
+                                std::move(input), ports)
+                : stage.Evaluate(effect.version, std::move(input), ports, start);
   ports_.Forget();
   if (!output.ok()) return output.status();
   // There and back the first stage keeps nothing: its ports are read again where the forward is done again.
@@ -524,8 +540,7 @@ void Executor::ReportStep(const Effect& effect, double learning_rate) {
 
 absl::StatusOr<absl::Span<const Tensor>> Executor::ReadPorts(Stage& stage, int64_t microbatch) {
   absl::StatusOr<absl::Span<const Tensor>> ports =
-      ports_.Read(stage, training_ ? Split::kTraining : Split::kValidation,
-                  FirstSample(parts_.job, microbatch));
+      ports_.Read(stage, split(), FirstSample(parts_.job, microbatch));
   if (!stage.ports().empty()) timer_.Lap(Lane::kWait, Wait::kData);
   return ports;
 }

@@ -63,7 +63,7 @@ struct ExecutorParts {
   const RunLimits& limits;
   Clock& clock;
   Backend& backend;
-  const DataSource* data;  // null if no stage of this worker reads ports
+  const DataSource* data;  // null if no stage of this worker reads data
   HoldGate& gate;
   TimelineRecorder& recorder;
   DeviceSpans* device_spans;   // null where the host's clock tells the device's time
@@ -145,6 +145,8 @@ class Executor {
   absl::Status ReceiveSum(const Action& action, LocalStage& local);
   absl::Status Reduce(GroupId id, const Effect& effect);
   absl::Status GatherEvaluation();
+  // At the end of a range: what the replicas of each stage here keep beside their weights.
+  absl::Status CombineBuffers();
   absl::Status Norm();
   absl::Status Step(LocalStage& local, const Effect& effect);
   absl::Status Update(LocalStage& local, const Effect& effect, double learning_rate);
@@ -157,6 +159,7 @@ class Executor {
 
   // Until the next call, or ports_.Forget().
   absl::StatusOr<absl::Span<const Tensor>> ReadPorts(Stage& stage, int64_t microbatch);
+  Split split() const { return training_ ? Split::kTraining : Split::kValidation; }
   Shape ShapeOfReceived(const Action& action);
   // Waits until nothing of the range is under way between device and transport.
   absl::Status DrainEdges();

@@ -41,6 +41,7 @@ struct SerialStage {
   int64_t base = 0;      // the version at the cut before
   std::vector<Tensor>
       sums;  // by replica, if there are several: of its microbatches since the last update
+  std::vector<Tensor> statistics;  // by replica, likewise, where there are any
   bool recomputes = false;
   StageLateness lateness;
   WeightRead forward = 0;
@@ -157,6 +158,11 @@ class Reference {
   absl::Status BackwardWeight(SerialStage& serial, int64_t microbatch);
   // Puts the sums of all replicas together.
   void CombineReplicas(SerialStage& serial);
+  // F, with the statistics of the microbatch's replica.
+  absl::StatusOr<Tensor> Forward(SerialStage& serial, int64_t microbatch, Tensor input);
+  // Makes the statistics of all replicas their mean.
+  void CombineStatistics(SerialStage& serial);
+  void CopyStatistics(float* to, const float* from, const SerialStage& serial);
   // The two uses of a tied weight on the first and the last stage.
   absl::Status CombineTiedEnds(SerialModel& model);
   absl::StatusOr<double> GlobalNorm(const SerialModel& model, int64_t step);
@@ -263,6 +269,7 @@ absl::StatusOr<SerialModel> Reference::MakeModel(const std::vector<LayerRange>& 
         serial.stage, Stage::Create(backend_, job_.model,
                                     {.layers = ranges[s],
                                      .samples = job_.microbatch_samples,
+                                     .step_samples = job_.batch,
                                      .precision = job_.precision,
                                      .rounding = job_.rounding,
                                      .recomputes = serial.recomputes,
@@ -277,6 +284,12 @@ absl::StatusOr<SerialModel> Reference::MakeModel(const std::vector<LayerRange>& 
       PENSTOCK_ASSIGN_OR_RETURN(serial.sums.emplace_back(),
                                 AcquireTensor(backend_.pool(), DType::kF32, {count}));
       backend_.Fill(serial.sums.back().data<float>(), 0.0f, count);
+      const int64_t statistics = serial.stage->statistics_count();
+      if (statistics == 0) continue;
+      PENSTOCK_ASSIGN_OR_RETURN(serial.statistics.emplace_back(),
+                                AcquireTensor(backend_.pool(), DType::kF32, {statistics}));
+      CopyStatistics(serial.statistics.back().data<float>(), serial.stage->Buffers().data<float>(),
+                     serial);
     }
     model.push_back(std::move(serial));
   }
@@ -294,6 +307,9 @@ absl::StatusOr<ReferenceResult> Reference::Train() {
                              : job_.MethodAfter(step).updates_each_microbatch
                                  ? TrainReplicas(first, end)
                                  : TrainSteps(first, end));
+    if (cut.step > step) {
+      for (SerialStage& serial : models_.front()) CombineStatistics(serial);
+    }
     step = cut.step;
     if (!cut.validate) continue;
     PENSTOCK_ASSIGN_OR_RETURN(const double loss, Validate(step));
@@ -377,12 +393,8 @@ absl::Status Reference::ForwardAndBackward(SerialModel& model, int64_t microbatc
   const int64_t first_sample = FirstSample(job_, microbatch);
   const MicrobatchId id(microbatch);
   Tensor activation;
-  for (const SerialStage& serial : model) {
-    Stage& stage = *serial.stage;
-    PENSTOCK_ASSIGN_OR_RETURN(const absl::Span<const Tensor> ports,
-                              ports_->Read(stage, Split::kTraining, first_sample));
-    PENSTOCK_ASSIGN_OR_RETURN(
-        activation, stage.Forward(id, first_sample, serial.forward, std::move(activation), ports));
+  for (SerialStage& serial : model) {
+    PENSTOCK_ASSIGN_OR_RETURN(activation, Forward(serial, microbatch, std::move(activation)));
   }
   PENSTOCK_ASSIGN_OR_RETURN(const double loss, model.back().stage->ReadLoss(activation));
   PENSTOCK_RETURN_IF_ERROR(
@@ -407,6 +419,40 @@ absl::Status Reference::ForwardAndBackward(SerialModel& model, int64_t microbatc
     serial->pending.push_back({serial->forward.version, serial->backward.version});
   }
   return absl::OkStatus();
+}
+
+absl::StatusOr<Tensor> Reference::Forward(SerialStage& serial, int64_t microbatch, Tensor input) {
+  Stage& stage = *serial.stage;
+  const int64_t first_sample = FirstSample(job_, microbatch);
+  PENSTOCK_ASSIGN_OR_RETURN(const absl::Span<const Tensor> ports,
+                            ports_->Read(stage, Split::kTraining, first_sample));
+  float* const shared = stage.Buffers().data<float>();
+  float* const own = serial.statistics.empty()
+                         ? nullptr
+                         : serial.statistics[microbatch % serial.statistics.size()].data<float>();
+  if (own != nullptr) CopyStatistics(shared, own, serial);
+  PENSTOCK_ASSIGN_OR_RETURN(Tensor output,
+                            stage.Forward(MicrobatchId(microbatch),
+                                          ports_->StartOf(stage, Split::kTraining, first_sample),
+                                          serial.forward, std::move(input), ports));
+  if (own != nullptr) CopyStatistics(own, shared, serial);
+  return output;
+}
+
+void Reference::CopyStatistics(float* to, const float* from, const SerialStage& serial) {
+  backend_.CopyOnDevice(to, from, serial.stage->statistics_count() * SizeOf(DType::kF32));
+}
+
+void Reference::CombineStatistics(SerialStage& serial) {
+  if (serial.statistics.empty()) return;
+  const int64_t count = serial.stage->statistics_count();
+  float* const mean = serial.stage->Buffers().data<float>();
+  CopyStatistics(mean, serial.statistics.front().data<float>(), serial);
+  for (size_t replica = 1; replica < serial.statistics.size(); ++replica) {
+    backend_.AddInto(mean, serial.statistics[replica].data<float>(), count);
+  }
+  backend_.Scale(mean, MeanFactor(static_cast<int64_t>(serial.statistics.size())), count);
+  for (const Tensor& own : serial.statistics) CopyStatistics(own.data<float>(), mean, serial);
 }
 
 absl::Status Reference::BackwardWeight(SerialStage& serial, int64_t microbatch) {
@@ -522,8 +568,10 @@ absl::StatusOr<double> Reference::Validate(int64_t step) {
       Stage& stage = *serial.stage;
       PENSTOCK_ASSIGN_OR_RETURN(const absl::Span<const Tensor> ports,
                                 ports_->Read(stage, Split::kValidation, FirstSample(job_, batch)));
-      PENSTOCK_ASSIGN_OR_RETURN(activation,
-                                stage.Evaluate(stage.version(), std::move(activation), ports));
+      const MicrobatchStart start =
+          ports_->StartOf(stage, Split::kValidation, FirstSample(job_, batch));
+      PENSTOCK_ASSIGN_OR_RETURN(
+          activation, stage.Evaluate(stage.version(), std::move(activation), ports, start));
     }
     PENSTOCK_ASSIGN_OR_RETURN(const double loss, model.back().stage->ReadLoss(activation));
     PENSTOCK_RETURN_IF_ERROR(CheckLoss(loss, step, static_cast<int32_t>(model.size() - 1)));

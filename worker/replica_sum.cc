@@ -1,8 +1,8 @@
 // Collectives: what the replicas of a stage reduce together (the contract is in collectives.h).
 //
-// The gradients are cut into as many parts as there are replicas, and each replica adds up one of them: it gets
-// that part from all others, adds them in the order of the replicas, and sends the sum back. So a replica of r
-// sends and receives (r - 1) / r of the gradients twice, as little as any all-reduce can, in two exchanges
+// An array, the gradients most often, is cut into as many parts as there are replicas, and each replica adds up one of
+// them: it gets that part from all others, adds them in the order of the replicas, and sends the sum back. So a replica
+// of r sends and receives (r - 1) / r of the array twice, as little as any all-reduce can, in two exchanges
 // and not the 2 (r - 1) of a ring, and every element is added up in one order whatever its part.
 #include <algorithm>
 #include <utility>
@@ -21,8 +21,8 @@ int64_t TurnsOf(int64_t count, int64_t replicas, int64_t rank) {
   return std::max<int64_t>(0, (count - rank + replicas - 1) / replicas);
 }
 
-float* ChunkAt(Stage& stage, const ReplicaChunk& chunk) {
-  return stage.AccumulatedGradients().data<float>() + chunk.first;
+float* ChunkAt(const Tensor& array, const ReplicaChunk& chunk) {
+  return array.data<float>() + chunk.first;
 }
 
 }  // namespace
@@ -55,23 +55,33 @@ absl::StatusOr<Tensor> Collectives::ReceiveFloats(Link& link, const Shape& shape
   return courier.peer_failed() ? Blame(link, received.status()) : received.status();
 }
 
-absl::Status Collectives::ReduceReplicas(const ReduceGroup& group, Stage& own, Courier& courier,
-                                         ActionTimer& timer) {
+absl::Status Collectives::AddUpReplicas(const ReduceGroup& group, const Tensor& own, bool is_mean,
+                                        Courier& courier, ActionTimer& timer) {
   PENSTOCK_RETURN_IF_ERROR(SendChunks(group, own, courier));
-  PENSTOCK_RETURN_IF_ERROR(AddChunks(group, own, courier, timer));
+  PENSTOCK_RETURN_IF_ERROR(AddChunks(group, own, is_mean, courier, timer));
   PENSTOCK_RETURN_IF_ERROR(ShareSum(group, own, courier, timer));
   timer.Lap(Lane::kCollective);
   return absl::OkStatus();
 }
 
+absl::Status Collectives::CombineBuffers(const ReduceGroup& group, Stage& own, Courier& courier,
+                                         ActionTimer& timer) {
+  const auto replicas = static_cast<int64_t>(group.stages.size());
+  own.BeginBufferSum(RankIn(group), replicas);
+  PENSTOCK_RETURN_IF_ERROR(AddUpReplicas(group, own.Buffers(), false, courier, timer));
+  own.EndBufferSum(replicas);
+  return absl::OkStatus();
+}
+
 // Copies are sent: the sums that come back are written where these parts are, while the transport may still
 // read. Each begins with the replica after it, so that not all send to one at a time.
-absl::Status Collectives::SendChunks(const ReduceGroup& group, Stage& own, Courier& courier) {
+absl::Status Collectives::SendChunks(const ReduceGroup& group, const Tensor& own,
+                                     Courier& courier) {
   const auto replicas = static_cast<int64_t>(group.stages.size());
   const int64_t rank = RankIn(group);
   for (int64_t i = 1; i < replicas; ++i) {
     const int64_t to = (rank + i) % replicas;
-    const ReplicaChunk chunk = ReplicaChunkOf(own.gradient_count(), replicas, to);
+    const ReplicaChunk chunk = ReplicaChunkOf(own.shape.elements(), replicas, to);
     if (chunk.count == 0) continue;
     PENSTOCK_ASSIGN_OR_RETURN(const Tensor copy, CopyOf(ChunkAt(own, chunk), {chunk.count}));
     PENSTOCK_RETURN_IF_ERROR(SendFloats(LinkTo(WorkerOf(group, to)), copy, courier));
@@ -79,11 +89,11 @@ absl::Status Collectives::SendChunks(const ReduceGroup& group, Stage& own, Couri
   return absl::OkStatus();
 }
 
-absl::Status Collectives::AddChunks(const ReduceGroup& group, Stage& own, Courier& courier,
-                                    ActionTimer& timer) {
+absl::Status Collectives::AddChunks(const ReduceGroup& group, const Tensor& own, bool is_mean,
+                                    Courier& courier, ActionTimer& timer) {
   const auto replicas = static_cast<int64_t>(group.stages.size());
   const int64_t rank = RankIn(group);
-  const ReplicaChunk chunk = ReplicaChunkOf(own.gradient_count(), replicas, rank);
+  const ReplicaChunk chunk = ReplicaChunkOf(own.shape.elements(), replicas, rank);
   if (chunk.count == 0) return absl::OkStatus();
   float* const sum = ChunkAt(own, chunk);
   Tensor before;  // the sum of the replicas before this one
@@ -103,18 +113,16 @@ absl::Status Collectives::AddChunks(const ReduceGroup& group, Stage& own, Courie
       backend_.AddInto(before.data<float>(), part.data<float>(), chunk.count);
     }
   }
-  if (group.operation == ReduceGroup::Operation::kMean) {
-    backend_.Scale(sum, MeanFactor(replicas), chunk.count);
-  }
+  if (is_mean) backend_.Scale(sum, MeanFactor(replicas), chunk.count);
   return absl::OkStatus();
 }
 
-absl::Status Collectives::ShareSum(const ReduceGroup& group, Stage& own, Courier& courier,
+absl::Status Collectives::ShareSum(const ReduceGroup& group, const Tensor& own, Courier& courier,
                                    ActionTimer& timer) {
   const auto replicas = static_cast<int64_t>(group.stages.size());
   const int64_t rank = RankIn(group);
   const auto chunk_of = [&](int64_t of) {
-    return ReplicaChunkOf(own.gradient_count(), replicas, of);
+    return ReplicaChunkOf(own.shape.elements(), replicas, of);
   };
   if (const ReplicaChunk chunk = chunk_of(rank); chunk.count > 0) {
     PENSTOCK_ASSIGN_OR_RETURN(const Tensor sum, CopyOf(ChunkAt(own, chunk), {chunk.count}));

@@ -21,6 +21,7 @@ absl::StatusOr<std::unique_ptr<DataSource>> OpenText(const DataRequest& request)
                                .context = request.job.model.ports[TextData::kTokens].type.dims[0],
                                .needs_validation = request.spec.validation().every_steps() > 0,
                                .validation_windows = request.validation_samples(),
+                               .streams = text.order() == "contiguous" ? request.job.batch : 0,
                                .seed = request.job.seed,
                                .size_bytes_max = request.limits.data_bytes_max};
   return TextData::Open(request.files, options);

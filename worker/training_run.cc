@@ -41,7 +41,7 @@ TrainingRun::TrainingRun(v1::PrepareRunRequest request, RunPlan plan, RunEnviron
 absl::Status TrainingRun::OpenData() {
   const std::vector<StageId> stages = plan_.topology().StagesOf(plan_.worker);
   const bool reads = std::any_of(stages.begin(), stages.end(), [this](StageId stage) {
-    return ReadsPorts(plan_.job.model, plan_.layers[stage.value]);
+    return ReadsData(plan_.job.model, plan_.layers[stage.value]);
   });
   if (!reads) return absl::OkStatus();
   Files& files = environment_.data_files == nullptr ? environment_.files : *environment_.data_files;
@@ -213,11 +213,13 @@ int64_t TrainingRun::ActivationBytesSent(StageId stage) const {
 
 absl::Status TrainingRun::CheckReplicaChunk(const LocalStage& local) const {
   const int32_t replicas = plan_.topology()[local.id].replicas;
-  const int64_t bytes = ReplicaChunkBytes(local.stage->gradient_count(), replicas);
+  const int64_t bytes = ReplicaChunkBytes(
+      std::max(local.stage->gradient_count(), local.stage->buffer_count()), replicas);
   if (replicas == 1 || bytes <= environment_.limits.tensor_bytes_max) return absl::OkStatus();
   return absl::InvalidArgumentError(absl::StrCat(
       "stage ", local.id.value, ": each of its ", replicas, " replicas adds up ", bytes,
-      " bytes of its gradients, more than the limit of ", environment_.limits.tensor_bytes_max,
+      " bytes of its gradients or buffers, more than the limit of ",
+      environment_.limits.tensor_bytes_max,
       " for a message; use more pipeline.stages, so that each has fewer layers, or more "
       "pipeline.replicas"));
 }

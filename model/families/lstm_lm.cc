@@ -19,7 +19,7 @@ struct LanguageModel {
   const char* dropout_kind;     // of op dropout
   double row_dropout = 0.0;
   double weight_dropout = 0.0;
-  bool tied;
+  bool tied, carried;
 };
 
 absl::Status CheckSizes(int64_t layers, int64_t hidden, int64_t embedding, int64_t context,
@@ -49,9 +49,11 @@ absl::StatusOr<ModelGraph> BuildLanguageModel(const LanguageModel& m) {
   for (size_t i = 0; i < m.hidden.size(); ++i) {
     const std::string name = absl::StrCat("rnns.", i);
     model.BeginLayer(name);
-    last = drop(
-        i + 1, model.Add("lstm", name, {{"hidden", m.hidden[i]}, {"weight_drop", m.weight_dropout}},
-                         {std::move(last)}));
+    last = drop(i + 1, model.Add("lstm", name,
+                                 {{"hidden", m.hidden[i]},
+                                  {"weight_drop", m.weight_dropout},
+                                  {"carried", m.carried}},
+                                 {std::move(last)}));
   }
   model.BeginLayer("decoder");
   // The first weights of a tied output are the table's, and its bias begins with zeros.
@@ -89,7 +91,8 @@ absl::StatusOr<ModelGraph> BuildLstmLm(const LstmLmConfig& config) {
                              .hidden = std::vector<int64_t>(layers, c.hidden),
                              .dropout = std::vector<double>(layers + 1, c.dropout),
                              .dropout_kind = "element",
-                             .tied = c.tied});
+                             .tied = c.tied,
+                             .carried = c.carried});
 }
 
 absl::StatusOr<ModelGraph> BuildAwdLm(const AwdLmConfig& config) {
@@ -110,7 +113,8 @@ absl::StatusOr<ModelGraph> BuildAwdLm(const AwdLmConfig& config) {
                          .dropout_kind = "locked",
                          .row_dropout = c.row_dropout,
                          .weight_dropout = c.weight_dropout,
-                         .tied = c.tied};
+                         .tied = c.tied,
+                         .carried = c.carried};
   model.dropout.front() = c.input_dropout;
   model.dropout.back() = c.output_dropout;
   if (c.tied) model.hidden.back() = c.embedding;

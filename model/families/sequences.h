@@ -20,7 +20,8 @@ struct LstmLmConfig {
   int64_t context = 35;
   int64_t vocabulary = 256;
   double dropout = 0.5;
-  bool tied = false;  // the output uses the table of the embedding
+  bool tied = false;     // the output uses the table of the embedding
+  bool carried = false;  // LSTMs go on from step to step (op lstm)
   friend bool operator==(const LstmLmConfig&, const LstmLmConfig&) = default;
 };
 
@@ -38,6 +39,7 @@ struct AwdLmConfig {
   double row_dropout = 0.1;      // of whole rows of the embedding
   double weight_dropout = 0.5;   // of the recurrent matrices
   bool tied = true;
+  bool carried = false;  // LSTMs go on from step to step (op lstm)
   friend bool operator==(const AwdLmConfig&, const AwdLmConfig&) = default;
 };
 

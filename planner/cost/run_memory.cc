@@ -7,6 +7,7 @@
 #include "absl/strings/str_cat.h"
 #include "base/status.h"
 #include "compute/array_bytes.h"
+#include "compute/buffer_layout.h"
 #include "compute/buffer_pool.h"
 #include "compute/pass_plan.h"
 #include "job/profile/model_profile.h"
@@ -44,7 +45,7 @@ class MemoryOfWorker {
  private:
   void AddArrays(const StageOptions& options, WorkerMemory& memory) const {
     const ArrayBytes arrays = ArrayBytesOf(run_.job.model, options);
-    memory.weights += arrays.version;
+    memory.weights += arrays.version + arrays.buffers;
     memory.gradients += arrays.gradients;
     memory.optimizer += arrays.optimizer;
     memory.predicted_weights += arrays.predicted;
@@ -84,7 +85,10 @@ class MemoryOfWorker {
   void AddReplicaSums(StageId id, StageBytes& bytes) const {
     const int32_t replicas = topology_[id].replicas;
     if (replicas == 1) return;
-    const int64_t chunk = BufferPool::BlockBytes(ReplicaChunkBytes(Gradients(id), replicas));
+    const int64_t buffers =
+        LayOutBuffers(run_.job.model, run_.layers[id.value], run_.job.batch).count;
+    const int64_t floats = std::max(Gradients(id), buffers);
+    const int64_t chunk = BufferPool::BlockBytes(ReplicaChunkBytes(floats, replicas));
     // One chunk goes to each other replica; meanwhile there are what has come so far and the next one.
     bytes.reduced_gradients = (replicas + 1) * chunk;
     bytes.sent_gradients = chunk;

@@ -35,13 +35,14 @@ namespace {
 class ModelDump {
  public:
   ModelDump(std::string directory, const ResolvedJob& job)
-      : directory_(std::move(directory)), job_(job), data_(job.model.ports, job.seed) {}
+      : directory_(std::move(directory)), job_(job), data_(job.model.ports, job.batch, job.seed) {}
 
   absl::Status Run() {
     PENSTOCK_ASSIGN_OR_RETURN(backend_, MakeCpuBackend(1));
     PENSTOCK_ASSIGN_OR_RETURN(stage_, Stage::Create(*backend_, job_.model,
                                                     {.layers = {0, job_.model.size()},
                                                      .samples = job_.microbatch_samples,
+                                                     .step_samples = job_.batch,
                                                      .precision = job_.precision,
                                                      .optimizer = job_.optimizer,
                                                      .seed = job_.seed}));
@@ -75,8 +76,9 @@ class ModelDump {
     const int64_t first_sample = microbatch * job_.microbatch_samples;
     PENSTOCK_ASSIGN_OR_RETURN(const absl::Span<const Tensor> ports,
                               reader.Read(*stage_, Split::kTraining, first_sample));
+    const MicrobatchStart start = reader.StartOf(*stage_, Split::kTraining, first_sample);
     PENSTOCK_ASSIGN_OR_RETURN(const Tensor mean_loss,
-                              stage_->Forward(id, first_sample, version, Tensor(), ports));
+                              stage_->Forward(id, start, version, Tensor(), ports));
     PENSTOCK_ASSIGN_OR_RETURN(const double value, stage_->ReadLoss(mean_loss));
     loss += value;
     const float scale = 1.0f / static_cast<float>(job_.microbatches);

@@ -90,14 +90,18 @@ constexpr char kTowers[] = R"(
 )";
 
 constexpr char kTiedAwdLm[] = R"(
-  awd_lm: {layers: 3, hidden: 9, embedding: 6, context: 5, vocabulary: 19}
+  awd_lm: {layers: 3, hidden: 9, embedding: 6, context: 5, vocabulary: 19, carried: true}
 )";
 
 constexpr TestModel kModels[] = {
     {"cifar_resnet", "\n  cifar_resnet: {depth: 14, width: 4, image: {size: 8, classes: 10}}\n"},
     {"vgg", "\n  vgg: {depth: 11, batch_norm: true, hidden: 16, image: {size: 32, classes: 4}}\n"},
     {"lstm_lm", "\n  lstm_lm: {layers: 3, hidden: 6, embedding: 5, context: 4, vocabulary: 17}\n"},
-    {"awd_lm", "\n  awd_lm: {hidden: 9, embedding: 6, context: 5, vocabulary: 19, tied: false}\n"},
+    {"lstm_lm_carried",
+     "\n  lstm_lm: {layers: 2, hidden: 6, context: 4, vocabulary: 17, carried: true}\n"},
+    {"awd_lm",
+     "\n  awd_lm: {hidden: 9, embedding: 6, context: 5, vocabulary: 19, tied: false, carried: "
+     "true}\n"},
     {"gnmt", "\n  gnmt: {layers: 6, hidden: 5, vocabulary: 13, source_time: 6, target_time: 4}\n"},
     {"gnmt_shared",
      "\n  gnmt: {layers: 4, hidden: 4, vocabulary: 11, source_time: 3, target_time: 5, "
@@ -265,23 +269,20 @@ TEST(TiedModels, AwdLmWithAMethodThatUpdatesEachStageByItself_IsRefusedByItsTabl
   }
 }
 
-// Replicas of a stage would have running statistics each.
-TEST_P(Models, ReplicasOfStages_GiveTheReferencesBitsOrAreRefusedForTheirBuffers) {
+// Running statistics are those of each replica, and at every cut the mean of all.
+TEST_P(Models, ReplicasOfStages_GiveTheReferencesBits) {
   for (const char* method : {"1f1b", "pipedream"}) {
-    v1::JobSpec spec = JobOf(GetParam(), method);
-    const std::vector<LayerRange> layers = RandomSplit(LayersOf(spec), 2, random_);
-    const ModelGraph model = ChainOf(spec);
-    const bool has_buffers = std::any_of(model.nodes.begin(), model.nodes.end(),
-                                         [](const Node& node) { return !node.buffers.empty(); });
-    spec.mutable_pipeline()->add_replicas(2);
-    spec.mutable_pipeline()->add_replicas(1);
-    if (!has_buffers) {
-      ExpectEqual(spec, layers);
-      continue;
+    for (const std::vector<int>& replicas : {std::vector<int>{2, 1}, {1, 4}, {2, 2}}) {
+      v1::JobSpec spec = JobOf(GetParam(), method);
+      for (const int of_stage : replicas) spec.mutable_pipeline()->add_replicas(of_stage);
+      ExpectEqual(spec, RandomSplit(LayersOf(spec), 2, random_));
     }
-    EXPECT_THAT(ResolveJob(spec), StatusIs(absl::StatusCode::kInvalidArgument,
-                                           testing::HasSubstr("running statistics")));
   }
+}
+
+TEST_P(Models, ReplicasOfTheModel_GiveTheReferencesBits) {
+  v1::JobSpec spec = JobOf(GetParam(), "local-sgd");
+  ExpectEqual(spec, RandomSplit(LayersOf(spec), 2, random_));
 }
 
 INSTANTIATE_TEST_SUITE_P(All, Models, ::testing::ValuesIn(kModels),

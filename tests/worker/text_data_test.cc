@@ -123,6 +123,56 @@ TEST_F(TextDataTest, ReadValidation_ReadsTheWindows) {
   EXPECT_EQ(targets[kContext], data->ValidationOffset(9) + 1);
 }
 
+// 150 bytes for training and 50 for validation, each read as 5 streams of windows of 4.
+TEST_F(TextDataTest, InContiguousOrder_EveryStepReadsTheNextWindowOfEachStream) {
+  TextOptions options = Options();
+  options.streams = 5;
+  const auto data = Open(options);
+  constexpr int64_t kTrainingStream = 149 / 5;
+  constexpr int64_t kValidationStream = 49 / 5;
+  std::vector<int32_t> inputs(5 * kContext);
+  std::vector<int32_t> targets(5 * kContext);
+  for (int64_t step = 0; step < 20; ++step) {
+    Read(*data, Split::kTraining, 5 * step, TextData::kTokens, inputs);
+    Read(*data, Split::kTraining, 5 * step, TextData::kTargets, targets);
+    const int64_t window = step % (kTrainingStream / kContext);
+    for (int64_t row = 0; row < 5; ++row) {
+      for (int64_t t = 0; t < kContext; ++t) {
+        const int64_t place = row * kTrainingStream + window * kContext + t;
+        EXPECT_EQ(inputs[row * kContext + t], place);
+        EXPECT_EQ(targets[row * kContext + t], place + 1);
+      }
+      EXPECT_EQ(data->StartsAfresh(Split::kTraining, 5 * step + row), window == 0);
+    }
+  }
+  for (int64_t sample = 0; sample < 10; ++sample) {
+    EXPECT_EQ(data->ValidationOffset(sample),
+              150 + sample % 5 * kValidationStream + sample / 5 * kContext);
+    EXPECT_EQ(data->StartsAfresh(Split::kValidation, sample), sample < 5);
+  }
+}
+
+TEST_F(TextDataTest, InRandomOrder_EverySampleStartsAfresh) {
+  const auto data = Open();
+  for (const Split split : {Split::kTraining, Split::kValidation}) {
+    for (int64_t sample = 0; sample < 10; ++sample) {
+      EXPECT_TRUE(data->StartsAfresh(split, sample));
+    }
+  }
+}
+
+TEST_F(TextDataTest, InContiguousOrder_NeedsAWindowForEachSampleOfAStep) {
+  TextOptions options = Options();
+  options.streams = 12;
+  Open(options);  // 49 bytes, and one more for the last target
+  options.streams = 13;
+  EXPECT_THAT(TextData::Open(files_, options),
+              StatusIs(absl::StatusCode::kInvalidArgument,
+                       AllOf(HasSubstr("validation part has 50 of 200"),
+                             HasSubstr("batch * context + 1 = 13 * 4 + 1 = 53"),
+                             HasSubstr("a smaller batch"))));
+}
+
 TEST_F(TextDataTest, Open_BytesAbove127_ArePositiveTokens) {
   Write(std::string(100, '\xff'));
   const auto data = Open();

@@ -5,6 +5,9 @@
 // the step that read it. I runs the loop backward and leaves the gradients of the gates' sums for W, which is two large
 // products. Sequences are [samples, time, ...] as they come; what products of one step read is copied together.
 //
+// A carried state stands before the first step as the one of any step does before the next: windows that follow each
+// other give the bits of one sequence. No gradient goes into it.
+//
 // Parameters of each direction: input matrix, recurrent matrix, two biases. I sums the gradient of the biases, which is
 // one and the same.
 #include <algorithm>
@@ -24,6 +27,7 @@ namespace penstock::cpu {
 namespace lstm {
 namespace {
 
+enum State : int { kHiddenState, kCellState };
 enum Parameter : int { kInputMatrix, kRecurrentMatrix, kInputBias, kRecurrentBias, kParameters };
 
 constexpr int64_t kStepRows = 8;  // samples that one thread takes through a step
@@ -32,6 +36,7 @@ struct Sizes {
   int64_t samples, time, inputs, hidden;
   int64_t directions;
   float forget_bias;
+  bool is_carried;
 
   int64_t gates() const { return 4 * hidden; }
   int64_t rows() const { return samples * time; }
@@ -63,13 +68,10 @@ class Direction {
     input_products_.ForwardOfRows(weights, input, gates);
     SumBiases(weights);
     recurrent_forward_.Pack(RecurrentMatrix(context, weights), In(packed_));
-    Fill(s_.hidden, In(zeros_));
-    Fill(s_.samples * s_.gates(), In(recurrent_));
+    Begin(tape);
     for (int64_t n = 0; n < s_.time; ++n) {
       const int64_t t = StepAt(n);
-      if (n == 0) {
-        KeepZeros(t, tape.kept);
-      } else {
+      if (n > 0 || s_.is_carried) {
         recurrent_forward_.Run(In(state_), In(packed_), In(recurrent_));
       }
       ForSamples([&](int64_t first, int64_t count) {
@@ -83,11 +85,12 @@ class Direction {
             In(state_) + first * s_.hidden, next);
       });
     }
+    if (tape.next_states[kHiddenState] != nullptr) PutNextStates(tape);
   }
 
   void BackwardInput(const PassContext& context, const WeightView& weights, const Tape& tape) {
     recurrent_backward_.Pack(RecurrentMatrix(context, weights), In(packed_));
-    Fill(s_.hidden, In(zeros_));
+    if (!s_.is_carried) Fill(s_.hidden, In(zeros_));
     Fill(s_.samples * s_.hidden, In(state_gradients_));
     Fill(s_.samples * s_.hidden, In(cell_gradients_));
     Fill(s_.samples * s_.gates(), In(sample_sums_));
@@ -144,6 +147,7 @@ class Direction {
   void PlaceBlocks(Blocks& blocks) {
     gates_ = blocks.stash.Add<float>(s_.rows() * s_.gates());
     cells_ = blocks.stash.Add<float>(s_.rows() * s_.hidden);
+    first_cells_ = blocks.stash.Add<float>(s_.is_carried ? s_.samples * s_.hidden : 0);
     states_ = blocks.kept.Add<Number>(s_.rows() * s_.hidden);
     gradients_ = blocks.weight_stash.Add<Number>(s_.rows() * s_.gates());
     bias_sums_ = blocks.weight_stash.Add<float>(s_.gates());
@@ -219,16 +223,48 @@ class Direction {
     return {.rows = count,
             .hidden = s_.hidden,
             .gates = Steps(gates_.in(stash), s_.gates(), first, StepAt(n)),
-            .cells_before = n == 0 ? Strided<const float>{In(zeros_), 0}
-                                   : Steps(cells, s_.hidden, first, StepAt(n - 1)),
+            .cells_before =
+                n > 0 ? Steps(cells, s_.hidden, first, StepAt(n - 1))
+                : s_.is_carried
+                    ? Strided<const float>{first_cells_.in(stash) + first * s_.hidden, s_.hidden}
+                    : Strided<const float>{In(zeros_), 0},
             .cells = Steps(cells_.in(stash), s_.hidden, first, StepAt(n))};
   }
 
-  // Before the first step, which is step t, the state is zero.
-  void KeepZeros(int64_t t, void* kept) const {
-    const Strided<Number> rows = Steps(states_.in(kept), s_.hidden, 0, t);
+  // The state before the first step: what is carried, or zero.
+  void Begin(const Tape& tape) const {
+    const Strided<Number> kept = Steps(states_.in(tape.kept), s_.hidden, 0, StepAt(0));
+    if (!s_.is_carried) {
+      Fill(s_.hidden, In(zeros_));
+      Fill(s_.samples * s_.gates(), In(recurrent_));
+      for (int64_t sample = 0; sample < s_.samples; ++sample) {
+        std::fill_n(kept.row(sample), s_.hidden, Number{0});
+      }
+      return;
+    }
+    const int64_t count = s_.samples * s_.hidden;
+    std::copy_n(tape.states[kCellState], count, first_cells_.in(tape.stash));
+    if constexpr (kFloat) {
+      std::copy_n(tape.states[kHiddenState], count, In(state_));
+    } else {
+      cpu_->kernels.to_bf16(count, tape.states[kHiddenState], In(state_));
+    }
     for (int64_t sample = 0; sample < s_.samples; ++sample) {
-      std::fill_n(rows.row(sample), s_.hidden, Number{0});
+      std::copy_n(In(state_) + sample * s_.hidden, s_.hidden, kept.row(sample));
+    }
+  }
+
+  // The output of the last step, and its cells.
+  void PutNextStates(const Tape& tape) const {
+    const int64_t last = StepAt(s_.time - 1);
+    const Strided<const float> outputs =
+        Steps<const float>(tape.result() + output_column(), s_.outputs(), 0, last);
+    const Strided<const float> cells =
+        Steps<const float>(cells_.in(tape.stash), s_.hidden, 0, last);
+    for (int64_t sample = 0; sample < s_.samples; ++sample) {
+      const int64_t at = sample * s_.hidden;
+      std::copy_n(outputs.row(sample), s_.hidden, tape.next_states[kHiddenState] + at);
+      std::copy_n(cells.row(sample), s_.hidden, tape.next_states[kCellState] + at);
     }
   }
 
@@ -280,6 +316,7 @@ class Direction {
   MatrixProduct recurrent_weight_, recurrent_weight_added_;
   // Each is [samples, time, ...].
   Place<float> gates_, cells_;  // stash
+  Place<float> first_cells_;    // stash: [samples, hidden], carried
   Place<Number> states_;        // kept: those that each step reads
   Place<Number> gradients_;     // weight stash: of the gates' sums
   Place<float> bias_sums_;      // weight stash
@@ -346,7 +383,8 @@ class CpuLstm : public OpKernels {
            .inputs = spec.width(),
            .hidden = spec.attributes().integer("hidden"),
            .directions = spec.attributes().flag("bidirectional") ? 2 : 1,
-           .forget_bias = static_cast<float>(spec.attributes().number("forget_bias"))},
+           .forget_bias = static_cast<float>(spec.attributes().number("forget_bias")),
+           .is_carried = spec.attributes().flag("carried")},
         reverse_(spec.attributes().flag("reverse")),
         has_lengths_(spec.inputs.size() > 1),
         weight_drop_(spec.attributes().number("weight_drop"), s_.directions * s_.gates()) {}
