@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "compute/buffer_layout.h"
 #include "compute/buffer_pool.h"
 #include "compute/host_stash.h"
 #include "compute/optimizer.h"
@@ -23,13 +24,9 @@ ArrayBytes ArrayBytesOf(const ModelGraph& model, const StageOptions& options) {
   bytes.gradients = BufferPool::BlockBytes(arena.gradient_count() * SizeOf(DType::kF32));
   bytes.optimizer =
       ((options.updates ? states : 0) + motions + (history.last_update ? 1 : 0)) * array;
-  int64_t buffer_floats = 0;
-  const int end_node = model.layers[options.layers.end() - 1].end_node();
-  for (int node = model.layers[options.layers.first].first_node; node < end_node; ++node) {
-    for (const BufferSpec& buffer : model.nodes[node].buffers) buffer_floats += FloatsOf(buffer);
-  }
-  if (buffer_floats > 0) {
-    bytes.buffers = BufferPool::BlockBytes(buffer_floats * SizeOf(DType::kF32));
+  const BufferLayout buffers = LayOutBuffers(model, options.layers, options.step_samples);
+  for (const int64_t floats : {buffers.count, buffers.carried()}) {
+    if (floats > 0) bytes.buffers += BufferPool::BlockBytes(floats * SizeOf(DType::kF32));
   }
   if (history.any()) bytes.predicted = array + (history.momentum_average ? mirror : 0);
   return bytes;

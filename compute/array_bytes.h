@@ -18,7 +18,7 @@ struct ArrayBytes {
   int64_t gradients = 0;
   int64_t optimizer = 0;  // its state, and the history's (update_history.h)
   int64_t predicted = 0;  // predicted weights
-  int64_t buffers = 0;    // of nodes
+  int64_t buffers = 0;    // of nodes (model/op.h), and what evaluation carries
 
   int64_t held() const { return version + gradients + optimizer + predicted + buffers; }
 };

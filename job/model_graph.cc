@@ -125,12 +125,11 @@ GptConfig GptConfigOf(const v1::GptSpec& gpt) {
 }
 
 absl::StatusOr<ModelGraph> BuildModel(const v1::ModelSpec& spec) {
-  if (spec.has_graph()) {
-    absl::StatusOr<ModelGraph> model = BuildGraph(spec.graph());
-    if (!model.ok()) return Annotate(model.status(), "model.graph");
-    return model;
-  }
-  return BuildFamily(spec);
+  absl::StatusOr<ModelGraph> model =
+      spec.has_graph() ? BuildGraph(spec.graph()) : BuildFamily(spec);
+  if (!model.ok() && spec.has_graph()) return Annotate(model.status(), "model.graph");
+  if (model.ok() && spec.untie()) Untie(*model);
+  return model;
 }
 
 absl::StatusOr<ModelGraph> BuildModel(const v1::JobSpec& spec) {
@@ -186,8 +185,10 @@ v1::ModelGraph ToProto(const ModelGraph& graph) {
 }
 
 StoredModel StoredModelOf(const v1::ModelSpec& spec, const ModelGraph& graph) {
-  if (spec.has_gpt()) return GptConfigOf(spec.gpt());
-  return InDescribedOrder(graph);
+  if (!spec.has_gpt()) return InDescribedOrder(graph);
+  GptConfig gpt = GptConfigOf(spec.gpt());
+  gpt.untie = spec.untie();
+  return gpt;
 }
 
 }  // namespace penstock

@@ -22,7 +22,8 @@ absl::StatusOr<ModelGraph> BuildModel(const v1::JobSpec& spec);
 // Errors: InvalidArgument starting with the name of the port, layer or node.
 absl::StatusOr<ModelGraph> BuildGraph(const v1::ModelGraph& message);
 
-// With all names and attributes said: BuildGraph makes the same graph of it, but for its `architecture`.
+// With all names and attributes said: BuildGraph makes the same graph of it, but for its `architecture`, and with
+// weights shared that Untie gave copies of their own.
 v1::ModelGraph ToProto(const ModelGraph& graph);
 
 // REQUIRES: it has its defaults filled in.

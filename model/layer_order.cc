@@ -28,6 +28,8 @@ ModelGraph Reordered(const ModelGraph& model, const std::vector<int>& order) {
   for (Node& node : ordered.nodes) {
     for (int& input : node.inputs) input = new_values[input];
   }
+  ordered.ties = FindTies(ordered.layers);
+  ordered.untied = model.untied;
   return ordered;
 }
 
@@ -74,10 +76,22 @@ absl::Status CheckOrder(const ModelGraph& model, const std::vector<int>& order) 
     }
     is_done[at] = true;
   }
-  if (!model.tied() || order.front() == 0) return absl::OkStatus();
-  return absl::InvalidArgumentError(absl::StrCat(
-      "has ", model.layers[order.front()].name, " first, but ", model.layers.front().name,
-      " shares ", *model.tied_names().begin(), " with the last layer and has to stay the first"));
+  return absl::OkStatus();
+}
+
+// A shared parameter belongs to the first layer that uses it, and must in any order, because checkpoints keep it there.
+absl::Status CheckOwners(const ModelGraph& model, const std::vector<int>& order) {
+  std::vector<int> places(model.size());
+  for (int place = 0; place < model.size(); ++place) places[order[place]] = place;
+  for (const Tie& tie : model.ties) {
+    for (const int use : tie.uses) {
+      if (places[use] >= places[tie.owner()]) continue;
+      return absl::InvalidArgumentError(
+          absl::StrCat("has ", model.layers[use].name, " before ", model.layers[tie.owner()].name,
+                       ", whose ", tie.parameters.front().name, " it shares; put it behind"));
+    }
+  }
+  return absl::OkStatus();
 }
 
 }  // namespace
@@ -86,6 +100,7 @@ absl::StatusOr<ModelGraph> InLayerOrder(const ModelGraph& model,
                                         absl::Span<const std::string> names) {
   PENSTOCK_ASSIGN_OR_RETURN(const std::vector<int> order, FindLayers(model, names));
   PENSTOCK_RETURN_IF_ERROR(CheckOrder(model, order));
+  PENSTOCK_RETURN_IF_ERROR(CheckOwners(model, order));
   return Reordered(model, order);
 }
 

@@ -18,7 +18,7 @@ namespace penstock {
 
 // Returns the model with its layers in the order of `names`.
 // Errors: InvalidArgument naming the layer: it is not of the model, there twice or missing, comes before one whose
-// output it reads, or shares parameters with the last layer and is no longer the first.
+// output it reads, or before the one whose parameters it shares.
 absl::StatusOr<ModelGraph> InLayerOrder(const ModelGraph& model,
                                         absl::Span<const std::string> names);
 

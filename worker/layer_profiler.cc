@@ -75,9 +75,9 @@ class LayerBench {
   const int64_t samples_;
   std::unique_ptr<Stage> stage_;
   std::vector<Tensor> ports_;
-  Tensor input_;        // of all but the first layer
-  Tensor grad_output_;  // of all but the last layer
-  std::vector<float> gradient_scales_ = {1.0f};
+  Tensor input_;                        // of all but the first layer
+  Tensor grad_output_;                  // of all but the last layer
+  std::vector<float> gradient_scales_;  // by layer of the model
 };
 
 absl::StatusOr<std::unique_ptr<LayerBench>> LayerBench::Create(
@@ -94,6 +94,7 @@ absl::StatusOr<std::unique_ptr<LayerBench>> LayerBench::Create(
                                            .seed = options.seed,
                                            .microbatches_in_flight_max = kWindowMicrobatches}));
   bench->stage_->InitializeWeights();
+  bench->gradient_scales_.assign(model.size(), 1.0f);
   PENSTOCK_RETURN_IF_ERROR(bench->MakeTensors(model, options.seed));
   return bench;
 }

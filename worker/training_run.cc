@@ -41,7 +41,8 @@ TrainingRun::TrainingRun(v1::PrepareRunRequest request, RunPlan plan, RunEnviron
 absl::Status TrainingRun::OpenData() {
   const std::vector<StageId> stages = plan_.topology().StagesOf(plan_.worker);
   const bool reads = std::any_of(stages.begin(), stages.end(), [this](StageId stage) {
-    return ReadsPorts(plan_.job.model, plan_.layers[stage.value]);
+    return ReadsData(plan_.job.model, plan_.layers[stage.value]) ||
+           WeighsReplicas(plan_.job, plan_.topology()[stage]);
   });
   if (!reads) return absl::OkStatus();
   Files& files = environment_.data_files == nullptr ? environment_.files : *environment_.data_files;
@@ -214,11 +215,13 @@ int64_t TrainingRun::ActivationBytesSent(StageId stage) const {
 
 absl::Status TrainingRun::CheckReplicaChunk(const LocalStage& local) const {
   const int32_t replicas = plan_.topology()[local.id].replicas;
-  const int64_t bytes = ReplicaChunkBytes(local.stage->gradient_count(), replicas);
+  const int64_t bytes = ReplicaChunkBytes(
+      std::max(local.stage->gradient_count(), local.stage->buffer_count()), replicas);
   if (replicas == 1 || bytes <= environment_.limits.tensor_bytes_max) return absl::OkStatus();
   return absl::InvalidArgumentError(absl::StrCat(
       "stage ", local.id.value, ": each of its ", replicas, " replicas adds up ", bytes,
-      " bytes of its gradients, more than the limit of ", environment_.limits.tensor_bytes_max,
+      " bytes of its gradients or buffers, more than the limit of ",
+      environment_.limits.tensor_bytes_max,
       " for a message; use more pipeline.stages, so that each has fewer layers, or more "
       "pipeline.replicas"));
 }
@@ -347,7 +350,7 @@ absl::Status TrainingRun::Validate(int64_t step) {
       BuildEvaluation(plan_.topology(), {.first = 0, .count = plan_.job.validation_batches});
   std::vector<int64_t> sent_before;
   for (const LocalStage& local : stages_) sent_before.push_back(ActivationBytesSent(local.id));
-  PENSTOCK_ASSIGN_OR_RETURN(const double loss,
+  PENSTOCK_ASSIGN_OR_RETURN(const Evaluation evaluation,
                             executor_->Evaluate(schedule.programs[plan_.worker.value], step));
   for (size_t i = 0; i < stages_.size(); ++i) {
     stages_[i]
@@ -356,8 +359,10 @@ absl::Status TrainingRun::Validate(int64_t step) {
   }
   if (!HasLossOfEvaluation()) return absl::OkStatus();
   v1::RunEvent event;
-  event.mutable_validation_done()->set_step(step);
-  event.mutable_validation_done()->set_loss(loss);
+  v1::ValidationDone& done = *event.mutable_validation_done();
+  done.set_step(step);
+  done.set_loss(evaluation.loss);
+  WriteMetrics(evaluation.metrics, *done.mutable_metrics());
   Emit(std::move(event));
   return absl::OkStatus();
 }

@@ -24,7 +24,8 @@ constexpr std::chrono::microseconds kSpin{200};
 constexpr std::chrono::microseconds kNap{20};
 
 bool Same(const AttentionShape& a, const AttentionShape& b) {
-  return a.batch == b.batch && a.time == b.time && a.heads == b.heads && a.size == b.size;
+  return a.batch == b.batch && a.queries == b.queries && a.keys == b.keys && a.heads == b.heads &&
+         a.size == b.size && a.stride == b.stride && a.causal == b.causal;
 }
 
 }  // namespace

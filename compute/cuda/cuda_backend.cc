@@ -109,6 +109,14 @@ class CudaBackend : public Backend {
     cuda::ConvertToBf16(context_->stream(), count, from, to);
     NoteLaunch("rounding to bf16");
   }
+  void ConvertFromBf16(float* to, const uint16_t* from, int64_t count) override {
+    cuda::ConvertToFloat(context_->stream(), 1, count, from, nullptr, to);
+    NoteLaunch("widening bf16");
+  }
+  void RoundToBf16(float* values, int64_t count) override {
+    cuda::RoundToBf16(context_->stream(), count, values);
+    NoteLaunch("rounding to bf16 in place");
+  }
   void ConvertToBf16(uint16_t* to, const float* from, int64_t count,
                      const StochasticRounding& rounding) override {
     cuda::RoundToBf16(context_->stream(), count, from, rounding, to);

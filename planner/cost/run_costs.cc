@@ -7,6 +7,7 @@
 #include "compute/tensor.h"
 #include "job/profile/device_times.h"
 #include "job/run/message_bytes.h"
+#include "job/run/ties.h"
 #include "model/bundle.h"
 
 namespace penstock {
@@ -48,8 +49,9 @@ absl::StatusOr<WorkerLinks> LinksOfWorkers(const v1::DeviceTimes& times, const T
   return links;
 }
 
-Traffic::OfGroup TrafficOfGroup(const ReduceGroup& group, const ResolvedJob& job,
+Traffic::OfGroup TrafficOfGroup(GroupId id, absl::Span<const TieGroup> ties, const ResolvedJob& job,
                                 const Topology& topology, absl::Span<const LayerRange> layers) {
+  const ReduceGroup& group = topology.groups[id.value];
   const double float_bytes = SizeOf(DType::kF32);
   const LayerRange& range = layers[group.stages.front().value];
   Traffic::OfGroup traffic;
@@ -61,9 +63,11 @@ Traffic::OfGroup TrafficOfGroup(const ReduceGroup& group, const ResolvedJob& job
       traffic.parts.push_back(static_cast<double>(chunk.count) * float_bytes);
     }
   } else if (group.operation == ReduceGroup::Operation::kCopy) {
-    traffic.whole = static_cast<double>(WeightsOfLayers(job.model, range)) * float_bytes;
-  } else if (group.quantity == ReduceGroup::Quantity::kGradient) {
-    traffic.whole = static_cast<double>(TiedBytes(job.model));
+    traffic.copied = static_cast<double>(WeightsOfLayers(job.model, range)) * float_bytes;
+  } else if (topology.IsOfTies(group)) {
+    for (const auto& [tie, sum] : TieGroupOf(ties, topology, id).sums) {
+      traffic.tied.push_back({sum, static_cast<double>(TiedBytes(job.model, tie))});
+    }
   }
   return traffic;
 }
@@ -114,8 +118,10 @@ Traffic TrafficOf(const ResolvedJob& job, const Topology& topology,
     const int64_t floats = SumFloats(gradients, topology[StageId(s)].last);
     traffic.sums.push_back(static_cast<double>(floats * SizeOf(DType::kF32)));
   }
-  for (const ReduceGroup& group : topology.groups) {
-    traffic.groups.push_back(TrafficOfGroup(group, job, topology, layers));
+  const std::vector<TieGroup> ties = TieGroupsOf(job.model, LayersOfParts(topology, layers));
+  for (size_t id = 0; id < topology.groups.size(); ++id) {
+    traffic.groups.push_back(
+        TrafficOfGroup(GroupId(static_cast<int32_t>(id)), ties, job, topology, layers));
   }
   // The norms are a double for each layer, from the worker that updates it.
   traffic.norms.resize(topology.workers);

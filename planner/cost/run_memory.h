@@ -25,7 +25,7 @@ namespace penstock {
 
 // Counts the bytes of one worker's device, of all its stages together.
 struct WorkerMemory {
-  int64_t weights = 0;            // one version of each stage, with its mirror in bf16
+  int64_t weights = 0;  // one version of each stage, with its mirror in bf16 and its buffers
   int64_t stashed_weights = 0;    // older versions that are still to be read
   int64_t predicted_weights = 0;  // predicted or corrected ones
   int64_t gradients = 0;

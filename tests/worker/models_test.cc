@@ -97,12 +97,41 @@ constexpr char kTowers[] = R"(
     - mse: {of: [answer, wanted]}
 )";
 
+// Microbatches differ in how many of their targets count: of two samples often one, sometimes none.
+constexpr char kIgnoring[] = R"(
+  layers:
+    - input: {features: {f32: [6]}, label: {i32: []}}
+    - linear: {of: features, outputs: 7}
+    - relu
+    - linear: {outputs: 7}
+    - dropout: {probability: 0.25}
+    - linear: {outputs: 3}
+    - cross_entropy: {targets: label, ignore: 1, label_smoothing: 0.1}
+)";
+
+constexpr char kTiedAwdLm[] = R"(
+  awd_lm: {layers: 3, hidden: 9, embedding: 6, context: 5, vocabulary: 19, carried: true}
+)";
+
 constexpr TestModel kModels[] = {
     {"cifar_resnet", "\n  cifar_resnet: {depth: 14, width: 4, image: {size: 8, classes: 10}}\n"},
     {"vgg", "\n  vgg: {depth: 11, batch_norm: true, hidden: 16, image: {size: 32, classes: 4}}\n"},
+    {"lstm_lm", "\n  lstm_lm: {layers: 3, hidden: 6, embedding: 5, context: 4, vocabulary: 17}\n"},
+    {"lstm_lm_carried",
+     "\n  lstm_lm: {layers: 2, hidden: 6, context: 4, vocabulary: 17, carried: true}\n"},
+    {"awd_lm",
+     "\n  awd_lm: {hidden: 9, embedding: 6, context: 5, vocabulary: 19, tied: false, carried: "
+     "true}\n"},
+    {"gnmt", "\n  gnmt: {layers: 6, hidden: 5, vocabulary: 13, source_time: 6, target_time: 4}\n"},
+    {"gnmt_shared",
+     "\n  gnmt: {layers: 4, hidden: 4, vocabulary: 11, source_time: 3, target_time: 5, "
+     "shared_embedding: true}\n"},
+    {"s2vt",
+     "\n  s2vt: {vocabulary: 15, frames: 4, words: 3, features: 7, hidden: 6, embedding: 5}\n"},
     {"unet", kUNet},
     {"inception", kInception},
     {"towers", kTowers},
+    {"ignoring", kIgnoring},
 };
 
 v1::JobSpec JobOf(const TestModel& model, const std::string& method) {
@@ -228,23 +257,53 @@ pipeline: {method: 1f1b}
                                       testing::HasSubstr("table.weight"))));
 }
 
-// Replicas of a stage would have running statistics each.
-TEST_P(Models, ReplicasOfStages_GiveTheReferencesBitsOrAreRefusedForTheirBuffers) {
-  for (const char* method : {"1f1b", "pipedream"}) {
-    v1::JobSpec spec = JobOf(GetParam(), method);
-    const std::vector<LayerRange> layers = RandomSplit(LayersOf(spec), 2, random_);
-    const ModelGraph model = ChainOf(spec);
-    const bool has_buffers = std::any_of(model.nodes.begin(), model.nodes.end(),
-                                         [](const Node& node) { return !node.buffers.empty(); });
-    spec.mutable_pipeline()->add_replicas(2);
-    spec.mutable_pipeline()->add_replicas(1);
-    if (!has_buffers) {
-      ExpectEqual(spec, layers);
-      continue;
+// The table of a tied AWD-LSTM is read by the first layer and the last one, with rows dropped in the first alone.
+TEST(TiedModels, AwdLm_DrainedAtEveryStep_GivesTheReferencesBits) {
+  const TestModel model = {"awd_lm", kTiedAwdLm};
+  MemoryFiles files;
+  std::mt19937 random(5);
+  const int layers = ChainOf(JobOf(model, "1f1b")).size();
+  for (const char* method : {"1f1b", "gpipe", "zb-h1"}) {
+    const v1::JobSpec spec = JobOf(model, method);
+    PENSTOCK_ASSERT_OK_AND_ASSIGN(const Trained whole,
+                                  TrainSerially(spec, Split({layers}), {}, files));
+    for (int stages = 2; stages <= 4; ++stages) {
+      SCOPED_TRACE(absl::StrCat(method, ", stages ", stages));
+      PENSTOCK_ASSERT_OK_AND_ASSIGN(
+          const Trained cut,
+          TrainCluster({.spec = spec, .layers = RandomSplit(layers, stages, random)}, files));
+      ExpectSameTraining(cut, whole);
     }
-    EXPECT_THAT(ResolveJob(spec), StatusIs(absl::StatusCode::kInvalidArgument,
-                                           testing::HasSubstr("running statistics")));
   }
+}
+
+TEST(TiedModels, AwdLmWithAMethodThatUpdatesEachStageByItself_IsRefusedByItsTable) {
+  for (const char* method : {"pipedream", "pipedream-2bw", "paci", "nesterov"}) {
+    const absl::StatusOr<ResolvedJob> job = ResolveJob(JobOf({"awd_lm", kTiedAwdLm}, method));
+    ASSERT_THAT(job, IsOk());
+    EXPECT_THAT(
+        CheckStages(*job, 4),
+        StatusIs(
+            absl::StatusCode::kInvalidArgument,
+            testing::AllOf(testing::HasSubstr(absl::StrCat("must not share weights for ", method)),
+                           testing::HasSubstr("encoder.weight"))));
+  }
+}
+
+// Running statistics are those of each replica, and at every cut the mean of all.
+TEST_P(Models, ReplicasOfStages_GiveTheReferencesBits) {
+  for (const char* method : {"1f1b", "pipedream"}) {
+    for (const std::vector<int>& replicas : {std::vector<int>{2, 1}, {1, 4}, {2, 2}}) {
+      v1::JobSpec spec = JobOf(GetParam(), method);
+      for (const int of_stage : replicas) spec.mutable_pipeline()->add_replicas(of_stage);
+      ExpectEqual(spec, RandomSplit(LayersOf(spec), 2, random_));
+    }
+  }
+}
+
+TEST_P(Models, ReplicasOfTheModel_GiveTheReferencesBits) {
+  v1::JobSpec spec = JobOf(GetParam(), "local-sgd");
+  ExpectEqual(spec, RandomSplit(LayersOf(spec), 2, random_));
 }
 
 // In a random order whose layers come behind those that they read.

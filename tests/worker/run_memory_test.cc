@@ -68,7 +68,7 @@ class RunMemory : public ::testing::Test {
     PENSTOCK_ASSIGN_OR_RETURN(const ResolvedJob job, ResolveJob(spec));
     const auto stages = static_cast<int64_t>(split.size());
     PENSTOCK_RETURN_IF_ERROR(CheckStages(job, stages));
-    const ScheduleOptions schedule = ScheduleOptionsOf(job, TopologyOf(job, stages));
+    const ScheduleOptions schedule = ScheduleOptionsOf(job, TopologyOf(job, stages), split);
     return PredictRunMemory(job, schedule, LayersOfStages(schedule.topology, split), 0,
                             CutsOf(spec, 0, {}), profile, /*own_memory=*/false);
   }

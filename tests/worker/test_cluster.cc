@@ -169,7 +169,12 @@ std::vector<ReferenceResult::Validation> TestCluster::Validations() const {
   for (const auto& worker : workers_) {
     for (const v1::RunEvent& event : worker->events) {
       if (!event.has_validation_done()) continue;
-      validations.push_back({event.validation_done().step(), event.validation_done().loss()});
+      const v1::ValidationDone& done = event.validation_done();
+      Evaluation evaluation = {.loss = done.loss()};
+      for (const v1::MetricValue& metric : done.metrics()) {
+        evaluation.metrics.push_back({metric.name(), metric.value()});
+      }
+      validations.push_back({done.step(), std::move(evaluation)});
     }
   }
   return validations;

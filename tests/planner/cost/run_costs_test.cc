@@ -33,8 +33,8 @@ v1::DeviceTimes Times(const std::string& more) {
 struct SplitRun {
   explicit SplitRun(const v1::JobSpec& spec, const std::vector<LayerRange>& parts)
       : job(*ResolveJob(spec)),
-        topology(
-            ScheduleOptionsOf(job, TopologyOf(job, static_cast<int64_t>(parts.size()))).topology),
+        topology(ScheduleOptionsOf(job, TopologyOf(job, static_cast<int64_t>(parts.size())), parts)
+                     .topology),
         layers(LayersOfStages(topology, parts)) {}
 
   absl::StatusOr<SimulationCosts> Costs(const std::string& more) const {
@@ -172,7 +172,9 @@ TEST(RunCosts, Traffic_IsWhatTheWorkersSend) {
   EXPECT_DOUBLE_EQ(parts, 4.0 * static_cast<double>(GradientsOfLayers(run.job.model, {0, 10})));
   EXPECT_THAT(traffic.groups[0].parts, SizeIs(4));
   EXPECT_THAT(traffic.groups[1].parts, IsEmpty());
-  EXPECT_DOUBLE_EQ(traffic.groups[1].whole, 256.0 * 192 * 4) << "the embedding";
+  ASSERT_THAT(traffic.groups[1].tied, SizeIs(1));
+  EXPECT_DOUBLE_EQ(traffic.groups[1].tied[0].bytes, 256.0 * 192 * 4) << "the embedding";
+  EXPECT_EQ(traffic.groups[1].tied[0].sum, (TiedSum{.parts = {0, 1}, .exchanges = true}));
   EXPECT_THAT(traffic.sums, IsEmpty());
   EXPECT_THAT(traffic.norms, ElementsAre(80, 80, 80, 80, 40)) << "8 bytes for each layer";
 }
@@ -192,7 +194,7 @@ TEST(RunCosts, TrafficThereAndBack_HasSumsAndCopies) {
                    4.0 * static_cast<double>(GradientsOfLayers(run.job.model, {0, 10})));
   for (size_t group = 0; group < traffic.groups.size(); ++group) {
     const LayerRange& range = run.layers[run.topology.groups[group].stages.front().value];
-    EXPECT_DOUBLE_EQ(traffic.groups[group].whole,
+    EXPECT_DOUBLE_EQ(traffic.groups[group].copied,
                      4.0 * static_cast<double>(WeightsOfLayers(run.job.model, range)));
   }
 }
