@@ -1,11 +1,11 @@
 #include "inference/text_generator.h"
 
 #include <algorithm>
-#include <variant>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "base/status.h"
+#include "inference/load_stage.h"
 
 namespace penstock {
 namespace {
@@ -38,16 +38,14 @@ std::vector<float> LogitsAt(const std::vector<float>& logits, int64_t position) 
 
 }  // namespace
 
+bool GeneratesText(const ModelGraph& model) { return CheckReadsBytes(model).ok(); }
+
 absl::StatusOr<TextGenerator> TextGenerator::Create(Files& files, const CheckpointModel& model) {
   PENSTOCK_RETURN_IF_ERROR(Annotate(CheckReadsBytes(model.graph), model.directory));
   PENSTOCK_ASSIGN_OR_RETURN(std::unique_ptr<Backend> backend, MakeCpuBackend(kThreads));
   TextGenerator generator(std::move(backend), model.graph.ports[0].type.dims[0]);
-  const StageOptions options = {
-      .layers = {0, model.graph.size()}, .samples = 1, .optimizer = SgdConfig()};
   PENSTOCK_ASSIGN_OR_RETURN(generator.stage_,
-                            Stage::Create(*generator.backend_, model.graph, options));
-  PENSTOCK_RETURN_IF_ERROR(LoadWeights(files, model.directory, model.manifest, model.graph,
-                                       options.layers, *generator.stage_));
+                            LoadStage(files, model, /*samples=*/1, *generator.backend_));
   return generator;
 }
 

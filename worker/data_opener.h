@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 
 #include "absl/status/status.h"
@@ -27,7 +28,10 @@ struct DataRequest {
   const RunLimits& limits;
   // Looked at several times a second while files are read as a whole: once it is true, opening ends with Cancelled.
   std::function<bool()> stop = [] { return false; };
+  // Opened to evaluate a model: the samples of validation are all those of this part, each once and as it is.
+  std::optional<DataPart> evaluated = std::nullopt;
 
+  bool validates() const { return evaluated.has_value() || spec.validation().every_steps() > 0; }
   // Samples of one whole validation.
   int64_t validation_samples() const { return job.validation_batches * job.microbatch_samples; }
 };

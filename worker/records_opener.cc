@@ -25,9 +25,12 @@ OrderKind OrderOf(const std::string& word) {
 
 absl::StatusOr<std::unique_ptr<DataSource>> OpenRecords(const DataRequest& request) {
   const v1::RecordsSpec& spec = request.spec.data().records();
-  const bool validates = request.spec.validation().every_steps() > 0;
   PENSTOCK_ASSIGN_OR_RETURN(std::unique_ptr<RecordFiles> training,
                             OpenDirectory(request, spec.path(), spec.sha256()));
+  if (request.evaluated == DataPart::kAll && !spec.validation().empty()) {
+    return absl::InvalidArgumentError(
+        "data.records has directories for training and for validation; evaluate one of them");
+  }
   std::unique_ptr<RecordFiles> validation;
   if (!spec.validation().empty()) {
     PENSTOCK_ASSIGN_OR_RETURN(validation,
@@ -38,7 +41,8 @@ absl::StatusOr<std::unique_ptr<DataSource>> OpenRecords(const DataRequest& reque
       {.order = OrderOf(spec.order()),
        .augmentation = {.flip = spec.augment().flip(), .crop = spec.augment().crop()},
        .validation_fraction = spec.validation_fraction(),
-       .validation_samples = validates ? request.validation_samples() : 0,
+       .validation_samples = request.validates() ? request.validation_samples() : 0,
+       .evaluated = request.evaluated,
        .batch = request.job.batch,
        .seed = request.job.seed});
 }

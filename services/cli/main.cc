@@ -56,6 +56,11 @@ constexpr Command kCommands[] = {
      "  penstock certs issue worker --name gpu-1 --host gpu-1.example.org\n"
      "  penstock certs rotate",
      DeclareCerts},
+    {"evaluate", kResults, "Measure a checkpoint on data: loss, perplexity, accuracy",
+     "Examples:\n"
+     "  penstock evaluate job.yaml\n"
+     "  penstock evaluate checkpoints/ --data mnist/test --json",
+     DeclareEvaluate},
     {"generate", kResults, "Sample text from a checkpoint",
      "Example: penstock generate checkpoints/ --prompt 'The ' --tokens 200 --seed 7",
      DeclareGenerate},
@@ -97,7 +102,8 @@ constexpr Command kCommands[] = {
      "Examples:\n"
      "  penstock theory delays\n"
      "  penstock theory logistic --data a9a --json > logistic.json\n"
-     "  penstock theory language-model --data tinyshakespeare.txt",
+     "  penstock theory language-model --data tinyshakespeare.txt\n"
+     "  penstock theory pipedream --data profiles/",
      DeclareTheory},
     {"completion", kShell, "Print a script that completes commands, flags and values",
      "Examples:\n"

@@ -178,6 +178,8 @@ void OpPasses::Microbatch::Forward() {
 }
 
 void OpPasses::Microbatch::BackwardInput() {
+  // As plans have it: then there is nothing to do.
+  if (!options_.wants_grad_inputs && passes_.node_.parameters.empty()) return;
   const TapeNeeds& needs = passes_.needs_;
   Tape tape = TapeOf(needs.inputs_for_input);
   if (needs.output_for_input) tape.output = output_.buffer.data();

@@ -209,6 +209,14 @@ TEST(ResolveJob, RoundPipeThatCannotBe_IsRefusedUnderItsKey) {
               StartsWith("pipeline.recompute: is no choice with roundpipe"));
 }
 
+std::vector<LayerRange> Parts(std::initializer_list<int> counts) {
+  std::vector<LayerRange> parts;
+  for (const int count : counts) {
+    parts.push_back({parts.empty() ? 0 : parts.back().end(), count});
+  }
+  return parts;
+}
+
 v1::JobSpec LocalSgdJob() {
   v1::JobSpec spec = GoodJob();  // 8 microbatches
   spec.mutable_pipeline()->set_method("local-sgd");
@@ -221,7 +229,7 @@ TEST(ResolveJob, LocalSgd_TakesReplicasFromWhatTheJobSays) {
   PENSTOCK_ASSERT_OK_AND_ASSIGN(ResolvedJob job, ResolveJob(spec));
   EXPECT_EQ(job.PipelinesOf(4), 4) << "as many as workers";
   EXPECT_EQ(job.UpdatesBetween(0, 1, 4), 2);
-  ScheduleOptions options = ScheduleOptionsOf(job, TopologyOf(job, 4));
+  ScheduleOptions options = ScheduleOptionsOf(job, TopologyOf(job, 4), Parts({4, 4, 4, 3}));
   EXPECT_EQ(options.topology.pipelines, 4);
   EXPECT_EQ(options.topology.groups.size(), 4u + 4u) << "replicas by stage, and tied ends";
   spec.mutable_pipeline()->set_local_steps(4);
@@ -255,7 +263,8 @@ TEST(ResolveJob, ReplicasOfStages_AListSaysHowManyStagesThereAre) {
   EXPECT_EQ(topology.depth(), 2);
   ASSERT_EQ(topology.groups.size(), 1u);
   EXPECT_EQ(topology.groups[0].operation, ReduceGroup::Operation::kSum);
-  EXPECT_EQ(ScheduleOptionsOf(job, topology).topology.groups.size(), 2u) << "tied ends, too";
+  EXPECT_EQ(ScheduleOptionsOf(job, topology, Parts({10, 5})).topology.groups.size(), 2u)
+      << "tied ends, too";
   EXPECT_EQ(job.UpdatesBetween(0, 3, 2, 0), 3) << "once in a step";
 }
 
@@ -620,8 +629,8 @@ TEST(ResolveJob, WhatAScheduleFileSaysItself_IsRefusedBesideIt) {
 
 TEST(ScheduleOptionsOf, TiedHeadOnAnotherStage_MakesAGroup) {
   PENSTOCK_ASSERT_OK_AND_ASSIGN(const ResolvedJob job, ResolveJob(GoodJob()));
-  EXPECT_TRUE(ScheduleOptionsOf(job, StraightPipeline(1)).topology.groups.empty());
-  const ScheduleOptions options = ScheduleOptionsOf(job, StraightPipeline(4));
+  EXPECT_TRUE(ScheduleOptionsOf(job, StraightPipeline(1), Parts({15})).topology.groups.empty());
+  const ScheduleOptions options = ScheduleOptionsOf(job, StraightPipeline(4), Parts({4, 4, 4, 3}));
   ASSERT_EQ(options.topology.groups.size(), 1u);
   EXPECT_EQ(options.topology.groups[0], (ReduceGroup{.stages = {StageId(0), StageId(3)},
                                                      .quantity = ReduceGroup::Quantity::kGradient,

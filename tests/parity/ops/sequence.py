@@ -139,4 +139,8 @@ for causal in (False, True):
     add_attention(prefix + "three inputs with lengths", [f32(6, 4), f32(5, 4), f32(5, 4)], samples=9, heads=2,
                   causal=causal, has_lengths=True)
     add_attention(prefix + "several blocks", [f32(67, 12)], samples=1, heads=2, causal=causal)
+    # What cuDNN's fused attention takes in bf16: heads of a multiple of 8.
+    add_attention(prefix + "side by side, heads of 8", [f32(20, 48)], samples=2, heads=2, causal=causal)
+    add_attention(prefix + "three inputs, heads of 8", [f32(12, 16), f32(20, 16), f32(20, 16)], samples=2, heads=2,
+                  causal=causal)
 add_attention("a wide head", [f32(3, 34), f32(2, 34), f32(2, 34)], heads=1)

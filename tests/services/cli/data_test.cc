@@ -4,6 +4,7 @@
 #include <filesystem>
 #include <nlohmann/json.hpp>
 
+#include "absl/strings/match.h"
 #include "base/files.h"
 #include "data/record_writer.h"
 #include "tests/services/cli/job_directory.h"
@@ -217,9 +218,14 @@ TEST_F(TrainOnDataTest, ImagesOfTheExample_AreLearnt) {
   std::string weights;
   for (const std::vector<std::string>& how :
        {std::vector<std::string>{"--reference"}, std::vector<std::string>{"--workers", "2"}}) {
-    std::vector<std::string> call = {ProgramPath("penstock"),   "train",
-                                     examples + "squares.yaml", "--data",
-                                     job_.path("squares"),      "--json"};
+    std::vector<std::string> call = {ProgramPath("penstock"),
+                                     "train",
+                                     examples + "squares.yaml",
+                                     "--data",
+                                     job_.path("squares"),
+                                     "--json",
+                                     "--set",
+                                     "checkpoint.directory=" + job_.checkpoints()};
     call.insert(call.end(), how.begin(), how.end());
     const ProcessResult trained = RunProcess(call);
     ASSERT_EQ(trained.exit_code, 0) << trained.err;
@@ -228,7 +234,19 @@ TEST_F(TrainOnDataTest, ImagesOfTheExample_AreLearnt) {
     EXPECT_LT(json["validation_loss"].get<double>(), 0.2) << trained.out;  // log 4 before training
     if (weights.empty()) weights = json["weights_sha256"];
     EXPECT_EQ(json["weights_sha256"], weights);
+    EXPECT_GT(json["validation_metrics"]["accuracy"], 0.9);
+    EXPECT_FALSE(json["validation_metrics"].contains("top5"));  // of four classes
+    EXPECT_EQ(how[0] == "--workers", absl::StrContains(trained.err, "next:\n  penstock evaluate"));
   }
+  const ProcessResult evaluated =
+      RunProcess({ProgramPath("penstock"), "evaluate", job_.checkpoints(), "--data",
+                  job_.path("squares"), "--split", "validation", "--json"});
+  ASSERT_EQ(evaluated.exit_code, 0) << evaluated.err;
+  const Json json = Json::parse(evaluated.out, nullptr, /*allow_exceptions=*/false);
+  ASSERT_TRUE(json.is_object()) << evaluated.out;
+  EXPECT_GT(json["metrics"]["accuracy"], 0.9);
+  EXPECT_TRUE(json["perplexity"].is_null());
+  EXPECT_TRUE(json["bits_per_byte"].is_null());
 }
 
 TEST_F(TrainOnDataTest, OtherRecords_AreTakenWithTheFlag) {
