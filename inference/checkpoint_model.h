@@ -32,7 +32,7 @@ absl::StatusOr<CheckpointModel> OpenCheckpointModel(Files& files, const std::str
 // Errors: Unimplemented, if it is no model of this version.
 absl::StatusOr<StoredModel> ModelOf(const Manifest& manifest);
 
-// Loads the weights of `layers` into a stage of them, without what training carried to its next step. REQUIRES: the model is not tied, or these are all its layers.
+// Loads the weights of `layers` into a stage of them, without what training carried to its next step.
 // Errors: DataLoss (a damaged file).
 absl::Status LoadWeights(Files& files, const std::string& directory, const Manifest& manifest,
                          const ModelGraph& graph, LayerRange layers, Stage& stage);

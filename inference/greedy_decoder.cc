@@ -153,8 +153,9 @@ absl::StatusOr<std::vector<float>> GreedyDecoder::Logits(bool first) {
       continue;
     }
     PENSTOCK_ASSIGN_OR_RETURN(const std::vector<Tensor> ports, PortsOf(run));
-    PENSTOCK_ASSIGN_OR_RETURN(handed,
+    PENSTOCK_ASSIGN_OR_RETURN(Stage::Evaluated evaluated,
                               run.stage->Evaluate(run.stage->version(), std::move(handed), ports));
+    handed = std::move(evaluated.output);
     if (!run.repeats) run.handed = handed;
   }
   Stage& last = *runs_.back().stage;

@@ -113,7 +113,7 @@ absl::Status PairsData::OrderValidation(const PairLimits& limits) {
   }
   const std::vector<int64_t> by_length = PairsByLength(*validation_, limits);
   const auto fitting = static_cast<int64_t>(by_length.size());
-  const int64_t asked = options_.evaluates ? fitting : options_.validation_samples;
+  const int64_t asked = options_.validation_samples;
   if (asked > fitting) {
     return absl::InvalidArgumentError(
         absl::StrCat(validation_->directory(), " has ", fitting, " pairs of ", LimitsText(limits),

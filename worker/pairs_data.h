@@ -35,7 +35,6 @@ namespace penstock {
 struct PairsOptions {
   BucketOptions buckets;           // the batch is that of a step
   int64_t validation_samples = 0;  // in a validation; 0: there is none
-  bool evaluates = false;          // all pairs of the validation that fit are its samples
 };
 
 // The longest pairs that the ports take; without a port there is no limit.
@@ -59,12 +58,10 @@ class PairsData : public DataSource {
 
   absl::Status Read(Split split, int64_t first_sample, int port,
                     absl::Span<std::byte> values) const override;
+
   int64_t validation_samples() const override {
     return static_cast<int64_t>(validation_pairs_.size());
   }
-
-  // How many samples of Split::kValidation there are.
-  int64_t validation_samples() const { return static_cast<int64_t>(validation_pairs_.size()); }
 
  private:
   enum class Content : uint8_t { kSource, kSourceLength, kInputs, kTargets, kTargetLength };
