@@ -261,13 +261,14 @@ const int* OwnerOf(const std::string& array, const std::map<std::string, int>& o
 absl::StatusOr<LayerState> LoadWholeLayer(Files& files, const std::string& directory,
                                           const Manifest& manifest, const ModelGraph& model,
                                           int32_t layer) {
-  PENSTOCK_ASSIGN_OR_RETURN(LayerState state, LoadLayer(files, directory, manifest, model.layers[layer].number));
+  PENSTOCK_ASSIGN_OR_RETURN(LayerState state,
+                            LoadLayer(files, directory, manifest, model.layers[layer].number));
   const std::map<std::string, int> elsewhere = model.OwnersElsewhere(layer);
   std::set<int> owners;
   for (const auto& [name, owner] : elsewhere) owners.insert(owner);
   for (const int owner : owners) {
-    PENSTOCK_ASSIGN_OR_RETURN(const LayerState kept, LoadLayer(files, directory, manifest,
-                                                               model.layers[owner].number));
+    PENSTOCK_ASSIGN_OR_RETURN(const LayerState kept,
+                              LoadLayer(files, directory, manifest, model.layers[owner].number));
     const auto add = [&](const std::vector<NamedArray>& from, std::vector<NamedArray>& to) {
       std::copy_if(from.begin(), from.end(), std::back_inserter(to), [&](const NamedArray& array) {
         const int* of_array = OwnerOf(array.name, elsewhere);

@@ -25,13 +25,13 @@ namespace penstock {
 
 // Counts the bytes of one worker's device, of all its stages together.
 struct WorkerMemory {
-  int64_t weights = 0;  // one version of each stage, with its mirror in bf16 and its buffers
+  int64_t weights = 0;            // one version of each stage, with its mirror in bf16
   int64_t stashed_weights = 0;    // older versions that are still to be read
   int64_t predicted_weights = 0;  // predicted or corrected ones
   int64_t gradients = 0;
   int64_t optimizer = 0;    // its state, and what updates remember
   int64_t activations = 0;  // of the microbatches in flight, of messages and reductions, at most
-  int64_t buffers = 0;      // of nodes: statistics of batch norms
+  int64_t buffers = 0;      // of nodes: statistics of batch norms, carried state
   int64_t scratch = 0;      // of passes while they run; 0 where a worker counts what it has
 
   // Returns what is there before the first microbatch.

@@ -122,7 +122,7 @@ def judge_family(directory, name, method, precision, place):
     files = {key: f"{directory}/{key}.yaml" for key in ("job", "cluster", "profile", "planned", "times")}
     with open(files["job"], "w", encoding="utf-8") as file:
         file.write(JOB.format(name=name, model=FAMILIES[name], method=method, precision=precision,
-                              steps=6 if is_emulated else STEPS))
+                              steps=8 if is_emulated else STEPS))
     with open(files["cluster"], "w", encoding="utf-8") as file:
         file.write(cluster + "\n")
     penstock("profile", files["job"], "--samples", "4", "--seconds", "0.5", "--device", "cpu", "-o", files["profile"])
@@ -131,10 +131,10 @@ def judge_family(directory, name, method, precision, place):
         "--stages", str(workers), "--json", "-o", files["planned"], "--times", files["times"]))
     chosen = plan["candidates"][plan["fastest"]]
     emulate = ["--emulate", files["times"]] if is_emulated else []
-    runs = [json.loads(penstock("train", files["planned"], "--device", "cpu", "--json", *emulate))["prediction"]
+    runs = [json.loads(penstock("train", files["planned"], "--device", "cpu", "--json", *emulate))["feedback"]["measured"]
             for _ in range(OPTIONS.runs)]
-    step = statistics.median(run["measured_step_seconds"] for run in runs)
-    used = runs[0]["measured"]
+    step = statistics.median(run["step_seconds"] for run in runs)
+    used = runs[0]["workers"]
     memory = max((abs(real["memory_bytes"] / worker["memory_bytes"] - 1), real["memory_bytes"], worker["memory_bytes"])
                  for worker, real in zip(chosen["workers"], used))
     bytes_differ = [(worker["sent_bytes_per_step"], real["sent_bytes_per_step"])

@@ -8,7 +8,9 @@
 
 #include "absl/strings/str_cat.h"
 #include "job/defaults.h"
+#include "job/run/agreement.h"
 #include "job/run/run_schedule.h"
+#include "job/yaml/yaml.h"
 #include "schedule/block_draws.h"
 #include "tests/job/jobs.h"
 #include "tests/support/status_matchers.h"
@@ -300,6 +302,59 @@ TEST(ResolveJob, StageLayers_SayHowManyStagesThereAre) {
               StatusIs(absl::StatusCode::kInvalidArgument,
                        "pipeline.stage_layers: has 3 numbers, but the pipeline has 2 stages; one "
                        "number for each stage, or pipeline.stages: 3, would do"));
+}
+
+constexpr char kBranches[] = R"(
+name: branches
+model:
+  layers:
+    - input: {x: {f32: [4]}, wanted: {f32: [2]}}
+    - linear: {of: x, outputs: 3, name: stem}
+    - linear: {of: stem, outputs: 2, name: left}
+    - linear: {of: stem, outputs: 2, name: right}
+    - add: {of: [left, right], name: sum}
+    - mse: {of: [sum, wanted]}
+data: {synthetic: {}}
+training: {steps: 1, batch: 4, microbatches: 2, optimizer: {sgd: {learning_rate: 0.1}}}
+)";
+
+TEST(ResolveJob, LayerOrder_IsThatOfTheModelAndOfTheAgreement) {
+  PENSTOCK_ASSERT_OK_AND_ASSIGN(v1::JobSpec spec, ParseJobYaml(kBranches, "job.yaml"));
+  PENSTOCK_ASSERT_OK_AND_ASSIGN(const ResolvedJob described, ResolveJob(spec));
+  ASSERT_EQ(described.model.size(), 3);
+  const auto with = [&](std::vector<std::string> order) {
+    v1::JobSpec ordered = spec;
+    ordered.mutable_pipeline()->mutable_layer_order()->Assign(order.begin(), order.end());
+    return ResolveJob(ordered);
+  };
+  PENSTOCK_ASSERT_OK_AND_ASSIGN(const ResolvedJob same, with({"stem", "left", "right"}));
+  EXPECT_EQ(same.model, described.model);
+  EXPECT_EQ(AgreementOf(same), AgreementOf(described));
+  // The last layer has the sum and the loss, and so reads both branches.
+  EXPECT_THAT(with({"stem", "right", "left"}),
+              StatusIs(absl::StatusCode::kInvalidArgument,
+                       "pipeline.layer_order: has right before left, whose output it reads; put it "
+                       "behind"));
+  EXPECT_THAT(with({"stem", "left", "sum"}),
+              StatusIs(absl::StatusCode::kInvalidArgument,
+                       "pipeline.layer_order: names \"sum\", which is no layer of the model"));
+  v1::JobSpec longer = spec;
+  v1::ModelGraph& graph = *longer.mutable_model()->mutable_graph();
+  ASSERT_EQ(graph.layers(2).nodes_size(), 3);
+  // The sum and the loss as a layer of their own.
+  v1::ModelLayer& end = *graph.add_layers();
+  end.set_name("end");
+  *end.add_nodes() = graph.layers(2).nodes(1);
+  *end.add_nodes() = graph.layers(2).nodes(2);
+  graph.mutable_layers(2)->mutable_nodes()->DeleteSubrange(1, 2);
+  PENSTOCK_ASSERT_OK_AND_ASSIGN(const ResolvedJob four, ResolveJob(longer));
+  for (const char* name : {"stem", "right", "left", "end"}) {
+    longer.mutable_pipeline()->add_layer_order(name);
+  }
+  PENSTOCK_ASSERT_OK_AND_ASSIGN(const ResolvedJob turned, ResolveJob(longer));
+  EXPECT_EQ(turned.model.layers[1].name, "right");
+  EXPECT_EQ(turned.model.layers[1].number, 2);
+  EXPECT_NE(AgreementOf(turned), AgreementOf(four));
 }
 
 TEST(ResolveJob, WorkerNames_AreOneForEachWorkerAndEachOnce) {

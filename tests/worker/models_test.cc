@@ -408,7 +408,7 @@ TEST_P(Models, BytesSent_AreThoseThatArePlanned) {
       SetOrder(RandomOrder(ChainOf(spec), random_), spec);
       PENSTOCK_ASSERT_OK_AND_ASSIGN(const ResolvedJob job, ResolveJob(spec));
       const std::vector<LayerRange> layers = RandomSplit(job.model.size(), 4, random_);
-      const ScheduleOptions options = ScheduleOptionsOf(job, TopologyOf(job, 4));
+      const ScheduleOptions options = ScheduleOptionsOf(job, TopologyOf(job, 4), layers);
       PENSTOCK_ASSERT_OK_AND_ASSIGN(const Schedule schedule,
                                     ScheduleOfSteps(job, options, 0, job.steps));
       const std::vector<double> planned =
@@ -446,7 +446,7 @@ TEST_P(Models, MemoryOfWorkers_IsWhatAProfileTells) {
     const std::vector<LayerRange> layers = RandomSplit(job.model.size(), 3, random_);
     PENSTOCK_ASSERT_OK_AND_ASSIGN(
         const std::vector<WorkerMemory> planned,
-        PredictRunMemory(job, ScheduleOptionsOf(job, TopologyOf(job, 3)), layers, 0,
+        PredictRunMemory(job, ScheduleOptionsOf(job, TopologyOf(job, 3), layers), layers, 0,
                          CutsOf(spec, 0, {}), profile, /*own_memory=*/false));
     TestCluster cluster({.spec = spec, .layers = layers}, files_);
     ASSERT_THAT(cluster.prepared(), IsOk());

@@ -86,7 +86,7 @@ TEST_P(FamiliesOverGrpc, MethodsThatDrain_GiveTheReferencesWeights) {
   EXPECT_EQ(Weights({"--method", "zb-h1"}), reference);
 }
 
-// With its own reference, because running statistics are means of those of the replicas.
+// With a reference that has them: gradients are added in another order, and running statistics are means of the replicas'.
 TEST_P(FamiliesOverGrpc, TwoReplicasOfTwoStages_GiveTheReferencesWeights) {
   const std::string replicas = "pipeline.replicas=2";
   const std::string reference = Weights({"--set", replicas, "--reference"});
