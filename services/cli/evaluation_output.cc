@@ -14,6 +14,24 @@ Json NumberOrNull(const std::optional<double>& value) {
   return value.has_value() ? Json(*value) : Json();
 }
 
+std::string DecodedText(const DecodedPairs& decoded) {
+  std::string text = absl::StrCat("\nwrote ", decoded.files.hypotheses, " beside ",
+                                  decoded.files.references, ": ", decoded.pairs, " pairs");
+  if (decoded.left_out > 0) {
+    absl::StrAppend(&text, "; ", decoded.left_out,
+                    " are not among them, because the model does not read sources of their length");
+  }
+  return absl::StrCat(text, "\n");
+}
+
+Json DecodedJson(const DecodedPairs& decoded) {
+  return {{"hypotheses", decoded.files.hypotheses},
+          {"references", decoded.files.references},
+          {"sources", decoded.files.sources},
+          {"pairs", decoded.pairs},
+          {"left_out", decoded.left_out}};
+}
+
 }  // namespace
 
 std::string EvaluationText(const EvaluationReport& report) {
@@ -30,7 +48,8 @@ std::string EvaluationText(const EvaluationReport& report) {
   }
   return absl::StrCat(report.checkpoint, ", step ", report.step, "\n", report.data, ", ",
                       report.split, ": ", scores.samples, " samples, ", scores.targets,
-                      " targets\n\n", table.Render());
+                      " targets\n\n", table.Render(),
+                      report.decoded ? DecodedText(*report.decoded) : "");
 }
 
 Json EvaluationJson(const EvaluationReport& report) {
@@ -46,7 +65,8 @@ Json EvaluationJson(const EvaluationReport& report) {
           {"loss", scores.evaluation.loss},
           {"perplexity", NumberOrNull(scores.perplexity)},
           {"bits_per_byte", NumberOrNull(report.bits_per_byte)},
-          {"metrics", metrics}};
+          {"metrics", metrics},
+          {"decoded", report.decoded ? DecodedJson(*report.decoded) : Json()}};
 }
 
 }  // namespace penstock

@@ -7,8 +7,16 @@
 #include <string>
 
 #include "inference/evaluator.h"
+#include "inference/translation.h"
 
 namespace penstock {
+
+// What was decoded.
+struct DecodedPairs {
+  TranslationFiles files;
+  int64_t pairs = 0;
+  int64_t left_out = 0;  // whose source is longer than the model reads
+};
 
 struct EvaluationReport {
   std::string checkpoint;  // its directory
@@ -17,6 +25,7 @@ struct EvaluationReport {
   std::string split;  // "validation"
   ModelScores scores;
   std::optional<double> bits_per_byte;  // of a text
+  std::optional<DecodedPairs> decoded;
 };
 
 // A line for each figure.

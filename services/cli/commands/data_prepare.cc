@@ -213,6 +213,7 @@ CommandRunner DeclarePairs(CLI::App& app) {
       ->check(CLI::Range(16, 1'000'000))
       ->capture_default_str();
   app.add_option("--algorithm", options->algorithm, "How SentencePiece learns pieces")
+      ->type_name("ALGORITHM")
       ->check(CLI::IsMember({"unigram", "bpe"}))
       ->capture_default_str();
   app.add_option("--piece-model", pairs.piece_model,

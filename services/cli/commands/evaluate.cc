@@ -13,8 +13,10 @@
 #include "base/clock.h"
 #include "base/status.h"
 #include "compute/device.h"
+#include "data/pair_files.h"
 #include "inference/checkpoint_model.h"
 #include "inference/evaluator.h"
+#include "inference/translation.h"
 #include "job/data/data_kind.h"
 #include "job/defaults.h"
 #include "services/cli/checkpoint_source.h"
@@ -37,6 +39,7 @@ struct EvaluateOptions {
   int64_t batch = 16;
   std::string device = "auto";
   int threads = 1;
+  std::string decode_to;  // a folder; empty: nothing is decoded
   CoordinatorOptions coordinator;
   bool json = false;
 };
@@ -53,11 +56,13 @@ bool IsJobFile(const std::string& path) {
   return absl::EndsWith(path, ".yaml") || absl::EndsWith(path, ".yml");
 }
 
-// A text, or a directory of records.
+// A text, or a directory of records or of pairs.
 v1::JobSpec JobOfPath(const std::string& path) {
   v1::JobSpec job;
   std::error_code error;
-  if (std::filesystem::is_directory(path, error)) {
+  if (std::filesystem::exists(JoinPath(path, kPairsFile), error)) {
+    job.mutable_data()->mutable_pairs()->set_path(path);
+  } else if (std::filesystem::is_directory(path, error)) {
     job.mutable_data()->mutable_records()->set_path(path);
   } else {
     job.mutable_data()->mutable_text()->set_path(path);
@@ -127,17 +132,46 @@ std::string DataPath(EvaluationInput& input) {
   return JoinPath(input.root, *paths[is_second ? 1 : 0].path);
 }
 
+// Decodes the pairs in `directory`.
+absl::StatusOr<DecodedPairs> Decode(const EvaluateOptions& options, const CheckpointModel& model,
+                                    const std::string& directory, Console& console) {
+  PENSTOCK_ASSIGN_OR_RETURN(const std::unique_ptr<PairFiles> pairs,
+                            PairFiles::Open(RealFiles(), directory, {}));
+  absl::StatusOr<Translation> translation;
+  {
+    WorkDisplay display("pair", console, RealClock());
+    translation = Translate(RealFiles(), model, *pairs,
+                            {.batch = options.batch,
+                             .threads = options.threads,
+                             .pairs_max = std::min(options.samples, pairs->pairs()),
+                             .progress = [&](int64_t done, int64_t all) {
+                               display.Draw(done, all, "decoding");
+                               return absl::OkStatus();
+                             }});
+  }
+  PENSTOCK_RETURN_IF_ERROR(translation.status());
+  DecodedPairs decoded = {.pairs = static_cast<int64_t>(translation->hypotheses.size()),
+                          .left_out = translation->left_out};
+  PENSTOCK_ASSIGN_OR_RETURN(decoded.files,
+                            WriteTranslation(RealFiles(), *translation, options.decode_to));
+  return decoded;
+}
+
 absl::Status RunEvaluate(const EvaluateOptions& options, Console& console) {
   PENSTOCK_ASSIGN_OR_RETURN(EvaluationInput input, FindInput(options));
+  if (!options.decode_to.empty() && !input.job.data().has_pairs()) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("--decode: is for pairs of sequences (data.pairs), but the data are ",
+                     DataKindOf(input.job.data()).key));
+  }
   PENSTOCK_ASSIGN_OR_RETURN(const CheckpointModel model,
                             OpenCheckpointModel(RealFiles(), input.checkpoint));
   PENSTOCK_ASSIGN_OR_RETURN(const Device device, ParseDevice(options.device));
   PENSTOCK_ASSIGN_OR_RETURN(const std::unique_ptr<Backend> backend,
                             MakeBackendOn(device, options.threads));
-  PENSTOCK_ASSIGN_OR_RETURN(
-      const std::unique_ptr<DataSource> data,
-      OpenEvaluationData(RealFiles(), input.job, model.graph, input.part, options.batch,
-                         input.root));
+  PENSTOCK_ASSIGN_OR_RETURN(const std::unique_ptr<DataSource> data,
+                            OpenEvaluationData(RealFiles(), input.job, model.graph, input.part,
+                                               options.batch, input.root));
 
   EvaluationReport report = {.checkpoint = model.directory,
                              .step = model.manifest.step,
@@ -154,6 +188,9 @@ absl::Status RunEvaluate(const EvaluateOptions& options, Console& console) {
   // Every token is a byte.
   if (input.job.data().has_text() && report.scores.perplexity.has_value()) {
     report.bits_per_byte = report.scores.evaluation.loss / std::log(2.0);
+  }
+  if (!options.decode_to.empty()) {
+    PENSTOCK_ASSIGN_OR_RETURN(report.decoded, Decode(options, model, report.data, console));
   }
   if (options.json) {
     PrintJson(EvaluationJson(report), console);
@@ -173,7 +210,7 @@ CommandRunner DeclareEvaluate(CLI::App& app) {
       ->required()
       ->type_name("");
   app.add_option("--data", options->data,
-                 "A text, a directory of records, or a job file with the data")
+                 "A text, a directory of records or of pairs, or a job file with the data")
       ->type_name("PATH");
   app.add_option("--split", options->split,
                  "training, validation or all of it; default: of a job's data validation, of a "
@@ -194,6 +231,10 @@ CommandRunner DeclareEvaluate(CLI::App& app) {
       ->type_name("N")
       ->check(CLI::Range(1, 1024))
       ->capture_default_str();
+  app.add_option("--decode", options->decode_to,
+                 "Of pairs: decode the sources greedily, on the CPU, and write hypotheses.txt, "
+                 "references.txt and sources.txt into this folder")
+      ->type_name("DIR");
   AddCoordinatorOptions(app, options->coordinator);
   app.add_flag("--json", options->json, "Print JSON");
   return [options](Console& console) { return RunEvaluate(*options, console); };

@@ -36,6 +36,24 @@ TEST(EvaluationOutput, OfALossWithoutClasses_HasTheLossAlone) {
   EXPECT_TRUE(json["perplexity"].is_null());
   EXPECT_TRUE(json["bits_per_byte"].is_null());
   EXPECT_TRUE(json["metrics"].empty());
+  EXPECT_TRUE(json["decoded"].is_null());
+}
+
+TEST(EvaluationOutput, OfDecodedPairs_SaysWhereTheyAre) {
+  EvaluationReport report = {
+      .checkpoint = "a",
+      .step = 1,
+      .data = "b",
+      .split = "all",
+      .scores = {.samples = 2, .targets = 6, .evaluation = {0.5, {}}},
+      .decoded = DecodedPairs{.files = {"s.txt", "r.txt", "h.txt"}, .pairs = 2}};
+  EXPECT_EQ(EvaluationText(report),
+            "a, step 1\nb, all: 2 samples, 6 targets\n\nMETRIC   VALUE\nloss    0.5000\n\n"
+            "wrote h.txt beside r.txt: 2 pairs\n");
+  report.decoded->left_out = 3;
+  EXPECT_NE(EvaluationText(report).find("2 pairs; 3 are not among them"), std::string::npos);
+  EXPECT_EQ(EvaluationJson(report)["decoded"]["sources"], "s.txt");
+  EXPECT_EQ(EvaluationJson(report)["decoded"]["left_out"], 3);
 }
 
 }  // namespace
