@@ -23,6 +23,12 @@ struct ArrayBytes {
   int64_t held() const { return version + gradients + optimizer + predicted + buffers; }
 };
 
+// The floats that a buffer of a node takes of a stage's array of buffers.
+inline int64_t FloatsOf(const BufferSpec& buffer) {
+  constexpr int64_t kAlignmentFloats = 16;
+  return (buffer.size() + kAlignmentFloats - 1) / kAlignmentFloats * kAlignmentFloats;
+}
+
 ArrayBytes ArrayBytesOf(const ModelGraph& model, const StageOptions& options);
 
 // Weight versions on the device at once if `versions` are live. `own_memory`: whether the device's memory is

@@ -37,6 +37,8 @@ struct KernelSpec {
   bool bf16 = false;  // products read bf16 (Precision::kBf16 on a device that has such products)
 
   const Attributes& attributes() const { return node.attributes; }
+  // REQUIRES: the node is a loss.
+  LossTraits loss() const { return node.op->loss({node.attributes, inputs}); }
   int64_t input_elements(int i = 0) const { return samples * inputs[i].elements(); }
   int64_t output_elements() const { return samples * node.output.elements(); }
   // Of input i with its last dimension taken apart.
@@ -112,6 +114,9 @@ struct Tape {
   std::array<float*, kNodeBuffersMax> next_states = {};
   float loss_scale =
       1.0f;  // of this microbatch's mean loss in the update; read by I and W of a loss
+  // F of a loss over classes, in evaluation: by target, how many classes score higher; of those that score the same,
+  // the ones before it count as higher. -1 of a target that is not valid.
+  int32_t* ranks = nullptr;
 
   template <typename T = float>
   const T* input(int i = 0) const {
@@ -128,7 +133,8 @@ class OpKernels {
 
   virtual TapeNeeds tape_needs() const = 0;
 
-  // Reads the inputs, writes the output; a loss its mean over the microbatch, one f32.
+  // Reads the inputs, writes the output; a loss its mean over the microbatch's valid targets, one f32 (0 if there is
+  // none), and the ranks of the targets, if they are asked for.
   // REQUIRES: ids are inside the tables that they look up.
   virtual absl::Status Forward(const PassContext& context, const WeightView& weights,
                                const Tape& tape) = 0;

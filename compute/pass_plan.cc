@@ -15,8 +15,14 @@ bool Contains(InputSet set, size_t input) { return (set >> input & 1) != 0; }
 class Planner {
  public:
   Planner(const ModelGraph& model, LayerRange layers, int64_t samples,
-          const std::vector<TapeNeeds>& needs, DType crossing)
-      : model_(model), layers_(layers), samples_(samples), needs_(needs), crossing_(crossing) {
+          const std::vector<TapeNeeds>& needs, DType crossing, StageEnds ends)
+      : model_(model),
+        layers_(layers),
+        samples_(samples),
+        needs_(needs),
+        crossing_(crossing),
+        has_cuts_(ends == StageEnds::kCuts),
+        received_(has_cuts_ ? crossing : DType::kF32) {
     plan_.first_node = model.layers[layers.first].first_node;
     plan_.node_count = model.layers[layers.end() - 1].end_node() - plan_.first_node;
     PENSTOCK_CHECK(static_cast<int>(needs.size()) == plan_.node_count);
@@ -71,7 +77,7 @@ class Planner {
   }
   int AddValueSlot(int value) {
     const ValueType& type = model_.TypeOf(value);
-    const bool is_loss = !model_.is_port(value) && model_.nodes[model_.NodeOf(value)].op->is_loss;
+    const bool is_loss = !model_.is_port(value) && model_.nodes[model_.NodeOf(value)].op->is_loss();
     return AddSlot(type.dtype, is_loss ? Shape{1} : ShapeOf(type, samples_));
   }
   // -1 for nothing.
@@ -118,9 +124,9 @@ class Planner {
   template <typename SetPart>
   int Unpack(const Bundle& bundle, Steps& steps, SetPart set_part) {
     if (bundle.empty()) return -1;
-    const int whole = AddSlot(crossing_, ShapeOf(model_, bundle, samples_));
+    const int whole = AddSlot(received_, ShapeOf(model_, bundle, samples_));
     plan_.slots[whole].crosses = true;
-    const bool widens = crossing_ == DType::kBf16;
+    const bool widens = received_ == DType::kBf16;
     if (bundle.parts.size() == 1 && !widens) {
       set_part(bundle.parts.front().value, whole, false);
       return whole;
@@ -131,7 +137,7 @@ class Planner {
       steps.push_back({.kind = widens ? Kind::kWiden : Kind::kShare,
                        .slot = slot,
                        .from = whole,
-                       .offset = part.offset * SizeOf(crossing_)});
+                       .offset = part.offset * SizeOf(received_)});
       set_part(part.value, slot, !widens);
     }
     return whole;
@@ -167,6 +173,7 @@ class Planner {
     }
     bundle_begin_ = steps.size();
     const Bundle bundle = ActivationsAt(model_, layers_.end(), samples_);
+    if (!has_cuts_ && !bundle.empty()) return steps;
     const bool is_value = bundle.parts.size() == 1 && crossing_ == DType::kF32;
     plan_.output = bundle.empty() || is_value ? plan_.nodes[plan_.node_count - 1].output
                                               : Pack(bundle, values_, steps);
@@ -203,16 +210,18 @@ class Planner {
 
   Steps BackwardInput() {
     Steps steps;
-    const bool widens = crossing_ == DType::kBf16;
+    const bool is_rounded = crossing_ == DType::kBf16;
     plan_.grad_output = Unpack(GradientsAt(model_, layers_.end(), samples_), steps,
                                [&](int value, int slot, bool view) {
-                                 gradients_[value] = {slot, !view && !widens, widens, view};
+                                 // The whole of what came is read by W of its sender, too.
+                                 const bool shared = has_cuts_ && received_ == DType::kF32 && !view;
+                                 gradients_[value] = {slot, shared, is_rounded, view};
                                });
     for (int n = plan_.node_count - 1; n >= 0; --n) {
       if (NodeAt(n).needs_gradient) BackwardInputOf(n, steps);
     }
     const Bundle bundle = GradientsAt(model_, layers_.first, samples_);
-    if (!bundle.empty()) ReturnGradients(bundle, steps);
+    if (has_cuts_ && !bundle.empty()) ReturnGradients(bundle, steps);
     return steps;
   }
 
@@ -220,7 +229,7 @@ class Planner {
     const Node& node = NodeAt(n);
     PassPlan::NodeSlots& slots = plan_.nodes[n];
     Gradient& of_output = gradients_[model_.ValueOf(plan_.first_node + n)];
-    PENSTOCK_CHECK(of_output.slot >= 0 || node.op->is_loss);
+    PENSTOCK_CHECK(of_output.slot >= 0 || node.op->is_loss());
     slots.grad_output = of_output.slot;
     slots.weight_stash = TakeBlock(needs_[n].weight_stash_bytes, steps);
     const InputSet passes = needs_[n].passes_gradient;
@@ -361,6 +370,8 @@ class Planner {
   const int64_t samples_;
   const std::vector<TapeNeeds>& needs_;
   const DType crossing_;
+  const bool has_cuts_;   // else other layers of the stage are at both ends
+  const DType received_;  // what comes from before and from behind
   PassPlan plan_;
   std::vector<int> values_;          // slots, by value of the model
   std::vector<Gradient> gradients_;  // by value of the model
@@ -386,8 +397,8 @@ Shape ShapeOf(const ModelGraph& model, const Bundle& bundle, int64_t samples) {
 }
 
 PassPlan MakePassPlan(const ModelGraph& model, LayerRange layers, int64_t samples,
-                      const std::vector<TapeNeeds>& needs, DType crossing) {
-  return Planner(model, layers, samples, needs, crossing).Plan();
+                      const std::vector<TapeNeeds>& needs, DType crossing, StageEnds ends) {
+  return Planner(model, layers, samples, needs, crossing, ends).Plan();
 }
 
 }  // namespace penstock

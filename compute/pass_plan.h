@@ -78,7 +78,7 @@ struct PassPlan {
 
   std::vector<int> ports;       // of the model, that nodes here read; ascending
   std::vector<int> port_slots;  // by entry of `ports`
-  // What passes are given and return; -1 at the ends of the model.
+  // What passes are given and return; -1 at the ends of the model, and what they return also at StageEnds::kLayers.
   int input = -1;        // given to F
   int output = -1;       // returned by F: the bundle, or the loss
   int grad_output = -1;  // given to I
@@ -91,9 +91,15 @@ struct PassPlan {
   std::vector<PassStep> backward_input, backward_weight;
 };
 
+// What is before and behind the layers: other stages, whose bundles are taken apart and copied together, or layers of the
+// same stage. Then values are received as they are, in f32 and as views of one tensor, and stay where they were made, so
+// that passes return nothing but the loss: a layer's passes are what they are inside a stage, which a profile has to tell.
+enum class StageEnds : uint8_t { kCuts, kLayers };
+
 // `crossing`: the type in which values cross from layer to layer, kF32 or kBf16. `needs`: by node of the range.
 PassPlan MakePassPlan(const ModelGraph& model, LayerRange layers, int64_t samples,
-                      const std::vector<TapeNeeds>& needs, DType crossing = DType::kF32);
+                      const std::vector<TapeNeeds>& needs, DType crossing = DType::kF32,
+                      StageEnds ends = StageEnds::kCuts);
 
 // [samples, dims...] of a value; flat if it has more dimensions than tensors do.
 Shape ShapeOf(const ValueType& type, int64_t samples);

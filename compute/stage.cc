@@ -8,6 +8,7 @@
 #include "absl/strings/str_format.h"
 #include "base/check.h"
 #include "base/status.h"
+#include "compute/array_bytes.h"
 #include "compute/tokens.h"
 
 namespace penstock {
@@ -38,6 +39,14 @@ absl::Status CheckOptions(const ModelGraph& model, const StageOptions& options) 
   return absl::OkStatus();
 }
 
+std::vector<std::optional<int32_t>> IgnoredInPorts(const ModelGraph& model) {
+  std::vector<std::optional<int32_t>> ignored;
+  for (size_t port = 0; port < model.ports.size(); ++port) {
+    ignored.push_back(model.IgnoredIn(static_cast<int>(port)));
+  }
+  return ignored;
+}
+
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<Stage>> Stage::Create(Backend& backend, const ModelGraph& model,
@@ -53,6 +62,8 @@ Stage::Stage(Backend& backend, const ModelGraph& model, const StageOptions& opti
     : backend_(backend),
       options_(options),
       model_(model),
+      ignores_targets_(model.loss().ignored.has_value()),
+      ignored_in_ports_(IgnoredInPorts(model)),
       arena_(model, options.layers),
       buffer_layout_(LayOutBuffers(model, options.layers, options.step_samples)),
       is_last_(options.layers.end() == model.size()) {}
@@ -77,16 +88,14 @@ absl::Status Stage::Build() {
     }
   }
   plan_ = MakePassPlan(model_, options_.layers, options_.samples, needs_,
-                       CrossingType(options_.precision));
+                       CrossingType(options_.precision), options_.ends);
   activation_bytes_ = ActivationBytesOf(plan_, options_.recomputes, is_last_);
   std::vector<ParameterSlice> slices;
   for (int layer = 0; layer < layer_count(); ++layer) {
     const absl::Span<const ParameterSlice> of_layer = arena_.slices(layer);
     slices.insert(slices.end(), of_layer.begin(), of_layer.end());
-    slice_layers_.insert(slice_layers_.end(), of_layer.size(), layer);
-    for (const ParameterSlice& slice : of_layer) {
-      slice_tied_.push_back(slice.offset < arena_.tied_count());
-    }
+    const absl::Span<const int> owners = arena_.slice_owners(layer);
+    slice_owners_.insert(slice_owners_.end(), owners.begin(), owners.end());
   }
   slice_norms_.resize(slices.size());
   slice_scales_.resize(slices.size());
@@ -259,7 +268,8 @@ absl::StatusOr<Tensor> Stage::PortToDevice(int port, absl::Span<const std::byte>
   if (spec.ids > 0) {
     const absl::Span<const int32_t> ids(reinterpret_cast<const int32_t*>(values.data()),
                                         shape.elements());
-    PENSTOCK_RETURN_IF_ERROR(CheckTokens(spec.name, ids, spec.type.elements(), spec.ids));
+    PENSTOCK_RETURN_IF_ERROR(
+        CheckTokens(spec.name, ids, spec.type.elements(), spec.ids, ignored_in_ports_[port]));
   }
   PENSTOCK_ASSIGN_OR_RETURN(Buffer buffer, Acquire(size_bytes));
   backend_.CopyToDevice(buffer.data(), values.data(), size_bytes);
@@ -328,7 +338,9 @@ absl::Status Stage::RunNode(const Walk& walk, int n) {
   tape.stash = data(of.stash);
   tape.kept = data(of.kept);
   tape.weight_stash = data(of.weight_stash);
-  tape.loss_scale = walk.loss_scale;
+  const bool is_loss = node(n).op->is_loss();
+  if (is_loss) tape.loss_scale = walk.loss_scale;
+  if (is_loss && walk.ranks != nullptr) tape.ranks = walk.ranks->data<int32_t>();
   const std::vector<int64_t>& offsets = buffer_layout_.offsets[n];
   for (size_t i = 0; i < offsets.size(); ++i) {
     if (node(n).buffers[i].kind == BufferSpec::Kind::kStatistic) {
@@ -345,7 +357,7 @@ absl::Status Stage::RunNode(const Walk& walk, int n) {
   if (walk.pass == Pass::kBackwardWeight) {
     done = RunPass(walk.pass, n, tape, false, gradients(), nullptr,
                    [&] { return kernels.BackwardWeight(context, Gradients(n), tape); });
-  } else if (walk.predictions != nullptr && node(n).op->is_loss) {
+  } else if (is_loss && walk.predictions != nullptr) {
     tape.output = walk.predictions->data<void>();
     done = kernels.Predict(Weights(*walk.weights, n), tape);
   } else {
@@ -354,9 +366,11 @@ absl::Status Stage::RunNode(const Walk& walk, int n) {
                  ? kernels.Forward(context, Weights(*walk.weights, n), tape)
                  : kernels.BackwardInput(context, Weights(*walk.weights, n), tape);
     };
-    done = walk.training ? RunPass(walk.pass, n, tape, walk.updates_buffers,
-                                   walk.weights->weights(), walk.weights->mirror(), queue)
-                         : queue();
+    // The scale of a loss that ignores targets is another one for each microbatch, so no graph would fit twice.
+    const bool repeats = walk.training && !(is_loss && ignores_targets_);
+    done = repeats ? RunPass(walk.pass, n, tape, walk.updates_buffers, walk.weights->weights(),
+                             walk.weights->mirror(), queue)
+                   : queue();
   }
   return done.ok() ? done : Annotate(done, node(n).name);
 }
@@ -529,7 +543,7 @@ absl::Status Stage::Recompute(MicrobatchId microbatch, WeightRead read,
 
 absl::StatusOr<Tensor> Stage::RunWithoutTapes(int64_t version, Tensor input,
                                               absl::Span<const Tensor> ports, MicrobatchStart start,
-                                              float* carried, Tensor* predictions) {
+                                              float* carried, const LossOutputs& wanted) {
   PENSTOCK_ASSIGN_OR_RETURN(const WeightVersions::Version* weights, LiveVersion(version));
   if (!is_first()) passing_slots_[plan_.input] = std::move(input);
   PutPorts(plan_, ports, passing_slots_);
@@ -541,18 +555,30 @@ absl::StatusOr<Tensor> Stage::RunWithoutTapes(int64_t version, Tensor input,
                                        .training = false,
                                        .carried = carried,
                                        .weights = weights,
-                                       .predictions = predictions});
+                                       .predictions = wanted.predictions,
+                                       .ranks = wanted.ranks});
   if (!output.ok()) {
     for (Tensor& tensor : passing_slots_) tensor = Tensor();
   }
   return output;
 }
 
-absl::StatusOr<Tensor> Stage::Evaluate(int64_t version, Tensor input,
-                                       absl::Span<const Tensor> ports, MicrobatchStart start) {
+absl::StatusOr<Stage::Evaluated> Stage::Evaluate(int64_t version, Tensor input,
+                                                 absl::Span<const Tensor> ports,
+                                                 MicrobatchStart start) {
   PENSTOCK_RETURN_IF_ERROR(CheckGiven(input, ports));
-  return RunWithoutTapes(version, std::move(input), ports, start,
-                         static_cast<float*>(evaluation_carries_.data()), nullptr);
+  Evaluated evaluated;
+  LossOutputs wanted;
+  if (is_last_ && model_.loss().classes > 0) {
+    const Shape shape = {options_.samples * model_.targets_per_sample()};
+    PENSTOCK_ASSIGN_OR_RETURN(evaluated.ranks, AcquireSlot({DType::kI32, shape}));
+    wanted.ranks = &evaluated.ranks;
+  }
+  PENSTOCK_ASSIGN_OR_RETURN(
+      evaluated.output,
+      RunWithoutTapes(version, std::move(input), ports, start,
+                      static_cast<float*>(evaluation_carries_.data()), wanted));
+  return evaluated;
 }
 
 absl::StatusOr<double> Stage::ReadLoss(const Tensor& loss) {
@@ -562,13 +588,21 @@ absl::StatusOr<double> Stage::ReadLoss(const Tensor& loss) {
   return value;
 }
 
+absl::StatusOr<std::vector<int32_t>> Stage::ReadRanks(const Tensor& ranks) {
+  std::vector<int32_t> values(ranks ? ranks.shape.elements() : 0);
+  if (ranks) backend_.CopyToHost(values.data(), ranks.data<int32_t>(), ranks.size_bytes());
+  PENSTOCK_RETURN_IF_ERROR(backend_.Synchronize());
+  return values;
+}
+
 absl::StatusOr<std::vector<float>> Stage::Predictions(int64_t version, Tensor input,
                                                       absl::Span<const Tensor> ports) {
   PENSTOCK_CHECK(is_last_ && ports.size() == plan_.ports.size());
   const Shape shape = ShapeOf(kernels_.back()->prediction_type(), options_.samples);
   PENSTOCK_ASSIGN_OR_RETURN(Tensor predictions, AcquireSlot({DType::kF32, shape}));
   PENSTOCK_RETURN_IF_ERROR(
-      RunWithoutTapes(version, std::move(input), ports, {}, nullptr, &predictions).status());
+      RunWithoutTapes(version, std::move(input), ports, {}, nullptr, {.predictions = &predictions})
+          .status());
   std::vector<float> values(shape.elements());
   backend_.CopyToHost(values.data(), predictions.data<float>(), predictions.size_bytes());
   PENSTOCK_RETURN_IF_ERROR(backend_.Synchronize());

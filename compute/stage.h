@@ -13,6 +13,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -34,6 +35,7 @@ namespace penstock {
 
 struct StageOptions {
   LayerRange layers;
+  StageEnds ends = StageEnds::kCuts;
   int64_t samples = 1;  // of a microbatch
   // Of a step, each of which goes on where the same one of the step before ended, in what buffers carry; 0: nothing is
   // kept from step to step, and every sample starts afresh.
@@ -90,7 +92,9 @@ class Stage {
   Shape output_shape() const { return is_last_ ? Shape() : ShapeOfSlot(plan_.output); }
   Shape grad_input_shape() const { return ShapeOfSlot(plan_.grad_input); }
   Shape grad_output_shape() const { return ShapeOfSlot(plan_.grad_output); }
-  DType crossing_type() const { return CrossingType(options_.precision); }
+  DType crossing_type() const {
+    return options_.ends == StageEnds::kCuts ? CrossingType(options_.precision) : DType::kF32;
+  }
   // The ports of the model that its layers read, ascending.
   absl::Span<const int> ports() const { return plan_.ports; }
 
@@ -104,7 +108,7 @@ class Stage {
   absl::StatusOr<Tensor> PortToDevice(int port, absl::Span<const std::byte> values);
 
   // `input`: from the stage before; empty on the first. `ports`: by entry of ports().
-  // Returns the output; of the last stage the mean loss over the microbatch, [1] f32 (ReadLoss).
+  // Returns the output; of the last stage the mean loss over the microbatch's valid targets, [1] f32 (ReadLoss).
   //
   // Errors: InvalidArgument (shape or type of a tensor), FailedPrecondition (version not live, or to be
   // predicted without options.history.momentum_average, microbatch already in flight, too many in flight, or
@@ -112,6 +116,7 @@ class Stage {
   absl::StatusOr<Tensor> Forward(MicrobatchId microbatch, MicrobatchStart start, WeightRead read,
                                  Tensor input, absl::Span<const Tensor> ports);
   // Whether it keeps what is carried to the samples of the next step.
+  int64_t step_samples() const { return options_.step_samples; }
   bool carries() const { return buffer_layout_.carried() > 0; }
   // Repeats, on a stage that recomputes, the forward between Forward and BackwardInput, and leaves
   // what the backward needs. `read`: what BackwardInput will read. `ports`: as in Forward.
@@ -128,16 +133,24 @@ class Stage {
   // flight), InvalidArgument (shape or type).
   absl::StatusOr<Tensor> TakeInput(MicrobatchId microbatch);
   absl::Status PutInput(MicrobatchId microbatch, int64_t first_sample, Tensor input);
-  // Forward without dropout that leaves nothing behind but the output (or the loss), and what is carried to the next
-  // step of the evaluation, apart from what is carried in training.
-  absl::StatusOr<Tensor> Evaluate(int64_t version, Tensor input, absl::Span<const Tensor> ports,
-                                  MicrobatchStart start = {});
+  struct Evaluated {
+    Tensor output;  // as of Forward
+    // Of a last stage whose loss is over classes: by target of the microbatch, i32, its rank among the classes
+    // (Tape::ranks). Else empty.
+    Tensor ranks;
+  };
+  // Forward without dropout that leaves nothing behind but what it returns, and what is carried to the next step of the
+  // evaluation, apart from what is carried in training.
+  absl::StatusOr<Evaluated> Evaluate(int64_t version, Tensor input, absl::Span<const Tensor> ports,
+                                     MicrobatchStart start = {});
   // Waits for a loss that Forward or Evaluate returned. Errors: those of the device.
   absl::StatusOr<double> ReadLoss(const Tensor& loss);
+  // The same of its ranks; none of an empty tensor.
+  absl::StatusOr<std::vector<int32_t>> ReadRanks(const Tensor& ranks);
 
   // Returns the gradient for the previous stage (empty on the first). `grad_output` is empty on
   // the last. `loss_scale`: the factor of this microbatch's mean loss in the update it belongs to
-  // (1 / microbatches of the update), applied where the gradient starts.
+  // (its part of the update's valid targets), applied where the gradient starts.
   //
   // Errors: InvalidArgument (shape or type), FailedPrecondition (as Forward, or no F or R before, I again).
   absl::StatusOr<Tensor> BackwardInput(MicrobatchId microbatch, WeightRead read, Tensor grad_output,
@@ -148,20 +161,25 @@ class Stage {
   // Errors: FailedPrecondition (no I before).
   absl::Status BackwardWeight(MicrobatchId microbatch);
 
-  // Squared norm of each layer's gradient, by layer of the stage. A tied weight counts with the layer of its
-  // first use only (after its gradients were combined). Errors: those of the device.
+  // Squared norm of each layer's gradient, by layer of the stage. A shared parameter counts with the layer of the
+  // model that it belongs to (after its gradients were combined), which may be on another stage. Errors: those of the
+  // device.
   absl::Status LayerSquaredNorms(absl::Span<double> norms);
 
-  // Tied weights: parameters of the model's first layer that its last layer uses, too. The gradient of this stage's
-  // use, [elements] f32, a tensor that refers to the arena (no copy). REQUIRES: the model is tied and one of the uses
-  // is here.
-  Tensor TiedGradient();
-  // Makes it the sum of the last use and the first. The argument of this stage's own use is what TiedGradient
-  // returned and is in place already; the other one came from the other stage.
-  void SetTiedGradient(const Tensor& last, const Tensor& first);
-  // Uses of one parameter on this stage: adds their gradients to the first's, from the last on. Does nothing where
-  // none is used twice.
-  void CombineLocalTiedGradients();
+  // Ties of the model (model/graph.h) whose uses are on several stages, which add their gradients up from the last
+  // stage to the first. REQUIRES for all three: this stage has one of the uses, but not all.
+  //
+  // Adds up the uses of this stage, from its last to its first. `later`: what those of the stages behind it come to,
+  // to which they are added; empty where this stage has the last use. Once for each update.
+  void CombineTied(int tie, const Tensor& later);
+  // The gradient of this stage's first use, which CombineTied makes the sum of that and all uses behind it: [elements]
+  // f32, a tensor that refers to the arena (no copy).
+  Tensor TiedGradient(int tie);
+  // Whether this stage uses the parameters once, so that CombineTied adds nothing of its own.
+  bool UsesOnce(int tie) const { return arena_.tied(tie).uses.empty(); }
+  // Adds up the uses of parameters that are used on no other stage, from the last use to the first. Once for each
+  // update: does nothing when it is called again.
+  void CombineUses();
 
   // Where several stages have the same layers (schedule/schedule.h, pipelines there and back).
   //
@@ -202,8 +220,8 @@ class Stage {
 
   struct StepOptions {
     double learning_rate = 0.0;
-    // By layer of the stage: the factor clipping puts on its gradients (all equal for global clipping;
-    // tied parameters of the last layer have the first layer's).
+    // By layer of the model: the factor clipping puts on the gradients of its parameters (all equal for global
+    // clipping). Those of layers are read that are on this stage, or share a parameter with one that is.
     absl::Span<const float> gradient_scales;
     bool keep_replaced = false;  // the replaced version is still to be read
     int64_t oldest_live_version = 0;
@@ -232,8 +250,8 @@ class Stage {
   static void Average(absl::Span<Stage* const> stages);
 
   // Host copies by layer of the stage, at the current version: parameters, each once, then buffers; one that is
-  // carried has a row for each sample of a step. A last layer has its tied parameters too, whether it shares the
-  // first layer's array (same stage) or keeps a copy of its own.
+  // carried has a row for each sample of a step. A layer has the parameters that it shares with others, too, whether it
+  // reads their array (same stage) or a copy of its own.
   // REQUIRES: nothing is in flight; of the optimizer's state: updates().
   std::vector<NamedArray> LayerWeights(int layer);
   std::vector<NamedArray> LayerOptimizerState(
@@ -345,9 +363,16 @@ class Stage {
     const WeightVersions::Version* weights = nullptr;  // of F and I
     float loss_scale = 1.0f;
     Tensor* predictions = nullptr;  // in the place of the loss
+    Tensor* ranks = nullptr;        // beside it
+  };
+  // What a loss is asked for without tapes; null: not that.
+  struct LossOutputs {
+    Tensor* predictions = nullptr;
+    Tensor* ranks = nullptr;
   };
   void BeginPass(int64_t first_sample);
-  double UntiedNorm() const;
+  void Combine(absl::Span<const ParameterArena::Use> uses);
+  void ClearGradients();
   absl::StatusOr<Tensor> Run(const Walk& walk);
   absl::Status RunNode(const Walk& walk, int node);
   void Carry(const Walk& walk, const PassStep& step);
@@ -363,7 +388,7 @@ class Stage {
   // F without anything kept for a backward.
   absl::StatusOr<Tensor> RunWithoutTapes(int64_t version, Tensor input,
                                          absl::Span<const Tensor> ports, MicrobatchStart start,
-                                         float* carried, Tensor* predictions);
+                                         float* carried, const LossOutputs& wanted);
 
   // Copies `layer`'s parameters between the host and a flat array laid out by `offsets`.
   std::vector<NamedArray> CopyOut(int layer, const float* array, absl::Span<const int64_t> offsets,
@@ -378,6 +403,8 @@ class Stage {
   Backend& backend_;
   const StageOptions options_;
   const ModelGraph model_;
+  const bool ignores_targets_;
+  const std::vector<std::optional<int32_t>> ignored_in_ports_;
   const ParameterArena arena_;
   const BufferLayout buffer_layout_;
   const bool is_last_;
@@ -387,14 +414,14 @@ class Stage {
   std::vector<int> layer_of_node_;                   // of the stage
   PassPlan plan_;
   ActivationBytes activation_bytes_;
-  std::vector<int> slice_layers_;  // the layer of each slice
-  std::vector<bool> slice_tied_;   // whether the model's first and last layer share it
+  std::vector<int> slice_owners_;  // by slice: the layer of the model that it belongs to
   std::unique_ptr<Optimizer> optimizer_;
   std::unique_ptr<SliceNorms> norms_;
   std::unique_ptr<PassGraphs> graphs_;  // null: passes are asked for call by call
 
   WeightVersions versions_;
-  int64_t steps_ = 0;  // that the current weights have seen
+  int64_t steps_ = 0;           // that the current weights have seen
+  bool uses_combined_ = false;  // for the next update
   Buffer gradients_;
   std::vector<Buffer> optimizer_state_;  // by slot
   std::vector<float*> optimizer_arrays_;

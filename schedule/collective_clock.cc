@@ -18,9 +18,9 @@ bool CollectiveClock::Perform(const Action& action, absl::Span<const WorkerId> m
   if (!traffic.parts.empty()) {
     ReduceReplicas(group, traffic.parts, now_ns);
   } else if (group.operation == ReduceGroup::Operation::kCopy) {
-    CopyWeights(group, traffic.whole, now_ns);
-  } else if (group.quantity == ReduceGroup::Quantity::kGradient) {
-    ReduceTied(group, traffic.whole, now_ns);
+    CopyWeights(group, traffic.copied, now_ns);
+  } else if (topology_.IsOfTies(group)) {
+    for (const Traffic::OfGroup::Tied& tied : traffic.tied) ReduceTied(group, tied, now_ns);
   } else {
     return false;
   }
@@ -32,8 +32,12 @@ int64_t CollectiveClock::Send(WorkerId from, WorkerId to, double bytes, int64_t 
   sent_bytes_[from.value] += bytes;
   const LinkSpeed& link = links_.Between(from, to);
   int64_t& free_ns = free_ns_[{from, to}];
-  free_ns = std::max(free_ns, at_ns) + std::llround(bytes / link.bytes_per_second * 1e9);
-  return free_ns + std::llround(link.latency_s * 1e9);
+  int64_t left_ns = std::max(free_ns, at_ns);
+  if (cards_ != nullptr) left_ns = cards_->Leave(from, bytes, left_ns);
+  free_ns = left_ns + std::llround(bytes / link.bytes_per_second * 1e9);
+  int64_t there_ns = free_ns;
+  if (cards_ != nullptr) there_ns = std::max(there_ns, cards_->Arrive(to, bytes, left_ns));
+  return there_ns + std::llround(link.latency_s * 1e9);
 }
 
 void CollectiveClock::ReduceReplicas(const ReduceGroup& group, absl::Span<const double> parts,
@@ -41,9 +45,10 @@ void CollectiveClock::ReduceReplicas(const ReduceGroup& group, absl::Span<const 
   const std::vector<StageId>& stages = group.stages;
   const auto exchange = [&](auto bytes_of) {
     const std::vector<int64_t> begin_ns(now_ns.begin(), now_ns.end());
-    for (size_t from = 0; from < stages.size(); ++from) {
-      for (size_t to = 0; to < stages.size(); ++to) {
-        if (from == to || bytes_of(from, to) == 0.0) continue;
+    for (size_t distance = 1; distance < stages.size(); ++distance) {
+      for (size_t from = 0; from < stages.size(); ++from) {
+        const size_t to = (from + distance) % stages.size();
+        if (bytes_of(from, to) == 0.0) continue;
         const WorkerId sender = topology_.worker(stages[from]);
         const WorkerId receiver = topology_.worker(stages[to]);
         const int64_t there_ns = Send(sender, receiver, bytes_of(from, to), begin_ns[sender.value]);
@@ -55,18 +60,14 @@ void CollectiveClock::ReduceReplicas(const ReduceGroup& group, absl::Span<const 
   exchange([&](size_t from, size_t) { return parts[from]; });
 }
 
-void CollectiveClock::ReduceTied(const ReduceGroup& group, double bytes,
+void CollectiveClock::ReduceTied(const ReduceGroup& group, const Traffic::OfGroup::Tied& tied,
                                  absl::Span<int64_t> now_ns) {
   const std::vector<int64_t> begin_ns(now_ns.begin(), now_ns.end());
-  for (const StageId stage : group.stages) {
-    std::vector<StageId> other_use;
-    for (const StageId other : group.stages) {
-      if (topology_[other].place != topology_[stage].place) other_use.push_back(other);
-    }
-    if (other_use.empty()) continue;
-    const WorkerId to = topology_.worker(stage);
-    const WorkerId from = topology_.worker(other_use[topology_[stage].replica % other_use.size()]);
-    now_ns[to.value] = std::max(now_ns[to.value], Send(from, to, bytes, begin_ns[from.value]));
+  for (const TiedMessage& message : MessagesOf(topology_, group, tied.sum)) {
+    const WorkerId from = topology_.worker(message.from);
+    const WorkerId to = topology_.worker(message.to);
+    const int64_t at_ns = tied.sum.exchanges ? begin_ns[from.value] : now_ns[from.value];
+    now_ns[to.value] = std::max(now_ns[to.value], Send(from, to, tied.bytes, at_ns));
   }
 }
 

@@ -5,10 +5,13 @@
 //
 //   replicas of a stage  two exchanges: of r replicas each gets its part of the gradients from all others, and once
 //                        it has added them up sends them the sum
-//   tied weights         each use gets the gradient of the other: the first of its replicas, the second, in turn
+//   shared parameters    the messages of schedule/tied_sum.h, one after the other; in an exchange at once
 //   copies of weights    from the one that updated them, which waits for nobody
 //   replicas of a model  nothing: they are on one worker
 //   NORM                 from all to all
+//
+// Where workers have network cards with a limit, these carry the messages, too, and may be in use by others. Each worker
+// then sends to the next one first, so that equal parts meet no other on their way.
 //
 // Thread-compatible.
 #pragma once
@@ -20,6 +23,7 @@
 
 #include "absl/types/span.h"
 #include "schedule/action.h"
+#include "schedule/network_cards.h"
 #include "schedule/schedule.h"
 #include "schedule/simulate.h"
 
@@ -27,9 +31,15 @@ namespace penstock {
 
 class CollectiveClock {
  public:
-  // REQUIRES: the arguments outlive the clock, and fit each other (CostsNs::From is OK).
-  CollectiveClock(const Topology& topology, const WorkerLinks& links, const Traffic& traffic)
-      : topology_(topology), links_(links), traffic_(traffic), sent_bytes_(topology.workers) {}
+  // `cards`: null where they have no limit. REQUIRES: the arguments outlive the clock, and fit each other
+  // (CostsNs::From is OK).
+  CollectiveClock(const Topology& topology, const WorkerLinks& links, const Traffic& traffic,
+                  NetworkCards* cards = nullptr)
+      : topology_(topology),
+        links_(links),
+        traffic_(traffic),
+        cards_(cards),
+        sent_bytes_(topology.workers) {}
 
   // By worker: `now_ns`, what it is when each of `members` begins with `action`, becomes what it is when each is
   // done. Other workers' entries stay. False if it takes no messages that are known; then nothing has changed.
@@ -44,13 +54,15 @@ class CollectiveClock {
   int64_t Send(WorkerId from, WorkerId to, double bytes, int64_t at_ns);
   void ReduceReplicas(const ReduceGroup& group, absl::Span<const double> parts,
                       absl::Span<int64_t> now_ns);
-  void ReduceTied(const ReduceGroup& group, double bytes, absl::Span<int64_t> now_ns);
+  void ReduceTied(const ReduceGroup& group, const Traffic::OfGroup::Tied& tied,
+                  absl::Span<int64_t> now_ns);
   void CopyWeights(const ReduceGroup& group, double bytes, absl::Span<int64_t> now_ns);
   void CombineNorms(absl::Span<const WorkerId> members, absl::Span<int64_t> now_ns);
 
   const Topology& topology_;
   const WorkerLinks& links_;
   const Traffic& traffic_;
+  NetworkCards* const cards_;
   std::vector<double> sent_bytes_;
   std::map<std::pair<WorkerId, WorkerId>, int64_t> free_ns_;  // by direction
 };

@@ -50,7 +50,8 @@ double LargestMessage(const Traffic& traffic) {
   for (const double bytes : traffic.norms) largest = std::max(largest, bytes);
   for (const double bytes : traffic.sums) largest = std::max(largest, bytes);
   for (const Traffic::OfGroup& group : traffic.groups) {
-    largest = std::max(largest, group.whole);
+    largest = std::max(largest, group.copied);
+    for (const Traffic::OfGroup::Tied& tied : group.tied) largest = std::max(largest, tied.bytes);
     for (const double bytes : group.parts) largest = std::max(largest, bytes);
   }
   return largest;
@@ -89,6 +90,9 @@ absl::StatusOr<std::shared_ptr<const CostsNs::Pairs>> CostsNs::PairsFrom(
   }
   const double largest = LargestMessage(traffic);
   PENSTOCK_RETURN_IF_ERROR(CheckSpeed(costs.worker_links->others, largest));
+  PENSTOCK_RETURN_IF_ERROR(
+      Annotate(CheckSpeed({.bytes_per_second = costs.worker_links->card_bytes_per_second}, largest),
+               "network cards"));
   for (const auto& [pair, link] : costs.worker_links->pairs) {
     PENSTOCK_RETURN_IF_ERROR(
         Annotate(CheckSpeed(link, largest),
@@ -154,6 +158,9 @@ absl::StatusOr<CostsNs> CostsNs::From(const SimulationCosts& costs, const Topolo
   };
   consider(costs.worker_links->others);
   for (const auto& [pair, link] : costs.worker_links->pairs) consider(link);
+  // A card may have a message of every other worker to carry before.
+  result.longest_message_ns_ +=
+      topology.workers * ToNs(largest / costs.worker_links->card_bytes_per_second);
   return result;
 }
 

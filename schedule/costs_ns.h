@@ -42,6 +42,8 @@ class CostsNs {
     if (pairs_ != nullptr) return LatencyBetweenWorkers(send);
     return send.kind == ActionKind::kSendSum ? 0 : links_[LinkOf(send)].latency_ns;
   }
+  // The bytes of a message. REQUIRES: the links between workers are given.
+  double bytes(const Action& send) const { return pairs_->traffic.BytesOf(send); }
   int64_t overhead_ns() const { return overhead_ns_; }
   int64_t collective_ns() const { return collective_ns_; }
   // No action or message takes longer.

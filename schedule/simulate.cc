@@ -1,12 +1,14 @@
 #include "schedule/simulate.h"
 
 #include <algorithm>
+#include <cmath>
 #include <limits>
 
 #include "absl/strings/str_cat.h"
 #include "base/status.h"
 #include "schedule/collective_clock.h"
 #include "schedule/costs_ns.h"
+#include "schedule/network_cards.h"
 #include "schedule/run.h"
 #include "schedule/verify.h"
 
@@ -25,11 +27,12 @@ double ToSeconds(int64_t ns) { return static_cast<double>(ns) / kNsPerSecond; }
 // there or, after the receive, since when it is free. Places are made when their first message comes.
 class Timekeeper : public RunObserver {
  public:
-  // `collectives`: null where they take the same time for all members.
+  // `collectives`: null where they take the same time for all members. `cards`: null where they have no limit.
   Timekeeper(const Schedule& schedule, const CostsNs& costs, const SimulationOptions& options,
-             int32_t channel_capacity, CollectiveClock* collectives)
+             int32_t channel_capacity, CollectiveClock* collectives, NetworkCards* cards)
       : costs_(costs),
         collectives_(collectives),
+        cards_(cards),
         channel_capacity_(channel_capacity),
         spans_per_worker_max_(options.timeline_spans_max / schedule.topology.workers),
         workers_(schedule.topology.workers),
@@ -37,7 +40,7 @@ class Timekeeper : public RunObserver {
     timeline_.workers = schedule.topology.workers;
     const size_t channels = schedule.topology.edges.size();
     link_free_ns_.resize(channels);
-    place_ns_.resize(channels);
+    places_.resize(channels);
     const Program& program = schedule.programs.front();
     const auto copy_end = [&program](int64_t copies) {
       return static_cast<int64_t>(program.prologue.size()) +
@@ -56,10 +59,14 @@ class Timekeeper : public RunObserver {
     } else if (IsSend(action.kind)) {
       Send(id, action, message);
     } else {
-      int64_t& place = PlaceOf(message);
-      WaitUntil(id, Wait::kInput, action, place);
+      Place& place = PlaceOf(message);
+      if (cards_ != nullptr) {
+        const int64_t there_ns = cards_->Arrive(id, place.bytes, place.left_ns);
+        place.time_ns = std::max(place.time_ns, there_ns + place.latency_ns);
+      }
+      WaitUntil(id, Wait::kInput, action, place.time_ns);
       Spend(id, Lane::kReceive, action, costs_.overhead_ns());
-      place = workers_[id.value].now_ns;
+      place.time_ns = workers_[id.value].now_ns;
     }
     CountAction(id);
     return absl::OkStatus();
@@ -116,14 +123,22 @@ class Timekeeper : public RunObserver {
     int64_t spans = 0;  // kept
     TimeShares shares;
   };
+  // Of a channel.
+  struct Place {
+    int64_t time_ns = 0;
+    // With network cards, of the message that is there: they have still to carry it in.
+    int64_t left_ns = 0;
+    int64_t latency_ns = 0;
+    double bytes = 0.0;
+  };
   // The time after which worker 0 has performed `actions` actions.
   struct Milestone {
     int64_t actions = 0;
     int64_t time_ns = 0;
   };
 
-  int64_t& PlaceOf(MessageId message) {
-    std::vector<int64_t>& places = place_ns_[message.channel];
+  Place& PlaceOf(MessageId message) {
+    std::vector<Place>& places = places_[message.channel];
     const auto place = static_cast<size_t>(message.number % channel_capacity_);
     if (place >= places.size()) places.resize(place + 1);
     return places[place];
@@ -136,14 +151,23 @@ class Timekeeper : public RunObserver {
   }
 
   void Send(WorkerId id, const Action& action, MessageId message) {
-    int64_t& place = PlaceOf(message);
+    Place& place = PlaceOf(message);
     int64_t& link_free_ns = link_free_ns_[message.channel];
-    WaitUntil(id, Wait::kCredit, action, place);
+    WaitUntil(id, Wait::kCredit, action, place.time_ns);
     Spend(id, Lane::kSend, action, costs_.overhead_ns());
-    const int64_t start_ns = std::max(workers_[id.value].now_ns, link_free_ns);
+    int64_t start_ns = std::max(workers_[id.value].now_ns, link_free_ns);
+    place.latency_ns = costs_.latency_ns(action);
+    int64_t card_ns = 0;
+    if (cards_ != nullptr) {
+      place.bytes = costs_.bytes(action);
+      card_ns = cards_->TimeOf(place.bytes);
+      place.left_ns = start_ns = cards_->Leave(id, place.bytes, start_ns);
+    }
     link_free_ns = start_ns + costs_.transfer_ns(action);
-    place = link_free_ns + costs_.latency_ns(action);
-    if (place > start_ns) Keep({id, Lane::kTransfer, Wait::kNone, action, start_ns, place});
+    place.time_ns = std::max(link_free_ns, start_ns + card_ns) + place.latency_ns;
+    if (place.time_ns > start_ns) {
+      Keep({id, Lane::kTransfer, Wait::kNone, action, start_ns, place.time_ns});
+    }
   }
 
   void WaitUntil(WorkerId id, Wait cause, const Action& action, int64_t time_ns) {
@@ -199,13 +223,14 @@ class Timekeeper : public RunObserver {
 
   const CostsNs& costs_;
   CollectiveClock* const collectives_;
+  NetworkCards* const cards_;
   std::vector<int64_t> done_ns_;  // by worker, for the time of a collective
   const int64_t channel_capacity_;
   const int64_t spans_per_worker_max_;
   std::vector<Worker> workers_;
   std::vector<int64_t> stage_busy_ns_;
-  std::vector<int64_t> link_free_ns_;           // by channel
-  std::vector<std::vector<int64_t>> place_ns_;  // by channel and place
+  std::vector<int64_t> link_free_ns_;       // by channel
+  std::vector<std::vector<Place>> places_;  // by channel and place
   Timeline timeline_;
   int64_t cut_ns_ =
       std::numeric_limits<int64_t>::max();  // the first start of a span that is not kept
@@ -247,12 +272,17 @@ absl::StatusOr<SimulationResult> Simulate(const Schedule& schedule, const Simula
   PENSTOCK_RETURN_IF_ERROR(CheckSize(schedule, costs_ns, options));
   const int32_t channel_capacity =
       options.channel_capacity.value_or(ChannelCapacityOf(schedule.topology));
+  std::optional<NetworkCards> cards;
   std::optional<CollectiveClock> collectives;
   if (costs.worker_links.has_value()) {
-    collectives.emplace(topology, *costs.worker_links, costs.traffic);
+    const WorkerLinks& links = *costs.worker_links;
+    if (std::isfinite(links.card_bytes_per_second)) {
+      cards.emplace(topology.workers, links.card_bytes_per_second);
+    }
+    collectives.emplace(topology, links, costs.traffic, cards ? &*cards : nullptr);
   }
   Timekeeper timekeeper(schedule, costs_ns, options, channel_capacity,
-                        collectives ? &*collectives : nullptr);
+                        collectives ? &*collectives : nullptr, cards ? &*cards : nullptr);
   Interpreter interpreter(schedule, channel_capacity, timekeeper);
   PENSTOCK_ASSIGN_OR_RETURN(const bool done, interpreter.RunToEnd());
   if (!done && !options.channel_capacity && interpreter.BlockedOnFullChannel()) {

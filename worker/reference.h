@@ -35,6 +35,7 @@
 #include "penstock/v1/job.pb.h"
 #include "schedule/machine.h"
 #include "schedule/recorded_order.h"
+#include "worker/evaluation.h"
 #include "worker/limits.h"
 #include "worker/update_rule.h"
 
@@ -59,7 +60,7 @@ struct ReferenceOptions {
 struct ReferenceResult {
   struct Validation {
     int64_t step = 0;
-    double loss = 0.0;
+    Evaluation evaluation;
     friend bool operator==(const Validation&, const Validation&) = default;
   };
   // Counts how many updates lay between the versions that were read.
@@ -72,7 +73,7 @@ struct ReferenceResult {
   // By stage, those of all its replicas together; of a method that drains and has no replicas of stages, by
   // replica of the whole model.
   std::vector<StageReads> reads;
-  std::vector<std::string> layer_sha256;  // by layer of the model
+  std::vector<std::string> layer_sha256;  // by layer of the model, as it was described
   std::string weights_sha256;
 };
 

@@ -55,6 +55,18 @@ absl::StatusOr<Tensor> Collectives::ReceiveFloats(Link& link, const Shape& shape
   return courier.peer_failed() ? Blame(link, received.status()) : received.status();
 }
 
+absl::Status Collectives::ReduceReplicas(const ReduceGroup& group, Stage& own,
+                                         std::optional<float> weight, Courier& courier,
+                                         ActionTimer& timer) {
+  const Tensor gradients = own.AccumulatedGradients();
+  if (weight.has_value()) {
+    backend_.Scale(gradients.data<float>(), *weight, own.gradient_count());
+  }
+  // With weights of their own the sum is the mean.
+  const bool is_mean = group.operation == ReduceGroup::Operation::kMean && !weight.has_value();
+  return AddUpReplicas(group, gradients, is_mean, courier, timer);
+}
+
 absl::Status Collectives::AddUpReplicas(const ReduceGroup& group, const Tensor& own, bool is_mean,
                                         Courier& courier, ActionTimer& timer) {
   PENSTOCK_RETURN_IF_ERROR(SendChunks(group, own, courier));
@@ -141,49 +153,13 @@ absl::Status Collectives::ShareSum(const ReduceGroup& group, const Tensor& own, 
   return absl::OkStatus();
 }
 
-// Replica j of one end gets the other's part from replica j mod r of its r, all of which hold the same.
-absl::Status Collectives::ReduceTiedReplicas(const ReduceGroup& group, Stage& own, Courier& courier,
-                                             ActionTimer& timer) {
-  const Topology& topology = options_.topology;
-  const StageId here = group.stages[RankIn(group)];
-  const StageWiring& end = topology[here];
-  const StageWiring& other_end = topology[end.first ? group.stages.back() : group.stages[0]];
-  const int32_t replicas = end.replicas;
-  const int32_t rank = end.replica;
-  const int32_t others = other_end.replicas;
-  const auto link_to = [&](int32_t other) -> Link& {
-    return LinkTo(topology.worker(topology.StageAt(other_end.place, other)));
-  };
-
-  const Tensor part = own.TiedGradient();
-  PENSTOCK_ASSIGN_OR_RETURN(const Tensor copy, CopyOf(part.data<float>(), part.shape));
-  for (int32_t other = rank; other < others; other += replicas) {
-    PENSTOCK_RETURN_IF_ERROR(SendFloats(link_to(other), copy, courier));
-  }
-  Link& from = link_to(rank % others);
-  PENSTOCK_ASSIGN_OR_RETURN(const Tensor received, ReceiveFloats(from, part.shape, courier, timer));
-  own.is_last() ? own.SetTiedGradient(part, received) : own.SetTiedGradient(received, part);
-
-  if (options_.job.clip.kind == Clip::Kind::kLayerNorm) {
-    if (own.is_last()) {
-      PENSTOCK_RETURN_IF_ERROR(ReceiveBytes(from, &embedding_squared_norm_, sizeof(double), timer));
-    } else {
-      for (int32_t other = rank; other < others; other += replicas) {
-        PENSTOCK_RETURN_IF_ERROR(ShareEmbeddingNorm(own, link_to(other), courier, timer));
-      }
-    }
-  }
-  timer.Lap(Lane::kCollective);
-  return absl::OkStatus();
-}
-
-absl::Status Collectives::GatherLosses(const ReduceGroup& group, int64_t count,
+absl::Status Collectives::GatherLosses(const ReduceGroup& group, int64_t count, int64_t width,
                                        absl::Span<const double> own, std::vector<double>& all,
                                        Courier& courier, ActionTimer& timer) {
   const auto replicas = static_cast<int64_t>(group.stages.size());
   const int64_t rank = RankIn(group);
   all.clear();
-  PENSTOCK_CHECK(static_cast<int64_t>(own.size()) == TurnsOf(count, replicas, rank));
+  PENSTOCK_CHECK(static_cast<int64_t>(own.size()) == width * TurnsOf(count, replicas, rank));
   const auto bytes_of = [](absl::Span<const double> losses) {
     return static_cast<int64_t>(losses.size() * sizeof(double));
   };
@@ -191,19 +167,20 @@ absl::Status Collectives::GatherLosses(const ReduceGroup& group, int64_t count,
     if (own.empty()) return absl::OkStatus();
     return SendBytes(LinkTo(WorkerOf(group, 0)), own.data(), bytes_of(own), courier);
   }
-  all.resize(count);
+  all.resize(count * width);
   for (int64_t from = 0; from < replicas; ++from) {
     const int64_t turns = TurnsOf(count, replicas, from);
     if (turns == 0) continue;
     if (from == 0) {
       packed_losses_.assign(own.begin(), own.end());
     } else {
-      packed_losses_.resize(turns);
+      packed_losses_.resize(turns * width);
       PENSTOCK_RETURN_IF_ERROR(ReceiveBytes(LinkTo(WorkerOf(group, from)), packed_losses_.data(),
                                             bytes_of(packed_losses_), timer));
     }
     for (int64_t turn = 0; turn < turns; ++turn) {
-      all[from + turn * replicas] = packed_losses_[turn];
+      std::copy_n(packed_losses_.begin() + turn * width, width,
+                  all.begin() + (from + turn * replicas) * width);
     }
   }
   timer.Lap(Lane::kCollective);

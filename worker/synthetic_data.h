@@ -22,19 +22,26 @@ namespace penstock {
 
 class SyntheticData : public DataSource {
  public:
-  SyntheticData(std::vector<Port> ports, int64_t step_samples, uint64_t seed)
-      : ports_(std::move(ports)), step_samples_(step_samples), seed_(seed) {}
+  // `step_samples`: of a step, or of a batch of validation.
+  SyntheticData(std::vector<Port> ports, int64_t step_samples, uint64_t seed,
+                int64_t validation_samples = 0)
+      : ports_(std::move(ports)),
+        step_samples_(step_samples),
+        seed_(seed),
+        validation_samples_(validation_samples) {}
 
   absl::Status Read(Split split, int64_t first_sample, int port,
                     absl::Span<std::byte> values) const override;
   bool StartsAfresh(Split /*split*/, int64_t sample) const override {
     return sample < step_samples_;
   }
+  int64_t validation_samples() const override { return validation_samples_; }
 
  private:
   const std::vector<Port> ports_;
   const int64_t step_samples_;
   const uint64_t seed_;
+  const int64_t validation_samples_;
 };
 
 }  // namespace penstock

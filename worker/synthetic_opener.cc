@@ -7,7 +7,7 @@ namespace {
 
 absl::StatusOr<std::unique_ptr<DataSource>> OpenSynthetic(const DataRequest& request) {
   return std::make_unique<SyntheticData>(request.job.model.ports, request.job.batch,
-                                         request.job.seed);
+                                         request.job.seed, request.validation_samples());
 }
 
 }  // namespace

@@ -48,9 +48,22 @@ absl::Status CheckText(const std::string& text, const TextOptions& options) {
                                             "SHA-256 is ", sha256, ", expected ", options.sha256));
   }
   const int64_t training = TrainingBytes(size_bytes, options.validation_fraction);
-  PENSTOCK_RETURN_IF_ERROR(CheckPart(options, "training", training, size_bytes));
-  if (!options.needs_validation) return absl::OkStatus();
+  if (options.evaluated == DataPart::kAll) {
+    return CheckPart(options, "only", size_bytes, size_bytes);
+  }
+  if (options.evaluated != DataPart::kValidation) {
+    PENSTOCK_RETURN_IF_ERROR(CheckPart(options, "training", training, size_bytes));
+  }
+  if (!options.needs_validation || options.evaluated == DataPart::kTraining) {
+    return absl::OkStatus();
+  }
   return CheckPart(options, "validation", size_bytes - training, size_bytes);
+}
+
+// None in random order, or of a part that is too short to be read (and is not, then).
+std::optional<TextStreams> StreamsOf(int64_t part_bytes, const TextOptions& options) {
+  if (options.streams == 0 || part_bytes <= options.streams * options.context) return std::nullopt;
+  return TextStreams(part_bytes - 1, options.streams, options.context);
 }
 
 }  // namespace
@@ -67,15 +80,20 @@ TextData::TextData(std::string text, const TextOptions& options)
     : text_(std::move(text)),
       options_(options),
       training_bytes_(
-          TrainingBytes(static_cast<int64_t>(text_.size()), options.validation_fraction)) {
-  if (options.streams == 0) return;
-  const auto streams_of = [&](int64_t part_bytes) {
-    return TextStreams(part_bytes - 1, options.streams, options.context);
-  };
-  training_streams_ = streams_of(training_bytes_);
-  if (!options.needs_validation) return;
-  validation_streams_ = streams_of(static_cast<int64_t>(text_.size()) - training_bytes_);
-}
+          TrainingBytes(static_cast<int64_t>(text_.size()), options.validation_fraction)),
+      validation_first_(options.evaluated.value_or(DataPart::kValidation) == DataPart::kValidation
+                            ? training_bytes_
+                            : 0),
+      validation_bytes_((options.evaluated == DataPart::kTraining
+                             ? training_bytes_
+                             : static_cast<int64_t>(text_.size())) -
+                        validation_first_),
+      training_streams_(StreamsOf(training_bytes_, options)),
+      validation_streams_(StreamsOf(validation_bytes_, options)),
+      windows_(!options.evaluated.has_value() ? options.validation_windows
+               : validation_streams_.has_value()
+                   ? validation_streams_->windows() * options.streams
+                   : (validation_bytes_ - 1) / options.context) {}
 
 absl::Status TextData::Read(Split split, int64_t first_sample, int port,
                             absl::Span<std::byte> values) const {
@@ -107,14 +125,15 @@ int64_t TextData::TrainingOffset(int64_t sample) const {
 }
 
 int64_t TextData::ValidationOffset(int64_t window) const {
-  PENSTOCK_CHECK(window >= 0 && window < options_.validation_windows);
+  PENSTOCK_CHECK(window >= 0 && window < windows_);
   if (validation_streams_.has_value()) {
-    return training_bytes_ + validation_streams_->OffsetOf(window);
+    return validation_first_ + validation_streams_->OffsetOf(window);
   }
-  const int64_t positions = static_cast<int64_t>(text_.size()) - training_bytes_ - options_.context;
+  if (options_.evaluated.has_value()) return validation_first_ + window * options_.context;
+  const int64_t positions = validation_bytes_ - options_.context;
   const auto place = static_cast<unsigned __int128>(window) * static_cast<uint64_t>(positions) /
-                     static_cast<uint64_t>(options_.validation_windows);
-  return training_bytes_ + static_cast<int64_t>(place);
+                     static_cast<uint64_t>(windows_);
+  return validation_first_ + static_cast<int64_t>(place);
 }
 
 void TextData::CopyTokens(int64_t offset, int32_t* tokens) const {

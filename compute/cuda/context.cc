@@ -31,6 +31,7 @@ bool Same(const AttentionShape& a, const AttentionShape& b) {
 }  // namespace
 
 absl::Status Scratch::Reserve(int64_t size_bytes) {
+  needs_bytes_ = std::max(needs_bytes_, size_bytes);
   if (buffer_ && buffer_.size_bytes() >= size_bytes) return absl::OkStatus();
   Buffer larger = pool_.Acquire(std::max<int64_t>(size_bytes, 1));
   if (!larger) {

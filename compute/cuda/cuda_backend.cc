@@ -60,6 +60,11 @@ class CudaBackend : public Backend {
     }
     return absl::UnimplementedError(absl::StrCat("CUDA has no kernels for ", spec.node.op->name));
   }
+  ScratchBytes TakeScratchNeeds() override {
+    return {.of_pass = context_->layer_scratch().TakeNeeds(),
+            .of_library = context_->library_workspace_bytes()};
+  }
+  int64_t scratch_bytes() const override { return 0; }
   absl::StatusOr<std::unique_ptr<Optimizer>> MakeOptimizer(
       const OptimizerConfig& config, absl::Span<const ParameterSlice> slices) override {
     return cuda::MakeOptimizer(*context_, config, slices);

@@ -46,14 +46,7 @@ absl::Status CheckRecordsSpec(const v1::JobSpec& spec) {
 
 // Tensors are matched with inputs where the index is read.
 absl::Status RecordsFits(const v1::DataSpec&, const ModelGraph& model) {
-  const Node* const carrying = model.FindCarrying();
-  if (carrying == nullptr) return absl::OkStatus();
-  return InvalidKey("data.records",
-                    absl::StrCat("has records that stand for themselves, but ", carrying->name,
-                                 " (", carrying->op->name,
-                                 ", carried) goes on where the same sample of the step before "
-                                 "ended; train on data.text with order contiguous, or leave "
-                                 "carried out"));
+  return CheckCarriesNothing("data.records", "records", model);
 }
 
 std::vector<DataInput> RecordsInputs(v1::DataSpec& data) {

@@ -34,13 +34,7 @@ constexpr AttributeSpec kAttributes[] = {
              "ended, with no gradient into it; needs `data.text.order: contiguous`",
      .otherwise = "false",
      .use = AttributeUse::kKernelsAddedLater},
-    {.name = "bound",
-     .kind = AttributeKind::kNumber,
-     .help = "of the first weights on both sides; 0: 1/sqrt(hidden), as in PyTorch",
-     .otherwise = "0",
-     .min = 0.0,
-     .max = 1e6,
-     .use = AttributeUse::kInitialWeights},
+    BoundSpec("of the first weights on both sides; 0: 1/sqrt(hidden), as in PyTorch"),
 };
 
 int64_t DirectionsOf(const Attributes& attributes) {

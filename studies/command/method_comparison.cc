@@ -11,9 +11,12 @@
 #include "absl/strings/str_format.h"
 #include "base/status.h"
 #include "job/resolve.h"
+#include "job/run/run_schedule.h"
+#include "job/run/ties.h"
 #include "planner/cost/run_costs.h"
 #include "planner/cost/run_time.h"
 #include "schedule/action.h"
+#include "schedule/sent_bytes.h"
 #include "services/cli/table.h"
 #include "services/cli/text.h"
 #include "studies/command/study_output.h"
@@ -28,6 +31,7 @@ struct Outcome {
   const v1::GetJobResponse* job;
   std::map<int64_t, double> seconds_at;  // simulated, by step of a cut
   double bubble_ratio = 0.0;             // simulated
+  double sent_bytes_per_step = 0.0;      // simulated, by all workers
   int64_t tokens_per_step = 0;
 
   const std::string& method() const { return job->summary().method(); }
@@ -40,13 +44,26 @@ absl::StatusOr<Outcome> Simulated(const v1::GetJobResponse& job, const v1::Devic
     layers.push_back({stage.first_layer(), stage.layers()});
   }
   const int64_t stages = job.result().stages();
-  const ScheduleOptions options = ScheduleOptionsOf(resolved, TopologyOf(resolved, stages));
+  const Topology topology = TopologyOf(resolved, stages);
+  const ScheduleOptions options =
+      ScheduleOptionsOf(resolved, topology, LayersOfParts(topology, layers));
   PENSTOCK_ASSIGN_OR_RETURN(const SimulationCosts costs,
                             RunCostsOf(times, resolved, options.topology, layers));
   const std::vector<Cut> cuts = CutsOf(job.spec(), 0, {});
   PENSTOCK_ASSIGN_OR_RETURN(const RunTime run, SimulateRun(resolved, options, 0, cuts, costs));
-  Outcome outcome = {
-      .job = &job, .bubble_ratio = run.bubble_ratio, .tokens_per_step = resolved.tokens_per_step()};
+  const Traffic traffic = TrafficOf(resolved, options.topology, layers);
+  double sent_bytes = 0.0;
+  int64_t steps = 0;
+  for (const Cut& cut : cuts) {
+    PENSTOCK_ASSIGN_OR_RETURN(const Schedule schedule,
+                              ScheduleOfSteps(resolved, options, steps, cut.step));
+    for (const double bytes : SentBytesOf(schedule, traffic)) sent_bytes += bytes;
+    steps = cut.step;
+  }
+  Outcome outcome = {.job = &job,
+                     .bubble_ratio = run.bubble_ratio,
+                     .sent_bytes_per_step = sent_bytes / static_cast<double>(steps),
+                     .tokens_per_step = resolved.tokens_per_step()};
   for (size_t i = 0; i < cuts.size(); ++i) outcome.seconds_at[cuts[i].step] = run.cut_s[i];
   return outcome;
 }
@@ -123,6 +140,15 @@ double TrainingSeconds(const v1::JobResult& result) {
   return seconds;
 }
 
+// What all workers together sent others in a step, on the mean.
+double MeasuredBytesPerStep(const v1::JobResult& result) {
+  double bytes = 0.0;
+  for (const v1::WorkerUse& worker : result.feedback().measured().workers()) {
+    bytes += worker.sent_bytes_per_step();
+  }
+  return bytes;
+}
+
 std::vector<StudyCell> Row(const Outcome& outcome, double loss, const Yardstick& first) {
   const v1::JobResult& result = outcome.job->result();
   const std::optional<Crossing> crossing = CrossingOf(loss, outcome);
@@ -150,7 +176,8 @@ std::vector<StudyCell> Row(const Outcome& outcome, double loss, const Yardstick&
     memory = std::max(memory, stage.peak_memory_bytes());
   }
   row.insert(row.end(), {outcome.bubble_ratio, result.bubble_ratio(), staleness, versions,
-                         static_cast<double>(memory) / kMiB, BestLoss(*outcome.job)});
+                         static_cast<double>(memory) / kMiB, outcome.sent_bytes_per_step,
+                         MeasuredBytesPerStep(result), BestLoss(*outcome.job)});
   return row;
 }
 
@@ -260,7 +287,8 @@ absl::StatusOr<StudyResult> CompareMethods(absl::Span<const v1::GetJobResponse> 
                    {"times", times.device()}},
       .table = {.columns = {"method", "steps", "tokens", "simulated_seconds", "measured_seconds",
                             "speedup", "speedup_min", "speedup_max", "bubble", "bubble_measured",
-                            "staleness_max", "versions", "memory_mib", "best_loss"}}};
+                            "staleness_max", "versions", "memory_mib", "sent_bytes_per_step",
+                            "sent_bytes_per_step_measured", "best_loss"}}};
   for (const Outcome& outcome : outcomes) {
     result.table.rows.push_back(Row(outcome, loss, yardstick));
   }

@@ -1,4 +1,5 @@
-// penstock theory: the studies of "Demystifying Pipeline Parallelism" (arXiv 2606.03498) on this machine.
+// penstock theory: the studies of "Demystifying Pipeline Parallelism" (arXiv 2606.03498), and PipeDream's own
+// experiment, on this machine.
 #include <algorithm>
 #include <memory>
 #include <optional>
@@ -18,6 +19,7 @@
 #include "studies/command/study_runner.h"
 #include "studies/command/training_runner.h"
 #include "studies/experiments/language_model_study.h"
+#include "studies/experiments/pipedream_study.h"
 #include "studies/experiments/race_study.h"
 #include "studies/theory/libsvm.h"
 #include "studies/theory/studies.h"
@@ -32,6 +34,9 @@ constexpr int64_t kRowsMin = 10;
 constexpr int64_t kSeeds = 5;
 constexpr char kLanguageModel[] = "language-model";
 constexpr char kLanguageModelSummary[] = "PipeDream and LocalSGD train a network, over time";
+constexpr char kPipeDream[] = "pipedream";
+constexpr char kPipeDreamSummary[] =
+    "the experiment of PipeDream's authors, on their profiles, in simulated time";
 
 struct TheoryOptions {
   std::string study;
@@ -115,6 +120,9 @@ absl::StatusOr<std::optional<Problem>> LoadData(const TheoryOptions& options, co
 
 absl::Status CheckFlags(const TheoryOptions& options) {
   const bool trains = options.study == kLanguageModel;
+  if (options.study == kPipeDream && options.seeds_given.has_value()) {
+    return absl::InvalidArgumentError("--seeds: the study pipedream leaves nothing to chance");
+  }
   if (trains && options.seeds_given.has_value()) {
     return absl::InvalidArgumentError(
         "--seeds: the study language-model has one seed, as in the paper");
@@ -157,13 +165,33 @@ absl::StatusOr<StudyResult> RunLanguageModel(const TheoryOptions& options, Conso
                                RealFiles(), runner);
 }
 
+// The study that plans what others profiled.
+absl::StatusOr<StudyResult> RunPipeDream(const TheoryOptions& options, Console& console,
+                                         Interrupt& interrupt) {
+  if (options.data_path.empty()) {
+    return absl::InvalidArgumentError(
+        "--data: the study pipedream needs a directory with PipeDream's profiles: vgg16.txt, "
+        "resnet50.txt, alexnet.txt, gnmt.txt and gnmt_large.txt");
+  }
+  PipeDreamStudy study;
+  PENSTOCK_ASSIGN_OR_RETURN(study.models, ReadPipeDreamModels(RealFiles(), options.data_path));
+  PENSTOCK_RETURN_IF_ERROR(RealFiles().CreateDirectories(options.output));
+  StudyRunner runner(options.threads, console, RealClock(), interrupt);
+  return RunPipeDreamStudy(study, runner);
+}
+
+absl::StatusOr<StudyResult> RunStudy(const TheoryOptions& options, Console& console,
+                                     Interrupt& interrupt) {
+  if (options.study == kLanguageModel) return RunLanguageModel(options, console, interrupt);
+  if (options.study == kPipeDream) return RunPipeDream(options, console, interrupt);
+  return RunLinear(options, console, interrupt);
+}
+
 absl::Status RunTheory(const TheoryOptions& options, Console& console) {
   PENSTOCK_RETURN_IF_ERROR(CheckFlags(options));
   PENSTOCK_ASSIGN_OR_RETURN(Interrupt interrupt, Interrupt::Create());
   const int64_t start_ns = RealClock().MonotonicNs();
-  const absl::StatusOr<StudyResult> result = options.study == kLanguageModel
-                                                 ? RunLanguageModel(options, console, interrupt)
-                                                 : RunLinear(options, console, interrupt);
+  const absl::StatusOr<StudyResult> result = RunStudy(options, console, interrupt);
   PENSTOCK_RETURN_IF_ERROR(result.status());
   const double seconds = static_cast<double>(RealClock().MonotonicNs() - start_ns) * 1e-9;
   PENSTOCK_ASSIGN_OR_RETURN(const std::vector<std::string> files,
@@ -189,7 +217,9 @@ CommandRunner DeclareTheory(CLI::App& app) {
     absl::StrAppend(&summaries, study.name, ": ", study.summary, "; ");
   }
   names.emplace_back(kLanguageModel);
-  absl::StrAppend(&summaries, kLanguageModel, ": ", kLanguageModelSummary);
+  names.emplace_back(kPipeDream);
+  absl::StrAppend(&summaries, kLanguageModel, ": ", kLanguageModelSummary, "; ", kPipeDream, ": ",
+                  kPipeDreamSummary);
   app.add_option("STUDY", options->study, summaries)
       ->required()
       ->type_name("")
@@ -200,7 +230,8 @@ CommandRunner DeclareTheory(CLI::App& app) {
       ->check(CLI::Range(1, 1000));
   app.add_option(
          "--data", options->data_path,
-         "A LIBSVM file instead of synthetic logistic regression; for language-model the text")
+         "A LIBSVM file instead of synthetic logistic regression; for language-model the text, for "
+         "pipedream the directory of the profiles")
       ->type_name("FILE");
   app.add_flag("--full", options->full,
                "language-model: tune the step sizes, with 1, 4 and 8 local steps; takes hours");

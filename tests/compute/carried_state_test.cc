@@ -90,7 +90,7 @@ class CarriedStage {
   }
   double Evaluate(int64_t step, bool afresh) {
     return *stage_->ReadLoss(
-        *stage_->Evaluate(0, Tensor(), Ports(step, 0), {FirstSample(step, 0), afresh}));
+        stage_->Evaluate(0, Tensor(), Ports(step, 0), {FirstSample(step, 0), afresh})->output);
   }
   // What both LSTMs carry to the next step.
   std::vector<std::vector<float>> Carried() {

@@ -82,7 +82,7 @@ class OpPasses {
   bool is_carried(size_t buffer) const {
     return node_.buffers[buffer].kind == BufferSpec::Kind::kCarried;
   }
-  bool is_loss() const { return node_.op->is_loss; }
+  bool is_loss() const { return node_.op->is_loss(); }
   int64_t output_count() const { return is_loss() ? 1 : case_.samples * node_.output.elements(); }
   PassContext Context(bool training) const;
 

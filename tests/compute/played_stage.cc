@@ -318,7 +318,7 @@ void PlayedStage::RunBackwardInput(int n) {
   const PassPlan::NodeSlots& slots = plan_.nodes[n];
   const TapeNeeds& needs = NeedsAt(n);
   const int output = model_.graph.ValueOf(plan_.first_node + n);
-  const bool is_loss = NodeAt(n).op->is_loss;
+  const bool is_loss = NodeAt(n).op->is_loss();
   EXPECT_EQ(slots.grad_output < 0, is_loss);
   if (!is_loss)
     ExpectRead(slots.grad_output, terms_.FullGradient(output), "gradient of the output");

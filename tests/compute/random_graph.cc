@@ -10,7 +10,9 @@ namespace penstock {
 namespace {
 
 constinit const Op kAnyOp = {.name = "any", .inputs_max = kNodeInputsMax};
-constinit const Op kAnyLoss = {.name = "any_loss", .inputs_max = kNodeInputsMax, .is_loss = true};
+constinit const Op kAnyLoss = {.name = "any_loss",
+                               .inputs_max = kNodeInputsMax,
+                               .loss = [](const OpArguments&) { return LossTraits(); }};
 
 constexpr uint64_t kModelNumbers = 31, kStageNumbers = 32;  // purposes of random numbers
 

@@ -285,6 +285,7 @@ TEST_F(CarriedRuns, WhereNothingCanBeCarried_AreRefusedByName) {
   v1::JobSpec records = CarriedJob("1f1b");
   records.mutable_data()->mutable_records()->set_path("/records");
   records.mutable_data()->mutable_records()->set_order("sequential");
+  records.mutable_data()->mutable_records()->set_validation_fraction(0.1);
   EXPECT_THAT(refused(records), StatusIs(absl::StatusCode::kInvalidArgument,
                                          AllOf(HasSubstr("data.records"), HasSubstr("lower"),
                                                HasSubstr("order contiguous"))));

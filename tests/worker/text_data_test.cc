@@ -69,6 +69,41 @@ TEST_F(TextDataTest, ReadTraining_TargetsAreTheInputsShiftedByOne) {
   }
 }
 
+// 200 bytes, of which 150 are for training; the last byte of a window is a target alone.
+TEST_F(TextDataTest, EvaluatedParts_AreReadOnceWithoutGaps) {
+  struct Expected {
+    DataPart part;
+    int64_t first;
+    int64_t windows;
+  };
+  for (const Expected& expected :
+       {Expected{DataPart::kAll, 0, 49}, Expected{DataPart::kTraining, 0, 37},
+        Expected{DataPart::kValidation, 150, 12}}) {
+    TextOptions options = Options();
+    options.evaluated = expected.part;
+    const auto data = Open(options);
+    ASSERT_EQ(data->validation_samples(), expected.windows);
+    std::vector<int32_t> tokens(expected.windows * kContext);
+    std::vector<int32_t> targets(expected.windows * kContext);
+    Read(*data, Split::kValidation, 0, TextData::kTokens, tokens);
+    Read(*data, Split::kValidation, 0, TextData::kTargets, targets);
+    for (int64_t i = 0; i < expected.windows * kContext; ++i) {
+      EXPECT_EQ(tokens[i], expected.first + i);
+      EXPECT_EQ(targets[i], expected.first + i + 1);
+    }
+  }
+}
+
+TEST_F(TextDataTest, EvaluatedPart_NeedsNoOther) {
+  TextOptions options = Options();
+  options.validation_fraction = 1.0;
+  options.evaluated = DataPart::kValidation;
+  EXPECT_EQ(Open(options)->validation_samples(), 49);
+  options.evaluated = DataPart::kTraining;
+  EXPECT_THAT(TextData::Open(files_, options),
+              StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("its training part has 0")));
+}
+
 TEST_F(TextDataTest, TrainingOffset_ManySamples_StayInTheFirstPartAndReachItsEnds) {
   const auto data = Open();
   std::set<int64_t> offsets;

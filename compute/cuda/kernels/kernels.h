@@ -135,11 +135,11 @@ void AttentionBackward(cudaStream_t stream, const AttentionShape& shape,
 
 // loss [1] = mean over the rows of log(sum exp(logits[row])) - logits[row][targets[row]], and in place
 // logits = softmax(logits) - one at the target, unless !with_gradient. Rows are `stride` numbers apart.
-// row_losses [rows]: workspace.
+// row_losses [rows]: workspace. ranks [rows]: of the targets (Tape::ranks); null: not wanted.
 template <typename Number>
 void CrossEntropy(cudaStream_t stream, int64_t rows, int64_t vocabulary, int64_t stride,
                   Number* logits, const int32_t* targets, bool with_gradient, float* row_losses,
-                  float* loss);
+                  int32_t* ranks, float* loss);
 
 // *to = value.
 void Store(cudaStream_t stream, int64_t value, int64_t* to);

@@ -17,7 +17,7 @@ class CudaCrossEntropy : public OpKernels {
         logits_(spec.inputs[0]),
         classes_(spec.width()),
         rows_(spec.rows()),
-        ignored_(static_cast<int32_t>(spec.attributes().integer("ignore"))),
+        ignored_(spec.loss().ignored.value_or(kNoTarget)),
         smoothing_(static_cast<float>(spec.attributes().number("label_smoothing"))) {
     BlockLayout stash;
     log_sums_ = stash.Add<float>(rows_);
@@ -57,7 +57,8 @@ class CudaCrossEntropy : public OpKernels {
             .ignored = ignored_,
             .smoothing = smoothing_,
             .log_sums = log_sums_.in(tape.stash),
-            .valid = valid_.in(tape.stash)};
+            .valid = valid_.in(tape.stash),
+            .ranks = tape.ranks};
   }
 
   CudaContext& cuda_;

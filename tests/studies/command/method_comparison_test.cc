@@ -50,6 +50,8 @@ v1::GetJobResponse Job(const std::string& method, const std::vector<double>& los
     report.set_versions_peak(2 - stage);
     report.mutable_staleness()->set_max(1 - stage);
     report.set_peak_memory_bytes(int64_t{3 + stage} << 20);
+    result.mutable_feedback()->mutable_measured()->add_workers()->set_sent_bytes_per_step(
+        stage == 0 ? 1000 : 500);
     for (const auto& [action, seconds] :
          {std::pair("F", 0.5), std::pair("I", 1.0), std::pair("W", 1.5)}) {
       v1::ActionTime& time = *report.add_actions();
@@ -92,7 +94,11 @@ TEST(MethodComparison, MethodsThatReachTheLoss_AreTimedOnEqualDevices) {
   EXPECT_EQ(std::get<double>(result.table.rows[1][10]), 1.0);
   EXPECT_EQ(std::get<int64_t>(result.table.rows[1][11]), 2);
   EXPECT_EQ(std::get<double>(result.table.rows[1][12]), 4.0);
-  EXPECT_EQ(std::get<double>(result.table.rows[1][13]), 1.5);
+  // An activation and a gradient of each of 4 microbatches: 4 samples of 16 tokens, 32 numbers each.
+  EXPECT_EQ(std::get<double>(result.table.rows[0][13]), 2.0 * 4 * 4 * 16 * 32 * 4);
+  EXPECT_EQ(std::get<double>(result.table.rows[1][13]), 2.0 * 4 * 4 * 16 * 32 * 4);
+  EXPECT_EQ(std::get<double>(result.table.rows[0][14]), 1000.0 + 500.0);
+  EXPECT_EQ(std::get<double>(result.table.rows[1][15]), 1.5);
 }
 
 // A loss is known every 10 steps. 1f1b reaches it after 10 to 20 steps of 15 s, pipedream after 20 to 30 of little
