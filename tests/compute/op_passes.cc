@@ -178,8 +178,14 @@ void OpPasses::Microbatch::Forward() {
 }
 
 void OpPasses::Microbatch::BackwardInput() {
-  // As plans have it: then there is nothing to do.
-  if (!options_.wants_grad_inputs && passes_.node_.parameters.empty()) return;
+  const auto wants_gradient = [&](const Tensor& input) {
+    return options_.wants_grad_inputs && input.dtype == DType::kF32;
+  };
+  // As plans have it: a node is not asked where there is nothing to do.
+  if (passes_.node_.parameters.empty() &&
+      std::none_of(inputs_.begin(), inputs_.end(), wants_gradient)) {
+    return;
+  }
   const TapeNeeds& needs = passes_.needs_;
   Tape tape = TapeOf(needs.inputs_for_input);
   if (needs.output_for_input) tape.output = output_.buffer.data();
@@ -190,7 +196,7 @@ void OpPasses::Microbatch::BackwardInput() {
   tape.grad_output = passes_.is_loss() ? nullptr : grad_output_.buffer.data();
   for (size_t i = 0; i < inputs_.size(); ++i) {
     grad_inputs_.emplace_back();
-    if (inputs_[i].dtype != DType::kF32 || !options_.wants_grad_inputs) continue;
+    if (!wants_gradient(inputs_[i])) continue;
     if (passes_.passes_gradient(i)) {
       grad_inputs_.back() = grad_output_;
       continue;
