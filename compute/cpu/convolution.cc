@@ -26,14 +26,52 @@ std::string ConvolutionText(const ConvolutionShape& shape) {
       shape.window.width.kernel, shape.window.height.inputs, shape.window.width.inputs);
 }
 
+bool IsLinear(const ConvolutionShape& shape) {
+  const auto is_one = [](const Window::Axis& axis) {
+    return axis.kernel == 1 && axis.stride == 1 && axis.inputs == axis.outputs;
+  };
+  return is_one(shape.window.height) && is_one(shape.window.width) && shape.groups == 1 &&
+         !shape.bias;
+}
+
 }  // namespace
 
 absl::StatusOr<Convolution> Convolution::Create(CpuContext& context, const ConvolutionShape& shape,
                                                 memory::data_type type) {
   Convolution made;
+  if (IsLinear(shape)) {
+    PENSTOCK_RETURN_IF_ERROR(made.MakeProducts(context, shape, type));
+    return made;
+  }
   PENSTOCK_RETURN_IF_ERROR(
       WithOneDnn(context, ConvolutionText(shape), [&] { return made.Make(context, shape, type); }));
   return made;
+}
+
+// The weight is [outputs, inputs].
+absl::Status Convolution::MakeProducts(CpuContext& context, const ConvolutionShape& shape,
+                                       memory::data_type type) {
+  const int64_t rows = shape.samples * shape.window.height.outputs * shape.window.width.outputs;
+  PENSTOCK_ASSIGN_OR_RETURN(forward_product_,
+                            MatrixProduct::Create(context,
+                                                  {.rows = rows,
+                                                   .columns = shape.outputs,
+                                                   .inner = shape.inputs,
+                                                   .transposed_right = true},
+                                                  type));
+  PENSTOCK_ASSIGN_OR_RETURN(
+      input_product_,
+      MatrixProduct::Create(
+          context, {.rows = rows, .columns = shape.inputs, .inner = shape.outputs}, type));
+  PENSTOCK_ASSIGN_OR_RETURN(weight_product_, MatrixProduct::Create(context,
+                                                                   {.rows = shape.outputs,
+                                                                    .columns = shape.inputs,
+                                                                    .inner = rows,
+                                                                    .transposed_left = true,
+                                                                    .accumulate = true},
+                                                                   type));
+  is_linear_ = true;
+  return absl::OkStatus();
 }
 
 absl::Status Convolution::Make(CpuContext& context, const ConvolutionShape& shape,
@@ -116,6 +154,10 @@ absl::Status Convolution::Make(CpuContext& context, const ConvolutionShape& shap
 
 void Convolution::Forward(const void* x, const void* weight, const float* bias, void* packed,
                           float* y) const {
+  if (is_linear_) {
+    forward_product_.Run(x, weight, y);
+    return;
+  }
   pack_for_forward_.Run({weight, packed});
   if (bias_) {
     forward_.Run({x, packed, y, bias});
@@ -125,11 +167,19 @@ void Convolution::Forward(const void* x, const void* weight, const float* bias, 
 }
 
 void Convolution::BackwardInput(const void* dy, const void* weight, void* packed, float* dx) const {
+  if (is_linear_) {
+    input_product_.Run(dy, weight, dx);
+    return;
+  }
   pack_for_input_.Run({weight, packed});
   backward_input_.Run({dy, packed, dx});
 }
 
 void Convolution::BackwardWeight(const void* x, const void* dy, void* packed, float* dw) const {
+  if (is_linear_) {
+    weight_product_.Run(dy, x, dw);
+    return;
+  }
   backward_weight_.Run({x, dy, packed});
   add_unpacked_.Run({packed, dw});
 }

@@ -3,7 +3,8 @@
 // The weight and its gradient are as in files, [outputs, inputs / groups, height, width]. oneDNN is fast only with
 // formats of its own for them, so a pass packs the weight into scratch memory first, or adds the unpacked gradient last.
 // That takes as long as reading the weight a few times: below 1 % of a pass for most layers of ResNet-50, 10 % for the
-// widest one at 8 samples. A packed copy of each version would take the memory that schedules keep low.
+// widest one at 8 samples. A packed copy of each version would take the memory that schedules keep low. A kernel of 1 x 1
+// is a linear map of the channels, whose products read and write the file's format, so that nothing is packed.
 //
 // The images and the weight that products read are float or bf16; results, the bias and the weight's gradient are float.
 // Sums run in float.
@@ -14,6 +15,7 @@
 #include "absl/status/statusor.h"
 #include "compute/cpu/context.h"
 #include "compute/cpu/primitive.h"
+#include "compute/cpu/product.h"
 #include "model/window.h"
 
 namespace penstock {
@@ -48,8 +50,12 @@ class Convolution {
  private:
   absl::Status Make(CpuContext& context, const ConvolutionShape& shape,
                     dnnl::memory::data_type type);
+  absl::Status MakeProducts(CpuContext& context, const ConvolutionShape& shape,
+                            dnnl::memory::data_type type);
 
   bool bias_ = false;
+  bool is_linear_ = false;  // each pass is one product
+  MatrixProduct forward_product_, input_product_, weight_product_;
   int64_t packed_bytes_ = 0;
   Primitive forward_, backward_input_, backward_weight_;
   Primitive pack_for_forward_, pack_for_input_, add_unpacked_;
