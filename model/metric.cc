@@ -17,7 +17,7 @@ constexpr const Metric* kMetrics[] = {
 
 absl::Span<const Metric* const> AllMetrics() { return kMetrics; }
 
-const Metric* FindMetric(absl::string_view name) {
+const Metric* FindEvaluationMetric(absl::string_view name) {
   const auto* const found =
       std::find_if(std::begin(kMetrics), std::end(kMetrics),
                    [&](const Metric* metric) { return metric->name == name; });

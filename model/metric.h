@@ -26,8 +26,8 @@ struct Metric {
 };
 
 absl::Span<const Metric* const> AllMetrics();
-// Null if there is none of this name.
-const Metric* FindMetric(absl::string_view name);
+// Null if there is none of this name. (FindMetric is about the metrics of Prometheus.)
+const Metric* FindEvaluationMetric(absl::string_view name);
 // Those that say something of this model.
 std::vector<const Metric*> MetricsOf(const ModelGraph& model);
 

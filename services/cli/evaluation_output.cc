@@ -43,7 +43,7 @@ std::string EvaluationText(const EvaluationReport& report) {
     table.AddRow({"bits per byte", FormatFixed(*report.bits_per_byte, 4)});
   }
   for (const MetricValue& metric : scores.evaluation.metrics) {
-    table.AddRow({std::string(FindMetric(metric.name)->label),
+    table.AddRow({std::string(FindEvaluationMetric(metric.name)->label),
                   absl::StrCat(FormatFixed(100 * metric.value, 2), " %")});
   }
   return absl::StrCat(report.checkpoint, ", step ", report.step, "\n", report.data, ", ",

@@ -7,7 +7,7 @@
 namespace penstock {
 
 std::string MetricText(const v1::MetricValue& metric) {
-  const Metric* known = FindMetric(metric.name());
+  const Metric* known = FindEvaluationMetric(metric.name());
   return absl::StrCat(known == nullptr ? absl::string_view(metric.name()) : known->label, " ",
                       FormatPercent(metric.value()));
 }

@@ -41,11 +41,11 @@ TEST(Metrics, OfALossWithoutClasses_AreNone) {
 }
 
 TEST(Metrics, OfRanks_AreOfTheHighestScores) {
-  EXPECT_TRUE(FindMetric("accuracy")->is_right(0));
-  EXPECT_FALSE(FindMetric("accuracy")->is_right(1));
-  EXPECT_TRUE(FindMetric("top5")->is_right(4));
-  EXPECT_FALSE(FindMetric("top5")->is_right(5));
-  EXPECT_EQ(FindMetric("top-5"), nullptr);
+  EXPECT_TRUE(FindEvaluationMetric("accuracy")->is_right(0));
+  EXPECT_FALSE(FindEvaluationMetric("accuracy")->is_right(1));
+  EXPECT_TRUE(FindEvaluationMetric("top5")->is_right(4));
+  EXPECT_FALSE(FindEvaluationMetric("top5")->is_right(5));
+  EXPECT_EQ(FindEvaluationMetric("top-5"), nullptr);
 }
 
 }  // namespace
