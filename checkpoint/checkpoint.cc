@@ -1,6 +1,7 @@
 #include "checkpoint/checkpoint.h"
 
 #include <algorithm>
+#include <iterator>
 #include <map>
 #include <set>
 #include <utility>
@@ -247,6 +248,35 @@ absl::StatusOr<LayerState> LoadLayer(Files& files, const std::string& directory,
   if (!has_weights || !has_optimizer) {
     return absl::DataLossError(absl::StrCat(
         directory, ": has no ", has_weights ? "optimizer" : "weights", " file of layer ", layer));
+  }
+  return state;
+}
+
+const int* OwnerOf(const std::string& array, const std::map<std::string, int>& owners) {
+  auto owner = owners.find(array);
+  if (owner == owners.end()) owner = owners.find(array.substr(0, array.rfind('.')));
+  return owner == owners.end() ? nullptr : &owner->second;
+}
+
+absl::StatusOr<LayerState> LoadWholeLayer(Files& files, const std::string& directory,
+                                          const Manifest& manifest, const ModelGraph& model,
+                                          int32_t layer) {
+  PENSTOCK_ASSIGN_OR_RETURN(LayerState state,
+                            LoadLayer(files, directory, manifest, model.layers[layer].number));
+  const std::map<std::string, int> elsewhere = model.OwnersElsewhere(layer);
+  std::set<int> owners;
+  for (const auto& [name, owner] : elsewhere) owners.insert(owner);
+  for (const int owner : owners) {
+    PENSTOCK_ASSIGN_OR_RETURN(const LayerState kept,
+                              LoadLayer(files, directory, manifest, model.layers[owner].number));
+    const auto add = [&](const std::vector<NamedArray>& from, std::vector<NamedArray>& to) {
+      std::copy_if(from.begin(), from.end(), std::back_inserter(to), [&](const NamedArray& array) {
+        const int* of_array = OwnerOf(array.name, elsewhere);
+        return of_array != nullptr && *of_array == owner;
+      });
+    };
+    add(kept.weights, state.weights);
+    add(kept.optimizer_state, state.optimizer_state);
   }
   return state;
 }

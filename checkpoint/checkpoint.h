@@ -11,6 +11,7 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <string>
 #include <vector>
 
@@ -84,6 +85,12 @@ absl::StatusOr<FoundCheckpoint> FindLatestCheckpoint(Files& files, const std::st
 // Errors: DataLoss or NotFound naming the file.
 absl::StatusOr<LayerState> LoadLayer(Files& files, const std::string& directory,
                                      const Manifest& manifest, int32_t layer);
+// Together with the parameters, and the state for them, that it shares with a layer before it, with which they are kept.
+absl::StatusOr<LayerState> LoadWholeLayer(Files& files, const std::string& directory,
+                                          const Manifest& manifest, const ModelGraph& model,
+                                          int32_t layer);
+// Whether an array is one of the parameters, or of the optimizer's state for one: "wte.weight.<slot>"; if so, its entry.
+const int* OwnerOf(const std::string& array, const std::map<std::string, int>& owners);
 
 // Removes what dead attempts left under `root`. REQUIRES: no attempt is writing there.
 absl::Status SweepStaging(Files& files, const std::string& root);

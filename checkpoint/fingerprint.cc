@@ -43,6 +43,21 @@ std::string ReadNames(const ModelGraph& model, const LayerSpec& layer) {
   return absl::StrCat(", reads ", absl::StrJoin(names, ", "));
 }
 
+// Which layers share parameters. The head of a GPT says it itself.
+void AddSharing(const ModelGraph& model, Fingerprint& fingerprint) {
+  if (model.untied) fingerprint.emplace_back("model.untie", "true");
+  if (model.architecture == "gpt") return;
+  for (const Tie& tie : model.ties) {
+    const auto name = [&](std::string* out, int layer) {
+      absl::StrAppend(out, model.layers[layer].name);
+    };
+    for (const ParameterSpec& parameter : tie.parameters) {
+      fingerprint.emplace_back(absl::StrCat("model shared ", parameter.name),
+                               absl::StrCat("by ", absl::StrJoin(tie.uses, ", ", name)));
+    }
+  }
+}
+
 }  // namespace
 
 Fingerprint MakeFingerprint(const FingerprintInputs& inputs) {
@@ -54,6 +69,7 @@ Fingerprint MakeFingerprint(const FingerprintInputs& inputs) {
     fingerprint.emplace_back(absl::StrCat("model layer ", layer.name),
                              absl::StrCat(Describe(model, layer), ReadNames(model, layer)));
   }
+  AddSharing(model, fingerprint);
   fingerprint.emplace_back("training.optimizer", std::string(KindOf(inputs.optimizer)));
   fingerprint.emplace_back("training.batch", absl::StrCat(inputs.batch));
   fingerprint.emplace_back("training.seed", absl::StrCat(inputs.seed));

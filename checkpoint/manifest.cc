@@ -112,6 +112,9 @@ absl::StatusOr<Manifest> FromJson(const Json& json) {
   if (json.contains("stage_layers")) {
     manifest.stage_layers = json.at("stage_layers").get<std::vector<int32_t>>();
   }
+  if (json.contains("layer_order")) {
+    manifest.layer_order = json.at("layer_order").get<std::vector<std::string>>();
+  }
   if (json.contains("schedule")) manifest.schedule = json.at("schedule").get<std::string>();
   if (manifest.step < 0 || manifest.updates < 0) {
     return BadManifest(
@@ -164,6 +167,7 @@ std::string SerializeManifest(const Manifest& manifest) {
   if (manifest.model.has_value()) json["model"] = ModelToJson(*manifest.model);
   if (!manifest.layer_updates.empty()) json["layer_updates"] = manifest.layer_updates;
   if (!manifest.stage_layers.empty()) json["stage_layers"] = manifest.stage_layers;
+  if (!manifest.layer_order.empty()) json["layer_order"] = manifest.layer_order;
   if (!manifest.schedule.empty()) json["schedule"] = manifest.schedule;
   json[kOwnDigest] = DigestOf(json);
   return json.dump(2) + "\n";

@@ -51,6 +51,9 @@ struct Manifest {
   std::vector<int64_t> layer_updates;
   std::vector<int64_t> extra_cuts;    // steps after which a drain added a cut, this one included
   std::vector<int32_t> stage_layers;  // of each stage of the model; empty: it is not known
+  // The order in which the layers were trained (pipeline.layer_order); empty: that of the model. Files, updates and the
+  // digest have the layers as the model has them, so that a checkpoint can be loaded in any order.
+  std::vector<std::string> layer_order;
   // Absent where the version before wrote the manifest, or where a later one wrote a kind of model or an op that this
   // one does not know.
   std::optional<StoredModel> model;

@@ -9,11 +9,19 @@ namespace {
 
 using Json = nlohmann::json;
 
+// What builds before shared weights could be untied do not know, and say nothing of.
+void SetUntie(bool untie, Json& json) {
+  if (untie) json["untie"] = true;
+}
+bool UntieOf(const Json& json) { return json.contains("untie") && json.at("untie").get<bool>(); }
+
 Json GptToJson(const GptConfig& model) {
-  return {{"layers", model.layers},         {"width", model.width},
-          {"heads", model.heads},           {"context", model.context},
-          {"vocabulary", model.vocabulary}, {"dropout", model.dropout},
-          {"tied_head", model.tied_head}};
+  Json json = {{"layers", model.layers},         {"width", model.width},
+               {"heads", model.heads},           {"context", model.context},
+               {"vocabulary", model.vocabulary}, {"dropout", model.dropout},
+               {"tied_head", model.tied_head}};
+  SetUntie(model.untie, json);
+  return json;
 }
 
 GptConfig GptFromJson(const Json& gpt) {
@@ -23,7 +31,8 @@ GptConfig GptFromJson(const Json& gpt) {
           .context = gpt.at("context").get<int64_t>(),
           .vocabulary = gpt.at("vocabulary").get<int64_t>(),
           .dropout = gpt.at("dropout").get<double>(),
-          .tied_head = gpt.at("tied_head").get<bool>()};
+          .tied_head = gpt.at("tied_head").get<bool>(),
+          .untie = UntieOf(gpt)};
 }
 
 Json AttributeToJson(const Attributes::Entry& entry) {
@@ -98,7 +107,9 @@ Json GraphToJson(const ModelGraph& graph) {
     }
     layers.push_back({{"name", layer.name}, {"nodes", std::move(nodes)}});
   }
-  return {{"ports", std::move(ports)}, {"layers", std::move(layers)}};
+  Json json = {{"ports", std::move(ports)}, {"layers", std::move(layers)}};
+  SetUntie(graph.untied, json);
+  return json;
 }
 
 std::optional<ModelGraph> GraphFromJson(const Json& json) {
@@ -117,6 +128,7 @@ std::optional<ModelGraph> GraphFromJson(const Json& json) {
   }
   absl::StatusOr<ModelGraph> graph = std::move(builder).Build();
   if (!graph.ok()) return std::nullopt;
+  if (UntieOf(json)) Untie(*graph);
   return *std::move(graph);
 }
 

@@ -41,6 +41,7 @@ absl::StatusOr<FoundStart> Resume(Files& files, const StartQuery& query) {
                       .extra_cuts = found.manifest.extra_cuts,
                       .method = found.manifest.method,
                       .stage_layers = found.manifest.stage_layers,
+                      .layer_order = found.manifest.layer_order,
                       .schedule = found.manifest.schedule};
   for (const std::string& reason : found.passed_over) {
     start.notes.push_back(absl::StrCat("passed over a newer checkpoint: ", reason));

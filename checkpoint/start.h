@@ -32,7 +32,8 @@ struct FoundStart {
   std::string method =
       {};  // that trained it, and with which layers of each stage of the model, if that is known
   std::vector<int32_t> stage_layers = {};
-  std::string schedule = {};       // as in the manifest
+  std::vector<std::string> layer_order = {};  // as in the manifest
+  std::string schedule = {};                  // as in the manifest
   std::vector<std::string> notes;  // for the log: newer checkpoints that were passed over
 };
 

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "compute/buffer_layout.h"
 #include "compute/buffer_pool.h"
 #include "compute/host_stash.h"
 #include "compute/optimizer.h"
@@ -23,6 +24,10 @@ ArrayBytes ArrayBytesOf(const ModelGraph& model, const StageOptions& options) {
   bytes.gradients = BufferPool::BlockBytes(arena.gradient_count() * SizeOf(DType::kF32));
   bytes.optimizer =
       ((options.updates ? states : 0) + motions + (history.last_update ? 1 : 0)) * array;
+  const BufferLayout buffers = LayOutBuffers(model, options.layers, options.step_samples);
+  for (const int64_t floats : {buffers.count, buffers.carried()}) {
+    if (floats > 0) bytes.buffers += BufferPool::BlockBytes(floats * SizeOf(DType::kF32));
+  }
   if (history.any()) bytes.predicted = array + (history.momentum_average ? mirror : 0);
   return bytes;
 }

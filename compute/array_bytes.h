@@ -18,9 +18,16 @@ struct ArrayBytes {
   int64_t gradients = 0;
   int64_t optimizer = 0;  // its state, and the history's (update_history.h)
   int64_t predicted = 0;  // predicted weights
+  int64_t buffers = 0;    // of nodes (model/op.h), and what evaluation carries
 
-  int64_t held() const { return version + gradients + optimizer + predicted; }
+  int64_t held() const { return version + gradients + optimizer + predicted + buffers; }
 };
+
+// The floats that a buffer of a node takes of a stage's array of buffers.
+inline int64_t FloatsOf(const BufferSpec& buffer) {
+  constexpr int64_t kAlignmentFloats = 16;
+  return (buffer.size() + kAlignmentFloats - 1) / kAlignmentFloats * kAlignmentFloats;
+}
 
 ArrayBytes ArrayBytesOf(const ModelGraph& model, const StageOptions& options);
 

@@ -49,6 +49,16 @@ enum class Rounding : uint8_t { kNearest, kStochastic };
 // Where weight versions wait that were replaced and are still to be read.
 enum class StashPlace : uint8_t { kDevice, kHost };
 
+// Memory whose content lives no longer than a pass, so that all that a back-end makes shares it: as much as is
+// asked for at most, of each kind.
+struct ScratchBytes {
+  int64_t of_pass = 0;     // of a node, or an optimizer's step
+  int64_t of_library = 0;  // of a call of oneDNN or cuBLASLt inside it
+
+  int64_t total() const { return of_pass + of_library; }
+  friend bool operator==(const ScratchBytes&, const ScratchBytes&) = default;
+};
+
 // A tensor on its way to the device.
 struct Incoming {
   Tensor host;         // kept until the copy is done
@@ -68,6 +78,11 @@ class Backend : public Transfers {
   // Errors: Unimplemented (the device lacks a kernel), ResourceExhausted (no memory for their scratch).
   virtual absl::StatusOr<std::unique_ptr<OpKernels>> MakeKernels(KernelSpec spec,
                                                                  Precision precision) = 0;
+  // What kernels and optimizers that were made since the last call ask for.
+  virtual ScratchBytes TakeScratchNeeds() = 0;
+  // What there is of it beside pool(): on the CPU all, on a GPU nothing.
+  virtual int64_t scratch_bytes() const = 0;
+
   // Both keep a copy of `slices`, which are not empty.
   virtual absl::StatusOr<std::unique_ptr<Optimizer>> MakeOptimizer(
       const OptimizerConfig& config, absl::Span<const ParameterSlice> slices) = 0;

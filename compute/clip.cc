@@ -19,7 +19,7 @@ float ClipFactor(double norm, double norm_max) {
   return norm <= norm_max ? 1.0f : static_cast<float>(norm_max / norm);
 }
 
-void ClipFactors(const Clip& clip, absl::Span<const double> stage_squared_norms, double global_norm,
+void ClipFactors(const Clip& clip, absl::Span<const double> squared_norms, double global_norm,
                  absl::Span<float> factors) {
   switch (clip.kind) {
     case Clip::Kind::kNone:
@@ -29,9 +29,9 @@ void ClipFactors(const Clip& clip, absl::Span<const double> stage_squared_norms,
       std::fill(factors.begin(), factors.end(), ClipFactor(global_norm, clip.norm_max));
       return;
     case Clip::Kind::kLayerNorm:
-      PENSTOCK_CHECK(stage_squared_norms.size() == factors.size());
+      PENSTOCK_CHECK(squared_norms.size() == factors.size());
       for (size_t layer = 0; layer < factors.size(); ++layer) {
-        factors[layer] = ClipFactor(std::sqrt(stage_squared_norms[layer]), clip.norm_max);
+        factors[layer] = ClipFactor(std::sqrt(squared_norms[layer]), clip.norm_max);
       }
       return;
   }

@@ -27,11 +27,10 @@ double CombinedNorm(absl::Span<const double> layer_squared_norms);
 // that is not a number gives a factor that is not a number.
 float ClipFactor(double norm, double norm_max);
 
-// Fills `factors` (by layer of a stage) with what `clip` puts on each layer's gradient.
-// `stage_squared_norms`: by layer of the stage, read by kLayerNorm. `global_norm`: CombinedNorm of the
-// whole model, read by kGlobalNorm. A tied weight belongs to the first layer: with kLayerNorm the
-// caller gives the last layer the squared norm of the first.
-void ClipFactors(const Clip& clip, absl::Span<const double> stage_squared_norms, double global_norm,
+// Fills `factors` (by layer) with what `clip` puts on the gradients of the parameters that belong to each layer.
+// `squared_norms`: of the same layers, read by kLayerNorm. `global_norm`: CombinedNorm of the whole model, read by
+// kGlobalNorm.
+void ClipFactors(const Clip& clip, absl::Span<const double> squared_norms, double global_norm,
                  absl::Span<float> factors);
 
 }  // namespace penstock

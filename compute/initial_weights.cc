@@ -61,6 +61,8 @@ std::vector<float> UniformWeights(int64_t size, double bound, uint64_t seed, uin
 }  // namespace
 
 std::vector<float> InitialWeights(const ParameterSpec& parameter, uint64_t seed) {
+  const uint64_t purpose =
+      PurposeOf(parameter.initial_as.empty() ? parameter.name : parameter.initial_as);
   switch (parameter.init) {
     case ParameterSpec::Init::kZeros:
       return std::vector<float>(parameter.size(), 0.0f);
@@ -69,12 +71,11 @@ std::vector<float> InitialWeights(const ParameterSpec& parameter, uint64_t seed)
     case ParameterSpec::Init::kConstant:
       return std::vector<float>(parameter.size(), static_cast<float>(parameter.init_scale));
     case ParameterSpec::Init::kUniform:
-      return UniformWeights(parameter.size(), parameter.init_scale, seed,
-                            PurposeOf(parameter.name));
+      return UniformWeights(parameter.size(), parameter.init_scale, seed, purpose);
     case ParameterSpec::Init::kNormal:
       break;
   }
-  return NormalWeights(parameter.size(), parameter.init_scale, seed, PurposeOf(parameter.name));
+  return NormalWeights(parameter.size(), parameter.init_scale, seed, purpose);
 }
 
 }  // namespace penstock

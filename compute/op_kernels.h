@@ -37,6 +37,8 @@ struct KernelSpec {
   bool bf16 = false;  // products read bf16 (Precision::kBf16 on a device that has such products)
 
   const Attributes& attributes() const { return node.attributes; }
+  // REQUIRES: the node is a loss.
+  LossTraits loss() const { return node.op->loss({node.attributes, inputs}); }
   int64_t input_elements(int i = 0) const { return samples * inputs[i].elements(); }
   int64_t output_elements() const { return samples * node.output.elements(); }
   // Of input i with its last dimension taken apart.
@@ -98,13 +100,23 @@ struct Tape {
   std::array<const void*, kNodeInputsMax> inputs = {};
   void* output = nullptr;
   const void* grad_output = nullptr;
-  std::array<void*, kNodeInputsMax> grad_inputs = {};  // null also where no gradient is wanted
+  // Null also where no gradient is wanted. A node without parameters is not asked for its backward where none is, so one
+  // with a single input always has a place to write to.
+  std::array<void*, kNodeInputsMax> grad_inputs = {};
   void* stash = nullptr;
   void* kept = nullptr;
   void* weight_stash = nullptr;
-  std::array<float*, kNodeBuffersMax> buffers = {};  // by buffer of the node
+  // By buffer of the node. Statistics:
+  std::array<float*, kNodeBuffersMax> buffers = {};
+  // What is carried, [samples, ...]: F reads what its samples start from, and writes what those of the next step do. R
+  // reads the same and is given no place to write to. I and W are given neither, so F keeps what they need.
+  std::array<const float*, kNodeBuffersMax> states = {};
+  std::array<float*, kNodeBuffersMax> next_states = {};
   float loss_scale =
       1.0f;  // of this microbatch's mean loss in the update; read by I and W of a loss
+  // F of a loss over classes, in evaluation: by target, how many classes score higher; of those that score the same,
+  // the ones before it count as higher. -1 of a target that is not valid.
+  int32_t* ranks = nullptr;
 
   template <typename T = float>
   const T* input(int i = 0) const {
@@ -121,7 +133,8 @@ class OpKernels {
 
   virtual TapeNeeds tape_needs() const = 0;
 
-  // Reads the inputs, writes the output; a loss its mean over the microbatch, one f32.
+  // Reads the inputs, writes the output; a loss its mean over the microbatch's valid targets, one f32 (0 if there is
+  // none), and the ranks of the targets, if they are asked for.
   // REQUIRES: ids are inside the tables that they look up.
   virtual absl::Status Forward(const PassContext& context, const WeightView& weights,
                                const Tape& tape) = 0;
@@ -133,7 +146,7 @@ class OpKernels {
     return absl::UnimplementedError("the model's loss has no predictions");
   }
 
-  // Reads the gradient of the output, writes those of the inputs, each shaped as its input.
+  // Reads the gradient of the output, writes those of the inputs that are wanted, each shaped as its input.
   virtual absl::Status BackwardInput(const PassContext& context, const WeightView& weights,
                                      const Tape& tape) = 0;
 

@@ -4,10 +4,11 @@
 // parameter after parameter, each at a multiple of 16 floats (64 bytes). Two rules serve parameters that are used
 // more than once:
 //
-//  - what the first and the last layer of the model share comes first, so that its gradient starts the gradient array
-//    and can be handed to a reduction without a copy;
+//  - the parameters of a tie (model/graph.h) lie beside each other, before those of single layers, so that their
+//    gradients can be handed to a reduction without a copy;
 //  - the second and later uses on one stage read the first's weight, but their gradients have accumulators of their
-//    own behind all weights, so that the sum of the uses is the same number as when they are on several stages.
+//    own behind all weights, so that the sum of the uses is the same number as when they are on several stages. Those
+//    of one use of a tie lie beside each other, too.
 //
 // A slice's identity is a digest of the parameter's name, so that all uses of a tied weight share it.
 //
@@ -32,6 +33,15 @@ class ParameterArena {
     int64_t count = 0;  // floats
   };
 
+  // What a stage has of a tie, as if it were one tensor.
+  struct TiedParameters {
+    int64_t first = 0;  // where the weights are, and the gradient of the stage's first use
+    int64_t last = 0;   // the gradient of its last use
+    int64_t count = 0;  // floats, with padding; 0: the stage has no use
+    std::vector<Use>
+        uses;  // the later ones, in order; empty where all uses of the tie are on this stage
+  };
+
   ParameterArena() = default;
   ParameterArena(const ModelGraph& model, LayerRange layers);
 
@@ -44,21 +54,24 @@ class ParameterArena {
   // The parameters that the layer's part of an update changes, and its norm counts on one stage: all
   // but those that an earlier layer of the stage has.
   absl::Span<const ParameterSlice> slices(int layer) const { return slices_[layer]; }
+  // By slice: the layer of the model that it belongs to, which is before the stage where another stage has the first
+  // use of a tie.
+  absl::Span<const int> slice_owners(int layer) const { return slice_owners_[layer]; }
 
-  // Floats at the start of the arrays that the model's first and last layer share, with padding; 0 if neither use is
-  // here.
-  int64_t tied_count() const { return tied_count_; }
-  // Adding each to the one before, from the last of these on, gives the sum: the uses of each layer among themselves,
-  // then the last layer's to the first's, as where they are on two stages.
+  // By tie of the model.
+  const TiedParameters& tied(int tie) const { return tied_[tie]; }
+  // Of parameters whose uses are all on this stage. Adding each to the one before, from the last of these on, gives
+  // the sum.
   absl::Span<const Use> later_uses() const { return later_uses_; }
 
  private:
   int64_t weight_count_ = 0;
   int64_t gradient_count_ = 0;
-  int64_t tied_count_ = 0;
   std::vector<std::vector<int64_t>> weights_;
   std::vector<std::vector<int64_t>> gradients_;
   std::vector<std::vector<ParameterSlice>> slices_;
+  std::vector<std::vector<int>> slice_owners_;
+  std::vector<TiedParameters> tied_;
   std::vector<Use> later_uses_;
 };
 

@@ -26,8 +26,8 @@ class PassGraphs {
   // Recordings kept for one pass of one node; the one that was not used for longest makes room.
   static constexpr int kKeptMax = 64;
 
-  // Two sets of kNodeInputsMax addresses, seven more, and two numbers.
-  static constexpr int kArguments = 41;
+  // Two sets of kNodeInputsMax addresses, two of kNodeBuffersMax, seven more, and two numbers.
+  static constexpr int kArguments = 49;
 
   struct Key {
     Pass pass = Pass::kForward;

@@ -15,8 +15,14 @@ bool Contains(InputSet set, size_t input) { return (set >> input & 1) != 0; }
 class Planner {
  public:
   Planner(const ModelGraph& model, LayerRange layers, int64_t samples,
-          const std::vector<TapeNeeds>& needs, DType crossing)
-      : model_(model), layers_(layers), samples_(samples), needs_(needs), crossing_(crossing) {
+          const std::vector<TapeNeeds>& needs, DType crossing, StageEnds ends)
+      : model_(model),
+        layers_(layers),
+        samples_(samples),
+        needs_(needs),
+        crossing_(crossing),
+        has_cuts_(ends == StageEnds::kCuts),
+        received_(has_cuts_ ? crossing : DType::kF32) {
     plan_.first_node = model.layers[layers.first].first_node;
     plan_.node_count = model.layers[layers.end() - 1].end_node() - plan_.first_node;
     PENSTOCK_CHECK(static_cast<int>(needs.size()) == plan_.node_count);
@@ -32,6 +38,8 @@ class Planner {
     const Steps backward_weight = BackwardWeight();
     // A forward whose output is not wanted again takes no bundle for it.
     Steps recompute(forward.begin(), forward.begin() + static_cast<int64_t>(bundle_begin_));
+    // What was carried to F is there.
+    std::erase_if(recompute, [&](const PassStep& step) { return IsState(step.slot); });
 
     std::vector<Steps> kept = {forward, backward_input, backward_weight};
     GiveAfterLastUse(kept, plan_.output);
@@ -47,7 +55,7 @@ class Planner {
     plan_.evaluate = kept[0];
     plan_.forward_only = std::move(kept[0]);
     std::erase_if(plan_.forward_only, [&](const PassStep& step) {
-      return step.kind == Kind::kGive && step.slot == plan_.input;
+      return step.kind == Kind::kGive && (step.slot == plan_.input || IsState(step.slot));
     });
     return std::move(plan_);
   }
@@ -69,7 +77,7 @@ class Planner {
   }
   int AddValueSlot(int value) {
     const ValueType& type = model_.TypeOf(value);
-    const bool is_loss = !model_.is_port(value) && model_.nodes[model_.NodeOf(value)].op->is_loss;
+    const bool is_loss = !model_.is_port(value) && model_.nodes[model_.NodeOf(value)].op->is_loss();
     return AddSlot(type.dtype, is_loss ? Shape{1} : ShapeOf(type, samples_));
   }
   // -1 for nothing.
@@ -78,6 +86,22 @@ class Planner {
     const int slot = AddSlot(DType::kU8, {size_bytes});
     steps.push_back({.kind = Kind::kTake, .slot = slot});
     return slot;
+  }
+  // Blocks for what is carried to a node, and what fills them.
+  void TakeStates(int n, Steps& steps) {
+    const std::vector<BufferSpec>& buffers = NodeAt(n).buffers;
+    for (size_t b = 0; b < buffers.size(); ++b) {
+      if (buffers[b].kind != BufferSpec::Kind::kCarried) continue;
+      const int slot = AddSlot(DType::kF32, {samples_, buffers[b].size()});
+      plan_.nodes[n].states[b] = slot;
+      states_.push_back(slot);
+      steps.push_back({.kind = Kind::kTake, .slot = slot});
+      steps.push_back(
+          {.kind = Kind::kCarry, .slot = slot, .node = n, .buffer = static_cast<int>(b)});
+    }
+  }
+  bool IsState(int slot) const {
+    return std::find(states_.begin(), states_.end(), slot) != states_.end();
   }
   const Node& NodeAt(int local) const { return model_.nodes[plan_.first_node + local]; }
 
@@ -100,9 +124,9 @@ class Planner {
   template <typename SetPart>
   int Unpack(const Bundle& bundle, Steps& steps, SetPart set_part) {
     if (bundle.empty()) return -1;
-    const int whole = AddSlot(crossing_, ShapeOf(model_, bundle, samples_));
+    const int whole = AddSlot(received_, ShapeOf(model_, bundle, samples_));
     plan_.slots[whole].crosses = true;
-    const bool widens = crossing_ == DType::kBf16;
+    const bool widens = received_ == DType::kBf16;
     if (bundle.parts.size() == 1 && !widens) {
       set_part(bundle.parts.front().value, whole, false);
       return whole;
@@ -113,7 +137,7 @@ class Planner {
       steps.push_back({.kind = widens ? Kind::kWiden : Kind::kShare,
                        .slot = slot,
                        .from = whole,
-                       .offset = part.offset * SizeOf(crossing_)});
+                       .offset = part.offset * SizeOf(received_)});
       set_part(part.value, slot, !widens);
     }
     return whole;
@@ -130,6 +154,7 @@ class Planner {
       for (size_t i = 0; i < node.inputs.size(); ++i) slots.inputs[i] = values_[node.inputs[i]];
       slots.stash = TakeBlock(needs_[n].stash_bytes, steps);
       slots.kept = TakeBlock(needs_[n].kept_bytes, steps);
+      TakeStates(n, steps);
       slots.output = AddValueSlot(model_.ValueOf(plan_.first_node + n));
       values_[model_.ValueOf(plan_.first_node + n)] = slots.output;
       const bool is_rounded = rounded_[model_.ValueOf(plan_.first_node + n)];
@@ -148,6 +173,7 @@ class Planner {
     }
     bundle_begin_ = steps.size();
     const Bundle bundle = ActivationsAt(model_, layers_.end(), samples_);
+    if (!has_cuts_ && !bundle.empty()) return steps;
     const bool is_value = bundle.parts.size() == 1 && crossing_ == DType::kF32;
     plan_.output = bundle.empty() || is_value ? plan_.nodes[plan_.node_count - 1].output
                                               : Pack(bundle, values_, steps);
@@ -184,16 +210,18 @@ class Planner {
 
   Steps BackwardInput() {
     Steps steps;
-    const bool widens = crossing_ == DType::kBf16;
+    const bool is_rounded = crossing_ == DType::kBf16;
     plan_.grad_output = Unpack(GradientsAt(model_, layers_.end(), samples_), steps,
                                [&](int value, int slot, bool view) {
-                                 gradients_[value] = {slot, !view && !widens, widens, view};
+                                 // The whole of what came is read by W of its sender, too.
+                                 const bool shared = has_cuts_ && received_ == DType::kF32 && !view;
+                                 gradients_[value] = {slot, shared, is_rounded, view};
                                });
     for (int n = plan_.node_count - 1; n >= 0; --n) {
       if (NodeAt(n).needs_gradient) BackwardInputOf(n, steps);
     }
     const Bundle bundle = GradientsAt(model_, layers_.first, samples_);
-    if (!bundle.empty()) ReturnGradients(bundle, steps);
+    if (has_cuts_ && !bundle.empty()) ReturnGradients(bundle, steps);
     return steps;
   }
 
@@ -201,13 +229,14 @@ class Planner {
     const Node& node = NodeAt(n);
     PassPlan::NodeSlots& slots = plan_.nodes[n];
     Gradient& of_output = gradients_[model_.ValueOf(plan_.first_node + n)];
-    PENSTOCK_CHECK(of_output.slot >= 0 || node.op->is_loss);
+    PENSTOCK_CHECK(of_output.slot >= 0 || node.op->is_loss());
     slots.grad_output = of_output.slot;
     slots.weight_stash = TakeBlock(needs_[n].weight_stash_bytes, steps);
     const InputSet passes = needs_[n].passes_gradient;
-    int passed = 0;
+    int wanted = 0, passed = 0;
     for (size_t i = 0; i < node.inputs.size(); ++i) {
       if (!model_.NeedsGradient(node.inputs[i])) continue;
+      ++wanted;
       slots.grad_inputs[i] = AddValueSlot(node.inputs[i]);
       if (Contains(passes, i)) {
         ++passed;
@@ -217,6 +246,7 @@ class Planner {
         steps.push_back({.kind = Kind::kTake, .slot = slots.grad_inputs[i]});
       }
     }
+    PENSTOCK_CHECK(wanted > 0 || !node.parameters.empty());  // OpKernels rely on it
     steps.push_back({.kind = Kind::kRun, .node = n});
     const bool is_shared = of_output.shared || passed > 1 || needs_[n].grad_output_for_weight;
     for (size_t i = node.inputs.size(); i-- > 0;) {
@@ -295,6 +325,7 @@ class Planner {
       if (condition && slot >= 0) use(slot);
     };
     use_if(pass == 0 || (pass == 1 && needs.output_for_input), slots.output);
+    for (const int slot : slots.states) use_if(pass == 0, slot);
     use_if(pass < 2, slots.stash);
     use_if(true, slots.kept);
     use_if(pass > 0, slots.weight_stash);
@@ -339,10 +370,13 @@ class Planner {
   const int64_t samples_;
   const std::vector<TapeNeeds>& needs_;
   const DType crossing_;
+  const bool has_cuts_;   // else other layers of the stage are at both ends
+  const DType received_;  // what comes from before and from behind
   PassPlan plan_;
   std::vector<int> values_;          // slots, by value of the model
   std::vector<Gradient> gradients_;  // by value of the model
   std::vector<bool> rounded_;        // by value of the model
+  std::vector<int> states_;          // slots of what is carried
   size_t bundle_begin_ = 0;          // the first step of F that makes its output
 };
 
@@ -363,8 +397,8 @@ Shape ShapeOf(const ModelGraph& model, const Bundle& bundle, int64_t samples) {
 }
 
 PassPlan MakePassPlan(const ModelGraph& model, LayerRange layers, int64_t samples,
-                      const std::vector<TapeNeeds>& needs, DType crossing) {
-  return Planner(model, layers, samples, needs, crossing).Plan();
+                      const std::vector<TapeNeeds>& needs, DType crossing, StageEnds ends) {
+  return Planner(model, layers, samples, needs, crossing, ends).Plan();
 }
 
 }  // namespace penstock

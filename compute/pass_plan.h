@@ -11,6 +11,7 @@
 //    every partition gives the same bits. What comes from behind a cut is the sum of all readers there.
 //  - A bundle of one value is that value's tensor. A larger one is copied together where it is made, and viewed where it
 //    is received.
+//  - What is carried to a microbatch is copied before F may change it, and the copy kept until R has read it.
 //  - In bf16, values that another layer reads are rounded when they are made, and their gradients at each addition,
 //    whether there is a cut or not, so that cuts change no bit. Bundles are then bf16, and what is made of them f32.
 //
@@ -33,6 +34,7 @@ struct PassStep {
     kTake,    // `slot` gets memory of its own
     kShare,   // `slot` is the memory of `from`, `offset` bytes on
     kRun,     // the pass of `node`
+    kCarry,   // `slot` becomes what buffer `buffer` of `node` carries to the microbatch
     kCopy,    // `from`, whole, to `slot`, `offset` bytes on
     kNarrow,  // the same, from f32 to bf16
     kWiden,   // all of `slot` from bf16 to f32, out of `from`, `offset` bytes on
@@ -44,7 +46,8 @@ struct PassStep {
   int slot = -1;
   int from = -1;
   int64_t offset = 0;
-  int node = -1;  // of the stage
+  int node = -1;    // of the stage
+  int buffer = -1;  // of the node
 };
 
 struct PassPlan {
@@ -59,10 +62,12 @@ struct PassPlan {
   struct NodeSlots {
     std::array<int, kNodeInputsMax> inputs;
     std::array<int, kNodeInputsMax> grad_inputs;
+    std::array<int, kNodeBuffersMax> states;  // that F and R start from
     int output = -1, grad_output = -1, stash = -1, kept = -1, weight_stash = -1;
     NodeSlots() {
       inputs.fill(-1);
       grad_inputs.fill(-1);
+      states.fill(-1);
     }
   };
 
@@ -73,7 +78,7 @@ struct PassPlan {
 
   std::vector<int> ports;       // of the model, that nodes here read; ascending
   std::vector<int> port_slots;  // by entry of `ports`
-  // What passes are given and return; -1 at the ends of the model.
+  // What passes are given and return; -1 at the ends of the model, and what they return also at StageEnds::kLayers.
   int input = -1;        // given to F
   int output = -1;       // returned by F: the bundle, or the loss
   int grad_output = -1;  // given to I
@@ -86,9 +91,15 @@ struct PassPlan {
   std::vector<PassStep> backward_input, backward_weight;
 };
 
+// What is before and behind the layers: other stages, whose bundles are taken apart and copied together, or layers of the
+// same stage. Then values are received as they are, in f32 and as views of one tensor, and stay where they were made, so
+// that passes return nothing but the loss: a layer's passes are what they are inside a stage, which a profile has to tell.
+enum class StageEnds : uint8_t { kCuts, kLayers };
+
 // `crossing`: the type in which values cross from layer to layer, kF32 or kBf16. `needs`: by node of the range.
 PassPlan MakePassPlan(const ModelGraph& model, LayerRange layers, int64_t samples,
-                      const std::vector<TapeNeeds>& needs, DType crossing = DType::kF32);
+                      const std::vector<TapeNeeds>& needs, DType crossing = DType::kF32,
+                      StageEnds ends = StageEnds::kCuts);
 
 // [samples, dims...] of a value; flat if it has more dimensions than tensors do.
 Shape ShapeOf(const ValueType& type, int64_t samples);

@@ -8,6 +8,7 @@
 #include "absl/strings/str_format.h"
 #include "base/check.h"
 #include "base/status.h"
+#include "compute/array_bytes.h"
 #include "compute/tokens.h"
 
 namespace penstock {
@@ -25,12 +26,25 @@ absl::Status CheckOptions(const ModelGraph& model, const StageOptions& options) 
     return absl::InvalidArgumentError(absl::StrFormat(
         "microbatches of %d samples; expected at least one sample", options.samples));
   }
+  if (options.step_samples < 0 || options.step_samples % options.samples != 0) {
+    return absl::InvalidArgumentError(absl::StrFormat(
+        "steps of %d samples; expected 0, or a multiple of the %d samples of a microbatch",
+        options.step_samples, options.samples));
+  }
   if (options.versions_max < 1 || options.microbatches_in_flight_max < 1) {
     return absl::InvalidArgumentError(
         absl::StrFormat("versions_max is %d and microbatches_in_flight_max %d; expected at least 1",
                         options.versions_max, options.microbatches_in_flight_max));
   }
   return absl::OkStatus();
+}
+
+std::vector<std::optional<int32_t>> IgnoredInPorts(const ModelGraph& model) {
+  std::vector<std::optional<int32_t>> ignored;
+  for (size_t port = 0; port < model.ports.size(); ++port) {
+    ignored.push_back(model.IgnoredIn(static_cast<int>(port)));
+  }
+  return ignored;
 }
 
 }  // namespace
@@ -48,7 +62,10 @@ Stage::Stage(Backend& backend, const ModelGraph& model, const StageOptions& opti
     : backend_(backend),
       options_(options),
       model_(model),
+      ignores_targets_(model.loss().ignored.has_value()),
+      ignored_in_ports_(IgnoredInPorts(model)),
       arena_(model, options.layers),
+      buffer_layout_(LayOutBuffers(model, options.layers, options.step_samples)),
       is_last_(options.layers.end() == model.size()) {}
 
 Stage::~Stage() = default;
@@ -71,16 +88,14 @@ absl::Status Stage::Build() {
     }
   }
   plan_ = MakePassPlan(model_, options_.layers, options_.samples, needs_,
-                       CrossingType(options_.precision));
+                       CrossingType(options_.precision), options_.ends);
   activation_bytes_ = ActivationBytesOf(plan_, options_.recomputes, is_last_);
   std::vector<ParameterSlice> slices;
   for (int layer = 0; layer < layer_count(); ++layer) {
     const absl::Span<const ParameterSlice> of_layer = arena_.slices(layer);
     slices.insert(slices.end(), of_layer.begin(), of_layer.end());
-    slice_layers_.insert(slice_layers_.end(), of_layer.size(), layer);
-    for (const ParameterSlice& slice : of_layer) {
-      slice_tied_.push_back(slice.offset < arena_.tied_count());
-    }
+    const absl::Span<const int> owners = arena_.slice_owners(layer);
+    slice_owners_.insert(slice_owners_.end(), owners.begin(), owners.end());
   }
   slice_norms_.resize(slices.size());
   slice_scales_.resize(slices.size());
@@ -126,16 +141,15 @@ absl::Status Stage::AllocateArrays() {
 }
 
 absl::Status Stage::AllocateBuffers() {
-  constexpr int64_t kAlignmentFloats = 16;
-  int64_t count = 0;
-  for (int n = 0; n < plan_.node_count; ++n) {
-    std::vector<int64_t>& offsets = buffer_offsets_.emplace_back();
-    for (const BufferSpec& buffer : node(n).buffers) {
-      offsets.push_back(count);
-      count += (buffer.size() + kAlignmentFloats - 1) / kAlignmentFloats * kAlignmentFloats;
-    }
-  }
-  PENSTOCK_ASSIGN_OR_RETURN(buffers_, Acquire(count * SizeOf(DType::kF32)));
+  PENSTOCK_ASSIGN_OR_RETURN(buffers_, Acquire(buffer_layout_.count * SizeOf(DType::kF32)));
+  PENSTOCK_ASSIGN_OR_RETURN(evaluation_carries_,
+                            Acquire(buffer_layout_.carried() * SizeOf(DType::kF32)));
+  const auto clear = [this](const Buffer& buffer, int64_t count) {
+    if (count > 0) backend_.Fill(static_cast<float*>(buffer.data()), 0.0f, count);
+  };
+  clear(buffers_, buffer_layout_.count);
+  clear(evaluation_carries_, buffer_layout_.carried());
+  if (carries()) last_samples_.resize(options_.step_samples / options_.samples);
   ResetBuffers();
   return absl::OkStatus();
 }
@@ -254,7 +268,8 @@ absl::StatusOr<Tensor> Stage::PortToDevice(int port, absl::Span<const std::byte>
   if (spec.ids > 0) {
     const absl::Span<const int32_t> ids(reinterpret_cast<const int32_t*>(values.data()),
                                         shape.elements());
-    PENSTOCK_RETURN_IF_ERROR(CheckTokens(spec.name, ids, spec.type.elements(), spec.ids));
+    PENSTOCK_RETURN_IF_ERROR(
+        CheckTokens(spec.name, ids, spec.type.elements(), spec.ids, ignored_in_ports_[port]));
   }
   PENSTOCK_ASSIGN_OR_RETURN(Buffer buffer, Acquire(size_bytes));
   backend_.CopyToDevice(buffer.data(), values.data(), size_bytes);
@@ -286,7 +301,7 @@ absl::Status Stage::RunPass(Pass pass, int node, const Tape& tape, bool updates_
                             const void* weights, const void* mirror,
                             absl::FunctionRef<absl::Status()> queue) {
   if (graphs_ == nullptr) return queue();
-  static_assert(PassGraphs::kArguments == 2 * kNodeInputsMax + 9);
+  static_assert(PassGraphs::kArguments == 2 * kNodeInputsMax + 2 * kNodeBuffersMax + 9);
   PassGraphs::Key key = {pass, node};
   size_t next = 0;
   const auto add = [&](const void* data) {
@@ -294,6 +309,8 @@ absl::Status Stage::RunPass(Pass pass, int node, const Tape& tape, bool updates_
   };
   for (const void* input : tape.inputs) add(input);
   for (const void* gradient : tape.grad_inputs) add(gradient);
+  for (const void* state : tape.states) add(state);
+  for (const void* state : tape.next_states) add(state);
   for (const void* data :
        {static_cast<const void*>(tape.output), tape.grad_output,
         static_cast<const void*>(tape.stash), static_cast<const void*>(tape.kept),
@@ -321,18 +338,26 @@ absl::Status Stage::RunNode(const Walk& walk, int n) {
   tape.stash = data(of.stash);
   tape.kept = data(of.kept);
   tape.weight_stash = data(of.weight_stash);
-  tape.loss_scale = walk.loss_scale;
-  for (size_t i = 0; i < buffer_offsets_[n].size(); ++i) {
-    tape.buffers[i] = static_cast<float*>(buffers_.data()) + buffer_offsets_[n][i];
+  const bool is_loss = node(n).op->is_loss();
+  if (is_loss) tape.loss_scale = walk.loss_scale;
+  if (is_loss && walk.ranks != nullptr) tape.ranks = walk.ranks->data<int32_t>();
+  const std::vector<int64_t>& offsets = buffer_layout_.offsets[n];
+  for (size_t i = 0; i < offsets.size(); ++i) {
+    if (node(n).buffers[i].kind == BufferSpec::Kind::kStatistic) {
+      tape.buffers[i] = static_cast<float*>(buffers_.data()) + offsets[i];
+    } else if (walk.pass == Pass::kForward) {
+      tape.states[i] = static_cast<const float*>(data(of.states[i]));
+      tape.next_states[i] = CarriedTo(walk, n, static_cast<int>(i));
+    }
   }
   OpKernels& kernels = *kernels_[n];
-  const PassContext context = {options_.seed, node(n).draw, walk.first_sample, walk.training,
+  const PassContext context = {options_.seed, node(n).draw, walk.start.sample, walk.training,
                                walk.updates_buffers};
   absl::Status done;
   if (walk.pass == Pass::kBackwardWeight) {
     done = RunPass(walk.pass, n, tape, false, gradients(), nullptr,
                    [&] { return kernels.BackwardWeight(context, Gradients(n), tape); });
-  } else if (walk.predictions != nullptr && node(n).op->is_loss) {
+  } else if (is_loss && walk.predictions != nullptr) {
     tape.output = walk.predictions->data<void>();
     done = kernels.Predict(Weights(*walk.weights, n), tape);
   } else {
@@ -341,11 +366,30 @@ absl::Status Stage::RunNode(const Walk& walk, int n) {
                  ? kernels.Forward(context, Weights(*walk.weights, n), tape)
                  : kernels.BackwardInput(context, Weights(*walk.weights, n), tape);
     };
-    done = walk.training ? RunPass(walk.pass, n, tape, walk.updates_buffers,
-                                   walk.weights->weights(), walk.weights->mirror(), queue)
-                         : queue();
+    // The scale of a loss that ignores targets is another one for each microbatch, so no graph would fit twice.
+    const bool repeats = walk.training && !(is_loss && ignores_targets_);
+    done = repeats ? RunPass(walk.pass, n, tape, walk.updates_buffers, walk.weights->weights(),
+                             walk.weights->mirror(), queue)
+                   : queue();
   }
   return done.ok() ? done : Annotate(done, node(n).name);
+}
+
+float* Stage::CarriedTo(const Walk& walk, int n, int buffer) const {
+  if (walk.carried == nullptr) return nullptr;
+  const int64_t row = walk.start.sample % options_.step_samples;
+  const int64_t first = buffer_layout_.offsets[n][buffer] - buffer_layout_.statistics;
+  return walk.carried + first + row * node(n).buffers[buffer].size();
+}
+
+void Stage::Carry(const Walk& walk, const PassStep& step) {
+  const Tensor& state = walk.slots[step.slot];
+  const float* const carried = CarriedTo(walk, step.node, step.buffer);
+  if (carried == nullptr || walk.start.afresh) {
+    backend_.Fill(state.data<float>(), 0.0f, state.shape.elements());
+  } else {
+    backend_.CopyOnDevice(state.data<void>(), carried, state.size_bytes());
+  }
 }
 
 absl::StatusOr<Tensor> Stage::Run(const Walk& walk) {
@@ -364,6 +408,9 @@ absl::StatusOr<Tensor> Stage::Run(const Walk& walk) {
       }
       case PassStep::Kind::kRun:
         PENSTOCK_RETURN_IF_ERROR(RunNode(walk, step.node));
+        break;
+      case PassStep::Kind::kCarry:
+        Carry(walk, step);
         break;
       case PassStep::Kind::kCopy:
         backend_.CopyOnDevice(walk.slots[step.slot].data<char>() + step.offset,
@@ -404,24 +451,45 @@ void Stage::PutPorts(const PassPlan& plan, absl::Span<const Tensor> ports,
   for (size_t i = 0; i < ports.size(); ++i) slots[plan.port_slots[i]] = ports[i];
 }
 
-absl::StatusOr<Tensor> Stage::Forward(MicrobatchId microbatch, int64_t first_sample,
+// In any order of the microbatches, those of one place in a step must come step by step.
+absl::Status Stage::CheckGoesOn(MicrobatchStart start) {
+  if (!carries()) return absl::OkStatus();
+  int64_t& last = last_samples_[start.sample % options_.step_samples / options_.samples];
+  const int64_t before = start.sample - options_.step_samples;
+  if (last >= 0 && last != before) {
+    return absl::FailedPreconditionError(absl::StrFormat(
+        "layers %d to %d: sample %d goes on where sample %d ended, but the last one that went "
+        "through here was sample %d; forwards must come step by step",
+        options_.layers.first, options_.layers.end() - 1, start.sample, before, last));
+  }
+  last = start.sample;
+  return absl::OkStatus();
+}
+
+absl::StatusOr<Tensor> Stage::Forward(MicrobatchId microbatch, MicrobatchStart start,
                                       WeightRead read, Tensor input,
                                       absl::Span<const Tensor> ports) {
   PENSTOCK_RETURN_IF_ERROR(CheckGiven(input, ports));
   PENSTOCK_ASSIGN_OR_RETURN(const WeightVersions::Version* weights, WeightsOf(read));
-  PENSTOCK_ASSIGN_OR_RETURN(InFlight * slot, Begin(microbatch, first_sample));
+  PENSTOCK_ASSIGN_OR_RETURN(InFlight * slot, Begin(microbatch, start.sample));
+  if (absl::Status goes_on = CheckGoesOn(start); !goes_on.ok()) {
+    Forget(*slot);
+    return goes_on;
+  }
   slot->version = read.version;
   slot->kept_input = options_.recomputes;
   if (!is_first()) slot->slots[plan_.input] = std::move(input);
   PutPorts(plan_, ports, slot->slots);
-  BeginPass(first_sample);
+  BeginPass(start.sample);
   absl::StatusOr<Tensor> output =
       Run({.pass = Pass::kForward,
            .steps = options_.recomputes ? plan_.forward_only : plan_.forward,
            .slots = slot->slots,
            .result = plan_.output,
-           .first_sample = first_sample,
+           .start = start,
            .updates_buffers = true,
+           .carried = carries() ? static_cast<float*>(buffers_.data()) + buffer_layout_.statistics
+                                : nullptr,
            .weights = weights});
   if (!output.ok()) Forget(*slot);
   return output;
@@ -466,7 +534,7 @@ absl::Status Stage::Recompute(MicrobatchId microbatch, WeightRead read,
   const absl::Status done = Run({.pass = Pass::kForward,
                                  .steps = plan_.recompute,
                                  .slots = slot->slots,
-                                 .first_sample = slot->first_sample,
+                                 .start = slot->first_sample,
                                  .weights = weights})
                                 .status();
   if (!done.ok()) Forget(*slot);
@@ -474,7 +542,8 @@ absl::Status Stage::Recompute(MicrobatchId microbatch, WeightRead read,
 }
 
 absl::StatusOr<Tensor> Stage::RunWithoutTapes(int64_t version, Tensor input,
-                                              absl::Span<const Tensor> ports, Tensor* predictions) {
+                                              absl::Span<const Tensor> ports, MicrobatchStart start,
+                                              float* carried, const LossOutputs& wanted) {
   PENSTOCK_ASSIGN_OR_RETURN(const WeightVersions::Version* weights, LiveVersion(version));
   if (!is_first()) passing_slots_[plan_.input] = std::move(input);
   PutPorts(plan_, ports, passing_slots_);
@@ -482,19 +551,34 @@ absl::StatusOr<Tensor> Stage::RunWithoutTapes(int64_t version, Tensor input,
                                        .steps = plan_.evaluate,
                                        .slots = passing_slots_,
                                        .result = plan_.output,
+                                       .start = start,
                                        .training = false,
+                                       .carried = carried,
                                        .weights = weights,
-                                       .predictions = predictions});
+                                       .predictions = wanted.predictions,
+                                       .ranks = wanted.ranks});
   if (!output.ok()) {
     for (Tensor& tensor : passing_slots_) tensor = Tensor();
   }
   return output;
 }
 
-absl::StatusOr<Tensor> Stage::Evaluate(int64_t version, Tensor input,
-                                       absl::Span<const Tensor> ports) {
+absl::StatusOr<Stage::Evaluated> Stage::Evaluate(int64_t version, Tensor input,
+                                                 absl::Span<const Tensor> ports,
+                                                 MicrobatchStart start) {
   PENSTOCK_RETURN_IF_ERROR(CheckGiven(input, ports));
-  return RunWithoutTapes(version, std::move(input), ports, nullptr);
+  Evaluated evaluated;
+  LossOutputs wanted;
+  if (is_last_ && model_.loss().classes > 0) {
+    const Shape shape = {options_.samples * model_.targets_per_sample()};
+    PENSTOCK_ASSIGN_OR_RETURN(evaluated.ranks, AcquireSlot({DType::kI32, shape}));
+    wanted.ranks = &evaluated.ranks;
+  }
+  PENSTOCK_ASSIGN_OR_RETURN(
+      evaluated.output,
+      RunWithoutTapes(version, std::move(input), ports, start,
+                      static_cast<float*>(evaluation_carries_.data()), wanted));
+  return evaluated;
 }
 
 absl::StatusOr<double> Stage::ReadLoss(const Tensor& loss) {
@@ -504,13 +588,21 @@ absl::StatusOr<double> Stage::ReadLoss(const Tensor& loss) {
   return value;
 }
 
+absl::StatusOr<std::vector<int32_t>> Stage::ReadRanks(const Tensor& ranks) {
+  std::vector<int32_t> values(ranks ? ranks.shape.elements() : 0);
+  if (ranks) backend_.CopyToHost(values.data(), ranks.data<int32_t>(), ranks.size_bytes());
+  PENSTOCK_RETURN_IF_ERROR(backend_.Synchronize());
+  return values;
+}
+
 absl::StatusOr<std::vector<float>> Stage::Predictions(int64_t version, Tensor input,
                                                       absl::Span<const Tensor> ports) {
   PENSTOCK_CHECK(is_last_ && ports.size() == plan_.ports.size());
   const Shape shape = ShapeOf(kernels_.back()->prediction_type(), options_.samples);
   PENSTOCK_ASSIGN_OR_RETURN(Tensor predictions, AcquireSlot({DType::kF32, shape}));
   PENSTOCK_RETURN_IF_ERROR(
-      RunWithoutTapes(version, std::move(input), ports, &predictions).status());
+      RunWithoutTapes(version, std::move(input), ports, {}, nullptr, {.predictions = &predictions})
+          .status());
   std::vector<float> values(shape.elements());
   backend_.CopyToHost(values.data(), predictions.data<float>(), predictions.size_bytes());
   PENSTOCK_RETURN_IF_ERROR(backend_.Synchronize());
@@ -540,7 +632,7 @@ absl::StatusOr<Tensor> Stage::BackwardInput(MicrobatchId microbatch, WeightRead 
                                                     .steps = plan_.backward_input,
                                                     .slots = slot->slots,
                                                     .result = plan_.grad_input,
-                                                    .first_sample = slot->first_sample,
+                                                    .start = slot->first_sample,
                                                     .weights = weights,
                                                     .loss_scale = loss_scale}));
   slot->backward_input_done = true;
@@ -571,7 +663,7 @@ absl::Status Stage::BackwardWeight(MicrobatchId microbatch) {
   PENSTOCK_RETURN_IF_ERROR(Run({.pass = Pass::kBackwardWeight,
                                 .steps = plan_.backward_weight,
                                 .slots = slot->slots,
-                                .first_sample = slot->first_sample,
+                                .start = slot->first_sample,
                                 .loss_scale = slot->loss_scale})
                                .status());
   slot->used = false;

@@ -13,6 +13,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -23,6 +24,7 @@
 #include "base/ids.h"
 #include "compute/activation_bytes.h"
 #include "compute/backend.h"
+#include "compute/buffer_layout.h"
 #include "compute/parameter_arena.h"
 #include "compute/pass_plan.h"
 #include "compute/update_history.h"
@@ -33,7 +35,11 @@ namespace penstock {
 
 struct StageOptions {
   LayerRange layers;
+  StageEnds ends = StageEnds::kCuts;
   int64_t samples = 1;  // of a microbatch
+  // Of a step, each of which goes on where the same one of the step before ended, in what buffers carry; 0: nothing is
+  // kept from step to step, and every sample starts afresh.
+  int64_t step_samples = 0;
   Precision precision = Precision::kF32;
   Rounding rounding = Rounding::kNearest;
   StashPlace stash = StashPlace::kDevice;
@@ -45,6 +51,15 @@ struct StageOptions {
   uint64_t seed = 0;
   int64_t versions_max = 1;  // live weight versions at the most (the verifier's number)
   int64_t microbatches_in_flight_max = 1;  // between F and W (the verifier's number)
+};
+
+// What a microbatch starts with; a number is a sample that starts afresh.
+struct MicrobatchStart {
+  int64_t sample = 0;  // global index of row 0
+  bool afresh = true;  // nothing is carried to the samples: their sequences begin here
+
+  // NOLINTNEXTLINE(google-explicit-constructor)
+  MicrobatchStart(int64_t sample = 0, bool afresh = true) : sample(sample), afresh(afresh) {}
 };
 
 // A host copy of a named tensor in f32, as checkpoints hold it.
@@ -62,8 +77,8 @@ class Stage {
   // Version 0 is live and all zeros: InitializeWeights or LoadLayerWeights comes next.
   //
   // REQUIRES: `backend` outlives the stage.
-  // Errors: InvalidArgument (layers outside the model, sizes below 1), Unimplemented (the back-end lacks
-  // a kernel), ResourceExhausted (out of memory).
+  // Errors: InvalidArgument (layers outside the model, sizes below 1, a step of no whole microbatches),
+  // Unimplemented (the back-end lacks a kernel), ResourceExhausted (out of memory).
   static absl::StatusOr<std::unique_ptr<Stage>> Create(Backend& backend, const ModelGraph& model,
                                                        const StageOptions& options);
   ~Stage();
@@ -77,7 +92,9 @@ class Stage {
   Shape output_shape() const { return is_last_ ? Shape() : ShapeOfSlot(plan_.output); }
   Shape grad_input_shape() const { return ShapeOfSlot(plan_.grad_input); }
   Shape grad_output_shape() const { return ShapeOfSlot(plan_.grad_output); }
-  DType crossing_type() const { return CrossingType(options_.precision); }
+  DType crossing_type() const {
+    return options_.ends == StageEnds::kCuts ? CrossingType(options_.precision) : DType::kF32;
+  }
   // The ports of the model that its layers read, ascending.
   absl::Span<const int> ports() const { return plan_.ports; }
 
@@ -91,13 +108,16 @@ class Stage {
   absl::StatusOr<Tensor> PortToDevice(int port, absl::Span<const std::byte> values);
 
   // `input`: from the stage before; empty on the first. `ports`: by entry of ports().
-  // Returns the output; of the last stage the mean loss over the microbatch, [1] f32 (ReadLoss).
-  // `first_sample`: global index of the microbatch's row 0.
+  // Returns the output; of the last stage the mean loss over the microbatch's valid targets, [1] f32 (ReadLoss).
   //
   // Errors: InvalidArgument (shape or type of a tensor), FailedPrecondition (version not live, or to be
-  // predicted without options.history.momentum_average, microbatch already in flight, too many in flight).
-  absl::StatusOr<Tensor> Forward(MicrobatchId microbatch, int64_t first_sample, WeightRead read,
+  // predicted without options.history.momentum_average, microbatch already in flight, too many in flight, or
+  // samples that go on from others than the last ones that went through here).
+  absl::StatusOr<Tensor> Forward(MicrobatchId microbatch, MicrobatchStart start, WeightRead read,
                                  Tensor input, absl::Span<const Tensor> ports);
+  // Whether it keeps what is carried to the samples of the next step.
+  int64_t step_samples() const { return options_.step_samples; }
+  bool carries() const { return buffer_layout_.carried() > 0; }
   // Repeats, on a stage that recomputes, the forward between Forward and BackwardInput, and leaves
   // what the backward needs. `read`: what BackwardInput will read. `ports`: as in Forward.
   //
@@ -113,14 +133,24 @@ class Stage {
   // flight), InvalidArgument (shape or type).
   absl::StatusOr<Tensor> TakeInput(MicrobatchId microbatch);
   absl::Status PutInput(MicrobatchId microbatch, int64_t first_sample, Tensor input);
-  // Forward without dropout that leaves nothing behind but the output (or the loss).
-  absl::StatusOr<Tensor> Evaluate(int64_t version, Tensor input, absl::Span<const Tensor> ports);
+  struct Evaluated {
+    Tensor output;  // as of Forward
+    // Of a last stage whose loss is over classes: by target of the microbatch, i32, its rank among the classes
+    // (Tape::ranks). Else empty.
+    Tensor ranks;
+  };
+  // Forward without dropout that leaves nothing behind but what it returns, and what is carried to the next step of the
+  // evaluation, apart from what is carried in training.
+  absl::StatusOr<Evaluated> Evaluate(int64_t version, Tensor input, absl::Span<const Tensor> ports,
+                                     MicrobatchStart start = {});
   // Waits for a loss that Forward or Evaluate returned. Errors: those of the device.
   absl::StatusOr<double> ReadLoss(const Tensor& loss);
+  // The same of its ranks; none of an empty tensor.
+  absl::StatusOr<std::vector<int32_t>> ReadRanks(const Tensor& ranks);
 
   // Returns the gradient for the previous stage (empty on the first). `grad_output` is empty on
   // the last. `loss_scale`: the factor of this microbatch's mean loss in the update it belongs to
-  // (1 / microbatches of the update), applied where the gradient starts.
+  // (its part of the update's valid targets), applied where the gradient starts.
   //
   // Errors: InvalidArgument (shape or type), FailedPrecondition (as Forward, or no F or R before, I again).
   absl::StatusOr<Tensor> BackwardInput(MicrobatchId microbatch, WeightRead read, Tensor grad_output,
@@ -131,20 +161,25 @@ class Stage {
   // Errors: FailedPrecondition (no I before).
   absl::Status BackwardWeight(MicrobatchId microbatch);
 
-  // Squared norm of each layer's gradient, by layer of the stage. A tied weight counts with the layer of its
-  // first use only (after its gradients were combined). Errors: those of the device.
+  // Squared norm of each layer's gradient, by layer of the stage. A shared parameter counts with the layer of the
+  // model that it belongs to (after its gradients were combined), which may be on another stage. Errors: those of the
+  // device.
   absl::Status LayerSquaredNorms(absl::Span<double> norms);
 
-  // Tied weights: parameters of the model's first layer that its last layer uses, too. The gradient of this stage's
-  // use, [elements] f32, a tensor that refers to the arena (no copy). REQUIRES: the model is tied and one of the uses
-  // is here.
-  Tensor TiedGradient();
-  // Makes it the sum of the last use and the first. The argument of this stage's own use is what TiedGradient
-  // returned and is in place already; the other one came from the other stage.
-  void SetTiedGradient(const Tensor& last, const Tensor& first);
-  // Uses of one parameter on this stage: adds their gradients to the first's, from the last on. Does nothing where
-  // none is used twice.
-  void CombineLocalTiedGradients();
+  // Ties of the model (model/graph.h) whose uses are on several stages, which add their gradients up from the last
+  // stage to the first. REQUIRES for all three: this stage has one of the uses, but not all.
+  //
+  // Adds up the uses of this stage, from its last to its first. `later`: what those of the stages behind it come to,
+  // to which they are added; empty where this stage has the last use. Once for each update.
+  void CombineTied(int tie, const Tensor& later);
+  // The gradient of this stage's first use, which CombineTied makes the sum of that and all uses behind it: [elements]
+  // f32, a tensor that refers to the arena (no copy).
+  Tensor TiedGradient(int tie);
+  // Whether this stage uses the parameters once, so that CombineTied adds nothing of its own.
+  bool UsesOnce(int tie) const { return arena_.tied(tie).uses.empty(); }
+  // Adds up the uses of parameters that are used on no other stage, from the last use to the first. Once for each
+  // update: does nothing when it is called again.
+  void CombineUses();
 
   // Where several stages have the same layers (schedule/schedule.h, pipelines there and back).
   //
@@ -164,6 +199,19 @@ class Stage {
   void CopyWeights(float* to);
   absl::Status AdoptWeights(int64_t version, const float* weights);
 
+  // The buffers of all nodes (model/op.h), statistics first; a tensor [buffer_count()] f32 that refers to them (no
+  // copy).
+  //
+  // Of r replicas of a stage, each has statistics of its own, and carries what goes through it: microbatch m goes
+  // through replica m mod r. Their sum becomes what one stage would have with these two. BeginBufferSum makes what the
+  // others carry -0, which changes no number that it is added to; EndBufferSum makes the statistics the mean.
+  // REQUIRES: r divides the microbatches of a step; nothing is in flight.
+  int64_t buffer_count() const { return buffer_layout_.count; }
+  int64_t statistics_count() const { return buffer_layout_.statistics; }
+  Tensor Buffers() { return {buffers_, DType::kF32, {buffer_count()}}; }
+  void BeginBufferSum(int64_t replica, int64_t replicas);
+  void EndBufferSum(int64_t replicas);
+
   // Delay compensation (Zheng et al., ICML 2017, arXiv 1609.08326): the accumulated gradient was taken at
   // version `read`, and what the current weights would have given is g + strength g^2 (w - w_read), with g^2 in
   // the place of the curvature. REQUIRES: tied gradients are combined.
@@ -172,8 +220,8 @@ class Stage {
 
   struct StepOptions {
     double learning_rate = 0.0;
-    // By layer of the stage: the factor clipping puts on its gradients (all equal for global clipping;
-    // tied parameters of the last layer have the first layer's).
+    // By layer of the model: the factor clipping puts on the gradients of its parameters (all equal for global
+    // clipping). Those of layers are read that are on this stage, or share a parameter with one that is.
     absl::Span<const float> gradient_scales;
     bool keep_replaced = false;  // the replaced version is still to be read
     int64_t oldest_live_version = 0;
@@ -195,20 +243,21 @@ class Stage {
   absl::Status KeepWeights(int64_t version, int64_t oldest_live_version);
   int64_t version() const;  // the current one
 
-  // Replicas of one stage take the mean of their weights and of their optimizers' state, each summed in the
-  // order of `stages`, so that all hold the same bits. Versions keep their numbers.
+  // Replicas of one stage take the mean of their weights, of their optimizers' state and of their statistics, each
+  // summed in the order of `stages`, and get what the others carry, so that all hold the same bits. Versions keep
+  // their numbers.
   // REQUIRES: the stages have the same layers, options and back-end, and nothing is in flight.
   static void Average(absl::Span<Stage* const> stages);
 
-  // Host copies by layer of the stage, at the current version: parameters, each once, then buffers. A last
-  // layer has its tied parameters too, whether it shares the first layer's array (same stage) or keeps a copy
-  // of its own.
+  // Host copies by layer of the stage, at the current version: parameters, each once, then buffers; one that is
+  // carried has a row for each sample of a step. A layer has the parameters that it shares with others, too, whether it
+  // reads their array (same stage) or a copy of its own.
   // REQUIRES: nothing is in flight; of the optimizer's state: updates().
   std::vector<NamedArray> LayerWeights(int layer);
   std::vector<NamedArray> LayerOptimizerState(
       int layer);  // "<parameter>.<slot>", the history's too
-  // A history that the arrays lack starts from zero, and one that is not kept here is left out: another
-  // method may resume from a checkpoint.
+  // What is carried is left out where nothing is kept from step to step. A history that the arrays lack starts from
+  // zero, and one that is not kept here is left out: another method may resume from a checkpoint.
   // Errors: InvalidArgument naming a tensor that is missing, unexpected or has another shape. On error
   // nothing has changed.
   absl::Status LoadLayerWeights(int layer, absl::Span<const NamedArray> arrays);
@@ -265,8 +314,12 @@ class Stage {
   absl::Status AllocateArrays();
   absl::Status AllocateBuffers();
   void ResetBuffers();
-  // Calls visit(buffer, device) for each buffer of a layer's nodes.
+  // Calls visit(buffer, device) for each buffer that a layer's nodes have here, with the shape that it has here.
   void ForBuffers(int layer, absl::FunctionRef<void(const BufferSpec&, float*)> visit);
+  // Of what is carried, with the samples of a step before its other dimensions.
+  BufferSpec KeptHere(const BufferSpec& buffer) const;
+  // Checks that a forward comes after that of the same samples of the step before, and notes it.
+  absl::Status CheckGoesOn(MicrobatchStart start);
 
   // With no more versions than the stash leaves on the device there is nothing to put away.
   bool stashes_on_host() const {
@@ -303,17 +356,28 @@ class Stage {
     absl::Span<const PassStep> steps;
     std::vector<Tensor>& slots;
     int result = -1;  // the slot that is returned
-    int64_t first_sample = 0;
+    MicrobatchStart start;
     bool training = true;
     bool updates_buffers = false;
+    float* carried = nullptr;                          // of all samples of a step; null: nothing is
     const WeightVersions::Version* weights = nullptr;  // of F and I
     float loss_scale = 1.0f;
     Tensor* predictions = nullptr;  // in the place of the loss
+    Tensor* ranks = nullptr;        // beside it
+  };
+  // What a loss is asked for without tapes; null: not that.
+  struct LossOutputs {
+    Tensor* predictions = nullptr;
+    Tensor* ranks = nullptr;
   };
   void BeginPass(int64_t first_sample);
-  double UntiedNorm() const;
+  void Combine(absl::Span<const ParameterArena::Use> uses);
+  void ClearGradients();
   absl::StatusOr<Tensor> Run(const Walk& walk);
   absl::Status RunNode(const Walk& walk, int node);
+  void Carry(const Walk& walk, const PassStep& step);
+  // What is carried to the first sample of a walk; null: nothing is.
+  float* CarriedTo(const Walk& walk, int node, int buffer) const;
   // Performs a node's pass, or replays it. `weights`, or in W the gradients, are all it reads and writes
   // beside the tape.
   absl::Status RunPass(Pass pass, int node, const Tape& tape, bool updates_buffers,
@@ -323,7 +387,8 @@ class Stage {
                        std::vector<Tensor>& slots);
   // F without anything kept for a backward.
   absl::StatusOr<Tensor> RunWithoutTapes(int64_t version, Tensor input,
-                                         absl::Span<const Tensor> ports, Tensor* predictions);
+                                         absl::Span<const Tensor> ports, MicrobatchStart start,
+                                         float* carried, const LossOutputs& wanted);
 
   // Copies `layer`'s parameters between the host and a flat array laid out by `offsets`.
   std::vector<NamedArray> CopyOut(int layer, const float* array, absl::Span<const int64_t> offsets,
@@ -338,7 +403,10 @@ class Stage {
   Backend& backend_;
   const StageOptions options_;
   const ModelGraph model_;
+  const bool ignores_targets_;
+  const std::vector<std::optional<int32_t>> ignored_in_ports_;
   const ParameterArena arena_;
+  const BufferLayout buffer_layout_;
   const bool is_last_;
   std::vector<std::unique_ptr<OpKernels>> kernels_;  // by node
   std::vector<TapeNeeds> needs_;                     // by node
@@ -346,20 +414,21 @@ class Stage {
   std::vector<int> layer_of_node_;                   // of the stage
   PassPlan plan_;
   ActivationBytes activation_bytes_;
-  std::vector<int> slice_layers_;  // the layer of each slice
-  std::vector<bool> slice_tied_;   // whether the model's first and last layer share it
+  std::vector<int> slice_owners_;  // by slice: the layer of the model that it belongs to
   std::unique_ptr<Optimizer> optimizer_;
   std::unique_ptr<SliceNorms> norms_;
   std::unique_ptr<PassGraphs> graphs_;  // null: passes are asked for call by call
 
   WeightVersions versions_;
-  int64_t steps_ = 0;  // that the current weights have seen
+  int64_t steps_ = 0;           // that the current weights have seen
+  bool uses_combined_ = false;  // for the next update
   Buffer gradients_;
   std::vector<Buffer> optimizer_state_;  // by slot
   std::vector<float*> optimizer_arrays_;
   UpdateHistory history_;
-  Buffer buffers_;                                    // of nodes, flat
-  std::vector<std::vector<int64_t>> buffer_offsets_;  // by node and buffer, in floats
+  Buffer buffers_;                     // of nodes, flat
+  Buffer evaluation_carries_;          // in the place of what training carries
+  std::vector<int64_t> last_samples_;  // by microbatch of a step: the first of the last F; -1: none
   // The optimizer's state and the history's: names and arrays.
   std::vector<absl::string_view> state_names_;
   std::vector<float*> state_arrays_;

@@ -5,13 +5,20 @@
 namespace penstock {
 namespace {
 
-void AverageArrays(Backend& backend, absl::Span<float* const> arrays, int64_t count) {
-  float* const mean = arrays.front();
-  for (float* const other : arrays.subspan(1)) backend.AddInto(mean, other, count);
-  backend.Scale(mean, 1.0f / static_cast<float>(arrays.size()), count);
+void AddUp(Backend& backend, absl::Span<float* const> arrays, int64_t count) {
+  for (float* const other : arrays.subspan(1)) backend.AddInto(arrays.front(), other, count);
+}
+
+void CopyFirst(Backend& backend, absl::Span<float* const> arrays, int64_t count) {
   for (float* const other : arrays.subspan(1)) {
-    backend.CopyOnDevice(other, mean, count * SizeOf(DType::kF32));
+    backend.CopyOnDevice(other, arrays.front(), count * SizeOf(DType::kF32));
   }
+}
+
+void AverageArrays(Backend& backend, absl::Span<float* const> arrays, int64_t count) {
+  AddUp(backend, arrays, count);
+  backend.Scale(arrays.front(), 1.0f / static_cast<float>(arrays.size()), count);
+  CopyFirst(backend, arrays, count);
 }
 
 }  // namespace
@@ -33,6 +40,15 @@ void Stage::Average(absl::Span<Stage* const> stages) {
     average([slot](Stage& stage) { return stage.optimizer_arrays_[slot]; });
   }
   for (Stage* stage : stages) stage->RefreshMirror();
+  if (first.buffer_count() == 0) return;
+  const auto replicas = static_cast<int64_t>(stages.size());
+  for (int64_t i = 0; i < replicas; ++i) {
+    stages[i]->BeginBufferSum(i, replicas);
+    arrays[i] = static_cast<float*>(stages[i]->buffers_.data());
+  }
+  AddUp(first.backend_, arrays, first.buffer_count());
+  first.EndBufferSum(replicas);
+  CopyFirst(first.backend_, arrays, first.buffer_count());
 }
 
 }  // namespace penstock

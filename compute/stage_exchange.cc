@@ -15,6 +15,26 @@ void Stage::PutGradients(const float* from) {
   backend_.CopyOnDevice(gradients(), from, arena_.gradient_count() * SizeOf(DType::kF32));
 }
 
+void Stage::BeginBufferSum(int64_t replica, int64_t replicas) {
+  for (int n = 0; n < plan_.node_count; ++n) {
+    for (size_t b = 0; b < node(n).buffers.size(); ++b) {
+      const BufferSpec& buffer = node(n).buffers[b];
+      if (buffer.kind != BufferSpec::Kind::kCarried || !carries()) continue;
+      const int64_t floats = options_.samples * buffer.size();  // of a microbatch
+      float* const first = static_cast<float*>(buffers_.data()) + buffer_layout_.offsets[n][b];
+      for (int64_t m = 0; m < options_.step_samples / options_.samples; ++m) {
+        if (m % replicas != replica) backend_.Fill(first + m * floats, -0.0f, floats);
+      }
+    }
+  }
+}
+
+void Stage::EndBufferSum(int64_t replicas) {
+  if (statistics_count() == 0) return;
+  backend_.Scale(static_cast<float*>(buffers_.data()), 1.0f / static_cast<float>(replicas),
+                 statistics_count());
+}
+
 void Stage::CopyWeights(float* to) {
   backend_.CopyOnDevice(to, versions_.current().weights(),
                         arena_.weight_count() * SizeOf(DType::kF32));

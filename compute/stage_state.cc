@@ -87,9 +87,19 @@ void Stage::ForBuffers(int layer, absl::FunctionRef<void(const BufferSpec&, floa
   for (int n = 0; n < plan_.node_count; ++n) {
     if (layer_of_node_[n] != layer) continue;
     for (size_t i = 0; i < node(n).buffers.size(); ++i) {
-      visit(node(n).buffers[i], static_cast<float*>(buffers_.data()) + buffer_offsets_[n][i]);
+      if (!IsKept(node(n).buffers[i], options_.step_samples)) continue;
+      visit(KeptHere(node(n).buffers[i]),
+            static_cast<float*>(buffers_.data()) + buffer_layout_.offsets[n][i]);
     }
   }
+}
+
+BufferSpec Stage::KeptHere(const BufferSpec& buffer) const {
+  BufferSpec kept = buffer;
+  if (kept.kind == BufferSpec::Kind::kCarried) {
+    kept.shape.insert(kept.shape.begin(), options_.step_samples);
+  }
+  return kept;
 }
 
 void Stage::ResetBuffers() {
@@ -98,6 +108,7 @@ void Stage::ResetBuffers() {
       backend_.Fill(device, static_cast<float>(buffer.initial), buffer.size());
     });
   }
+  std::fill(last_samples_.begin(), last_samples_.end(), -1);
 }
 
 void Stage::RefreshMirror() {
@@ -177,8 +188,9 @@ absl::Status Stage::CheckArrays(int layer, absl::Span<const absl::string_view> s
       if (layer_of_node_[n] != layer) continue;
       for (const BufferSpec& buffer : node(n).buffers) {
         expected.push_back(buffer.name);
+        if (!IsKept(buffer, options_.step_samples)) continue;
         PENSTOCK_RETURN_IF_ERROR(
-            Annotate(CheckArray(FindArray(arrays, buffer.name), buffer.name, buffer),
+            Annotate(CheckArray(FindArray(arrays, buffer.name), buffer.name, KeptHere(buffer)),
                      layer_spec(layer).name));
       }
     }
@@ -211,6 +223,7 @@ absl::Status Stage::LoadLayerWeights(int layer, absl::Span<const NamedArray> arr
     backend_.CopyToDevice(device, FindArray(arrays, buffer.name)->values.data(),
                           buffer.size() * SizeOf(DType::kF32));
   });
+  std::fill(last_samples_.begin(), last_samples_.end(), -1);
   RefreshMirror();
   history_.Forget();
   return absl::OkStatus();

@@ -1,4 +1,4 @@
-// Stage: gradients, tied weights and the step.
+// Stage: gradients, shared weights and the step.
 #include <algorithm>
 #include <utility>
 
@@ -13,37 +13,34 @@ absl::Status Stage::LayerSquaredNorms(absl::Span<double> norms) {
   PENSTOCK_RETURN_IF_ERROR(norms_->Measure(gradients(), absl::MakeSpan(slice_norms_)));
   std::fill(norms.begin(), norms.end(), 0.0);
   for (size_t slice = 0; slice < slice_norms_.size(); ++slice) {
-    norms[slice_layers_[slice]] += slice_norms_[slice];
+    const int layer = slice_owners_[slice] - options_.layers.first;
+    if (layer >= 0) norms[layer] += slice_norms_[slice];
   }
-  // The last layer's copy of a tied weight, its only one, counts with the first layer, on another stage.
-  if (arena_.tied_count() > 0 && !is_first()) norms.back() = UntiedNorm();
   return absl::OkStatus();
 }
 
-// Of a last layer without its tied parameters.
-double Stage::UntiedNorm() const {
-  double norm = 0.0;
-  for (size_t slice = 0; slice < slice_norms_.size(); ++slice) {
-    if (slice_layers_[slice] == layer_count() - 1 && !slice_tied_[slice])
-      norm += slice_norms_[slice];
+void Stage::CombineTied(int tie, const Tensor& later) {
+  const ParameterArena::TiedParameters& tied = arena_.tied(tie);
+  PENSTOCK_CHECK(tied.count > 0);
+  if (later) {
+    PENSTOCK_CHECK(later.shape == Shape({tied.count}) && later.dtype == DType::kF32);
+    backend_.AddInto(gradients() + tied.last, later.data<float>(), tied.count);
   }
-  return norm;
+  Combine(tied.uses);
 }
 
-Tensor Stage::TiedGradient() {
-  PENSTOCK_CHECK(arena_.tied_count() > 0);
-  return {gradients_, DType::kF32, {arena_.tied_count()}};  // they start the arrays
+Tensor Stage::TiedGradient(int tie) {
+  const ParameterArena::TiedParameters& tied = arena_.tied(tie);
+  PENSTOCK_CHECK(tied.count > 0);
+  return {gradients_, DType::kF32, {tied.count}, tied.first * SizeOf(DType::kF32)};
 }
 
-void Stage::SetTiedGradient(const Tensor& last, const Tensor& first) {
-  const Tensor& other = is_first() ? last : first;
-  const Tensor own = TiedGradient();
-  PENSTOCK_CHECK(other.shape == own.shape && other.dtype == own.dtype);
-  backend_.AddInto(own.data<float>(), other.data<float>(), own.shape.elements());
+void Stage::CombineUses() {
+  if (std::exchange(uses_combined_, true)) return;
+  Combine(arena_.later_uses());
 }
 
-void Stage::CombineLocalTiedGradients() {
-  const absl::Span<const ParameterArena::Use> uses = arena_.later_uses();
+void Stage::Combine(absl::Span<const ParameterArena::Use> uses) {
   for (size_t use = uses.size(); use-- > 0;) {
     backend_.AddInto(gradients() + uses[use].before, gradients() + uses[use].offset,
                      uses[use].count);
@@ -59,7 +56,7 @@ absl::Status Stage::CompensateDelay(int64_t read, double strength) {
 }
 
 absl::Status Stage::Step(int64_t version, const StepOptions& options) {
-  PENSTOCK_CHECK(static_cast<int>(options.gradient_scales.size()) == layer_count());
+  PENSTOCK_CHECK(static_cast<int>(options.gradient_scales.size()) == model_.size());
   PENSTOCK_ASSIGN_OR_RETURN(
       const WeightVersions::Transition transition,
       versions_.Advance(version, options.keep_replaced, options.oldest_live_version));
@@ -75,21 +72,26 @@ absl::Status Stage::Step(int64_t version, const StepOptions& options) {
     arguments.rounding_key = KeyOfRounding(options_.seed);
   }
   for (size_t slice = 0; slice < slice_scales_.size(); ++slice) {
-    slice_scales_[slice] = options.gradient_scales[slice_layers_[slice]];
+    slice_scales_[slice] = options.gradient_scales[slice_owners_[slice]];
   }
   arguments.gradient_scales = slice_scales_;
   history_.BeforeStep(transition);
   PENSTOCK_RETURN_IF_ERROR(optimizer_->Step(arguments));
   if (history_.AfterStep(transition, options.feed_back)) RefreshMirror();
   if (options.keep_replaced) PENSTOCK_RETURN_IF_ERROR(versions_.StartLeaving(version - 1));
-  backend_.Fill(gradients(), 0.0f, arena_.gradient_count());
+  ClearGradients();
   return absl::OkStatus();
 }
 
 absl::Status Stage::KeepWeights(int64_t version, int64_t oldest_live_version) {
   PENSTOCK_RETURN_IF_ERROR(versions_.Repeat(version, oldest_live_version));
-  backend_.Fill(gradients(), 0.0f, arena_.gradient_count());
+  ClearGradients();
   return absl::OkStatus();
+}
+
+void Stage::ClearGradients() {
+  backend_.Fill(gradients(), 0.0f, arena_.gradient_count());
+  uses_combined_ = false;
 }
 
 }  // namespace penstock

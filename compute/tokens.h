@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 
 #include "absl/status/status.h"
@@ -11,12 +12,12 @@
 
 namespace penstock {
 
-// `what`: "token" or "target". `time`: ids of a sample.
+// `what`: "token" or "target". `time`: ids of a sample. `ignored`: may stand there, too.
 // Errors: InvalidArgument naming the first bad id and its place.
 inline absl::Status CheckTokens(absl::string_view what, absl::Span<const int32_t> ids, int64_t time,
-                                int64_t vocabulary) {
+                                int64_t vocabulary, std::optional<int32_t> ignored = std::nullopt) {
   for (size_t at = 0; at < ids.size(); ++at) {
-    if (ids[at] < 0 || ids[at] >= vocabulary) {
+    if ((ids[at] < 0 || ids[at] >= vocabulary) && ids[at] != ignored) {
       const auto row = static_cast<int64_t>(at);
       return absl::InvalidArgumentError(absl::StrFormat(
           "%s %d at sample %d, time step %d of the microbatch; the vocabulary has ids 0 to %d",

@@ -57,6 +57,8 @@ v1::PlannedCandidate RecordOf(const JudgedCandidate& judged, const Cluster& clus
   entry.set_name(NameOf(judged.candidate));
   entry.set_method(judged.candidate.method);
   for (const LayerRange& range : judged.layers) entry.add_stage_layers(range.count);
+  entry.mutable_layer_order()->Assign(judged.candidate.layer_order.begin(),
+                                      judged.candidate.layer_order.end());
   for (const int worker : judged.workers) entry.add_workers(cluster.workers[worker].name);
   entry.set_rejected(CleanUtf8(judged.rejected, JobRun::kTextBytesMax));
   entry.set_step_seconds(judged.step_s);
@@ -367,6 +369,10 @@ void JobPlanning::Choose(int candidate, const std::string& reason, Now) {
   v1::JobEvent event;
   *event.mutable_plan_chosen() = record_;
   events_.push_back(std::move(event));
+  const auto& layer_order = judged.candidate.layer_order;
+  if (!layer_order.empty()) {
+    Log(absl::StrCat("planned: the layers in the order ", absl::StrJoin(layer_order, ", ")));
+  }
   Log(absl::StrFormat("planned: %s, layers %s, a step of %.4g s is predicted; chosen by %s",
                       NameOf(judged.candidate),
                       absl::StrJoin(chosen.spec.pipeline().stage_layers(), "-"), judged.step_s,

@@ -67,7 +67,7 @@ void ProfileGatherer::TakeKnown(absl::Span<const std::optional<v1::DeviceProfile
     if (!known[i].has_value() || known[i]->device() != kinds_[i].times.device()) continue;
     v1::DeviceProfile times = *known[i];
     // The times may be of another model, with other numbers of layers of the same shapes.
-    SetLayers(job_.model, *times.mutable_model());
+    SetLayers(job_.model, job_.precision, *times.mutable_model());
     if (!CheckModel(times.model()).ok()) continue;
     times.set_cached(true);
     kinds_[i].times = std::move(times);

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <numeric>
+#include <utility>
 
 #include "checkpoint/weights_digest.h"
 
@@ -24,9 +25,8 @@ std::vector<double> BubblesByWorker(
   return bubbles;
 }
 
-void RunProgress::Curve::Add(int64_t step, double value) {
-  last.set_step(step);
-  last.set_loss(value);
+void RunProgress::Curve::Add(v1::LossPoint point) {
+  last = std::move(point);
   if (++skipped < stride) {
     return;
   }
@@ -51,12 +51,13 @@ void RunProgress::GoOnFrom(const v1::JobResult& before) {
   losses_.points = until_here(before.losses());
   validations_.points = until_here(before.validations());
   const std::vector<v1::LossPoint>& losses = losses_.points;
-  if (losses.size() > 1) losses_.stride = losses[1].step() - losses[0].step();  // every step has one
+  if (losses.size() > 1)
+    losses_.stride = losses[1].step() - losses[0].step();  // every step has one
   const size_t recent = losses_.stride > 1 ? 0 : std::min(kTrainLossSteps, losses.size());
   for (size_t i = losses.size() - recent; i < losses.size(); ++i) {
     recent_losses_.push_back(losses[i].loss());
   }
-  if (!validations_.points.empty()) validation_loss_ = validations_.points.back().loss();
+  if (!validations_.points.empty()) validation_ = validations_.points.back();
   // All steps have as many tokens.
   if (before.steps() > 0) tokens_ = tokens_before_ = before.tokens() / before.steps() * step_;
 }
@@ -85,13 +86,20 @@ bool RunProgress::OnStep(const v1::StepDone& done) {
   if (recent_losses_.size() > kTrainLossSteps) {
     recent_losses_.pop_front();
   }
-  losses_.Add(done.step(), done.loss());
+  v1::LossPoint point;
+  point.set_step(done.step());
+  point.set_loss(done.loss());
+  losses_.Add(std::move(point));
   return true;
 }
 
 void RunProgress::OnValidation(const v1::ValidationDone& done) {
-  validation_loss_ = done.loss();
-  validations_.Add(done.step(), done.loss());
+  v1::LossPoint point;
+  point.set_step(done.step());
+  point.set_loss(done.loss());
+  *point.mutable_metrics() = done.metrics();
+  validation_ = point;
+  validations_.Add(std::move(point));
 }
 
 void RunProgress::OnReports(const google::protobuf::RepeatedPtrField<v1::StageReport>& stages) {
@@ -141,8 +149,9 @@ void RunProgress::WriteTo(v1::JobResult& result) const {
     result.set_train_loss(std::accumulate(recent_losses_.begin(), recent_losses_.end(), 0.0) /
                           static_cast<double>(recent_losses_.size()));
   }
-  if (validation_loss_.has_value()) {
-    result.set_validation_loss(*validation_loss_);
+  if (validation_.has_value()) {
+    result.set_validation_loss(validation_->loss());
+    *result.mutable_validation_metrics() = validation_->metrics();
   }
   losses_.WriteTo(*result.mutable_losses());
   validations_.WriteTo(*result.mutable_validations());

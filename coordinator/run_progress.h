@@ -62,7 +62,7 @@ class RunProgress {
  private:
   // A curve that thins itself out.
   struct Curve {
-    void Add(int64_t step, double value);
+    void Add(v1::LossPoint point);
     // The points and, whatever is thinned out, the last one.
     void WriteTo(google::protobuf::RepeatedPtrField<v1::LossPoint>& curve) const;
     std::vector<v1::LossPoint> points;
@@ -82,7 +82,7 @@ class RunProgress {
   std::deque<double> recent_losses_;
   Curve losses_;
   Curve validations_;
-  std::optional<double> validation_loss_;
+  std::optional<v1::LossPoint> validation_;                        // the last
   std::map<int32_t, v1::StageReport> stages_;                      // the latest, by stage
   std::map<int32_t, std::string> layer_digests_;                   // by layer of the model
   std::map<std::pair<int64_t, int32_t>, v1::WorkerOrder> orders_;  // by first microbatch, worker

@@ -11,6 +11,7 @@
 #include "coordinator/training_phases.h"
 #include "job/fingerprint.h"
 #include "job/model_graph.h"
+#include "model/layer_order.h"
 #include "schedule/block_delay.h"
 
 namespace penstock {
@@ -33,7 +34,9 @@ void CountUpdates(const TrainingAttempt& attempt, Manifest& manifest) {
     if (!topology[id].of_model) continue;
     const int64_t more =
         job.UpdatesBetween(start.step, manifest.step, attempt.stages, topology[id].part);
-    for (int i = 0; i < stage.layers(); ++i) updates[stage.first_layer() + i] += more;
+    for (int i = 0; i < stage.layers(); ++i) {
+      updates[job.model.layers[stage.first_layer() + i].number] += more;
+    }
   }
   manifest.updates = updates.front();
   const bool differ = std::any_of(updates.begin(), updates.end(),
@@ -76,6 +79,7 @@ Manifest TrainingAttempt::ManifestOf(const CheckpointTracker::Complete& complete
   for (const v1::StageAssignment& stage : plan.stages()) {
     manifest.stage_layers[topology[StageId(stage.stage())].part] = stage.layers();
   }
+  manifest.layer_order = LayerOrderOf(job.model);
   manifest.model = StoredModelOf(spec.model(), job.model);
   if (job.method == &SearchedMethod()) manifest.schedule = spec.pipeline().schedule();
   manifest.fingerprint = FingerprintOf(spec, job);
@@ -94,6 +98,7 @@ Manifest TrainingAttempt::ManifestOf(const CheckpointTracker::Complete& complete
                            .extra_cuts = manifest.extra_cuts,
                            .method = manifest.method,
                            .stage_layers = manifest.stage_layers,
+                           .layer_order = manifest.layer_order,
                            .schedule = manifest.schedule};
   return manifest;
 }

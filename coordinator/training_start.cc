@@ -12,6 +12,7 @@
 #include "coordinator/training_phases.h"
 #include "job/defaults.h"
 #include "job/open_job.h"
+#include "model/layer_order.h"
 #include "planner/job/searched_order.h"
 
 namespace penstock {
@@ -174,8 +175,8 @@ class FindingStart final : public JobPhase {
     return stages > 1 && stages < job_.resolved().model.size();  // else there is one split
   }
 
-  // Takes the method, the split and the order that the checkpoint was trained with, where the job leaves them open and
-  // the workers can have them.
+  // Takes the method, the split, the order of the layers and that of a step that the checkpoint was trained with, where
+  // the job leaves them open and the workers can have them.
   void KeepSavedSplit(const FoundStart& start, Now now) {
     if (start.stage_layers.empty() || !SplitIsOpen(job_.spec(), job_.resolved())) return;
     v1::JobSpec kept = job_.spec();
@@ -184,6 +185,9 @@ class FindingStart final : public JobPhase {
     if (pipeline.method() != start.method) return;
     const auto stages = static_cast<int32_t>(start.stage_layers.size());
     if (pipeline.has_stages() && pipeline.stages() != stages) return;
+    const bool says_order = !pipeline.layer_order().empty();
+    if (says_order && LayerOrderOf(job_.resolved().model) != start.layer_order) return;
+    pipeline.mutable_layer_order()->Assign(start.layer_order.begin(), start.layer_order.end());
     pipeline.set_stages(stages);
     if (OrderIsOpen(kept)) pipeline.set_schedule(start.schedule);
     pipeline.mutable_stage_layers()->Assign(start.stage_layers.begin(), start.stage_layers.end());

@@ -68,36 +68,109 @@ absl::StatusOr<TensorType> TensorOf(const std::string& name, const Json& json) {
   return tensor;
 }
 
+absl::StatusOr<SequenceType> SequenceOf(const std::string& name, const Json& json) {
+  const Json& dtype = Member(json, "dtype");
+  SequenceType sequence = {.name = name};
+  if (dtype.is_string()) sequence.dtype = dtype.get<std::string>();
+  if (SafetensorsElementBytes(sequence.dtype) > 0) return sequence;
+  return BadIndex(
+      absl::StrCat("sequences.", name, ".dtype"),
+      absl::StrCat("is ", dtype.dump(), "; expected a type of safetensors such as I32"));
+}
+
 // A file of the directory itself: names that lead elsewhere are refused.
 bool IsPlainName(const std::string& name) {
   return !name.empty() && name != "." && name != ".." && name.size() <= 255 &&
          name.find('/') == std::string::npos && name.find('\0') == std::string::npos;
 }
 
-absl::StatusOr<RecordShard> ShardOf(const Json& json, const std::string& key) {
-  if (!json.is_object()) {
-    return BadIndex(key, "expected {\"file\": ..., \"records\": ..., \"sha256\": ...}");
-  }
-  RecordShard shard;
+// The file and its digest, of a shard or of another file.
+absl::StatusOr<ListedFile> FileOf(const Json& json, const std::string& key) {
+  ListedFile listed;
   const Json& file = Member(json, "file");
-  if (file.is_string()) shard.file = file.get<std::string>();
-  if (!IsPlainName(shard.file)) {
+  if (file.is_string()) listed.file = file.get<std::string>();
+  if (!IsPlainName(listed.file)) {
     return BadIndex(key + ".file", absl::StrCat("is ", file.dump(),
                                                 "; expected the name of a file in this directory"));
   }
-  PENSTOCK_ASSIGN_OR_RETURN(shard.records,
-                            NumberOf(Member(json, "records"), key + ".records", kRecordsMax));
   const Json& sha256 = Member(json, "sha256");
-  if (sha256.is_string()) shard.sha256 = sha256.get<std::string>();
-  const bool is_digest = shard.sha256.size() == 64 &&
-                         std::all_of(shard.sha256.begin(), shard.sha256.end(), [](char c) {
+  if (sha256.is_string()) listed.sha256 = sha256.get<std::string>();
+  const bool is_digest = listed.sha256.size() == 64 &&
+                         std::all_of(listed.sha256.begin(), listed.sha256.end(), [](char c) {
                            return absl::ascii_isxdigit(c) && !absl::ascii_isupper(c);
                          });
   if (!is_digest) {
     return BadIndex(key + ".sha256",
                     "expected the file's SHA-256 as 64 digits of 0-9 and a-f; sha256sum prints it");
   }
+  return listed;
+}
+
+absl::StatusOr<RecordShard> ShardOf(const Json& json, const std::string& key) {
+  if (!json.is_object()) {
+    return BadIndex(key, "expected {\"file\": ..., \"records\": ..., \"sha256\": ...}");
+  }
+  PENSTOCK_ASSIGN_OR_RETURN(ListedFile listed, FileOf(json, key));
+  RecordShard shard = {.file = std::move(listed.file), .sha256 = std::move(listed.sha256)};
+  PENSTOCK_ASSIGN_OR_RETURN(shard.records,
+                            NumberOf(Member(json, "records"), key + ".records", kRecordsMax));
   return shard;
+}
+
+// `json` is an object that is not too large, or absent.
+absl::Status CheckObject(const Json& json, absl::string_view key, absl::string_view example) {
+  if (json.is_null()) return absl::OkStatus();
+  if (json.is_object() && static_cast<int64_t>(json.size()) <= kRecordTensorsMax) {
+    return absl::OkStatus();
+  }
+  return BadIndex(
+      key, absl::StrCat("expected at most ", kRecordTensorsMax, " by name, such as ", example));
+}
+
+absl::Status ParseTypes(const Json& json, RecordIndex& index) {
+  const Json& tensors = Member(json, "tensors");
+  const Json& sequences = Member(json, "sequences");
+  PENSTOCK_RETURN_IF_ERROR(
+      CheckObject(tensors, "tensors", "{\"label\": {\"dtype\": \"I32\", \"shape\": []}}"));
+  PENSTOCK_RETURN_IF_ERROR(
+      CheckObject(sequences, "sequences", "{\"source\": {\"dtype\": \"I32\"}}"));
+  if (tensors.empty() && sequences.empty()) {
+    return BadIndex("tensors",
+                    "expected at least one tensor or sequence by name, such as {\"label\": "
+                    "{\"dtype\": \"I32\", \"shape\": []}}");
+  }
+  std::set<std::string> names;  // in a shard
+  for (const auto& [name, tensor] : tensors.items()) {
+    PENSTOCK_ASSIGN_OR_RETURN(index.tensors.emplace_back(), TensorOf(name, tensor));
+    names.insert(name);
+  }
+  for (const auto& [name, sequence] : sequences.items()) {
+    PENSTOCK_ASSIGN_OR_RETURN(index.sequences.emplace_back(), SequenceOf(name, sequence));
+    if (!names.insert(name).second || !names.insert(OffsetsName(index.sequences.back())).second) {
+      return BadIndex(
+          absl::StrCat("sequences.", name),
+          absl::StrCat("needs the names ", name, " and ", OffsetsName(index.sequences.back()),
+                       ", of which another entry has one"));
+    }
+  }
+  return absl::OkStatus();
+}
+
+absl::Status ParseListedFiles(const Json& json, std::set<std::string>& names, RecordIndex& index) {
+  const Json& files = Member(json, "files");
+  if (files.is_null()) return absl::OkStatus();
+  if (!files.is_array() || static_cast<int64_t>(files.size()) > kRecordListedFilesMax) {
+    return BadIndex("files", absl::StrCat("expected a list of at most ", kRecordListedFilesMax,
+                                          " entries {\"file\": ..., \"sha256\": ...}"));
+  }
+  for (const Json& file : files) {
+    const std::string key = absl::StrCat("files[", index.files.size(), "]");
+    PENSTOCK_ASSIGN_OR_RETURN(index.files.emplace_back(), FileOf(file, key));
+    if (!names.insert(index.files.back().file).second) {
+      return BadIndex(key + ".file", absl::StrCat("names ", index.files.back().file, " twice"));
+    }
+  }
+  return absl::OkStatus();
 }
 
 }  // namespace
@@ -106,6 +179,10 @@ int64_t RecordIndex::records() const {
   int64_t records = 0;
   for (const RecordShard& shard : shards) records += shard.records;
   return records;
+}
+
+std::string OffsetsName(const SequenceType& sequence) {
+  return absl::StrCat(sequence.name, ".offsets");
 }
 
 int64_t RecordBytes(const TensorType& tensor) {
@@ -121,17 +198,8 @@ absl::StatusOr<RecordIndex> ParseRecordIndex(absl::string_view text) {
     return BadIndex("format",
                     absl::StrCat("expected an object with \"format\": \"", kFormat, "\""));
   }
-  const Json& tensors = Member(json, "tensors");
-  if (!tensors.is_object() || tensors.empty() ||
-      static_cast<int64_t>(tensors.size()) > kRecordTensorsMax) {
-    return BadIndex("tensors", absl::StrCat("expected 1 to ", kRecordTensorsMax,
-                                            " tensors by name, such as {\"label\": {\"dtype\": "
-                                            "\"I32\", \"shape\": []}}"));
-  }
   RecordIndex index;
-  for (const auto& [name, tensor] : tensors.items()) {
-    PENSTOCK_ASSIGN_OR_RETURN(index.tensors.emplace_back(), TensorOf(name, tensor));
-  }
+  PENSTOCK_RETURN_IF_ERROR(ParseTypes(json, index));
   const Json& shards = Member(json, "shards");
   if (!shards.is_array() || shards.empty() ||
       static_cast<int64_t>(shards.size()) > kRecordShardsMax) {
@@ -149,19 +217,25 @@ absl::StatusOr<RecordIndex> ParseRecordIndex(absl::string_view text) {
   if (index.records() > kRecordsMax) {
     return BadIndex("shards", absl::StrCat("have more than ", kRecordsMax, " records"));
   }
+  PENSTOCK_RETURN_IF_ERROR(ParseListedFiles(json, files, index));
   return index;
 }
 
 std::string PrintRecordIndex(const RecordIndex& index) {
-  nlohmann::ordered_json json = {{"format", kFormat},
-                                 {"tensors", nlohmann::ordered_json::object()},
-                                 {"shards", nlohmann::ordered_json::array()}};
+  nlohmann::ordered_json json = {{"format", kFormat}};
   for (const TensorType& tensor : index.tensors) {
     json["tensors"][tensor.name] = {{"dtype", tensor.dtype}, {"shape", tensor.shape}};
   }
+  for (const SequenceType& sequence : index.sequences) {
+    json["sequences"][sequence.name] = {{"dtype", sequence.dtype}};
+  }
+  json["shards"] = nlohmann::ordered_json::array();
   for (const RecordShard& shard : index.shards) {
     json["shards"].push_back(
         {{"file", shard.file}, {"records", shard.records}, {"sha256", shard.sha256}});
+  }
+  for (const ListedFile& file : index.files) {
+    json["files"].push_back({{"file", file.file}, {"sha256", file.sha256}});
   }
   return json.dump(1) + "\n";
 }

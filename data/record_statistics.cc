@@ -73,6 +73,29 @@ class Meter {
 
 }  // namespace
 
+std::vector<LengthStatistics> LengthsOf(const RecordFiles& records) {
+  std::vector<LengthStatistics> statistics;
+  std::vector<int64_t> lengths(records.records());
+  for (size_t sequence = 0; sequence < records.index().sequences.size(); ++sequence) {
+    LengthStatistics& of = statistics.emplace_back();
+    for (int64_t record = 0; record < records.records(); ++record) {
+      lengths[record] = records.LengthOf(static_cast<int>(sequence), record);
+      of.values += lengths[record];
+    }
+    std::sort(lengths.begin(), lengths.end());
+    const auto percentile = [&](int64_t percent) {
+      return lengths[(records.records() * percent + 99) / 100 - 1];
+    };
+    of.mean = static_cast<double>(of.values) / static_cast<double>(records.records());
+    of.shortest = lengths.front();
+    of.median = percentile(50);
+    of.percentile_90 = percentile(90);
+    of.percentile_99 = percentile(99);
+    of.longest = lengths.back();
+  }
+  return statistics;
+}
+
 absl::StatusOr<RecordStatistics> StatisticsOf(
     const RecordFiles& records, int64_t records_max,
     const std::function<absl::Status(int64_t done, int64_t all)>& progress) {

@@ -33,6 +33,20 @@ struct RecordStatistics {
   std::vector<TensorStatistics> tensors;  // as in the index
 };
 
+// The numbers of values that the records of a sequence have. No more than a tenth of the records is longer than the
+// percentile 90, and so on.
+struct LengthStatistics {
+  int64_t values = 0;  // of all records
+  double mean = 0.0;
+  int64_t shortest = 0;
+  int64_t median = 0;
+  int64_t percentile_90 = 0;
+  int64_t percentile_99 = 0;
+  int64_t longest = 0;
+};
+// Of all records, by sequence of the index.
+std::vector<LengthStatistics> LengthsOf(const RecordFiles& records);
+
 // Looks at `records_max` records, spread evenly over all, or at all if there are no more. `progress`: called now and
 // then; its error ends the work; may be empty. Errors: those of RecordFiles::Read, that of `progress`.
 absl::StatusOr<RecordStatistics> StatisticsOf(

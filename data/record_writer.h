@@ -23,34 +23,41 @@ namespace penstock {
 
 class RecordWriter {
  public:
-  // `tensors`: of one record. Creates the directory. REQUIRES: `files` outlives the writer.
+  // `tensors`, `sequences`: of one record. Creates the directory. REQUIRES: `files` outlives the writer.
   // Errors: AlreadyExists (it has an index), those of `files`.
-  static absl::StatusOr<std::unique_ptr<RecordWriter>> Create(Files& files, std::string directory,
-                                                              std::vector<TensorType> tensors,
-                                                              int64_t shard_bytes_max);
+  static absl::StatusOr<std::unique_ptr<RecordWriter>> Create(
+      Files& files, std::string directory, std::vector<TensorType> tensors, int64_t shard_bytes_max,
+      std::vector<SequenceType> sequences = {});
 
-  // Appends a record. REQUIRES: `values` has one entry for each tensor, with its bytes. Errors: those of `files`.
+  // Appends a record. REQUIRES: `values` has one entry for each tensor, with its bytes, then one for each sequence, with
+  // whole values. Errors: InvalidArgument (a sequence without a value in a whole shard), those of `files`.
   absl::Status Add(absl::Span<const absl::Span<const std::byte>> values);
 
-  // Writes what is left and the index. Call once. Errors: InvalidArgument (there is no record), those of `files`.
+  // Writes a further file, which the index will list. REQUIRES: no file of the directory has this name.
+  // Errors: those of `files`.
+  absl::Status AddFile(const std::string& name, absl::string_view content);
+
+  // Writes what is left and the index. Call once. Errors: InvalidArgument (there is no record), those of Add.
   absl::StatusOr<RecordIndex> Finish();
 
  private:
-  RecordWriter(Files& files, std::string directory, std::vector<TensorType> tensors,
-               int64_t shard_bytes_max)
+  RecordWriter(Files& files, std::string directory, int64_t shard_bytes_max, RecordIndex index)
       : files_(files),
         directory_(std::move(directory)),
         shard_bytes_max_(shard_bytes_max),
-        index_({.tensors = std::move(tensors)}),
-        values_(index_.tensors.size()) {}
+        index_(std::move(index)),
+        values_(index_.tensors.size() + index_.sequences.size()),
+        record_offsets_(index_.sequences.size(), {0}) {}
   absl::Status WriteShard();
 
   Files& files_;
   const std::string directory_;
   const int64_t shard_bytes_max_;
   RecordIndex index_;
-  std::vector<std::string> values_;  // of the shard that is being filled, by tensor
-  int64_t records_ = 0;              // of that shard
+  // Of the shard that is being filled:
+  std::vector<std::string> values_;                   // by tensor, then by sequence
+  std::vector<std::vector<int64_t>> record_offsets_;  // by sequence
+  int64_t records_ = 0;
   int64_t bytes_ = 0;
 };
 

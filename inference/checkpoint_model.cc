@@ -60,6 +60,22 @@ absl::StatusOr<GptConfig> ConfigByFingerprint(const Fingerprint& fingerprint) {
   return config;
 }
 
+// What training carried to its next step is nothing to go on from elsewhere.
+void ForgetCarried(const ModelGraph& graph, int64_t samples, int layer,
+                   std::vector<NamedArray>& arrays) {
+  const LayerSpec& spec = graph.layers[layer];
+  for (int node = spec.first_node; node < spec.end_node(); ++node) {
+    for (const BufferSpec& buffer : graph.nodes[node].buffers) {
+      if (buffer.kind != BufferSpec::Kind::kCarried) continue;
+      for (NamedArray& array : arrays) {
+        if (array.name != buffer.name) continue;
+        array.shape.front() = samples;
+        array.values.assign(samples * buffer.size(), 0.0f);
+      }
+    }
+  }
+}
+
 }  // namespace
 
 absl::StatusOr<StoredModel> ModelOf(const Manifest& manifest) {
@@ -88,6 +104,18 @@ absl::StatusOr<CheckpointModel> OpenCheckpointModel(Files& files, const std::str
   if (!graph.ok()) return Annotate(graph.status(), absl::StrCat(model.directory, ": model.gpt"));
   model.graph = *std::move(graph);
   return model;
+}
+
+absl::Status LoadWeights(Files& files, const std::string& directory, const Manifest& manifest,
+                         const ModelGraph& graph, LayerRange layers, Stage& stage) {
+  for (int layer = layers.first; layer < layers.end(); ++layer) {
+    PENSTOCK_ASSIGN_OR_RETURN(LayerState state,
+                              LoadWholeLayer(files, directory, manifest, graph, layer));
+    ForgetCarried(graph, stage.step_samples(), layer, state.weights);
+    PENSTOCK_RETURN_IF_ERROR(
+        Annotate(stage.LoadLayerWeights(layer - layers.first, state.weights), directory));
+  }
+  return absl::OkStatus();
 }
 
 }  // namespace penstock

@@ -7,6 +7,7 @@
 #include "absl/status/statusor.h"
 #include "base/files.h"
 #include "checkpoint/manifest.h"
+#include "compute/stage.h"
 #include "model/families/gpt.h"
 #include "model/graph.h"
 
@@ -30,5 +31,10 @@ absl::StatusOr<CheckpointModel> OpenCheckpointModel(Files& files, const std::str
 // their fingerprint.
 // Errors: Unimplemented, if it is no model of this version.
 absl::StatusOr<StoredModel> ModelOf(const Manifest& manifest);
+
+// Loads the weights of `layers` into a stage of them, without what training carried to its next step.
+// Errors: DataLoss (a damaged file).
+absl::Status LoadWeights(Files& files, const std::string& directory, const Manifest& manifest,
+                         const ModelGraph& graph, LayerRange layers, Stage& stage);
 
 }  // namespace penstock

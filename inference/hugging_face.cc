@@ -15,6 +15,7 @@ namespace {
 constexpr char kWeightsName[] = "model.safetensors";
 constexpr char kConfigName[] = "config.json";
 constexpr char kHeadWeight[] = "lm_head.weight";
+constexpr char kUntiedHeadWeight[] = "head.wte.weight";  // that was tied (Untie)
 
 absl::Status CheckAbsent(Files& files, const std::string& path) {
   if (!files.Exists(path)) return absl::OkStatus();
@@ -38,7 +39,7 @@ nlohmann::ordered_json HuggingFaceConfig(const GptConfig& config) {
           {"attn_pdrop", 0.0},
           {"resid_pdrop", config.dropout},
           {"layer_norm_epsilon", 1e-5},
-          {"tie_word_embeddings", config.tied_head},
+          {"tie_word_embeddings", config.tied_head && !config.untie},
           {"bos_token_id", nullptr},
           {"eos_token_id", nullptr},
           {"torch_dtype", "float32"}};
@@ -51,6 +52,7 @@ absl::StatusOr<std::vector<NamedArray>> HuggingFaceWeights(Files& files,
     PENSTOCK_ASSIGN_OR_RETURN(LayerState state,
                               LoadLayer(files, model.directory, model.manifest, layer));
     for (NamedArray& array : state.weights) {
+      if (array.name == kUntiedHeadWeight) array.name = kHeadWeight;
       if (array.name != kHeadWeight) array.name = absl::StrCat("transformer.", array.name);
       arrays.push_back(std::move(array));
     }

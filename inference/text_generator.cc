@@ -1,29 +1,17 @@
 #include "inference/text_generator.h"
 
 #include <algorithm>
-#include <variant>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "base/status.h"
-#include "checkpoint/checkpoint.h"
+#include "inference/load_stage.h"
 
 namespace penstock {
 namespace {
 
 constexpr int kThreads = 1;
 constexpr int64_t kByteVocabulary = 256;
-
-absl::Status LoadWeights(Files& files, const CheckpointModel& model, Stage& stage) {
-  const ModelGraph& graph = model.graph;
-  for (int i = 0; i < graph.size(); ++i) {
-    if (graph.tied() && i + 1 == graph.size()) continue;  // its weight is the first layer's
-    PENSTOCK_ASSIGN_OR_RETURN(const LayerState layer,
-                              LoadLayer(files, model.directory, model.manifest, i));
-    PENSTOCK_RETURN_IF_ERROR(Annotate(stage.LoadLayerWeights(i, layer.weights), model.directory));
-  }
-  return absl::OkStatus();
-}
 
 // Ports: tokens and the targets that follow them, as data of the kind text has them.
 absl::Status CheckReadsBytes(const ModelGraph& model) {
@@ -50,15 +38,14 @@ std::vector<float> LogitsAt(const std::vector<float>& logits, int64_t position) 
 
 }  // namespace
 
+bool GeneratesText(const ModelGraph& model) { return CheckReadsBytes(model).ok(); }
+
 absl::StatusOr<TextGenerator> TextGenerator::Create(Files& files, const CheckpointModel& model) {
   PENSTOCK_RETURN_IF_ERROR(Annotate(CheckReadsBytes(model.graph), model.directory));
   PENSTOCK_ASSIGN_OR_RETURN(std::unique_ptr<Backend> backend, MakeCpuBackend(kThreads));
   TextGenerator generator(std::move(backend), model.graph.ports[0].type.dims[0]);
-  const StageOptions options = {
-      .layers = {0, model.graph.size()}, .samples = 1, .optimizer = SgdConfig()};
   PENSTOCK_ASSIGN_OR_RETURN(generator.stage_,
-                            Stage::Create(*generator.backend_, model.graph, options));
-  PENSTOCK_RETURN_IF_ERROR(LoadWeights(files, model, *generator.stage_));
+                            LoadStage(files, model, /*samples=*/1, *generator.backend_));
   return generator;
 }
 

@@ -19,6 +19,9 @@
 
 namespace penstock {
 
+// Returns whether a TextGenerator can be made of the model.
+bool GeneratesText(const ModelGraph& model);
+
 class TextGenerator {
  public:
   // Loads the weights. Errors: DataLoss (a damaged file), Unimplemented (not a byte-level model),

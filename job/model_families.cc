@@ -3,6 +3,7 @@
 #include "absl/strings/str_cat.h"
 #include "job/model_graph.h"
 #include "model/families/images.h"
+#include "model/families/sequences.h"
 
 namespace penstock {
 namespace {
@@ -32,6 +33,7 @@ absl::StatusOr<ModelGraph> BuildAlexNetOf(const v1::ModelSpec& model) {
   const v1::AlexNetSpec& spec = model.alexnet();
   return BuildAlexNet({.variant = spec.variant(),
                        .dropout = spec.dropout(),
+                       .hidden = spec.hidden(),
                        .image = ImageOf(spec.image(), AlexNetConfig().image)});
 }
 
@@ -47,6 +49,56 @@ absl::StatusOr<ModelGraph> BuildCifarResNetOf(const v1::ModelSpec& model) {
                            .image = ImageOf(spec.image(), CifarResNetConfig().image)});
 }
 
+absl::StatusOr<ModelGraph> BuildLstmLmOf(const v1::ModelSpec& model) {
+  const v1::LstmLmSpec& spec = model.lstm_lm();
+  return BuildLstmLm({.layers = spec.layers(),
+                      .hidden = spec.hidden(),
+                      .embedding = spec.embedding(),
+                      .context = spec.context(),
+                      .vocabulary = spec.vocabulary(),
+                      .dropout = spec.dropout(),
+                      .tied = spec.tied(),
+                      .carried = spec.carried()});
+}
+
+absl::StatusOr<ModelGraph> BuildAwdLmOf(const v1::ModelSpec& model) {
+  const v1::AwdLmSpec& spec = model.awd_lm();
+  return BuildAwdLm({.layers = spec.layers(),
+                     .hidden = spec.hidden(),
+                     .embedding = spec.embedding(),
+                     .context = spec.context(),
+                     .vocabulary = spec.vocabulary(),
+                     .input_dropout = spec.input_dropout(),
+                     .hidden_dropout = spec.hidden_dropout(),
+                     .output_dropout = spec.output_dropout(),
+                     .row_dropout = spec.row_dropout(),
+                     .weight_dropout = spec.weight_dropout(),
+                     .tied = spec.tied(),
+                     .carried = spec.carried()});
+}
+
+absl::StatusOr<ModelGraph> BuildGnmtOf(const v1::ModelSpec& model) {
+  const v1::GnmtSpec& spec = model.gnmt();
+  return BuildGnmt({.layers = spec.layers(),
+                    .hidden = spec.hidden(),
+                    .vocabulary = spec.vocabulary(),
+                    .source_time = spec.source_time(),
+                    .target_time = spec.target_time(),
+                    .dropout = spec.dropout(),
+                    .label_smoothing = spec.label_smoothing(),
+                    .shared_embedding = spec.shared_embedding()});
+}
+
+absl::StatusOr<ModelGraph> BuildS2vtOf(const v1::ModelSpec& model) {
+  const v1::S2vtSpec& spec = model.s2vt();
+  return BuildS2vt({.vocabulary = spec.vocabulary(),
+                    .frames = spec.frames(),
+                    .words = spec.words(),
+                    .features = spec.features(),
+                    .hidden = spec.hidden(),
+                    .embedding = spec.embedding()});
+}
+
 struct Family {
   v1::ModelSpec::ArchitectureCase architecture;
   const char* key;
@@ -60,6 +112,10 @@ constexpr Family kFamilies[] = {
     {v1::ModelSpec::kAlexnet, "alexnet", BuildAlexNetOf},
     {v1::ModelSpec::kResnet, "resnet", BuildResNetOf},
     {v1::ModelSpec::kCifarResnet, "cifar_resnet", BuildCifarResNetOf},
+    {v1::ModelSpec::kLstmLm, "lstm_lm", BuildLstmLmOf},
+    {v1::ModelSpec::kAwdLm, "awd_lm", BuildAwdLmOf},
+    {v1::ModelSpec::kGnmt, "gnmt", BuildGnmtOf},
+    {v1::ModelSpec::kS2Vt, "s2vt", BuildS2vtOf},
 };
 
 }  // namespace

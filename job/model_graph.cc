@@ -5,9 +5,11 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/status.h"
+#include "job/keys/check_fields.h"
 #include "job/keys/suggest.h"
 #include "job/model_families.h"
 #include "model/graph_builder.h"
+#include "model/layer_order.h"
 
 namespace penstock {
 namespace {
@@ -123,12 +125,21 @@ GptConfig GptConfigOf(const v1::GptSpec& gpt) {
 }
 
 absl::StatusOr<ModelGraph> BuildModel(const v1::ModelSpec& spec) {
-  if (spec.has_graph()) {
-    absl::StatusOr<ModelGraph> model = BuildGraph(spec.graph());
-    if (!model.ok()) return Annotate(model.status(), "model.graph");
-    return model;
-  }
-  return BuildFamily(spec);
+  absl::StatusOr<ModelGraph> model =
+      spec.has_graph() ? BuildGraph(spec.graph()) : BuildFamily(spec);
+  if (!model.ok() && spec.has_graph()) return Annotate(model.status(), "model.graph");
+  if (model.ok() && spec.untie()) Untie(*model);
+  return model;
+}
+
+absl::StatusOr<ModelGraph> BuildModel(const v1::JobSpec& spec) {
+  absl::StatusOr<ModelGraph> model = BuildModel(spec.model());
+  const auto& layers = spec.pipeline().layer_order();
+  if (!model.ok() || layers.empty()) return model;
+  const std::vector<std::string> names(layers.begin(), layers.end());
+  absl::StatusOr<ModelGraph> ordered = InLayerOrder(*model, names);
+  if (ordered.ok()) return ordered;
+  return InvalidKey("pipeline.layer_order", ordered.status().message());
 }
 
 absl::StatusOr<ModelGraph> BuildGraph(const v1::ModelGraph& message) {
@@ -174,8 +185,10 @@ v1::ModelGraph ToProto(const ModelGraph& graph) {
 }
 
 StoredModel StoredModelOf(const v1::ModelSpec& spec, const ModelGraph& graph) {
-  if (spec.has_gpt()) return GptConfigOf(spec.gpt());
-  return graph;
+  if (!spec.has_gpt()) return InDescribedOrder(graph);
+  GptConfig gpt = GptConfigOf(spec.gpt());
+  gpt.untie = spec.untie();
+  return gpt;
 }
 
 }  // namespace penstock

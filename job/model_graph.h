@@ -16,16 +16,21 @@ namespace penstock {
 // "model.graph: fc1: ...".
 absl::StatusOr<ModelGraph> BuildModel(const v1::ModelSpec& spec);
 
+// The same with its layers in the job's order. Errors also: InvalidArgument starting with "pipeline.layer_order".
+absl::StatusOr<ModelGraph> BuildModel(const v1::JobSpec& spec);
+
 // Errors: InvalidArgument starting with the name of the port, layer or node.
 absl::StatusOr<ModelGraph> BuildGraph(const v1::ModelGraph& message);
 
-// With all names and attributes said: BuildGraph makes the same graph of it, but for its `architecture`.
+// With all names and attributes said: BuildGraph makes the same graph of it, but for its `architecture`, and with
+// weights shared that Untie gave copies of their own.
 v1::ModelGraph ToProto(const ModelGraph& graph);
 
 // REQUIRES: it has its defaults filled in.
 GptConfig GptConfigOf(const v1::GptSpec& gpt);
 
-// What checkpoints of a job hold of its model. `graph`: BuildModel(spec).
+// What checkpoints of a job hold of its model, in the order in which it was described. `graph`: BuildModel(spec),
+// in any order of its layers.
 StoredModel StoredModelOf(const v1::ModelSpec& spec, const ModelGraph& graph);
 
 }  // namespace penstock

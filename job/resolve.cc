@@ -215,7 +215,7 @@ absl::StatusOr<ResolvedJob> ResolveJob(const v1::JobSpec& spec) {
   PENSTOCK_RETURN_IF_ERROR(CheckFields(spec));
   const v1::TrainingSpec& training = spec.training();
   ResolvedJob job;
-  PENSTOCK_ASSIGN_OR_RETURN(job.model, BuildModel(spec.model()));
+  PENSTOCK_ASSIGN_OR_RETURN(job.model, BuildModel(spec));
   PENSTOCK_RETURN_IF_ERROR(DataKindOf(spec.data()).fits(spec.data(), job.model));
   const bool is_searched = spec.pipeline().method() == SearchedMethod().name;
   if (spec.pipeline().schedule_file().empty() && !is_searched) {

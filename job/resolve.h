@@ -47,7 +47,7 @@ enum class Order : uint8_t {
 };
 
 struct ResolvedJob {
-  ModelGraph model;
+  ModelGraph model;  // in the order of pipeline.layer_order
   const Method* method = nullptr;
   const Weights* weights = nullptr;  // instead of the method's
   int32_t stages_per_worker = 1;
@@ -149,8 +149,8 @@ Topology TopologyOf(const ResolvedJob& job, int64_t stages);
 // Checks that the job can run as a pipeline of `stages` stages.
 // Errors: InvalidArgument naming the key and the reason: more stages than the model has layers, other stages
 // or layers than pipeline.stage_layers says, more microbatches than a step of this many stages may hold, a
-// stage to recompute that does not exist, or what the method refuses (tied weights on two workers, a recorded
-// order).
+// stage to recompute that does not exist, or what the method refuses (shared weights on more stages
+// than they can be kept together on, a recorded order).
 absl::Status CheckStages(const ResolvedJob& job, int64_t stages);
 
 // The learning rate of the chosen optimizer, after warm-up; 0 without one.
@@ -171,9 +171,11 @@ struct Cut {
 std::vector<Cut> CutsOf(const v1::JobSpec& spec, int64_t first_step,
                         absl::Span<const int64_t> extra_cuts);
 
-// The schedule's options for this job on `topology`. A weight that the first and the last layer share, on two stages,
-// makes a REDUCE group of these, in every pipeline. Which stages recompute is the job's
-// choice.
+// The schedule's options for this job on `topology`, whose parts of the model have the layers `parts`. Parameters that
+// several of them share make REDUCE groups (job/run/ties.h). Which stages recompute is the job's choice.
+ScheduleOptions ScheduleOptionsOf(const ResolvedJob& job, Topology topology,
+                                  absl::Span<const LayerRange> parts);
+// What holds for any cut, and all that follows from it but the work of a REDUCE: weights that are read, delays.
 ScheduleOptions ScheduleOptionsOf(const ResolvedJob& job, Topology topology);
 
 }  // namespace penstock

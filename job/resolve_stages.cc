@@ -10,6 +10,7 @@
 #include "job/resolve_pipeline.h"
 #include "job/run/recorded.h"
 #include "job/run/run_schedule.h"
+#include "job/run/ties.h"
 #include "schedule/block_draws.h"
 #include "schedule/lower.h"
 
@@ -30,35 +31,49 @@ absl::StatusOr<Topology> PlaceStages(const ResolvedJob& job, int64_t stages) {
                static_cast<int32_t>(job.WorkersOf(stages)), job.microbatches, job.replicas);
 }
 
-// A method that updates every stage by itself has no moment at which two stages could add their gradients.
-absl::Status RefuseTie(const ResolvedJob& job, int64_t stages) {
-  const std::string why =
-      absl::StrCat(" for ", job.method->name, " with ", stages,
-                   " stages: the method updates every stage by itself, so the first "
-                   "and the last cannot share ");
+// Checks that the stages are not more than shared parameters leave, if all uses of each have to be on one stage.
+absl::Status CheckTies(const ResolvedJob& job, int64_t stages) {
+  const std::vector<bool> places = PlacesToCut(job);
+  const int64_t most = std::count(places.begin(), places.end(), true);
+  if (stages <= most) return absl::OkStatus();
+  const std::string why = absl::StrCat(
+      " for ", job.method->name, " with ", stages,
+      " stages: the method updates every stage by itself, so two stages cannot share ");
   if (job.model.architecture == "gpt") {
     return InvalidKey("model.gpt.tied_head",
-                      absl::StrCat("must be false", why, "the embedding's weight"));
+                      absl::StrCat("must be false", why,
+                                   "the embedding's weight; model.untie: true would do as well, "
+                                   "with a head that is equal to the embedding at the start"));
   }
-  return InvalidKey("model",
-                    absl::StrCat("must not share weights", why, *job.model.tied_names().begin(),
-                                 "; leave weights_of out of the last layer, or use a "
-                                 "method that drains at every step"));
+  const Tie& tie = job.model.ties.front();
+  return InvalidKey(
+      "model",
+      absl::StrCat("must not share weights", why, tie.parameters.front().name, ", which layers ",
+                   job.model.layers[tie.uses.front()].name, " and ",
+                   job.model.layers[tie.uses.back()].name, " use; ", most,
+                   most == 1 ? " stage" : " stages",
+                   " would do, weights of its own for each use (model.untie: true), or a method "
+                   "that drains at every step"));
 }
 
-// Checks that a node's running statistics are on one worker, whose forwards all microbatches pass.
+// Checks that what nodes keep from step to step is with those who do their forwards: on one worker, or on replicas, each
+// of which does the forwards of the same rows of every step.
 absl::Status CheckBuffers(const ResolvedJob& job, const Topology& topology) {
-  if (topology.parts() == topology.stages()) return absl::OkStatus();
+  const bool replicated =
+      !job.stage_replicas.empty() || job.method->placement == Placement::kReplicas;
+  if (topology.parts() == topology.stages() || replicated) return absl::OkStatus();
   for (const Node& node : job.model.nodes) {
     if (node.buffers.empty()) continue;
+    const bool carried = node.buffers.front().kind == BufferSpec::Kind::kCarried;
     return InvalidKey(
         "pipeline.method",
-        absl::StrCat(job.method->name,
-                     " has several copies of a stage here, and each would have "
-                     "running statistics of its own for ",
-                     node.name, " (", node.op->name,
-                     "); use a method and pipeline.replicas with one copy of each stage, or "
-                     "group_norm"));
+        absl::StrCat(job.method->name, " takes microbatches through any worker, but ", node.name,
+                     " (", node.op->name, ") keeps ",
+                     carried ? "a state of its own for each of them, carried from step to step"
+                             : "running statistics of all of them",
+                     "; use a method with one copy of each stage, pipeline.replicas or local-sgd, "
+                     "or ",
+                     carried ? "leave carried out" : "group_norm"));
   }
   return absl::OkStatus();
 }
@@ -180,10 +195,10 @@ absl::Status CheckStages(const ResolvedJob& job, int64_t stages) {
     return InvalidKey("pipeline.recompute", places.message());
   }
   PENSTOCK_RETURN_IF_ERROR(CheckBuffers(job, *topology));
-  const ScheduleOptions options = ScheduleOptionsOf(job, *topology);
-  if (!job.method->synchronous && options.topology.groups.size() > topology->groups.size()) {
-    return RefuseTie(job, stages);
-  }
+  PENSTOCK_RETURN_IF_ERROR(CheckTies(job, stages));
+  const std::vector<LayerRange> parts = SomeParts(job, stages);
+  PENSTOCK_RETURN_IF_ERROR(CheckParts(job, parts));
+  const ScheduleOptions options = ScheduleOptionsOf(job, *topology, parts);
   const absl::Status draws = CheckDraws(WeightPolicyOf(*job.method, options), options.topology);
   if (!draws.ok()) return InvalidKey("pipeline.rpd.delta", draws.message());
   const absl::Status step =
@@ -230,7 +245,6 @@ Topology TopologyOf(const ResolvedJob& job, int64_t stages) {
 }
 
 ScheduleOptions ScheduleOptionsOf(const ResolvedJob& job, Topology topology) {
-  if (job.model.tied()) TieEnds(topology);
   topology.Recompute(ChosenStages(job.recompute, topology));
   return {.topology = std::move(topology),
           .microbatches_per_step = job.microbatches,
@@ -239,6 +253,12 @@ ScheduleOptions ScheduleOptionsOf(const ResolvedJob& job, Topology topology) {
           .seed = job.seed,
           .listed = job.listed,
           .global_norm = job.clip.kind == Clip::Kind::kGlobalNorm};
+}
+
+ScheduleOptions ScheduleOptionsOf(const ResolvedJob& job, Topology topology,
+                                  absl::Span<const LayerRange> parts) {
+  AddTieGroups(TieGroupsOf(job.model, parts), topology);
+  return ScheduleOptionsOf(job, std::move(topology));
 }
 
 }  // namespace penstock

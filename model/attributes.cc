@@ -192,7 +192,7 @@ std::string ToString(const AttributeValue& value) {
 }
 
 bool IsDefault(const AttributeSpec& spec, const AttributeValue& value) {
-  return !spec.otherwise.empty() && value == Default(spec);
+  return !spec.otherwise.empty() && spec.otherwise != kNoDefault && value == Default(spec);
 }
 
 absl::StatusOr<Attributes> Complete(absl::Span<const AttributeSpec> specs,
@@ -214,7 +214,7 @@ absl::StatusOr<Attributes> Complete(absl::Span<const AttributeSpec> specs,
             spec, absl::StrCat("missing; expected ", kKindNames[static_cast<int>(spec.kind)], " (",
                                spec.help, ")"));
       }
-      complete.Set(spec.name, Default(spec));
+      if (spec.otherwise != kNoDefault) complete.Set(spec.name, Default(spec));
       continue;
     }
     std::optional<AttributeValue> converted = Convert(spec, *value);

@@ -28,12 +28,15 @@ enum class AttributeKind : uint8_t { kFlag, kInteger, kNumber, kWord, kIntegers,
 // got when there were checkpoints of it is described only where it is not the default, so that these still fit.
 enum class AttributeUse : uint8_t { kKernels, kKernelsAddedLater, kInitialWeights };
 
+// The default of an attribute that a node need not have.
+inline constexpr absl::string_view kNoDefault = "none";
+
 struct AttributeSpec {
   absl::string_view name;
   AttributeKind kind = AttributeKind::kInteger;
   absl::string_view help;
-  absl::string_view
-      otherwise;   // the default, as it is written in YAML; empty: the attribute is required
+  // The default, as it is written in YAML; empty: the attribute is required; kNoDefault: without it the node has none.
+  absl::string_view otherwise;
   double min = 1;  // of integers and numbers
   double max = 1 << 24;
   absl::Span<const absl::string_view> words = {};  // of a word
@@ -73,8 +76,8 @@ std::string ToString(const AttributeValue& value);
 
 bool IsDefault(const AttributeSpec& spec, const AttributeValue& value);
 
-// `given` with defaults, in the order of `specs`. Whole numbers become numbers and single ones lists where the op wants
-// them.
+// `given` with defaults but kNoDefault, in the order of `specs`. Whole numbers become numbers and single ones lists
+// where the op wants them.
 // Errors: InvalidArgument starting with the attribute's name: unknown (with the nearest), missing, of another kind,
 // out of range.
 absl::StatusOr<Attributes> Complete(absl::Span<const AttributeSpec> specs, const Attributes& given);

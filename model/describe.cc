@@ -12,10 +12,10 @@ namespace {
 std::string Settings(const Node& node) {
   std::vector<std::string> settings;
   for (const AttributeSpec& spec : node.op->attributes) {
-    const AttributeValue& value = *node.attributes.Find(spec.name);
-    if (spec.use == AttributeUse::kInitialWeights) continue;
-    if (spec.use == AttributeUse::kKernelsAddedLater && IsDefault(spec, value)) continue;
-    const std::string text = ToString(value);
+    const AttributeValue* value = node.attributes.Find(spec.name);
+    if (value == nullptr || spec.use == AttributeUse::kInitialWeights) continue;
+    if (spec.use == AttributeUse::kKernelsAddedLater && IsDefault(spec, *value)) continue;
+    const std::string text = ToString(*value);
     settings.push_back(spec.kind == AttributeKind::kWord ? text
                                                          : absl::StrCat(spec.name, " ", text));
   }

@@ -1,7 +1,8 @@
 #include "model/graph.h"
 
 #include <algorithm>
-#include <map>
+#include <set>
+#include <utility>
 
 namespace penstock {
 
@@ -36,18 +37,91 @@ int64_t ModelGraph::parameter_count() const {
   return count;
 }
 
-std::set<std::string> ModelGraph::tied_names() const {
-  std::set<std::string> first, tied;
-  if (layers.size() < 2) return tied;
-  for (const ParameterSpec& parameter : layers.front().parameters) first.insert(parameter.name);
-  for (const ParameterSpec& parameter : layers.back().parameters) {
-    if (first.count(parameter.name) > 0) tied.insert(parameter.name);
+std::map<std::string, int> ModelGraph::OwnersElsewhere(int layer) const {
+  std::map<std::string, int> owners;
+  for (const Tie& tie : ties) {
+    if (tie.owner() == layer || !std::binary_search(tie.uses.begin(), tie.uses.end(), layer)) {
+      continue;
+    }
+    for (const ParameterSpec& parameter : tie.parameters) owners[parameter.name] = tie.owner();
   }
-  return tied;
+  return owners;
+}
+
+LossTraits ModelGraph::loss() const {
+  const std::vector<ValueType> inputs = InputTypes(nodes.back());
+  return nodes.back().op->loss({nodes.back().attributes, inputs});
 }
 
 int64_t ModelGraph::targets_per_sample() const {
-  return nodes.empty() ? 0 : TypeOf(nodes.back().inputs.back()).elements();
+  return nodes.empty() ? 0 : TypeOf(targets()).elements();
+}
+
+std::optional<int32_t> ModelGraph::IgnoredIn(int port) const {
+  if (targets() != port) return std::nullopt;
+  const bool others_read = std::any_of(nodes.begin(), nodes.end() - 1, [port](const Node& node) {
+    return std::count(node.inputs.begin(), node.inputs.end(), port) > 0;
+  });
+  return others_read ? std::nullopt : loss().ignored;
+}
+
+const Node* ModelGraph::FindCarrying(LayerRange range) const {
+  for (int n = layers[range.first].first_node; n < layers[range.end() - 1].end_node(); ++n) {
+    for (const BufferSpec& buffer : nodes[n].buffers) {
+      if (buffer.kind == BufferSpec::Kind::kCarried) return &nodes[n];
+    }
+  }
+  return nullptr;
+}
+
+std::vector<Tie> FindTies(absl::Span<const LayerSpec> layers) {
+  std::map<std::string, std::vector<int>> uses;
+  std::vector<const ParameterSpec*> firsts;
+  for (size_t layer = 0; layer < layers.size(); ++layer) {
+    for (const ParameterSpec& parameter : layers[layer].parameters) {
+      std::vector<int>& of_parameter = uses[parameter.name];
+      if (of_parameter.empty()) firsts.push_back(&parameter);
+      of_parameter.push_back(static_cast<int>(layer));
+    }
+  }
+  std::vector<Tie> ties;
+  for (const ParameterSpec* first : firsts) {
+    std::vector<int>& of_parameter = uses[first->name];
+    if (of_parameter.front() == of_parameter.back()) continue;
+    auto tie = std::find_if(ties.begin(), ties.end(),
+                            [&](const Tie& known) { return known.uses == of_parameter; });
+    if (tie == ties.end()) tie = ties.insert(tie, {.uses = of_parameter});
+    tie->parameters.push_back(*first);
+  }
+  return ties;
+}
+
+void Untie(ModelGraph& model) {
+  std::set<std::string> taken;
+  model.untied = false;
+  for (LayerSpec& layer : model.layers) {
+    layer.parameters.clear();
+    for (int n = layer.first_node; n < layer.end_node(); ++n) {
+      Node& node = model.nodes[n];
+      const std::vector<ValueType> inputs = model.InputTypes(node);
+      // The node was checked when it was added.
+      const OpResult own = *node.op->infer({node.attributes, inputs});
+      for (size_t i = 0; i < node.parameters.size(); ++i) {
+        ParameterSpec& parameter = node.parameters[i];
+        if (!taken.insert(parameter.name).second) {
+          parameter.initial_as =
+              std::exchange(parameter.name, node.parameter_prefix + own.parameters[i].name);
+          if (!taken.insert(parameter.name).second) {
+            parameter.name = node.name + "." + own.parameters[i].name;
+            taken.insert(parameter.name);
+          }
+          model.untied = true;
+        }
+        layer.parameters.push_back(parameter);
+      }
+    }
+  }
+  model.ties.clear();
 }
 
 LayerCost EstimateCost(const ModelGraph& model, const LayerSpec& layer) {

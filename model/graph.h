@@ -12,10 +12,12 @@
 #pragma once
 
 #include <cstdint>
-#include <set>
+#include <map>
+#include <optional>
 #include <string>
 #include <vector>
 
+#include "absl/types/span.h"
 #include "model/attributes.h"
 #include "model/op.h"
 
@@ -58,6 +60,9 @@ struct Node {
 
 struct LayerSpec {
   std::string name;  // "embedding", "h.0.attention"
+  // Its place in the model as it was described, by which checkpoints and digests know it in any order of the layers
+  // (model/layer_order.h).
+  int number = 0;
   int first_node = 0;
   int node_count = 0;
   std::vector<ParameterSpec> parameters;  // of its nodes, in order
@@ -75,6 +80,17 @@ struct LayerRange {
   friend bool operator==(const LayerRange&, const LayerRange&) = default;
 };
 
+// Parameters that several layers use, all of them at the same places. Each is one tensor; its gradient is the sum of
+// those of its uses, added from the last use to the first, so that a cut anywhere changes no bit.
+struct Tie {
+  std::vector<int> uses;  // layers, ascending; one that uses them more than once is there as often
+  std::vector<ParameterSpec> parameters;  // in the order of the first use
+
+  // The layer whose parameters they are: checkpoints keep them with it, and its norm counts them.
+  int owner() const { return uses.front(); }
+  friend bool operator==(const Tie&, const Tie&) = default;
+};
+
 inline constexpr char kLayersArchitecture[] = "layers";  // of models that no family made
 
 struct ModelGraph {
@@ -82,6 +98,8 @@ struct ModelGraph {
   std::vector<Port> ports;
   std::vector<Node> nodes;        // every node's inputs come before it; the last one is the loss
   std::vector<LayerSpec> layers;  // all nodes, in order
+  std::vector<Tie> ties;          // in the order of their first uses (FindTies)
+  bool untied = false;            // Untie gave uses of shared parameters their own
 
   int size() const { return static_cast<int>(layers.size()); }
   int values() const { return static_cast<int>(ports.size() + nodes.size()); }
@@ -103,14 +121,30 @@ struct ModelGraph {
 
   // Parameters in all, a shared tensor counted once.
   int64_t parameter_count() const;
-  // The parameters of the first layer that the last layer uses, too.
-  std::set<std::string> tied_names() const;
-  bool tied() const { return !tied_names().empty(); }
-  // What the loss is a mean over, in one sample: its targets.
+  bool tied() const { return !ties.empty(); }
+  // The parameters of `layer` that belong to a layer before it, and to which.
+  std::map<std::string, int> OwnersElsewhere(int layer) const;
+  // REQUIRES: there are nodes.
+  LossTraits loss() const;
+  // In one sample, whether they count or not.
   int64_t targets_per_sample() const;
+  // The first node of these layers with state that is carried from step to step (BufferSpec::kCarried); null: none.
+  const Node* FindCarrying(LayerRange layers) const;
+  const Node* FindCarrying() const { return FindCarrying({0, size()}); }
+  // The value that holds them.
+  int targets() const { return nodes.back().inputs[loss().targets]; }
+  // The number that may stand in a port beside its ids, because the loss ignores it and nothing else reads the port.
+  std::optional<int32_t> IgnoredIn(int port) const;
 
   friend bool operator==(const ModelGraph&, const ModelGraph&) = default;
 };
+
+// What several of these layers use.
+std::vector<Tie> FindTies(absl::Span<const LayerSpec> layers);
+
+// Gives every use of a shared parameter, but for the first, a parameter of its own: named after its node, with the
+// same initial values (ParameterSpec::initial_as). From then on they are trained apart.
+void Untie(ModelGraph& model);
 
 // Of a layer, for one sample.
 using LayerCost = OpCost;

@@ -68,6 +68,18 @@ absl::Status CheckInputCount(const Op& op, size_t inputs) {
       op.inputs_max == op.inputs_min ? "" : absl::StrCat(" to ", op.inputs_max)));
 }
 
+// Errors: always, for weights_of that names a node without such a parameter.
+absl::Status NoneShaped(const ParameterSpec& parameter, const Node& other) {
+  std::vector<std::string> there;
+  for (const ParameterSpec& candidate : other.parameters) {
+    there.push_back(absl::StrCat(candidate.name, " [", absl::StrJoin(candidate.shape, ", "), "]"));
+  }
+  return absl::InvalidArgumentError(
+      absl::StrCat("weights_of: ", other.name, " has no parameter shaped as ", parameter.name, " [",
+                   absl::StrJoin(parameter.shape, ", "), "]; it has ",
+                   there.empty() ? "none" : absl::StrJoin(there, ", ")));
+}
+
 }  // namespace
 
 GraphBuilder::GraphBuilder(std::string architecture) {
@@ -111,8 +123,9 @@ void GraphBuilder::BeginLayer(std::string name) {
     status_.Update(absl::InvalidArgumentError(
         absl::StrCat(name, ": there are two layers of this name; give each its own")));
   }
-  graph_.layers.push_back(
-      {.name = std::move(name), .first_node = static_cast<int>(graph_.nodes.size())});
+  graph_.layers.push_back({.name = std::move(name),
+                           .number = graph_.size(),
+                           .first_node = static_cast<int>(graph_.nodes.size())});
   draws_in_layer_ = 0;
 }
 
@@ -208,8 +221,9 @@ absl::Status GraphBuilder::NameParameters(const NodeSpec& spec, Node& node) cons
         candidates.begin(), candidates.end(),
         [&](const ParameterSpec& candidate) { return candidate.shape == parameter.shape; });
     if (same == candidates.end()) {
-      return absl::InvalidArgumentError(
-          absl::StrCat("weights_of: ", other.name, " has no parameter shaped as ", parameter.name));
+      // As the bias of an output that shares a table.
+      if (&parameter != &node.parameters.front()) continue;
+      return NoneShaped(parameter, other);
     }
     parameter = std::move(*same);
     candidates.erase(same);
@@ -219,12 +233,13 @@ absl::Status GraphBuilder::NameParameters(const NodeSpec& spec, Node& node) cons
 
 absl::Status GraphBuilder::CheckParameterShapes(const Node& node) {
   for (const ParameterSpec& parameter : node.parameters) {
-    const std::vector<int64_t>& shape =
-        shapes_.emplace(parameter.name, parameter.shape).first->second;
-    if (shape == parameter.shape) continue;
-    return absl::InvalidArgumentError(absl::StrCat(
-        "parameter ", parameter.name, " is [", absl::StrJoin(parameter.shape, ", "), "], but [",
-        absl::StrJoin(shape, ", "), "] in a layer before this one; give it another name"));
+    const FirstUse& first =
+        first_uses_.emplace(parameter.name, FirstUse{parameter.shape, node.name}).first->second;
+    if (first.shape == parameter.shape) continue;
+    return absl::InvalidArgumentError(
+        absl::StrCat("parameter ", parameter.name, " is [", absl::StrJoin(parameter.shape, ", "),
+                     "], but [", absl::StrJoin(first.shape, ", "), "] in ", first.node,
+                     ", which comes before; give it another name"));
   }
   return absl::OkStatus();
 }
@@ -263,29 +278,13 @@ absl::Status GraphBuilder::CheckReaders() const {
   return absl::OkStatus();
 }
 
-// A shared parameter's gradients are added on one stage, or between the two ends of the pipeline.
-absl::Status GraphBuilder::CheckSharing() const {
-  struct Use {
-    int layer = 0;
-    const Node* node = nullptr;
-  };
-  std::map<std::string, Use> uses;
+absl::Status GraphBuilder::CheckParameterCount() const {
+  std::set<std::string> counted;
   double parameters = 0.0;
-  for (int n = 0; n < static_cast<int>(graph_.nodes.size()); ++n) {
-    const Node& node = graph_.nodes[n];
-    const int layer = graph_.LayerOfNode(n);
-    for (const ParameterSpec& parameter : node.parameters) {
-      const auto [use, first] = uses.emplace(parameter.name, Use{layer, &node});
-      if (first) {
-        parameters += static_cast<double>(parameter.size());
-        continue;
-      }
-      const auto& [other_layer, other] = use->second;
-      if (layer == other_layer || (other_layer == 0 && layer + 1 == graph_.size())) continue;
-      return absl::InvalidArgumentError(
-          absl::StrCat(node.name, ": shares ", parameter.name, " with ", other->name,
-                       ", which is in another layer; parameters can be shared within a layer (a "
-                       "block), and by the first and the last layer"));
+  for (const LayerSpec& layer : graph_.layers) {
+    for (const ParameterSpec& parameter : layer.parameters) {
+      if (!counted.insert(parameter.name).second) continue;
+      parameters += static_cast<double>(parameter.size());
     }
   }
   if (parameters <= static_cast<double>(kModelParametersMax)) return absl::OkStatus();
@@ -296,18 +295,19 @@ absl::Status GraphBuilder::CheckSharing() const {
 
 absl::StatusOr<ModelGraph> GraphBuilder::Build() && {
   PENSTOCK_RETURN_IF_ERROR(status_);
-  if (graph_.nodes.empty() || !graph_.nodes.back().op->is_loss) {
+  if (graph_.nodes.empty() || !graph_.nodes.back().op->is_loss()) {
     return absl::InvalidArgumentError(
         "the last layer computes no loss; end the model with one (cross_entropy, mse)");
   }
   const auto losses = std::count_if(graph_.nodes.begin(), graph_.nodes.end(),
-                                    [](const Node& node) { return node.op->is_loss; });
+                                    [](const Node& node) { return node.op->is_loss(); });
   if (losses != 1) {
     return absl::InvalidArgumentError(
         absl::StrCat("the model has ", losses, " losses; expected one, at its end"));
   }
   PENSTOCK_RETURN_IF_ERROR(CheckReaders());
-  PENSTOCK_RETURN_IF_ERROR(CheckSharing());
+  PENSTOCK_RETURN_IF_ERROR(CheckParameterCount());
+  graph_.ties = FindTies(graph_.layers);
   return std::move(graph_);
 }
 

@@ -31,7 +31,8 @@ struct NodeSpec {
   std::vector<std::string> inputs;  // names of ports and nodes; empty: the node before
   // Before the names of its parameters; absent: the node's name and a dot. Nodes whose parameters have one name share them.
   std::optional<std::string> parameter_prefix;
-  // The node whose parameters this one reads: of each shape the first, then the next; empty: its own.
+  // The node whose parameters this one reads: of each shape the first, then the next. All but the first may have a shape
+  // that the other node lacks, and are then its own, too. Empty: it has its own only.
   std::string weights_of;
 };
 
@@ -53,8 +54,7 @@ class GraphBuilder {
   const ValueType* TypeOf(const std::string& name) const;
 
   // Errors: that of the first call which failed; InvalidArgument, starting with a node's or port's name where one is to
-  // blame, if the last node is no loss, a value is read by nobody, or parameters are shared by layers that may be on
-  // different workers and are not the first and the last.
+  // blame, if the last node is no loss, a value is read by nobody, or there are too many parameters.
   absl::StatusOr<ModelGraph> Build() &&;
 
  private:
@@ -66,12 +66,16 @@ class GraphBuilder {
   // Parameters of one name are one tensor.
   absl::Status CheckParameterShapes(const Node& node);
   absl::Status CheckReaders() const;
-  absl::Status CheckSharing() const;
+  absl::Status CheckParameterCount() const;
 
   ModelGraph graph_;
-  std::map<std::string, int> values_;                   // by name
-  std::set<std::string> layers_;                        // their names
-  std::map<std::string, std::vector<int64_t>> shapes_;  // of parameters, by name
+  std::map<std::string, int> values_;  // by name
+  std::set<std::string> layers_;       // their names
+  struct FirstUse {
+    std::vector<int64_t> shape;
+    std::string node;
+  };
+  std::map<std::string, FirstUse> first_uses_;  // of parameters, by name
   uint32_t draws_in_layer_ = 0;
   absl::Status status_;
 };

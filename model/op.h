@@ -7,6 +7,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -32,6 +33,7 @@ struct ValueType {
 // One parameter tensor, named and laid out as in the files that users have.
 struct ParameterSpec {
   std::string name;            // "h.0.attn.c_attn.weight"
+  std::string initial_as;      // the parameter whose initial values it has; empty: its own
   std::vector<int64_t> shape;  // its layout is the op's affair
   enum class Init : uint8_t { kZeros, kOnes, kNormal, kUniform, kConstant } init = Init::kNormal;
   // Of kNormal the deviation, of kUniform the bound on both sides, of kConstant the number.
@@ -43,11 +45,16 @@ struct ParameterSpec {
   friend bool operator==(const ParameterSpec&, const ParameterSpec&) = default;
 };
 
-// State of a node that no optimizer changes: the running mean of a batch norm.
+// State of a node that no optimizer changes.
 struct BufferSpec {
+  enum class Kind : uint8_t {
+    kStatistic,  // of all samples so far, one for the node: the running mean of a batch norm
+    kCarried,    // where the sequence of each sample goes on in the next step: an LSTM's state
+  };
   std::string name;
-  std::vector<int64_t> shape;
-  double initial = 0.0;
+  std::vector<int64_t> shape;  // of what is carried for one sample
+  double initial = 0.0;        // what is carried starts from zero
+  Kind kind = Kind::kStatistic;
 
   int64_t size() const;
   friend bool operator==(const BufferSpec&, const BufferSpec&) = default;
@@ -73,6 +80,17 @@ struct OpResult {
   std::vector<BufferSpec> buffers;
 };
 
+// What a loss is a mean over, and what its predictions say.
+struct LossTraits {
+  int targets = 1;  // the input that holds the targets
+  // Targets of this id do not count. Those that count are called valid.
+  std::optional<int32_t> ignored;
+  // Predictions score this many classes, and a target is one of them; 0: of no classes.
+  int64_t classes = 0;
+  // The mean of -log p(target), so that its exponential is a perplexity.
+  bool is_log_likelihood = false;
+};
+
 struct Op {
   absl::string_view name;          // in YAML
   absl::string_view described_as;  // in checkpoints and profiles
@@ -80,14 +98,17 @@ struct Op {
   absl::Span<const AttributeSpec> attributes;
   int inputs_min = 1;
   int inputs_max = 1;
-  bool draws = false;    // random numbers, so that the node needs a place of its own among them
-  bool is_loss = false;  // one f32 for each microbatch, the end of a model
+  bool draws = false;  // random numbers, so that the node needs a place of its own among them
   // Errors: InvalidArgument saying which shapes came and what would fit.
   absl::StatusOr<OpResult> (*infer)(const OpArguments&) = nullptr;
   OpCost (*cost)(const OpArguments&) = nullptr;
   // How many different numbers an i32 input may hold, from 0 on, because the op looks them up in a table or compares
   // them with classes; null: any.
   int64_t (*ids)(const OpArguments&, int input) = nullptr;
+  // Of a loss: one f32 for each microbatch, the mean over its valid targets, and the end of a model. Null: no loss.
+  LossTraits (*loss)(const OpArguments&) = nullptr;
+
+  bool is_loss() const { return loss != nullptr; }
 };
 
 // Errors: NotFound listing the ops, or the one whose name is nearest.

@@ -9,6 +9,7 @@
 #include "base/status.h"
 #include "job/resolve.h"
 #include "job/run/run_schedule.h"
+#include "job/run/ties.h"
 #include "planner/cost/run_costs.h"
 #include "schedule/prediction.h"
 #include "schedule/simulate.h"
@@ -40,7 +41,12 @@ absl::StatusOr<ReplayPlan> PlanOf(const v1::GetJobResponse& job) {
         absl::StrCat("the job's plan has ", job.plan().stages_size(),
                      " stages, where this version of penstock expects ", topology.stages()));
   }
-  ScheduleOptions options = ScheduleOptionsOf(resolved, std::move(topology));
+  std::vector<LayerRange> layers;  // by stage
+  for (const v1::StageAssignment& stage : job.plan().stages()) {
+    layers.push_back({stage.first_layer(), stage.layers()});
+  }
+  const std::vector<LayerRange> parts = LayersOfParts(topology, layers);
+  ScheduleOptions options = ScheduleOptionsOf(resolved, std::move(topology), parts);
   ReplayPlan plan = {.job = std::move(resolved), .options = std::move(options), .cuts = {}};
   for (const Cut& cut : CutsOf(job.spec(), 0, job.result().extra_cuts())) {
     plan.cuts.push_back(cut.step);

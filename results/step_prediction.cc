@@ -7,6 +7,7 @@
 #include "base/status.h"
 #include "job/resolve.h"
 #include "job/run/run_schedule.h"
+#include "job/run/ties.h"
 
 namespace penstock {
 namespace {
@@ -41,8 +42,16 @@ absl::StatusOr<StepPrediction> PredictJob(const v1::GetJobResponse& job, const T
   if (resolved.order == Order::kRecorded) {
     return absl::FailedPreconditionError("what is predicted is the static order");
   }
+  const Topology topology = TopologyOf(resolved, job.result().stages());
+  std::vector<LayerRange> layers;  // by stage
+  for (const v1::StageAssignment& stage : job.plan().stages()) {
+    layers.push_back({stage.first_layer(), stage.layers()});
+  }
+  if (layers.size() != topology.table.size()) {
+    return absl::FailedPreconditionError("the job has no plan to predict the steps of");
+  }
   const ScheduleOptions options =
-      ScheduleOptionsOf(resolved, TopologyOf(resolved, job.result().stages()));
+      ScheduleOptionsOf(resolved, topology, LayersOfParts(topology, layers));
   return PredictSteps(After(timeline, LastCutBeforeEnd(job) * resolved.microbatches),
                       *resolved.method, options);
 }

@@ -18,9 +18,9 @@ bool CollectiveClock::Perform(const Action& action, absl::Span<const WorkerId> m
   if (!traffic.parts.empty()) {
     ReduceReplicas(group, traffic.parts, now_ns);
   } else if (group.operation == ReduceGroup::Operation::kCopy) {
-    CopyWeights(group, traffic.whole, now_ns);
-  } else if (group.quantity == ReduceGroup::Quantity::kGradient) {
-    ReduceTied(group, traffic.whole, now_ns);
+    CopyWeights(group, traffic.copied, now_ns);
+  } else if (topology_.IsOfTies(group)) {
+    for (const Traffic::OfGroup::Tied& tied : traffic.tied) ReduceTied(group, tied, now_ns);
   } else {
     return false;
   }
@@ -60,18 +60,14 @@ void CollectiveClock::ReduceReplicas(const ReduceGroup& group, absl::Span<const 
   exchange([&](size_t from, size_t) { return parts[from]; });
 }
 
-void CollectiveClock::ReduceTied(const ReduceGroup& group, double bytes,
+void CollectiveClock::ReduceTied(const ReduceGroup& group, const Traffic::OfGroup::Tied& tied,
                                  absl::Span<int64_t> now_ns) {
   const std::vector<int64_t> begin_ns(now_ns.begin(), now_ns.end());
-  for (const StageId stage : group.stages) {
-    std::vector<StageId> other_use;
-    for (const StageId other : group.stages) {
-      if (topology_[other].place != topology_[stage].place) other_use.push_back(other);
-    }
-    if (other_use.empty()) continue;
-    const WorkerId to = topology_.worker(stage);
-    const WorkerId from = topology_.worker(other_use[topology_[stage].replica % other_use.size()]);
-    now_ns[to.value] = std::max(now_ns[to.value], Send(from, to, bytes, begin_ns[from.value]));
+  for (const TiedMessage& message : MessagesOf(topology_, group, tied.sum)) {
+    const WorkerId from = topology_.worker(message.from);
+    const WorkerId to = topology_.worker(message.to);
+    const int64_t at_ns = tied.sum.exchanges ? begin_ns[from.value] : now_ns[from.value];
+    now_ns[to.value] = std::max(now_ns[to.value], Send(from, to, tied.bytes, at_ns));
   }
 }
 

@@ -5,7 +5,7 @@
 //
 //   replicas of a stage  two exchanges: of r replicas each gets its part of the gradients from all others, and once
 //                        it has added them up sends them the sum
-//   tied weights         each use gets the gradient of the other: the first of its replicas, the second, in turn
+//   shared parameters    the messages of schedule/tied_sum.h, one after the other; in an exchange at once
 //   copies of weights    from the one that updated them, which waits for nobody
 //   replicas of a model  nothing: they are on one worker
 //   NORM                 from all to all
@@ -54,7 +54,8 @@ class CollectiveClock {
   int64_t Send(WorkerId from, WorkerId to, double bytes, int64_t at_ns);
   void ReduceReplicas(const ReduceGroup& group, absl::Span<const double> parts,
                       absl::Span<int64_t> now_ns);
-  void ReduceTied(const ReduceGroup& group, double bytes, absl::Span<int64_t> now_ns);
+  void ReduceTied(const ReduceGroup& group, const Traffic::OfGroup::Tied& tied,
+                  absl::Span<int64_t> now_ns);
   void CopyWeights(const ReduceGroup& group, double bytes, absl::Span<int64_t> now_ns);
   void CombineNorms(absl::Span<const WorkerId> members, absl::Span<int64_t> now_ns);
 

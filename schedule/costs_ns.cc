@@ -50,7 +50,8 @@ double LargestMessage(const Traffic& traffic) {
   for (const double bytes : traffic.norms) largest = std::max(largest, bytes);
   for (const double bytes : traffic.sums) largest = std::max(largest, bytes);
   for (const Traffic::OfGroup& group : traffic.groups) {
-    largest = std::max(largest, group.whole);
+    largest = std::max(largest, group.copied);
+    for (const Traffic::OfGroup::Tied& tied : group.tied) largest = std::max(largest, tied.bytes);
     for (const double bytes : group.parts) largest = std::max(largest, bytes);
   }
   return largest;

@@ -22,6 +22,7 @@
 #include "absl/status/statusor.h"
 #include "schedule/machine.h"
 #include "schedule/schedule.h"
+#include "schedule/tied_sum.h"
 #include "schedule/timeline.h"
 
 namespace penstock {
@@ -66,12 +67,18 @@ struct WorkerLinks {
 
 // The bytes that travel over the links.
 struct Traffic {
-  // The bytes of a REDUCE. Among replicas each adds up a part of the gradients: it gets that part from all others, and then
-  // sends them the sum.
+  // The bytes of a REDUCE.
   struct OfGroup {
-    std::vector<double> parts;  // by stage of the group; of other groups empty
-    double whole =
-        0.0;  // of other groups: what a member gets from another one, weights or a gradient
+    // A gradient of parameters that parts of the model share, which goes from one to the other.
+    struct Tied {
+      TiedSum sum;
+      double bytes = 0.0;
+    };
+    // Of replicas, by stage of the group: each adds up a part of the gradients, which it gets from all others, and then
+    // sends them the sum. Empty for other groups.
+    std::vector<double> parts;
+    std::vector<Tied> tied;  // of stages that share parameters; else empty
+    double copied = 0.0;     // of copies: the weights
   };
 
   // The tensors that a stage sends.

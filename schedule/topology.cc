@@ -378,16 +378,19 @@ std::vector<ReduceGroup> GroupsOfParts(const Topology& topology,
   return groups;
 }
 
-void TieEnds(Topology& topology) {
-  if (topology.parts() < 2) return;
-  std::vector<ReduceGroup> ends(topology.pipelines);
-  for (int32_t id = 0; id < topology.stages(); ++id) {
-    const StageWiring& row = topology.table[id];
-    const bool is_end = row.part == 0 || row.last;
-    if (is_end && row.updates) ends[row.pipeline].stages.emplace_back(id);
+void TieParts(Topology& topology, absl::Span<const std::vector<int32_t>> sharing) {
+  for (int32_t pipeline = 0; pipeline < topology.pipelines; ++pipeline) {
+    for (const std::vector<int32_t>& parts : sharing) {
+      ReduceGroup group;
+      for (int32_t id = 0; id < topology.stages(); ++id) {
+        const StageWiring& row = topology.table[id];
+        const bool shares = std::find(parts.begin(), parts.end(), row.part) != parts.end();
+        if (shares && row.updates && row.pipeline == pipeline) group.stages.emplace_back(id);
+      }
+      // There and back only the last pipeline makes updates.
+      if (!group.stages.empty()) topology.groups.push_back(std::move(group));
+    }
   }
-  std::erase_if(ends, [](const ReduceGroup& group) { return group.stages.empty(); });
-  topology.groups.insert(topology.groups.end(), ends.begin(), ends.end());
 }
 
 absl::Status CheckTopology(const Topology& topology) {

@@ -42,8 +42,8 @@
 
 namespace penstock {
 
-// Stages that hold the same parameters and so must combine their gradients before a step: the first
-// and last stage of a model with tied embeddings, or the replicas of one stage.
+// Stages that hold the same parameters and so must combine their gradients before a step: those whose
+// layers share parameters, or the replicas of one stage.
 struct ReduceGroup {
   enum class Quantity : uint8_t { kGradient, kWeight };
   // kCopy: of weights, what the one member that made an UPDATE has.
@@ -226,6 +226,10 @@ struct Topology {
     const StageWiring& front = (*this)[group.stages.front()];
     return front.replicas > 1 && front.place == (*this)[group.stages.back()].place;
   }
+  // True if the members of `group` share parameters (TieParts).
+  bool IsOfTies(const ReduceGroup& group) const {
+    return group.quantity == ReduceGroup::Quantity::kGradient && !IsOfReplicas(group);
+  }
   // Stages of `worker`, ascending.
   std::vector<StageId> StagesOf(WorkerId worker) const;
   // Workers that hold a stage of `group`, ascending: the members of its REDUCE.
@@ -271,10 +275,10 @@ absl::Status CheckCycle(absl::Span<const int32_t> replicas);
 std::vector<ReduceGroup> GroupsOfParts(
     const Topology& topology, ReduceGroup::Operation of_gradients = ReduceGroup::Operation::kSum);
 
-// Adds, for every pipeline, the group of its first and last stage, and of all their replicas, which
-// share the gradient of a tied weight (there and back, of the stages that make updates); nothing
-// where they are one stage.
-void TieEnds(Topology& topology);
+// Adds, for every pipeline and each entry of `sharing`, in this order, a group of the stages that have one of
+// these parts of the model, and of all their replicas (there and back, of the stages that make updates):
+// they share parameters and so add up their gradients. REQUIRES: there are two parts or more in each entry.
+void TieParts(Topology& topology, absl::Span<const std::vector<int32_t>> sharing);
 
 // Errors: InvalidArgument if a stage has no worker, a worker no stage, a group is not a set of at
 // least two stages, the parts of pipelines there and back are not groups that copy weights, or

@@ -8,7 +8,7 @@
 #include "absl/strings/str_cat.h"
 #include "base/check.h"
 #include "base/status.h"
-#include "compute/parameter_arena.h"
+#include "compute/buffer_layout.h"
 #include "job/run/message_bytes.h"
 #include "worker/acquire.h"
 #include "worker/limits.h"
@@ -19,20 +19,6 @@ namespace {
 constexpr int64_t kDoubleBytes = sizeof(double);
 constexpr int64_t kWordBytes = sizeof(int32_t);
 static_assert(sizeof(PairMessage) % kWordBytes == 0);
-
-// For two workers that both said they would: NCCL takes some seconds.
-constexpr absl::Duration kJoinTimeout = absl::Minutes(1);
-
-// Uses of the tied weight in one copy of the model, by the stages that make its updates.
-bool IsTied(const ReduceGroup& group, const Topology& topology) {
-  const int32_t pipeline = topology[group.stages.front()].pipeline;
-  return group.quantity == ReduceGroup::Quantity::kGradient &&
-         group.operation == ReduceGroup::Operation::kSum &&
-         std::all_of(group.stages.begin(), group.stages.end(), [&](StageId stage) {
-           const StageWiring& row = topology[stage];
-           return row.pipeline == pipeline && row.updates && (row.part == 0) != row.last;
-         });
-}
 
 // The replicas of one stage, on one worker.
 bool IsLocalMean(const ReduceGroup& group, const Topology& topology) {
@@ -59,7 +45,7 @@ std::set<WorkerId> PeersOf(const CollectiveOptions& options) {
   return peers;
 }
 
-// The largest message of any group of one kind, of `bytes(layers, members)` for the parameters of a stage.
+// The largest message of any group of one kind, of `bytes(layers, members)` for a stage.
 template <typename Bytes>
 int64_t LargestMessage(const CollectiveOptions& options,
                        const std::vector<Collectives::GroupKind>& kinds,
@@ -69,8 +55,7 @@ int64_t LargestMessage(const CollectiveOptions& options,
     if (kinds[id] != kind) continue;
     const std::vector<StageId>& stages = options.topology.groups[id].stages;
     const LayerRange range = options.layers[stages.front().value];
-    const ParameterArena arena(options.job.model, range);
-    largest = std::max(largest, bytes(arena, static_cast<int64_t>(stages.size())));
+    largest = std::max(largest, bytes(range, static_cast<int64_t>(stages.size())));
   }
   return largest;
 }
@@ -85,12 +70,23 @@ absl::StatusOr<std::unique_ptr<Collectives>> Collectives::Open(const CollectiveO
     PENSTOCK_ASSIGN_OR_RETURN(collectives->kinds_.emplace_back(),
                               KindOfGroup(group, options.topology));
   }
+  const std::vector<TieGroup> ties =
+      TieGroupsOf(options.job.model, LayersOfParts(options.topology, options.layers));
+  for (size_t id = 0; id < collectives->kinds_.size(); ++id) {
+    TiedPlan& plan = collectives->tied_.emplace_back();
+    if (collectives->kinds_[id] != GroupKind::kTied) continue;
+    plan = collectives->TiedPlanOf(GroupId(static_cast<int32_t>(id)), ties);
+  }
   PENSTOCK_RETURN_IF_ERROR(collectives->OpenLinks(transport));
   return collectives;
 }
 
 Collectives::Collectives(const CollectiveOptions& options, Backend& backend, Clock& clock)
-    : options_(options), backend_(backend), clock_(clock), packed_norms_(options.job.model.size()) {
+    : options_(options),
+      backend_(backend),
+      clock_(clock),
+      packed_norms_(options.job.model.size()),
+      owner_squared_norms_(options.job.model.size()) {
   for (size_t id = 0; id < options.topology.groups.size(); ++id) {
     members_.push_back(options.topology.WorkersOf(GroupId(static_cast<int32_t>(id))));
   }
@@ -98,17 +94,21 @@ Collectives::Collectives(const CollectiveOptions& options, Backend& backend, Clo
 
 absl::Status Collectives::OpenLinks(Transport& transport) {
   const ModelGraph& model = options_.job.model;
-  const int64_t tied_bytes = TiedBytes(model);
-  const int64_t copied_bytes = LargestMessage(options_, kinds_, GroupKind::kCopies,
-                                              [](const ParameterArena& arena, int64_t) -> int64_t {
-                                                return arena.weight_count() * SizeOf(DType::kF32);
-                                              });
-  // A part of a replica's gradients, and its losses.
+  int64_t tied_bytes = 0;
+  for (size_t tie = 0; tie < model.ties.size(); ++tie) {
+    tied_bytes = std::max(tied_bytes, TiedBytes(model, static_cast<int>(tie)));
+  }
+  const int64_t copied_bytes = LargestMessage(
+      options_, kinds_, GroupKind::kCopies, [&model](LayerRange layers, int64_t) -> int64_t {
+        return WeightsOfLayers(model, layers) * SizeOf(DType::kF32);
+      });
+  // A part of a replica's gradients and of its buffers, and its losses.
   const int64_t losses = std::max(options_.job.microbatches, options_.job.validation_batches);
   const int64_t replica_bytes = LargestMessage(
-      options_, kinds_, GroupKind::kReplicas,
-      [losses](const ParameterArena& arena, int64_t replicas) -> int64_t {
-        return std::max(ReplicaChunkBytes(arena.gradient_count(), replicas), losses * kDoubleBytes);
+      options_, kinds_, GroupKind::kReplicas, [&](LayerRange layers, int64_t replicas) -> int64_t {
+        const int64_t floats = std::max(GradientsOfLayers(model, layers),
+                                        LayOutBuffers(model, layers, options_.job.batch).count);
+        return std::max(ReplicaChunkBytes(floats, replicas), losses * kDoubleBytes);
       });
   const int64_t bytes_max =
       std::max<int64_t>({tied_bytes, copied_bytes, replica_bytes, model.size() * kDoubleBytes,
@@ -133,29 +133,27 @@ absl::StatusOr<Collectives::GroupKind> Collectives::KindOfGroup(const ReduceGrou
   if (topology.IsOfReplicas(group)) return GroupKind::kReplicas;
   if (group.operation == ReduceGroup::Operation::kCopy) return GroupKind::kCopies;
   if (IsLocalMean(group, topology)) return GroupKind::kLocalMean;
-  if (IsTied(group, topology)) {
-    const bool replicas = topology.form == Topology::Form::kReplicas;
-    return replicas ? GroupKind::kTiedReplicas : GroupKind::kTied;
+  if (topology.IsOfTies(group) && group.operation == ReduceGroup::Operation::kSum) {
+    return GroupKind::kTied;
   }
   return absl::UnimplementedError(
-      absl::StrCat("this worker reduces the gradient of a tied weight, between the first and the "
-                   "last stage, and the gradients of replicas of a stage, copies weights, and "
-                   "averages replicas of a model that are on it; got another group, of ",
+      absl::StrCat("this worker adds up the gradients of parameters that stages share and of "
+                   "replicas of a stage, copies weights, and averages replicas of a model that are "
+                   "on it; got another group, of ",
                    group.stages.size(), " stages"));
 }
 
 absl::Status Collectives::Reduce(GroupId id, absl::Span<Stage* const> members, int64_t version,
-                                 Courier& courier, ActionTimer& timer) {
+                                 std::optional<float> weight, Courier& courier,
+                                 ActionTimer& timer) {
   const ReduceGroup& group = options_.topology.groups[id.value];
   Stage& own = **std::find_if(members.begin(), members.end(),
                               [](const Stage* member) { return member != nullptr; });
   switch (kinds_[id.value]) {
     case GroupKind::kTied:
-      return ReduceTied(group, members, courier, timer);
-    case GroupKind::kTiedReplicas:
-      return ReduceTiedReplicas(group, own, courier, timer);
+      return ReduceTied(id, members, courier, timer);
     case GroupKind::kReplicas:
-      return ReduceReplicas(group, own, courier, timer);
+      return ReduceReplicas(group, own, weight, courier, timer);
     case GroupKind::kCopies:
       // All stages here that have the group's layers have one Stage.
       return CopyWeights(id, version, own, courier, timer);
@@ -165,111 +163,6 @@ absl::Status Collectives::Reduce(GroupId id, absl::Span<Stage* const> members, i
       return absl::OkStatus();
   }
   PENSTOCK_CHECK(false);
-}
-
-absl::Status Collectives::ReduceTied(const ReduceGroup& group, absl::Span<Stage* const> members,
-                                     Courier& courier, ActionTimer& timer) {
-  const size_t last = options_.topology[group.stages.front()].last ? 0 : 1;
-  Stage* const head = members[last];
-  Stage* const embedding = members[1 - last];
-  if (embedding != nullptr && head != nullptr) {
-    PENSTOCK_RETURN_IF_ERROR(ReduceLocally(*embedding, *head));
-    timer.Lap(Lane::kCollective);
-    return absl::OkStatus();
-  }
-  Stage& own = embedding != nullptr ? *embedding : *head;
-  const StageId other = group.stages[members.front() != nullptr ? 1 : 0];
-  Link& link = LinkTo(options_.topology.worker(other));
-  PENSTOCK_RETURN_IF_ERROR(ReduceWithPeer(own, link, courier, timer));
-  if (options_.job.clip.kind == Clip::Kind::kLayerNorm) {
-    PENSTOCK_RETURN_IF_ERROR(ShareEmbeddingNorm(own, link, courier, timer));
-  }
-  timer.Lap(Lane::kCollective);
-  return absl::OkStatus();
-}
-
-absl::Status Collectives::ReduceLocally(Stage& embedding, Stage& head) {
-  const Tensor embedding_part = embedding.TiedGradient();
-  const Tensor head_part = head.TiedGradient();
-  PENSTOCK_ASSIGN_OR_RETURN(const Tensor copy,
-                            CopyOf(embedding_part.data<float>(), embedding_part.shape));
-  embedding.SetTiedGradient(head_part, embedding_part);
-  head.SetTiedGradient(head_part, copy);
-  if (options_.job.clip.kind == Clip::Kind::kLayerNorm) {
-    std::vector<double> norms(options_.layers.front().count);
-    PENSTOCK_RETURN_IF_ERROR(embedding.LayerSquaredNorms(absl::MakeSpan(norms)));
-    embedding_squared_norm_ = norms.front();
-  }
-  return absl::OkStatus();
-}
-
-absl::Status Collectives::ReduceWithPeer(Stage& own, Link& link, Courier& courier,
-                                         ActionTimer& timer) {
-  if (!link.agreed) {
-    PENSTOCK_RETURN_IF_ERROR(Agree(own.is_last() ? 1 : 0, link, courier, timer));
-  }
-  return link.group == nullptr ? ReduceOverEdges(own, link, courier, timer)
-                               : ReduceInGroup(own, link, courier, timer);
-}
-
-absl::Status Collectives::Agree(int rank, Link& link, Courier& courier, ActionTimer& timer) {
-  DeviceGroups* groups = backend_.groups();
-  PENSTOCK_ASSIGN_OR_RETURN(
-      DevicePair pair,
-      JoinPair(groups, rank, kJoinTimeout,
-               [&](const PairMessage& own) -> absl::StatusOr<PairMessage> {
-                 PENSTOCK_RETURN_IF_ERROR(SendBytes(link, &own, sizeof(own), courier));
-                 PairMessage other;
-                 PENSTOCK_RETURN_IF_ERROR(ReceiveBytes(link, &other, sizeof(other), timer));
-                 return other;
-               }));
-  link.agreed = true;
-  link.group = std::move(pair.group);
-  if (groups == nullptr || !options_.notice) return absl::OkStatus();
-  const std::string what =
-      absl::StrCat("the tied gradient is summed with worker ", options_.names[link.peer.value]);
-  options_.notice(link.group != nullptr
-                      ? absl::StrCat(what, " by ", groups->name())
-                      : absl::StrCat(what, " over ", link.sender->path(), ": ", pair.why_not));
-  return absl::OkStatus();
-}
-
-// Both meet before their devices begin, so that no device waits for a worker that is gone.
-absl::Status Collectives::ReduceInGroup(Stage& own, Link& link, Courier& courier,
-                                        ActionTimer& timer) {
-  const int32_t here = 1;
-  int32_t there = 0;
-  PENSTOCK_RETURN_IF_ERROR(SendBytes(link, &here, sizeof(here), courier));
-  PENSTOCK_RETURN_IF_ERROR(ReceiveBytes(link, &there, sizeof(there), timer));
-  const Tensor part = own.TiedGradient();
-  const absl::Status summed = link.group->AllReduceSum(part.data<float>(), part.shape.elements());
-  if (!summed.ok()) return absl::IsUnavailable(summed) ? Blame(link, summed) : summed;
-  link.sums.Add(1);
-  link.summed_bytes.Add(part.size_bytes());
-  return absl::OkStatus();
-}
-
-// The gradient is copied before it is sent, because it changes while the transport may still read it.
-absl::Status Collectives::ReduceOverEdges(Stage& own, Link& link, Courier& courier,
-                                          ActionTimer& timer) {
-  const Tensor part = own.TiedGradient();
-  PENSTOCK_ASSIGN_OR_RETURN(const Tensor copy, CopyOf(part.data<float>(), part.shape));
-  PENSTOCK_RETURN_IF_ERROR(SendFloats(link, copy, courier));
-  PENSTOCK_ASSIGN_OR_RETURN(const Tensor other, ReceiveFloats(link, part.shape, courier, timer));
-  own.is_last() ? own.SetTiedGradient(part, other) : own.SetTiedGradient(other, part);
-  return absl::OkStatus();
-}
-
-absl::Status Collectives::ShareEmbeddingNorm(Stage& own, Link& link, Courier& courier,
-                                             ActionTimer& timer) {
-  if (!own.is_first()) {
-    return ReceiveBytes(link, &embedding_squared_norm_, kDoubleBytes, timer);
-  }
-  const absl::Span<double> norms =
-      absl::MakeSpan(packed_norms_).first(options_.layers.front().count);
-  PENSTOCK_RETURN_IF_ERROR(own.LayerSquaredNorms(norms));
-  embedding_squared_norm_ = norms.front();
-  return SendBytes(link, norms.data(), kDoubleBytes, courier);
 }
 
 absl::Status Collectives::CopyWeights(GroupId group, int64_t version, Stage& stage,

@@ -1,7 +1,7 @@
 // Collectives: what the workers of a pipeline compute together before an update.
 //
-//   REDUCE  the gradient of a tied weight: both of the two stages that use it come to last + first use, of
-//           which the order does not matter to the bits, and then step their own copies identically
+//   REDUCE  the gradients of parameters that several stages share: all come to the sum of the uses, from the last to
+//           the first (schedule/tied_sum.h), and then step their own copies identically
 //           (replicas on one worker average their weights without messages, Stage::Average);
 //           where pipelines go there and back, also the weights of a part of the model: the worker that updated
 //           them sends them to the others;
@@ -34,7 +34,9 @@
 #include "compute/backend.h"
 #include "compute/stage.h"
 #include "job/resolve.h"
+#include "job/run/ties.h"
 #include "schedule/schedule.h"
+#include "schedule/tied_sum.h"
 #include "worker/action_timer.h"
 #include "worker/counter.h"
 #include "worker/courier.h"
@@ -58,7 +60,7 @@ class Collectives {
  public:
   // Opens the edges to the workers that this one reduces or combines norms with. REQUIRES: what the
   // options and arguments refer to outlives the collectives. Errors: Unimplemented (a group that is
-  // neither the two uses of a tied weight, nor the replicas of a stage, nor copies of weights, nor
+  // neither of stages that share parameters, nor the replicas of a stage, nor copies of weights, nor
   // replicas of the model on one worker); those of Transport.
   static absl::StatusOr<std::unique_ptr<Collectives>> Open(const CollectiveOptions& options,
                                                            Transport& transport, Backend& backend,
@@ -67,28 +69,36 @@ class Collectives {
   // REDUCE of a group. `members`: by stage of the group, null where another worker has it.
   // `version`: of copied weights, the one that this worker's stages then have.
   //
-  // Tied weights: with per-layer clipping the last layer's worker also learns the first layer's
-  // squared norm. Where places have replicas, each place's own group must have been reduced before.
-  // Replicas: the sum of their gradients, added up in the order of the replicas, or that divided by
-  // their number; the same bits on all of them. Errors: those of Courier, and of
-  // Stage::AdoptWeights.
+  // Shared parameters: with per-layer clipping all members also learn the squared norms of the layers that these
+  // belong to. Where places have replicas, each place's own group must have been reduced before.
+  // Replicas: the sum of their gradients, added up in the order of the replicas, or their mean; the
+  // same bits on all of them. `weight`: that of this replica's gradients in the mean; absent: all
+  // weigh the same. Errors: those of Courier, and of Stage::AdoptWeights.
   absl::Status Reduce(GroupId id, absl::Span<Stage* const> members, int64_t version,
-                      Courier& courier, ActionTimer& timer);
-  // REQUIRES: per-layer clipping, and that the tied weight was reduced for this update.
-  double embedding_squared_norm() const { return embedding_squared_norm_; }
+                      std::optional<float> weight, Courier& courier, ActionTimer& timer);
+  // Of a layer of the model. REQUIRES: per-layer clipping, and that parameters of the layer which a stage here shares
+  // were reduced for this update.
+  double owner_squared_norm(int layer) const { return owner_squared_norms_[layer]; }
 
-  // Brings together the losses of `count` microbatches in a row, which go through the members of
-  // `group` in turn. `own`: those of this worker's, in order. On the first member `all` becomes
-  // those of all in the order of the microbatches, elsewhere empty. Errors: those of Courier.
-  absl::Status GatherLosses(const ReduceGroup& group, int64_t count, absl::Span<const double> own,
-                            std::vector<double>& all, Courier& courier, ActionTimer& timer);
+  // What the replicas of a stage keep beside their weights (Stage::Buffers), where nothing is in flight: all come to the
+  // same, the mean of their statistics, and what each of them carries. Errors: those of Courier.
+  absl::Status CombineBuffers(const ReduceGroup& group, Stage& own, Courier& courier,
+                              ActionTimer& timer);
+
+  // Brings together the losses of `count` microbatches in a row, `width` numbers each, which go
+  // through the members of `group` in turn. `own`: those of this worker's, in order. On the first
+  // member `all` becomes those of all in the order of the microbatches, elsewhere empty. Errors:
+  // those of Courier.
+  absl::Status GatherLosses(const ReduceGroup& group, int64_t count, int64_t width,
+                            absl::Span<const double> own, std::vector<double>& all,
+                            Courier& courier, ActionTimer& timer);
 
   // NORM. `norms`: by layer of the model; those of this worker's stages are filled in, the others
   // are filled in here. Errors: those of Courier.
   absl::Status CombineNorms(absl::Span<double> norms, Courier& courier, ActionTimer& timer);
 
   // The tensors that a group combines, which decide how.
-  enum class GroupKind : uint8_t { kTied, kTiedReplicas, kReplicas, kCopies, kLocalMean };
+  enum class GroupKind : uint8_t { kTied, kReplicas, kCopies, kLocalMean };
 
   int64_t bytes_sent() const;
   int64_t messages_sent() const;
@@ -131,28 +141,48 @@ class Collectives {
   }
   // Which member of a group of replicas this worker is.
   int64_t RankIn(const ReduceGroup& group) const;
-  absl::Status SendChunks(const ReduceGroup& group, Stage& own, Courier& courier);
-  absl::Status AddChunks(const ReduceGroup& group, Stage& own, Courier& courier,
-                         ActionTimer& timer);
-  absl::Status ShareSum(const ReduceGroup& group, Stage& own, Courier& courier, ActionTimer& timer);
+  // Makes `own`, [floats], the sum over all replicas, added up in their order, or that divided by their number.
+  absl::Status AddUpReplicas(const ReduceGroup& group, const Tensor& own, bool is_mean,
+                             Courier& courier, ActionTimer& timer);
+  absl::Status SendChunks(const ReduceGroup& group, const Tensor& own, Courier& courier);
+  absl::Status AddChunks(const ReduceGroup& group, const Tensor& own, bool is_mean,
+                         Courier& courier, ActionTimer& timer);
+  absl::Status ShareSum(const ReduceGroup& group, const Tensor& own, Courier& courier,
+                        ActionTimer& timer);
 
-  // Reduces a tied weight whose two uses are on one stage each.
-  absl::Status ReduceTied(const ReduceGroup& group, absl::Span<Stage* const> members,
-                          Courier& courier, ActionTimer& timer);
-  absl::Status ReduceTiedReplicas(const ReduceGroup& group, Stage& own, Courier& courier,
-                                  ActionTimer& timer);
-  absl::Status ReduceReplicas(const ReduceGroup& group, Stage& own, Courier& courier,
-                              ActionTimer& timer);
+  // What this worker does for a group of stages that share parameters: the messages that come or go here, in order.
+  struct TiedPlan {
+    struct Sum {
+      int tie = 0;
+      bool exchanges = false;
+      std::vector<StageId> lasts;  // here, that have the last uses
+      std::vector<TiedMessage> messages;
+    };
+    std::vector<Sum> sums;
+    std::vector<int> owners;         // layers, whose norms the members learn
+    StageId first;                   // here, which has these layers; -1: none
+    std::vector<TiedMessage> norms;  // from worker to worker
+  };
+  TiedPlan TiedPlanOf(GroupId id, absl::Span<const TieGroup> ties) const;
+  absl::Status ReduceTied(GroupId id, absl::Span<Stage* const> members, Courier& courier,
+                          ActionTimer& timer);
+  // A sum that goes from stage to stage, and one that two workers make at the same time.
+  absl::Status AddInTurn(const TiedPlan::Sum& sum, const ReduceGroup& group,
+                         absl::Span<Stage* const> members, Courier& courier, ActionTimer& timer);
+  absl::Status Exchange(const TiedPlan::Sum& sum, Stage& own, Courier& courier, ActionTimer& timer);
+  absl::Status ShareOwnerNorms(const TiedPlan& plan, const ReduceGroup& group,
+                               absl::Span<Stage* const> members, Courier& courier,
+                               ActionTimer& timer);
+  bool IsHere(StageId stage) const { return options_.topology.worker(stage) == options_.worker; }
+  Link& LinkToStage(StageId stage) { return LinkTo(options_.topology.worker(stage)); }
+  absl::Status ReduceReplicas(const ReduceGroup& group, Stage& own, std::optional<float> weight,
+                              Courier& courier, ActionTimer& timer);
   absl::Status CopyWeights(GroupId group, int64_t version, Stage& stage, Courier& courier,
                            ActionTimer& timer);
   absl::Status SendWeights(const std::vector<WorkerId>& members, Stage& stage, Courier& courier);
-  absl::Status ReduceLocally(Stage& embedding, Stage& head);
-  absl::Status ReduceWithPeer(Stage& own, Link& link, Courier& courier, ActionTimer& timer);
-  absl::Status ReduceOverEdges(Stage& own, Link& link, Courier& courier, ActionTimer& timer);
-  absl::Status ReduceInGroup(Stage& own, Link& link, Courier& courier, ActionTimer& timer);
+  absl::Status SumInGroup(const Tensor& part, Link& link, Courier& courier, ActionTimer& timer);
   // Becomes a group with the peer, or not.
-  absl::Status Agree(int rank, Link& link, Courier& courier, ActionTimer& timer);
-  absl::Status ShareEmbeddingNorm(Stage& own, Link& link, Courier& courier, ActionTimer& timer);
+  absl::Status Agree(Link& link, Courier& courier, ActionTimer& timer);
   absl::Time Deadline() const;
   // Calls `receive`, and tells the timer what of its time was waiting.
   template <typename Receive>
@@ -164,11 +194,13 @@ class Collectives {
   Backend& backend_;
   Clock& clock_;
   std::vector<GroupKind> kinds_;                // by group
+  std::vector<TiedPlan> tied_;                  // by group; of others empty
   std::vector<std::vector<WorkerId>> members_;  // by group
   std::deque<Link> links_;                      // which do not move
   std::vector<double> packed_norms_;            // room for one worker's
   std::vector<double> packed_losses_;           // room for one replica's
-  double embedding_squared_norm_ = 0.0;
+  std::vector<double> owner_squared_norms_;     // by layer of the model
+  std::vector<double> sent_norms_;              // room for those of a group
   std::optional<WorkerId> failed_peer_;
 };
 

@@ -6,11 +6,13 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "base/files.h"
+#include "data/record_files.h"
 #include "job/resolve.h"
 #include "penstock/v1/job.pb.h"
 #include "worker/data_source.h"
@@ -26,7 +28,10 @@ struct DataRequest {
   const RunLimits& limits;
   // Looked at several times a second while files are read as a whole: once it is true, opening ends with Cancelled.
   std::function<bool()> stop = [] { return false; };
+  // Opened to evaluate a model: the samples of validation are all those of this part, each once and as it is.
+  std::optional<DataPart> evaluated = std::nullopt;
 
+  bool validates() const { return evaluated.has_value() || spec.validation().every_steps() > 0; }
   // Samples of one whole validation.
   int64_t validation_samples() const { return job.validation_batches * job.microbatch_samples; }
 };
@@ -40,9 +45,19 @@ struct DataOpener {
   absl::StatusOr<std::string> (*digest)(const std::string& path, const std::function<bool()>& stop);
 };
 
+// For kinds whose data is a directory of records (data/record_files.h).
+//
+// How the directory `path`, whose index has this digest, is opened: contents are checked as request.limits say.
+RecordFilesOptions RecordOptions(const DataRequest& request, const std::string& path,
+                                 const std::string& sha256);
+// The digest of a directory is that of its index. See DataOpener::digest.
+absl::StatusOr<std::string> DigestOfRecords(const std::string& path,
+                                            const std::function<bool()>& stop);
+
 // Each in a file beside its DataSource.
 extern const DataOpener kTextOpener;
 extern const DataOpener kRecordsOpener;
+extern const DataOpener kPairsOpener;
 extern const DataOpener kSyntheticOpener;
 
 }  // namespace penstock

@@ -18,6 +18,9 @@ namespace penstock {
 // known when the source is opened.
 enum class Split : uint8_t { kTraining, kValidation };
 
+// What a trained model may be evaluated on.
+enum class DataPart : uint8_t { kTraining, kValidation, kAll };
+
 class DataSource {
  public:
   virtual ~DataSource() = default;
@@ -27,6 +30,13 @@ class DataSource {
   // Errors: those of the disk, for data that are read when they are asked for.
   virtual absl::Status Read(Split split, int64_t first_sample, int port,
                             absl::Span<std::byte> values) const = 0;
+
+  // Whether the sequence of a sample begins with it, or else goes on from that of the same sample of the step before
+  // (BufferSpec::kCarried). The same for all samples of a step.
+  virtual bool StartsAfresh(Split /*split*/, int64_t /*sample*/) const { return true; }
+
+  // How many samples of Split::kValidation there are.
+  virtual int64_t validation_samples() const = 0;
 };
 
 }  // namespace penstock

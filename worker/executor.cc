@@ -26,13 +26,15 @@ Executor::Executor(const ExecutorParts& parts)
       timer_(parts.clock, parts.recorder, parts.device_spans),
       courier_(parts.backend),
       local_index_(parts.topology.stages(), -1),
-      chain_norms_(parts.job.model.size()),
-      ports_(parts.job.model, parts.job.microbatch_samples, parts.data) {
+      layer_norms_(parts.job.model.size()),
+      ports_(parts.job.model, parts.job.microbatch_samples, parts.data),
+      valid_targets_(parts.job, parts.data) {
   for (size_t i = 0; i < parts_.stages.size(); ++i) {
     LocalStage& local = parts_.stages[i];
     local_index_[local.id.value] = static_cast<int32_t>(i);
-    local.squared_norms.assign(local.layers.count, 0.0);
-    local.gradient_scales.assign(local.layers.count, 1.0f);
+    local.owners_before = OwnersBefore(parts_.job.model, local.layers);
+    local.squared_norms.assign(parts_.job.model.size(), 0.0);
+    local.gradient_scales.assign(parts_.job.model.size(), 1.0f);
     machine_.SetVersion(local.id, local.first_version);
   }
   const std::vector<ReduceGroup>& groups = parts_.topology.groups;
@@ -64,7 +66,22 @@ absl::StatusOr<MicrobatchRange> Executor::Train(MicrobatchRange range) {
   PENSTOCK_RETURN_IF_ERROR(DrainEdges());
   PENSTOCK_RETURN_IF_ERROR(timer_.Finish());
   EndWindow();
+  if (range.count > 0) PENSTOCK_RETURN_IF_ERROR(CombineBuffers());
   return range;
+}
+
+absl::Status Executor::CombineBuffers() {
+  ActionTimer timer(parts_.clock, parts_.recorder, nullptr);  // it is not training
+  for (const ReduceGroup& group : parts_.topology.groups) {
+    if (!parts_.topology.IsOfReplicas(group)) continue;
+    for (const StageId stage : group.stages) {
+      LocalStage* const local = FindLocal(stage);
+      if (local == nullptr || local->stage->buffer_count() == 0) continue;
+      PENSTOCK_RETURN_IF_ERROR(
+          parts_.collectives.CombineBuffers(group, *local->stage, courier_, timer));
+    }
+  }
+  return DrainEdges();
 }
 
 absl::Status Executor::TrainInOrder(MicrobatchRange& range) {
@@ -90,7 +107,7 @@ absl::Status Executor::TrainInOrder(MicrobatchRange& range) {
   return absl::OkStatus();
 }
 
-absl::StatusOr<double> Executor::Evaluate(const Program& program, int64_t step) {
+absl::StatusOr<Evaluation> Executor::Evaluate(const Program& program, int64_t step) {
   machine_.BeginRange(Completeness::kEvaluate);
   training_ = false;
   evaluated_step_ = step;
@@ -101,7 +118,7 @@ absl::StatusOr<double> Executor::Evaluate(const Program& program, int64_t step) 
   }
   PENSTOCK_RETURN_IF_ERROR(DrainEdges());
   PENSTOCK_RETURN_IF_ERROR(GatherEvaluation());
-  return losses_.evaluation_mean();
+  return losses_.evaluation().Result(parts_.job.model);
 }
 
 absl::Status Executor::GatherEvaluation() {
@@ -113,8 +130,9 @@ absl::Status Executor::GatherEvaluation() {
   if (replicas == topology.groups.end() || !parts_.stages.front().stage->is_last()) {
     return absl::OkStatus();
   }
-  PENSTOCK_RETURN_IF_ERROR(parts_.collectives.GatherLosses(
-      *replicas, parts_.job.validation_batches, losses_.own(), losses_.all(), courier_, timer_));
+  PENSTOCK_RETURN_IF_ERROR(parts_.collectives.GatherLosses(*replicas, parts_.job.validation_batches,
+                                                           EvaluationSums::kNumbers, losses_.own(),
+                                                           losses_.all(), courier_, timer_));
   losses_.AddAllEvaluated();
   return absl::OkStatus();
 }
@@ -263,23 +281,42 @@ absl::Status Executor::DrainEdges() {
 }
 
 absl::Status Executor::Forward(LocalStage& local, int64_t microbatch, const Effect& effect) {
+  if (!training_) return ForwardToEvaluate(local, microbatch, effect);
   Stage& stage = *local.stage;
   Tensor input;
   if (!stage.is_first()) input = local.inputs.Take(microbatch);
   PENSTOCK_ASSIGN_OR_RETURN(const absl::Span<const Tensor> ports, ReadPorts(stage, microbatch));
 
+  const MicrobatchStart start = ports_.StartOf(stage, split(), FirstSample(parts_.job, microbatch));
   absl::StatusOr<Tensor> output =
-      training_ ? stage.Forward(MicrobatchId(microbatch), FirstSample(parts_.job, microbatch),
-                                {effect.version, effect.ahead}, std::move(input), ports)
-                : stage.Evaluate(effect.version, std::move(input), ports);
+      stage.Forward(MicrobatchId(microbatch), start, {effect.version, effect.ahead},
+                    std::move(input), ports);
   ports_.Forget();
   if (!output.ok()) return output.status();
   // There and back the first stage keeps nothing: its ports are read again where the forward is done again.
-  if (training_ && !parts_.topology[local.id].backward && parts_.topology[local.id].first) {
+  if (!parts_.topology[local.id].backward && parts_.topology[local.id].first) {
     PENSTOCK_RETURN_IF_ERROR(stage.TakeInput(MicrobatchId(microbatch)).status());
   }
   last_microbatch_ = microbatch;
   PENSTOCK_RETURN_IF_ERROR(PutOutput(local, microbatch, *std::move(output)));
+  return EndPass(ActionKind::kForward, local);
+}
+
+absl::Status Executor::ForwardToEvaluate(LocalStage& local, int64_t microbatch,
+                                         const Effect& effect) {
+  Stage& stage = *local.stage;
+  Tensor input;
+  if (!stage.is_first()) input = local.inputs.Take(microbatch);
+  PENSTOCK_ASSIGN_OR_RETURN(const absl::Span<const Tensor> ports, ReadPorts(stage, microbatch));
+
+  const MicrobatchStart start = ports_.StartOf(stage, split(), FirstSample(parts_.job, microbatch));
+  absl::StatusOr<Stage::Evaluated> evaluated =
+      stage.Evaluate(effect.version, std::move(input), ports, start);
+  ports_.Forget();
+  if (!evaluated.ok()) return evaluated.status();
+  PENSTOCK_RETURN_IF_ERROR(stage.is_last()
+                               ? AddEvaluated(local, microbatch, *evaluated)
+                               : PutOutput(local, microbatch, std::move(evaluated->output)));
   return EndPass(ActionKind::kForward, local);
 }
 
@@ -294,7 +331,6 @@ absl::Status Executor::PutOutput(LocalStage& local, int64_t microbatch, Tensor o
     return absl::OkStatus();
   }
   PENSTOCK_ASSIGN_OR_RETURN(Outgoing loss, parts_.backend.StartToHost(output));
-  if (!training_) return AddLoss(local, microbatch, std::move(loss));
   local.losses.Put(microbatch, std::move(loss));  // read after I, when the device is done with it
   return absl::OkStatus();
 }
@@ -316,10 +352,14 @@ absl::Status Executor::Recompute(LocalStage& local, int64_t microbatch, const Ef
 absl::Status Executor::BackwardInput(LocalStage& local, int64_t microbatch, const Effect& effect) {
   Stage& stage = *local.stage;
   Tensor output_gradient = stage.is_last() ? Tensor() : local.output_gradients.Take(microbatch);
+  float loss_scale = 1.0f;  // read where the gradient starts
+  if (stage.is_last()) {
+    PENSTOCK_ASSIGN_OR_RETURN(loss_scale, valid_targets_.LossScale(microbatch));
+  }
   PENSTOCK_ASSIGN_OR_RETURN(
       Tensor input_gradient,
       stage.BackwardInput(MicrobatchId(microbatch), {effect.version, effect.ahead},
-                          std::move(output_gradient), LossScale(parts_.job, microbatch)));
+                          std::move(output_gradient), loss_scale));
   if (LocalStage* next = FindLocal(parts_.topology.To(EdgeKind::kGradient, local.id, microbatch))) {
     next->output_gradients.Put(microbatch, std::move(input_gradient));
   } else if (!stage.is_first()) {
@@ -397,11 +437,14 @@ absl::Status Executor::Reduce(GroupId id, const Effect& effect) {
     members_.push_back(member == nullptr ? nullptr : member->stage.get());
     if (first == nullptr) first = member;
   }
-  PENSTOCK_RETURN_IF_ERROR(
-      parts_.collectives.Reduce(id, members_, machine_.version(first->id), courier_, timer_));
+  PENSTOCK_ASSIGN_OR_RETURN(const std::optional<float> weight,
+                            WeightOf(group, *first, effect.microbatches));
+  PENSTOCK_RETURN_IF_ERROR(parts_.collectives.Reduce(id, members_, machine_.version(first->id),
+                                                     weight, courier_, timer_));
   if (parts_.topology.IsOfReplicas(group) && first->stage->is_last()) {
-    PENSTOCK_RETURN_IF_ERROR(parts_.collectives.GatherLosses(
-        group, effect.microbatches.count, losses_.own(), losses_.all(), courier_, timer_));
+    PENSTOCK_RETURN_IF_ERROR(parts_.collectives.GatherLosses(group, effect.microbatches.count,
+                                                             /*width=*/1, losses_.own(),
+                                                             losses_.all(), courier_, timer_));
     losses_.AddAll(StepOf(effect.microbatches.first));
   }
   if (group.operation != ReduceGroup::Operation::kCopy) return absl::OkStatus();
@@ -414,31 +457,41 @@ absl::Status Executor::Reduce(GroupId id, const Effect& effect) {
   return absl::OkStatus();
 }
 
+absl::StatusOr<std::optional<float>> Executor::WeightOf(const ReduceGroup& group,
+                                                        const LocalStage& member,
+                                                        MicrobatchRange microbatches) {
+  const StageWiring& stage = parts_.topology[member.id];
+  const bool is_mean = parts_.topology.IsOfReplicas(group) && WeighsReplicas(parts_.job, stage);
+  if (!is_mean) return std::nullopt;
+  // Each replica has one microbatch of the update.
+  return valid_targets_.Part(microbatches.first + stage.replica, microbatches);
+}
+
 absl::Status Executor::Norm() {
   for (LocalStage& local : parts_.stages) {
     if (!parts_.topology[local.id].updates) continue;
-    local.stage->CombineLocalTiedGradients();
+    local.stage->CombineUses();
     PENSTOCK_RETURN_IF_ERROR(local.stage->LayerSquaredNorms(
-        absl::MakeSpan(chain_norms_).subspan(local.layers.first, local.layers.count)));
+        absl::MakeSpan(layer_norms_).subspan(local.layers.first, local.layers.count)));
   }
   PENSTOCK_RETURN_IF_ERROR(
-      parts_.collectives.CombineNorms(absl::MakeSpan(chain_norms_), courier_, timer_));
+      parts_.collectives.CombineNorms(absl::MakeSpan(layer_norms_), courier_, timer_));
   // All workers see the same numbers, so all name the same culprit.
   for (size_t stage = 0; stage < parts_.layers.size(); ++stage) {
     if (!parts_.topology[StageId(static_cast<int32_t>(stage))].updates) continue;
     const LayerRange layers = parts_.layers[stage];
     PENSTOCK_RETURN_IF_ERROR(NoteNotFinite(
         CheckNorms(parts_.job.model, layers,
-                   absl::MakeConstSpan(chain_norms_).subspan(layers.first, layers.count),
+                   absl::MakeConstSpan(layer_norms_).subspan(layers.first, layers.count),
                    StepOf(last_microbatch_), static_cast<int32_t>(stage))));
   }
-  gradient_norm_ = CombinedNorm(chain_norms_);
+  gradient_norm_ = CombinedNorm(layer_norms_);
   return absl::OkStatus();
 }
 
 absl::Status Executor::Update(LocalStage& local, const Effect& effect, double learning_rate) {
   const ResolvedJob& job = parts_.job;
-  if (job.clip.kind != Clip::Kind::kGlobalNorm) local.stage->CombineLocalTiedGradients();
+  local.stage->CombineUses();
   if (CompensatesDelay(job, effect.version, effect.read_version)) {
     PENSTOCK_RETURN_IF_ERROR(
         local.stage->CompensateDelay(effect.read_version, job.staleness.delay_compensation));
@@ -465,7 +518,9 @@ absl::Status Executor::Step(LocalStage& local, const Effect& effect) {
   local.meter->PublishStash(memory.weight_bytes - memory.version_bytes, memory.host_stash_bytes);
   if (parts_.job.cuda_graphs) PublishGraphs(local);
   const bool ends_step = effect.microbatches.end() % parts_.job.microbatches == 0;
-  if (ends_step && local.id == parts_.topology.TellsSteps()) ReportStep(effect, learning_rate);
+  if (ends_step && local.id == parts_.topology.TellsSteps()) {
+    PENSTOCK_RETURN_IF_ERROR(ReportStep(effect, learning_rate));
+  }
   if (ends_step && !first_copy_.has_value() && &local == &StepCounter()) CountStep();
   return absl::OkStatus();
 }
@@ -483,13 +538,13 @@ absl::Status Executor::ClipFactorsOf(LocalStage& local, int64_t step) {
   const Clip& clip = parts_.job.clip;
   const absl::Span<double> norms = absl::MakeSpan(local.squared_norms);
   if (clip.kind == Clip::Kind::kLayerNorm) {
-    PENSTOCK_RETURN_IF_ERROR(local.stage->LayerSquaredNorms(norms));
-    ShareTiedNorm(
-        parts_.job.model, local.layers,
-        local.stage->is_first() ? norms.front() : parts_.collectives.embedding_squared_norm(),
-        norms);
+    const absl::Span<double> own = norms.subspan(local.layers.first, local.layers.count);
+    PENSTOCK_RETURN_IF_ERROR(local.stage->LayerSquaredNorms(own));
     PENSTOCK_RETURN_IF_ERROR(
-        NoteNotFinite(CheckNorms(parts_.job.model, local.layers, norms, step, local.id.value)));
+        NoteNotFinite(CheckNorms(parts_.job.model, local.layers, own, step, local.id.value)));
+    for (const int owner : local.owners_before) {
+      norms[owner] = parts_.collectives.owner_squared_norm(owner);
+    }
   }
   ClipFactors(clip, norms, gradient_norm_, absl::MakeSpan(local.gradient_scales));
   return absl::OkStatus();
@@ -498,15 +553,29 @@ absl::Status Executor::ClipFactorsOf(LocalStage& local, int64_t step) {
 absl::Status Executor::AddLoss(LocalStage& local, int64_t microbatch, Outgoing outgoing) {
   PENSTOCK_ASSIGN_OR_RETURN(const Tensor host, parts_.backend.FinishToHost(std::move(outgoing)));
   const double loss = *host.data<float>();
-  const int64_t step = training_ ? StepOf(microbatch) : evaluated_step_;
+  PENSTOCK_ASSIGN_OR_RETURN(const double weight,
+                            valid_targets_.Weight(Split::kTraining, microbatch));
   if (parts_.topology[local.id].replicas > 1) {
-    losses_.Keep(loss);
-  } else if (training_) {
-    losses_.Add(step, loss);
+    losses_.Keep(loss * weight);
   } else {
-    losses_.AddEvaluated(loss);
+    losses_.Add(StepOf(microbatch), loss * weight);
   }
-  return NoteNotFinite(CheckLoss(loss, step, local.id.value));
+  return NoteNotFinite(CheckLoss(loss, StepOf(microbatch), local.id.value));
+}
+
+absl::Status Executor::AddEvaluated(LocalStage& local, int64_t microbatch,
+                                    const Stage::Evaluated& last) {
+  PENSTOCK_ASSIGN_OR_RETURN(const double loss, local.stage->ReadLoss(last.output));
+  PENSTOCK_ASSIGN_OR_RETURN(const std::vector<int32_t> ranks, local.stage->ReadRanks(last.ranks));
+  PENSTOCK_ASSIGN_OR_RETURN(const double weight,
+                            valid_targets_.Weight(Split::kValidation, microbatch));
+  const EvaluationSums sums = EvaluationSums::Of(loss, weight, ranks);
+  if (parts_.topology[local.id].replicas > 1) {
+    losses_.KeepEvaluated(sums);
+  } else {
+    losses_.AddEvaluated(sums);
+  }
+  return NoteNotFinite(CheckLoss(loss, evaluated_step_, local.id.value));
 }
 
 absl::Status Executor::NoteNotFinite(absl::Status checked) {
@@ -514,18 +583,20 @@ absl::Status Executor::NoteNotFinite(absl::Status checked) {
   return checked;
 }
 
-void Executor::ReportStep(const Effect& effect, double learning_rate) {
+absl::Status Executor::ReportStep(const Effect& effect, double learning_rate) {
   const int64_t step = StepOf(effect.microbatches.end() - 1);
+  PENSTOCK_ASSIGN_OR_RETURN(const double weight,
+                            valid_targets_.Weight(Split::kTraining, RangeOfStep(parts_.job, step)));
   parts_.on_step({.step = step,
-                  .loss = losses_.Take(step) / static_cast<double>(parts_.job.microbatches),
+                  .loss = losses_.Take(step) / std::max(weight, 1.0),
                   .learning_rate = learning_rate,
                   .gradient_norm = gradient_norm_});
+  return absl::OkStatus();
 }
 
 absl::StatusOr<absl::Span<const Tensor>> Executor::ReadPorts(Stage& stage, int64_t microbatch) {
   absl::StatusOr<absl::Span<const Tensor>> ports =
-      ports_.Read(stage, training_ ? Split::kTraining : Split::kValidation,
-                  FirstSample(parts_.job, microbatch));
+      ports_.Read(stage, split(), FirstSample(parts_.job, microbatch));
   if (!stage.ports().empty()) timer_.Lap(Lane::kWait, Wait::kData);
   return ports;
 }

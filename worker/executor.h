@@ -37,6 +37,7 @@
 #include "worker/courier.h"
 #include "worker/doorbell.h"
 #include "worker/emulation.h"
+#include "worker/evaluation.h"
 #include "worker/hold_gate.h"
 #include "worker/limits.h"
 #include "worker/local_stage.h"
@@ -45,6 +46,7 @@
 #include "worker/stage_edges.h"
 #include "worker/training_window.h"
 #include "worker/update_rule.h"
+#include "worker/valid_targets.h"
 
 namespace penstock {
 
@@ -63,7 +65,7 @@ struct ExecutorParts {
   const RunLimits& limits;
   Clock& clock;
   Backend& backend;
-  const DataSource* data;  // null if no stage of this worker reads ports
+  const DataSource* data;  // null if no stage of this worker reads data
   HoldGate& gate;
   TimelineRecorder& recorder;
   DeviceSpans* device_spans;   // null where the host's clock tells the device's time
@@ -96,9 +98,9 @@ class Executor {
   // In recorded order: what Train did last. REQUIRES: it was called.
   const OrderLog& order_log() const { return order_log_; }
 
-  // Runs an evaluation program. Returns the mean loss over its microbatches where the last stage is on
-  // this worker, else 0. `step`: steps done, for messages. Errors: as Train.
-  absl::StatusOr<double> Evaluate(const Program& program, int64_t step);
+  // Runs an evaluation program. Returns what it came to over its microbatches where the last stage is on
+  // this worker (of replicas, the first), else nothing. `step`: steps done, for messages. Errors: as Train.
+  absl::StatusOr<Evaluation> Evaluate(const Program& program, int64_t step);
 
   // The worker at the other end of the message that failed.
   std::optional<WorkerId> failed_peer() const;
@@ -135,6 +137,7 @@ class Executor {
   // Names the stage at the other end of an edge as what failed, if it was.
   absl::Status EdgeError(const Action& action, StageId other, const absl::Status& status);
   absl::Status Forward(LocalStage& local, int64_t microbatch, const Effect& effect);
+  absl::Status ForwardToEvaluate(LocalStage& local, int64_t microbatch, const Effect& effect);
   absl::Status Recompute(LocalStage& local, int64_t microbatch, const Effect& effect);
   absl::Status BackwardInput(LocalStage& local, int64_t microbatch, const Effect& effect);
   absl::Status BackwardWeight(LocalStage& local, int64_t microbatch);
@@ -145,6 +148,8 @@ class Executor {
   absl::Status ReceiveSum(const Action& action, LocalStage& local);
   absl::Status Reduce(GroupId id, const Effect& effect);
   absl::Status GatherEvaluation();
+  // At the end of a range: what the replicas of each stage here keep beside their weights.
+  absl::Status CombineBuffers();
   absl::Status Norm();
   absl::Status Step(LocalStage& local, const Effect& effect);
   absl::Status Update(LocalStage& local, const Effect& effect, double learning_rate);
@@ -157,17 +162,22 @@ class Executor {
 
   // Until the next call, or ports_.Forget().
   absl::StatusOr<absl::Span<const Tensor>> ReadPorts(Stage& stage, int64_t microbatch);
+  Split split() const { return training_ ? Split::kTraining : Split::kValidation; }
   Shape ShapeOfReceived(const Action& action);
   // Waits until nothing of the range is under way between device and transport.
   absl::Status DrainEdges();
   // Hands the output of F on: to the next stage here, to SEND_F, or as a loss to I.
   absl::Status PutOutput(LocalStage& local, int64_t microbatch, Tensor output);
   absl::Status AddLoss(LocalStage& local, int64_t microbatch, Outgoing loss);
+  absl::Status AddEvaluated(LocalStage& local, int64_t microbatch, const Stage::Evaluated& last);
+  // Of this worker's gradients in what its replicas reduce, if they do not all weigh the same.
+  absl::StatusOr<std::optional<float>> WeightOf(const ReduceGroup& group, const LocalStage& member,
+                                                MicrobatchRange microbatches);
   // Remembers the error of CheckLoss or CheckNorms.
   absl::Status NoteNotFinite(absl::Status checked);
   void PublishGraphs(LocalStage& local);
   absl::Status ClipFactorsOf(LocalStage& local, int64_t step);
-  void ReportStep(const Effect& effect, double learning_rate);
+  absl::Status ReportStep(const Effect& effect, double learning_rate);
 
   LocalStage* FindLocal(StageId stage);
   LocalStage& Local(StageId stage) { return *FindLocal(stage); }
@@ -204,10 +214,11 @@ class Executor {
   bool training_ = false;
   int64_t evaluated_step_ = 0;
   LossLedger losses_;
-  std::vector<double> chain_norms_;  // squared, by layer of the model
+  std::vector<double> layer_norms_;  // squared, by layer of the model
   double gradient_norm_ = 0.0;
   int64_t last_microbatch_ = 0;  // whose W was the last
   PortReader ports_;
+  ValidTargets valid_targets_;
   std::optional<WorkerId> failed_peer_;
   bool not_finite_ = false;
 

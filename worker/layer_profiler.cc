@@ -11,6 +11,7 @@
 #include "base/status.h"
 #include "compute/stage.h"
 #include "job/profile/model_profile.h"
+#include "model/bundle.h"
 #include "model/describe.h"
 #include "worker/acquire.h"
 
@@ -21,6 +22,9 @@ constexpr int kWarmUpWindows = 2;
 constexpr double kTensorDeviation = 0.5;  // of the numbers that are passed through
 // Filled piece by piece: a tensor that the device can hold may be too large for the host.
 constexpr int64_t kFillFloats = 1 << 20;
+// Of a bundle whose copy is timed, and how often it is.
+constexpr int64_t kBundleFloatsMax = 1 << 24;
+constexpr int kBundleCopies = 9;
 
 // Random purposes of the tensors, beside those of training.
 enum Purpose : uint64_t { kInputs = 1, kGradients, kPorts };  // kPorts: and above
@@ -71,9 +75,9 @@ class LayerBench {
   const int64_t samples_;
   std::unique_ptr<Stage> stage_;
   std::vector<Tensor> ports_;
-  Tensor input_;        // of all but the first layer
-  Tensor grad_output_;  // of all but the last layer
-  std::vector<float> gradient_scales_ = {1.0f};
+  Tensor input_;                        // of all but the first layer
+  Tensor grad_output_;                  // of all but the last layer
+  std::vector<float> gradient_scales_;  // by layer of the model
 };
 
 absl::StatusOr<std::unique_ptr<LayerBench>> LayerBench::Create(
@@ -83,12 +87,14 @@ absl::StatusOr<std::unique_ptr<LayerBench>> LayerBench::Create(
   PENSTOCK_ASSIGN_OR_RETURN(bench->stage_,
                             Stage::Create(backend, model,
                                           {.layers = {layer, 1},
+                                           .ends = StageEnds::kLayers,
                                            .samples = samples,
                                            .precision = options.precision,
                                            .optimizer = options.optimizer,
                                            .seed = options.seed,
                                            .microbatches_in_flight_max = kWindowMicrobatches}));
   bench->stage_->InitializeWeights();
+  bench->gradient_scales_.assign(model.size(), 1.0f);
   PENSTOCK_RETURN_IF_ERROR(bench->MakeTensors(model, options.seed));
   return bench;
 }
@@ -120,11 +126,7 @@ absl::StatusOr<Tensor> LayerBench::RandomTensor(const Shape& shape, RandomStream
     backend_.CopyToDevice(place, values.data(), bytes);
     place += bytes;
   }
-  if (stage_->crossing_type() == DType::kF32) return tensor;
-  PENSTOCK_ASSIGN_OR_RETURN(const Tensor narrow,
-                            AcquireTensor(backend_.pool(), stage_->crossing_type(), shape));
-  backend_.ConvertToBf16(narrow.data<uint16_t>(), tensor.data<float>(), shape.elements());
-  return narrow;
+  return tensor;
 }
 
 absl::StatusOr<Tensor> LayerBench::RandomPort(int port, const Port& spec, RandomStream random) {
@@ -177,8 +179,10 @@ absl::Status LayerBench::RunWindow(Clock& clock, Durations& durations) {
 absl::StatusOr<v1::SizeProfile> MeasureSize(Backend& backend, const ModelGraph& model, int layer,
                                             int64_t samples, const LayerProfilerOptions& options,
                                             Clock& clock, v1::ShapeProfile& profile) {
+  backend.TakeScratchNeeds();  // of what was made before
   PENSTOCK_ASSIGN_OR_RETURN(const std::unique_ptr<LayerBench> bench,
                             LayerBench::Create(backend, model, layer, samples, options));
+  const ScratchBytes scratch = backend.TakeScratchNeeds();
   Durations warm_up;
   for (int i = 0; i < kWarmUpWindows; ++i) {
     PENSTOCK_RETURN_IF_ERROR(options.may_go_on());
@@ -203,10 +207,8 @@ absl::StatusOr<v1::SizeProfile> MeasureSize(Backend& backend, const ModelGraph& 
   *size.mutable_forward() = MeasuredTimeOf(durations.forward_ms);
   *size.mutable_backward_input() = MeasuredTimeOf(durations.backward_input_ms);
   *size.mutable_backward_weight() = MeasuredTimeOf(durations.backward_weight_ms);
-  const Stage& stage = bench->stage();
-  if (!stage.is_last()) {
-    size.set_output_bytes(stage.output_shape().elements() * SizeOf(stage.crossing_type()));
-  }
+  size.set_pass_scratch_bytes(scratch.of_pass);
+  size.set_library_scratch_bytes(scratch.of_library);
   for (const TapeNeeds& needs : bench->stage().tape_needs()) {
     v1::NodeMemory& node = *size.add_nodes();
     node.set_stash_bytes(needs.stash_bytes);
@@ -220,6 +222,53 @@ absl::StatusOr<v1::SizeProfile> MeasureSize(Backend& backend, const ModelGraph& 
     node.set_passes_gradient(needs.passes_gradient);
   }
   return size;
+}
+
+// Measures what it takes to copy the values of a cut together, and to make values of what comes, for the cut of the
+// model that most crosses.
+absl::StatusOr<v1::BundleTimes> MeasureBundles(Backend& backend, const ModelGraph& model,
+                                               const LayerProfilerOptions& options, Clock& clock) {
+  int64_t elements = 0;
+  for (int cut = 1; cut < model.size(); ++cut) {
+    elements = std::max(elements, ActivationsAt(model, cut, options.samples.back()).elements);
+  }
+  elements = std::min(elements, kBundleFloatsMax);
+  v1::BundleTimes times;
+  if (elements == 0) return times;
+  const DType crossing = CrossingType(options.precision);
+  PENSTOCK_ASSIGN_OR_RETURN(const Tensor values,
+                            AcquireTensor(backend.pool(), DType::kF32, {elements}));
+  PENSTOCK_ASSIGN_OR_RETURN(const Tensor bundle,
+                            AcquireTensor(backend.pool(), crossing, {elements}));
+  backend.Fill(values.data<float>(), 1.0f, elements);
+  const double megabytes = static_cast<double>(elements * SizeOf(crossing)) * 1e-6;
+  std::vector<double> pack_ms, unpack_ms;
+  const auto run = [&](std::vector<double>& ms, auto&& copy) -> absl::Status {
+    const int64_t start_ns = clock.MonotonicNs();
+    copy();
+    PENSTOCK_RETURN_IF_ERROR(backend.Synchronize());
+    ms.push_back(static_cast<double>(clock.MonotonicNs() - start_ns) * 1e-6 / megabytes);
+    return absl::OkStatus();
+  };
+  for (int i = 0; i < kBundleCopies; ++i) {
+    PENSTOCK_RETURN_IF_ERROR(options.may_go_on());
+    PENSTOCK_RETURN_IF_ERROR(run(pack_ms, [&] {
+      if (crossing == DType::kF32) {
+        backend.CopyOnDevice(bundle.data<float>(), values.data<float>(), bundle.size_bytes());
+      } else {
+        backend.ConvertToBf16(bundle.data<uint16_t>(), values.data<float>(), elements);
+      }
+    }));
+    if (crossing == DType::kF32) continue;  // views will do
+    PENSTOCK_RETURN_IF_ERROR(run(unpack_ms, [&] {
+      backend.ConvertFromBf16(values.data<float>(), bundle.data<uint16_t>(), elements);
+    }));
+  }
+  times.set_pack_ms_per_megabyte(MeasuredTimeOf(std::move(pack_ms)).ms());
+  if (!unpack_ms.empty()) {
+    times.set_unpack_ms_per_megabyte(MeasuredTimeOf(std::move(unpack_ms)).ms());
+  }
+  return times;
 }
 
 absl::Status CheckSizes(absl::Span<const int64_t> samples) {
@@ -249,7 +298,9 @@ absl::StatusOr<v1::ModelProfile> ProfileLayers(
   profile.set_precision(options.precision == Precision::kBf16 ? "bf16" : "f32");
   profile.set_optimizer(std::string(KindOf(options.optimizer)));
   profile.set_time_steps(model.targets_per_sample());
-  SetLayers(model, profile);
+  SetLayers(model, options.precision, profile);
+  PENSTOCK_ASSIGN_OR_RETURN(*profile.mutable_bundles(),
+                            MeasureBundles(backend, model, options, clock));
   const std::vector<int> firsts = FirstLayersOfShapes(model);
   ProfilerProgress progress = {.total = static_cast<int>(firsts.size() * options.samples.size())};
   for (const int layer : firsts) {

@@ -1,10 +1,11 @@
 // ProfileLayers: what a device takes for every layer of a model, in time and memory, measured.
 //
-// A layer is timed as a stage of its own, so that what was measured is what a worker runs: passes over
-// several microbatches one after the other, as a pipeline has them in flight, between two waits for the
-// device. The first passes, which prepare kernels and memory, do not count. Layers of one shape are measured
-// once. The times of a stage are the sums of its layers'; no range of layers is measured by itself
-// (PipeDream's profiler is of layers too; others compile and time every range).
+// A layer is timed as a stage of its own, so that what was measured is what a worker runs: passes over several
+// microbatches one after the other, as a pipeline has them in flight, between two waits for the device. Before and
+// behind it there are other layers, not cuts (StageEnds::kLayers): what bundles take is paid once at each cut of a
+// stage, and not by each of its layers. The first passes, which prepare kernels and memory, do not count. Layers of
+// one shape are measured once. The times of a stage are the sums of its layers'; no range of layers is measured by
+// itself (PipeDream's profiler is of layers too; others compile and time every range).
 //
 // Thread safety: the thread that owns the back-end.
 #pragma once

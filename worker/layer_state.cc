@@ -1,8 +1,7 @@
 #include "worker/layer_state.h"
 
 #include <algorithm>
-#include <iterator>
-#include <set>
+#include <map>
 #include <string>
 #include <utility>
 
@@ -12,22 +11,12 @@
 namespace penstock {
 namespace {
 
-// Parameters whose values are kept with the first layer.
-std::set<std::string> KeptElsewhere(const ModelGraph& model, int layer) {
-  return layer == model.size() - 1 ? model.tied_names() : std::set<std::string>();
-}
+using Owners = std::map<std::string, int>;  // of parameters that are kept elsewhere
 
-// Whether an array is one of the parameters, or of the optimizer's state for one: "wte.weight.<slot>".
-bool IsOf(const NamedArray& array, const std::set<std::string>& names) {
-  return names.count(array.name) > 0 ||
-         names.count(array.name.substr(0, array.name.rfind('.'))) > 0;
-}
-
-// Adds to `own` what `first`, the same part of the first layer's state, has of tied parameters.
-void AddTied(const std::vector<NamedArray>& first, const std::set<std::string>& names,
-             std::vector<NamedArray>& own) {
-  std::copy_if(first.begin(), first.end(), std::back_inserter(own),
-               [&](const NamedArray& array) { return IsOf(array, names); });
+bool HasOwn(const LayerSpec& layer, const Owners& elsewhere) {
+  return std::any_of(
+      layer.parameters.begin(), layer.parameters.end(),
+      [&](const ParameterSpec& parameter) { return elsewhere.count(parameter.name) == 0; });
 }
 
 }  // namespace
@@ -36,16 +25,18 @@ std::vector<LayerSnapshot> CopyLayers(Stage& stage, const ModelGraph& model, Lay
   std::vector<LayerSnapshot> snapshots;
   for (int layer = layers.first; layer < layers.end(); ++layer) {
     LayerSnapshot& snapshot = snapshots.emplace_back();
-    snapshot.state.layer = layer;
+    snapshot.state.layer = model.layers[layer].number;
     snapshot.state.name = model.layers[layer].name;
     snapshot.state.weights = stage.LayerWeights(layer - layers.first);
-    const std::set<std::string> elsewhere = KeptElsewhere(model, layer);
-    const auto is_elsewhere = [&](const NamedArray& array) { return IsOf(array, elsewhere); };
+    const Owners elsewhere = model.OwnersElsewhere(layer);
+    const auto is_elsewhere = [&](const NamedArray& array) {
+      return OwnerOf(array.name, elsewhere) != nullptr;
+    };
     if (!elsewhere.empty()) {
       snapshot.all_weights = snapshot.state.weights;
       std::erase_if(snapshot.state.weights, is_elsewhere);
     }
-    if (model.layers[layer].parameters.size() == elsewhere.size()) continue;  // nothing of its own
+    if (!HasOwn(model.layers[layer], elsewhere)) continue;
     snapshot.state.optimizer_state = stage.LayerOptimizerState(layer - layers.first);
     std::erase_if(snapshot.state.optimizer_state, is_elsewhere);
   }
@@ -57,12 +48,8 @@ absl::Status LoadLayers(Files& files, const std::string& directory, const Manife
                         absl::FunctionRef<absl::Status()> may_go_on, Stage& stage) {
   for (int layer = layers.first; layer < layers.end(); ++layer) {
     PENSTOCK_RETURN_IF_ERROR(may_go_on());
-    PENSTOCK_ASSIGN_OR_RETURN(LayerState state, LoadLayer(files, directory, manifest, layer));
-    if (const std::set<std::string> tied = KeptElsewhere(model, layer); !tied.empty()) {
-      PENSTOCK_ASSIGN_OR_RETURN(const LayerState first, LoadLayer(files, directory, manifest, 0));
-      AddTied(first.weights, tied, state.weights);
-      AddTied(first.optimizer_state, tied, state.optimizer_state);
-    }
+    PENSTOCK_ASSIGN_OR_RETURN(const LayerState state,
+                              LoadWholeLayer(files, directory, manifest, model, layer));
     const int local = layer - layers.first;
     PENSTOCK_RETURN_IF_ERROR(
         Annotate(stage.LoadLayerWeights(local, state.weights), absl::string_view(directory)));
@@ -70,7 +57,7 @@ absl::Status LoadLayers(Files& files, const std::string& directory, const Manife
     PENSTOCK_RETURN_IF_ERROR(Annotate(stage.LoadLayerOptimizerState(local, state.optimizer_state),
                                       absl::string_view(directory)));
   }
-  stage.SetVersion(manifest.UpdatesOf(layers.first));
+  stage.SetVersion(manifest.UpdatesOf(model.layers[layers.first].number));
   return absl::OkStatus();
 }
 

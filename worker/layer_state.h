@@ -19,8 +19,8 @@ namespace penstock {
 
 // A layer at one moment, on the host.
 struct LayerSnapshot {
-  LayerState state;  // without tied parameters of the last layer, which are kept with the first
-  std::vector<NamedArray> all_weights;  // of a layer with such parameters, for its digest
+  LayerState state;  // without parameters of a layer before it, with which they are kept
+  std::vector<NamedArray> all_weights;  // of a layer that uses such parameters, for its digest
 
   absl::Span<const NamedArray> parameters() const {
     return all_weights.empty() ? state.weights : all_weights;
@@ -30,7 +30,7 @@ struct LayerSnapshot {
 // Snapshots of all layers of `stage`, which holds `layers` of `model`. REQUIRES: nothing is in flight.
 std::vector<LayerSnapshot> CopyLayers(Stage& stage, const ModelGraph& model, LayerRange layers);
 
-// Loads all layers of `stage` from a verified checkpoint, tied parameters of the last layer from the first's, and sets
+// Loads all layers of `stage` from a verified checkpoint, shared parameters from the layer that they belong to, and sets
 // the number of updates seen. `may_go_on` is asked before each layer.
 // Errors: DataLoss or NotFound naming the file, InvalidArgument naming the tensor that does not fit, or
 // that of `may_go_on`.

@@ -55,8 +55,9 @@ struct LocalStage {
   TensorTable input_gradients;   // from I to SEND_B
 
   // Room for one update's clipping, by layer.
-  std::vector<double> squared_norms;
-  std::vector<float> gradient_scales;
+  std::vector<int> owners_before;      // layers of other stages whose parameters it shares
+  std::vector<double> squared_norms;   // by layer of the model
+  std::vector<float> gradient_scales;  // by layer of the model
 
   bool told_of_graphs = false;  // why there are none
 };

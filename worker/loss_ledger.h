@@ -1,4 +1,5 @@
-// LossLedger: the losses of microbatches, added up by step, or over a validation.
+// LossLedger: the losses of microbatches, added up by step, or over a validation. Losses are weighted (ValidTargets)
+// before they come here; who takes a sum divides it by the weights.
 //
 // Where the last place has replicas, each has the losses of its own microbatches alone. They are
 // kept one by one until the replicas bring them together (Collectives::GatherLosses), and added up
@@ -10,25 +11,25 @@
 #include <cstdint>
 #include <vector>
 
+#include "absl/types/span.h"
 #include "schedule/microbatch_table.h"
+#include "worker/evaluation.h"
 
 namespace penstock {
 
 class LossLedger {
  public:
-  void BeginEvaluation() {
-    evaluation_sum_ = 0.0;
-    evaluation_count_ = 0;
-  }
+  void BeginEvaluation() { evaluation_ = {}; }
 
   void Add(int64_t step, double loss) { sums_.Insert(step) += loss; }
-  void AddEvaluated(double loss) {
-    evaluation_sum_ += loss;
-    ++evaluation_count_;
-  }
-  // Keeps the loss of a microbatch that goes through this replica.
+  void AddEvaluated(const EvaluationSums& sums) { evaluation_ += sums; }
+  // Keeps what a microbatch that goes through this replica adds: its loss, or those of a validation.
   void Keep(double loss) { own_.push_back(loss); }
-  // Returns those kept so far, with room for those of all replicas, which AddAll takes: empty but
+  void KeepEvaluated(const EvaluationSums& sums) {
+    const auto numbers = sums.Numbers();
+    own_.insert(own_.end(), numbers.begin(), numbers.end());
+  }
+  // Returns the numbers kept so far, with room for those of all replicas, which AddAll takes: empty but
   // on the first replica.
   const std::vector<double>& own() const { return own_; }
   std::vector<double>& all() { return all_; }
@@ -40,7 +41,10 @@ class LossLedger {
   }
   void AddAllEvaluated() {
     own_.clear();
-    for (const double loss : all_) AddEvaluated(loss);
+    constexpr size_t kNumbers = EvaluationSums::kNumbers;
+    for (size_t at = 0; at < all_.size(); at += kNumbers) {
+      AddEvaluated(EvaluationSums::FromNumbers(absl::MakeConstSpan(all_).subspan(at, kNumbers)));
+    }
   }
 
   // The sum of a step so far, which is then forgotten. REQUIRES: a loss of it was added.
@@ -54,15 +58,11 @@ class LossLedger {
     double& here = sums_.Insert(step);
     here = before + here;
   }
-  // 0 if there was none.
-  double evaluation_mean() const {
-    return evaluation_count_ == 0 ? 0.0 : evaluation_sum_ / static_cast<double>(evaluation_count_);
-  }
+  const EvaluationSums& evaluation() const { return evaluation_; }
 
  private:
   MicrobatchTable<double> sums_;  // by step, over the microbatches so far
-  double evaluation_sum_ = 0.0;
-  int64_t evaluation_count_ = 0;
+  EvaluationSums evaluation_;
   std::vector<double> own_;
   std::vector<double> all_;
 };

@@ -11,7 +11,8 @@
 namespace penstock {
 namespace {
 
-constexpr const DataOpener* kDataOpeners[] = {&kTextOpener, &kRecordsOpener, &kSyntheticOpener};
+constexpr const DataOpener* kDataOpeners[] = {&kTextOpener, &kRecordsOpener, &kPairsOpener,
+                                              &kSyntheticOpener};
 
 const DataOpener& DataOpenerOf(const v1::DataSpec& data) {
   for (const DataOpener* opener : kDataOpeners) {
@@ -48,6 +49,30 @@ absl::StatusOr<std::unique_ptr<DataSource>> OpenData(Files& files, const v1::Job
                                                      const RunLimits& limits) {
   return DataOpenerOf(spec.data())
       .open({.files = files, .spec = spec, .job = job, .root = root, .limits = limits});
+}
+
+absl::StatusOr<std::unique_ptr<DataSource>> OpenEvaluationData(Files& files,
+                                                               const v1::JobSpec& spec,
+                                                               const ModelGraph& model,
+                                                               DataPart part, int64_t batch,
+                                                               const std::string& root) {
+  // Made-up data have no end.
+  constexpr int64_t kSyntheticSamples = 1024;
+  PENSTOCK_RETURN_IF_ERROR(DataKindOf(spec.data()).fits(spec.data(), model));
+  ResolvedJob job;
+  job.model = model;
+  job.batch = batch;
+  job.microbatch_samples = 1;
+  job.validation_batches = kSyntheticSamples;
+  job.seed = spec.training().seed();
+  const RunLimits limits;
+  return DataOpenerOf(spec.data())
+      .open({.files = files,
+             .spec = spec,
+             .job = job,
+             .root = root,
+             .limits = limits,
+             .evaluated = part});
 }
 
 absl::Status CheckJobData(Files& files, const std::string& root, const ResolvedJob& job,

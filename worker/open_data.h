@@ -27,6 +27,16 @@ absl::StatusOr<std::unique_ptr<DataSource>> OpenData(Files& files, const v1::Job
                                                      const std::string& root,
                                                      const RunLimits& limits);
 
+// The data of `spec` to evaluate a model on: Split::kValidation is all of `part`, each sample once, without
+// augmentation. Of `spec` nothing but the data and the seed counts. A model that carries state reads a text in `batch`
+// streams.
+// Errors: as OpenData; InvalidArgument (kAll of data whose parts are in two places).
+absl::StatusOr<std::unique_ptr<DataSource>> OpenEvaluationData(Files& files,
+                                                               const v1::JobSpec& spec,
+                                                               const ModelGraph& model,
+                                                               DataPart part, int64_t batch,
+                                                               const std::string& root);
+
 // Before a job starts, where it is handed in: checks that its data are there and fit, as every worker will, and enters
 // their digests into `spec`, so that a worker with other data of that name refuses the job. It reads files as a whole:
 // `stop` is looked at several times a second, and once it is true the reading ends.

@@ -6,7 +6,8 @@
 
 namespace penstock {
 
-bool ReadsPorts(const ModelGraph& model, LayerRange layers) {
+bool ReadsData(const ModelGraph& model, LayerRange layers) {
+  if (model.FindCarrying(layers) != nullptr) return true;
   const auto first = model.nodes.begin() + model.layers[layers.first].first_node;
   const auto end = model.nodes.begin() + model.layers[layers.end() - 1].end_node();
   return std::any_of(first, end, [&](const Node& node) {
@@ -25,6 +26,10 @@ absl::StatusOr<absl::Span<const Tensor>> PortReader::Read(Stage& stage, Split sp
     tensors_.push_back(std::move(tensor));
   }
   return tensors_;
+}
+
+MicrobatchStart PortReader::StartOf(const Stage& stage, Split split, int64_t first_sample) const {
+  return {first_sample, !stage.carries() || data_->StartsAfresh(split, first_sample)};
 }
 
 void PortReader::Forget() { tensors_.clear(); }

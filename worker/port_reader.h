@@ -1,4 +1,4 @@
-// PortReader: the data of the ports that a stage reads, on its device.
+// PortReader: the data of the ports that a stage reads, on its device, and where what it carries begins anew.
 //
 // Thread safety: the thread that owns the stage's back-end.
 #pragma once
@@ -13,12 +13,12 @@
 
 namespace penstock {
 
-// Returns whether any of these layers reads a port.
-bool ReadsPorts(const ModelGraph& model, LayerRange layers);
+// Returns whether any of these layers reads a port, or carries what data says the beginnings of.
+bool ReadsData(const ModelGraph& model, LayerRange layers);
 
 class PortReader {
  public:
-  // `data`: null where no stage reads ports. REQUIRES: `model` and `data` outlive the reader.
+  // `data`: null where no stage reads data. REQUIRES: `model` and `data` outlive the reader.
   PortReader(const ModelGraph& model, int64_t samples, const DataSource* data)
       : model_(model), samples_(samples), data_(data) {}
 
@@ -26,6 +26,8 @@ class PortReader {
   // first microbatches.
   // Errors: InvalidArgument (the data has an id that the model cannot look up), ResourceExhausted, those of `data`.
   absl::StatusOr<absl::Span<const Tensor>> Read(Stage& stage, Split split, int64_t first_sample);
+  // Of the microbatch that begins with this sample.
+  MicrobatchStart StartOf(const Stage& stage, Split split, int64_t first_sample) const;
   // Drops the tensors.
   void Forget();
 

@@ -213,6 +213,7 @@ absl::Status ProfileRun::TimeLayers() {
 void ProfileRun::Emulate(v1::ModelProfile& model) const {
   model.set_device(
       absl::StrCat(model.device(), " as ", NameOfTimes(environment_.emulated_device->times)));
+  *model.mutable_bundles() = environment_.emulated_device->times.bundles();
   for (int i = 0; i < model.shapes_size(); ++i) {
     SetTimes(emulated_costs_[i], *model.mutable_shapes(i));
   }

@@ -68,6 +68,11 @@ int64_t PartOf(int64_t records, double fraction) {
   return std::min(part, records - 1);
 }
 
+// Whether validation samples come after those of training, in their directory.
+bool FollowsTraining(const RecordsOptions& options) {
+  return options.evaluated.value_or(DataPart::kValidation) == DataPart::kValidation;
+}
+
 }  // namespace
 
 RecordsData::RecordsData(std::unique_ptr<RecordFiles> training,
@@ -77,9 +82,13 @@ RecordsData::RecordsData(std::unique_ptr<RecordFiles> training,
       options_(options),
       training_records_(training_->records() -
                         PartOf(training_->records(), options.validation_fraction)),
-      validation_first_(validation_ ? 0 : training_records_),
-      validation_records_(validation_ ? validation_->records()
-                                      : training_->records() - training_records_) {}
+      validation_first_(!validation_ && FollowsTraining(options) ? training_records_ : 0),
+      validation_records_((options.evaluated == DataPart::kTraining
+                               ? training_records_
+                               : this->validation().records()) -
+                          validation_first_),
+      validation_samples_(options.evaluated.has_value() ? validation_records_
+                                                        : options.validation_samples) {}
 
 absl::StatusOr<std::unique_ptr<RecordsData>> RecordsData::Open(
     std::unique_ptr<RecordFiles> training, std::unique_ptr<RecordFiles> validation,
@@ -108,7 +117,7 @@ absl::Status RecordsData::FindTensors(absl::Span<const Port> ports) {
 }
 
 absl::Status RecordsData::CheckValidation() const {
-  const int64_t asked = options_.validation_samples;
+  const int64_t asked = validation_samples_;
   if (asked <= validation_records_) return absl::OkStatus();
   const int64_t batches = validation_records_ / options_.batch;
   return absl::InvalidArgumentError(absl::StrCat(
@@ -142,10 +151,10 @@ absl::Status RecordsData::Read(Split split, int64_t first_sample, int port,
 }
 
 int64_t RecordsData::ValidationRecord(int64_t sample) const {
-  PENSTOCK_CHECK(sample >= 0 && sample < options_.validation_samples);
+  PENSTOCK_CHECK(sample >= 0 && sample < validation_samples_);
   const auto place = static_cast<unsigned __int128>(sample) *
                      static_cast<uint64_t>(validation_records_) /
-                     static_cast<uint64_t>(options_.validation_samples);
+                     static_cast<uint64_t>(validation_samples_);
   return validation_first_ + static_cast<int64_t>(place);
 }
 

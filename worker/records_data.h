@@ -1,7 +1,8 @@
 // RecordsData: records as samples. A model's port is filled with the tensor of the same name.
 //
 // Training samples are numbered over the whole job and come in the order that the job says (data/sample_order.h), images
-// among them changed at random (data/augmentation.h). Validation samples are spread evenly over their records, in order.
+// among them changed at random (data/augmentation.h). Validation samples are spread evenly over their records, in order;
+// to evaluate a model, they are all the records of a part.
 //
 // Records are read from where they lie when they are asked for, and of them what the asked port needs.
 //
@@ -10,6 +11,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <vector>
 
 #include "absl/status/statusor.h"
@@ -26,8 +28,9 @@ struct RecordsOptions {
   OrderKind order = OrderKind::kShuffled;
   Augmentation augmentation;
   double validation_fraction = 0.0;  // of the training directory, its last records
-  int64_t validation_samples = 0;    // in a validation; 0: there is none
-  int64_t batch = 1;                 // samples of a step, for messages
+  int64_t validation_samples = 0;  // in a validation, unless a part is evaluated; 0: there is none
+  std::optional<DataPart> evaluated = std::nullopt;
+  int64_t batch = 1;  // samples of a step, for messages
   uint64_t seed = 0;
 };
 
@@ -43,6 +46,7 @@ class RecordsData : public DataSource {
 
   absl::Status Read(Split split, int64_t first_sample, int port,
                     absl::Span<std::byte> values) const override;
+  int64_t validation_samples() const override { return validation_samples_; }
 
   // Of those that a sample of training may be.
   int64_t training_records() const { return training_records_; }
@@ -61,7 +65,9 @@ class RecordsData : public DataSource {
               const RecordsOptions& options);
   absl::Status FindTensors(absl::Span<const Port> ports);
   absl::Status CheckValidation() const;
-  const RecordFiles& validation() const { return validation_ ? *validation_ : *training_; }
+  const RecordFiles& validation() const {
+    return validation_ && options_.evaluated != DataPart::kTraining ? *validation_ : *training_;
+  }
 
   const std::unique_ptr<RecordFiles> training_;
   const std::unique_ptr<RecordFiles> validation_;
@@ -69,6 +75,7 @@ class RecordsData : public DataSource {
   const int64_t training_records_;
   const int64_t validation_first_;  // in its directory
   const int64_t validation_records_;
+  const int64_t validation_samples_;
   std::vector<PortTensor> tensors_;  // by port
 };
 

@@ -14,14 +14,8 @@ namespace {
 absl::StatusOr<std::unique_ptr<RecordFiles>> OpenDirectory(const DataRequest& request,
                                                            const std::string& path,
                                                            const std::string& sha256) {
-  const auto may_go_on = [&](int64_t, int64_t) {
-    if (!request.stop()) return absl::OkStatus();
-    return absl::CancelledError(absl::StrCat("interrupted while ", path, " was read"));
-  };
   return RecordFiles::Open(request.files, JoinPath(request.root, path),
-                           {.sha256 = sha256,
-                            .checked_bytes_max = request.limits.data_checked_bytes_max,
-                            .progress = may_go_on});
+                           RecordOptions(request, path, sha256));
 }
 
 OrderKind OrderOf(const std::string& word) {
@@ -31,9 +25,12 @@ OrderKind OrderOf(const std::string& word) {
 
 absl::StatusOr<std::unique_ptr<DataSource>> OpenRecords(const DataRequest& request) {
   const v1::RecordsSpec& spec = request.spec.data().records();
-  const bool validates = request.spec.validation().every_steps() > 0;
   PENSTOCK_ASSIGN_OR_RETURN(std::unique_ptr<RecordFiles> training,
                             OpenDirectory(request, spec.path(), spec.sha256()));
+  if (request.evaluated == DataPart::kAll && !spec.validation().empty()) {
+    return absl::InvalidArgumentError(
+        "data.records has directories for training and for validation; evaluate one of them");
+  }
   std::unique_ptr<RecordFiles> validation;
   if (!spec.validation().empty()) {
     PENSTOCK_ASSIGN_OR_RETURN(validation,
@@ -44,9 +41,22 @@ absl::StatusOr<std::unique_ptr<DataSource>> OpenRecords(const DataRequest& reque
       {.order = OrderOf(spec.order()),
        .augmentation = {.flip = spec.augment().flip(), .crop = spec.augment().crop()},
        .validation_fraction = spec.validation_fraction(),
-       .validation_samples = validates ? request.validation_samples() : 0,
+       .validation_samples = request.validates() ? request.validation_samples() : 0,
+       .evaluated = request.evaluated,
        .batch = request.job.batch,
        .seed = request.job.seed});
+}
+
+}  // namespace
+
+RecordFilesOptions RecordOptions(const DataRequest& request, const std::string& path,
+                                 const std::string& sha256) {
+  return {.sha256 = sha256,
+          .checked_bytes_max = request.limits.data_checked_bytes_max,
+          .progress = [&request, path](int64_t, int64_t) {
+            if (!request.stop()) return absl::OkStatus();
+            return absl::CancelledError(absl::StrCat("interrupted while ", path, " was read"));
+          }};
 }
 
 absl::StatusOr<std::string> DigestOfRecords(const std::string& path, const std::function<bool()>&) {
@@ -63,8 +73,6 @@ absl::StatusOr<std::string> DigestOfRecords(const std::string& path, const std::
   PENSTOCK_ASSIGN_OR_RETURN(const std::string text, RealFiles().Read(index, kRecordIndexBytesMax));
   return Sha256Hex(text);
 }
-
-}  // namespace
 
 const DataOpener kRecordsOpener = {
     .source = v1::DataSpec::kRecords, .open = OpenRecords, .digest = DigestOfRecords};

@@ -13,11 +13,13 @@
 #include "job/resolve.h"
 #include "job/run/run_schedule.h"
 #include "job/run/stage_options.h"
+#include "job/run/ties.h"
 #include "schedule/block_draws.h"
 #include "worker/acquire.h"
 #include "worker/open_data.h"
 #include "worker/order_replay.h"
 #include "worker/port_reader.h"
+#include "worker/valid_targets.h"
 #include "worker/version_rule.h"
 
 namespace penstock {
@@ -41,6 +43,7 @@ struct SerialStage {
   int64_t base = 0;      // the version at the cut before
   std::vector<Tensor>
       sums;  // by replica, if there are several: of its microbatches since the last update
+  std::vector<Tensor> statistics;  // by replica, likewise, where there are any
   bool recomputes = false;
   StageLateness lateness;
   WeightRead forward = 0;
@@ -155,10 +158,15 @@ class Reference {
   absl::Status ForwardAndBackward(SerialModel& model, int64_t microbatch);
   // W, into the sum of the microbatch's replica.
   absl::Status BackwardWeight(SerialStage& serial, int64_t microbatch);
-  // Puts the sums of all replicas together.
-  void CombineReplicas(SerialStage& serial);
-  // The two uses of a tied weight on the first and the last stage.
-  absl::Status CombineTiedEnds(SerialModel& model);
+  // Puts the sums of all replicas together, before an update with the gradients of `microbatches`.
+  absl::Status CombineReplicas(SerialStage& serial, MicrobatchRange microbatches);
+  // F, with the statistics of the microbatch's replica.
+  absl::StatusOr<Tensor> Forward(SerialStage& serial, int64_t microbatch, Tensor input);
+  // Makes the statistics of all replicas their mean.
+  void CombineStatistics(SerialStage& serial);
+  void CopyStatistics(float* to, const float* from, const SerialStage& serial);
+  // Adds up the gradients of parameters that stages share, from the last to the first.
+  void CombineTies(SerialModel& model);
   absl::StatusOr<double> GlobalNorm(const SerialModel& model, int64_t step);
   // `read_version`: by the forward of the update's first microbatch.
   absl::Status Update(SerialModel& model, SerialStage& serial, int64_t microbatches_end,
@@ -167,8 +175,9 @@ class Reference {
   absl::Status LeaveOutUpdate(SerialStage& serial, int64_t oldest_live_version);
   absl::StatusOr<std::vector<float>> ClipFactorsOf(const SerialModel& model, SerialStage& serial,
                                                    int64_t step);
-  absl::StatusOr<double> Validate(int64_t step);
-  void FinishStep(int64_t microbatches_end);
+  absl::StatusOr<Evaluation> Validate(int64_t step);
+  absl::StatusOr<EvaluationSums> ValidateBatch(int64_t batch, int64_t step);
+  absl::Status FinishStep(int64_t microbatches_end);
   absl::Status Finish();
 
   int64_t StepOf(int64_t microbatch) const { return microbatch / job_.microbatches + 1; }
@@ -179,11 +188,12 @@ class Reference {
   Backend& backend_;
   std::unique_ptr<DataSource> data_;
   std::optional<PortReader> ports_;
+  std::optional<ValidTargets> valid_targets_;
   std::optional<OrderReplay> replay_;  // of a job in recorded order
   std::vector<SerialModel> models_;    // the replicas; else one
-  double loss_sum_ = 0.0;              // of the step in progress
+  double loss_sum_ = 0.0;              // of the step in progress, weighted
   double gradient_norm_ = 0.0;
-  double embedding_squared_norm_ = 0.0;
+  std::vector<double> layer_norms_;  // squared, by layer, of the update in hand
   ReferenceResult result_;
 };
 
@@ -209,6 +219,7 @@ absl::Status Reference::OpenData() {
   PENSTOCK_ASSIGN_OR_RETURN(
       data_, penstock::OpenData(files_, options_.spec, job_, options_.data_root, options_.limits));
   ports_.emplace(job_.model, job_.microbatch_samples, data_.get());
+  valid_targets_.emplace(job_, data_.get());
   return absl::OkStatus();
 }
 
@@ -263,6 +274,7 @@ absl::StatusOr<SerialModel> Reference::MakeModel(const std::vector<LayerRange>& 
         serial.stage, Stage::Create(backend_, job_.model,
                                     {.layers = ranges[s],
                                      .samples = job_.microbatch_samples,
+                                     .step_samples = job_.batch,
                                      .precision = job_.precision,
                                      .rounding = job_.rounding,
                                      .recomputes = serial.recomputes,
@@ -277,6 +289,12 @@ absl::StatusOr<SerialModel> Reference::MakeModel(const std::vector<LayerRange>& 
       PENSTOCK_ASSIGN_OR_RETURN(serial.sums.emplace_back(),
                                 AcquireTensor(backend_.pool(), DType::kF32, {count}));
       backend_.Fill(serial.sums.back().data<float>(), 0.0f, count);
+      const int64_t statistics = serial.stage->statistics_count();
+      if (statistics == 0) continue;
+      PENSTOCK_ASSIGN_OR_RETURN(serial.statistics.emplace_back(),
+                                AcquireTensor(backend_.pool(), DType::kF32, {statistics}));
+      CopyStatistics(serial.statistics.back().data<float>(), serial.stage->Buffers().data<float>(),
+                     serial);
     }
     model.push_back(std::move(serial));
   }
@@ -294,10 +312,13 @@ absl::StatusOr<ReferenceResult> Reference::Train() {
                              : job_.MethodAfter(step).updates_each_microbatch
                                  ? TrainReplicas(first, end)
                                  : TrainSteps(first, end));
+    if (cut.step > step) {
+      for (SerialStage& serial : models_.front()) CombineStatistics(serial);
+    }
     step = cut.step;
     if (!cut.validate) continue;
-    PENSTOCK_ASSIGN_OR_RETURN(const double loss, Validate(step));
-    result_.validations.push_back({step, loss});
+    PENSTOCK_ASSIGN_OR_RETURN(Evaluation evaluation, Validate(step));
+    result_.validations.push_back({step, std::move(evaluation)});
   }
   PENSTOCK_RETURN_IF_ERROR(Finish());
   return std::move(result_);
@@ -310,13 +331,16 @@ absl::Status Reference::TrainSteps(int64_t first, int64_t end) {
     PENSTOCK_RETURN_IF_ERROR(ForwardAndBackward(model, microbatch));
     const int64_t done = microbatch + 1;
     if (done % job_.microbatches != 0) continue;
-    for (SerialStage& serial : model) CombineReplicas(serial);
-    PENSTOCK_RETURN_IF_ERROR(CombineTiedEnds(model));
+    for (SerialStage& serial : model) {
+      PENSTOCK_RETURN_IF_ERROR(
+          CombineReplicas(serial, {done - job_.microbatches, job_.microbatches}));
+    }
+    CombineTies(model);
     for (SerialStage& serial : model) {
       const int64_t version = serial.stage->version();
       PENSTOCK_RETURN_IF_ERROR(Update(model, serial, done, version, version + 1));
     }
-    FinishStep(done);
+    PENSTOCK_RETURN_IF_ERROR(FinishStep(done));
   }
   return absl::OkStatus();
 }
@@ -335,7 +359,7 @@ absl::Status Reference::TrainReplicas(int64_t first, int64_t end) {
     PENSTOCK_RETURN_IF_ERROR(Update(model, whole, done, version, version + 1));
     if (done % job_.microbatches != 0) continue;
     if (replicas > 1) Stage::Average(wholes);
-    FinishStep(done);
+    PENSTOCK_RETURN_IF_ERROR(FinishStep(done));
   }
   return absl::OkStatus();
 }
@@ -363,12 +387,12 @@ absl::Status Reference::TrainContinuously(int64_t first, int64_t end) {
       const int64_t read = serial.base + rule.Forward(k + 1 - serial.interval, serial.depth);
       const int64_t oldest_live = done == end ? serial.stage->version() + 1
                                               : serial.base + rule.OldestFrom(k + 1, serial.depth);
-      CombineReplicas(serial);
+      PENSTOCK_RETURN_IF_ERROR(CombineReplicas(serial, {done - serial.interval, serial.interval}));
       PENSTOCK_RETURN_IF_ERROR(rule.Moves(k, serial.depth)
                                    ? Update(model, serial, done, read, oldest_live)
                                    : LeaveOutUpdate(serial, oldest_live));
     }
-    if (done % job_.microbatches == 0) FinishStep(done);
+    if (done % job_.microbatches == 0) PENSTOCK_RETURN_IF_ERROR(FinishStep(done));
   }
   return absl::OkStatus();
 }
@@ -377,21 +401,20 @@ absl::Status Reference::ForwardAndBackward(SerialModel& model, int64_t microbatc
   const int64_t first_sample = FirstSample(job_, microbatch);
   const MicrobatchId id(microbatch);
   Tensor activation;
-  for (const SerialStage& serial : model) {
-    Stage& stage = *serial.stage;
-    PENSTOCK_ASSIGN_OR_RETURN(const absl::Span<const Tensor> ports,
-                              ports_->Read(stage, Split::kTraining, first_sample));
-    PENSTOCK_ASSIGN_OR_RETURN(
-        activation, stage.Forward(id, first_sample, serial.forward, std::move(activation), ports));
+  for (SerialStage& serial : model) {
+    PENSTOCK_ASSIGN_OR_RETURN(activation, Forward(serial, microbatch, std::move(activation)));
   }
   PENSTOCK_ASSIGN_OR_RETURN(const double loss, model.back().stage->ReadLoss(activation));
   PENSTOCK_RETURN_IF_ERROR(
       CheckLoss(loss, StepOf(microbatch), static_cast<int32_t>(model.size() - 1)));
-  loss_sum_ += loss;
+  PENSTOCK_ASSIGN_OR_RETURN(const double weight,
+                            valid_targets_->Weight(Split::kTraining, microbatch));
+  loss_sum_ += loss * weight;
   if (options_.on_microbatch) {
     PENSTOCK_RETURN_IF_ERROR(options_.on_microbatch(microbatch, loss));
   }
 
+  PENSTOCK_ASSIGN_OR_RETURN(const float loss_scale, valid_targets_->LossScale(microbatch));
   Tensor gradient;
   for (auto serial = model.rbegin(); serial != model.rend(); ++serial) {
     Stage& stage = *serial->stage;
@@ -400,13 +423,46 @@ absl::Status Reference::ForwardAndBackward(SerialModel& model, int64_t microbatc
                                 ports_->Read(stage, Split::kTraining, first_sample));
       PENSTOCK_RETURN_IF_ERROR(stage.Recompute(id, serial->backward, ports));
     }
-    PENSTOCK_ASSIGN_OR_RETURN(gradient,
-                              stage.BackwardInput(id, serial->backward, std::move(gradient),
-                                                  LossScale(job_, microbatch)));
+    PENSTOCK_ASSIGN_OR_RETURN(
+        gradient, stage.BackwardInput(id, serial->backward, std::move(gradient), loss_scale));
     PENSTOCK_RETURN_IF_ERROR(BackwardWeight(*serial, microbatch));
     serial->pending.push_back({serial->forward.version, serial->backward.version});
   }
   return absl::OkStatus();
+}
+
+absl::StatusOr<Tensor> Reference::Forward(SerialStage& serial, int64_t microbatch, Tensor input) {
+  Stage& stage = *serial.stage;
+  const int64_t first_sample = FirstSample(job_, microbatch);
+  PENSTOCK_ASSIGN_OR_RETURN(const absl::Span<const Tensor> ports,
+                            ports_->Read(stage, Split::kTraining, first_sample));
+  float* const shared = stage.Buffers().data<float>();
+  float* const own = serial.statistics.empty()
+                         ? nullptr
+                         : serial.statistics[microbatch % serial.statistics.size()].data<float>();
+  if (own != nullptr) CopyStatistics(shared, own, serial);
+  PENSTOCK_ASSIGN_OR_RETURN(Tensor output,
+                            stage.Forward(MicrobatchId(microbatch),
+                                          ports_->StartOf(stage, Split::kTraining, first_sample),
+                                          serial.forward, std::move(input), ports));
+  if (own != nullptr) CopyStatistics(own, shared, serial);
+  return output;
+}
+
+void Reference::CopyStatistics(float* to, const float* from, const SerialStage& serial) {
+  backend_.CopyOnDevice(to, from, serial.stage->statistics_count() * SizeOf(DType::kF32));
+}
+
+void Reference::CombineStatistics(SerialStage& serial) {
+  if (serial.statistics.empty()) return;
+  const int64_t count = serial.stage->statistics_count();
+  float* const mean = serial.stage->Buffers().data<float>();
+  CopyStatistics(mean, serial.statistics.front().data<float>(), serial);
+  for (size_t replica = 1; replica < serial.statistics.size(); ++replica) {
+    backend_.AddInto(mean, serial.statistics[replica].data<float>(), count);
+  }
+  backend_.Scale(mean, MeanFactor(static_cast<int64_t>(serial.statistics.size())), count);
+  for (const Tensor& own : serial.statistics) CopyStatistics(own.data<float>(), mean, serial);
 }
 
 absl::Status Reference::BackwardWeight(SerialStage& serial, int64_t microbatch) {
@@ -419,31 +475,44 @@ absl::Status Reference::BackwardWeight(SerialStage& serial, int64_t microbatch) 
   return absl::OkStatus();
 }
 
-void Reference::CombineReplicas(SerialStage& serial) {
-  if (serial.sums.empty()) return;
+absl::Status Reference::CombineReplicas(SerialStage& serial, MicrobatchRange microbatches) {
+  if (serial.sums.empty()) return absl::OkStatus();
   const int64_t count = serial.stage->gradient_count();
+  const bool is_mean = !job_.method->synchronous;
+  const bool weighted = is_mean && !valid_targets_->all_count();
+  for (int64_t m = microbatches.first; weighted && m < microbatches.end(); ++m) {
+    PENSTOCK_ASSIGN_OR_RETURN(const float weight, valid_targets_->Part(m, microbatches));
+    backend_.Scale(serial.sums[m % serial.sums.size()].data<float>(), weight, count);
+  }
   float* const sum = serial.sums.front().data<float>();
   for (size_t replica = 1; replica < serial.sums.size(); ++replica) {
     backend_.AddInto(sum, serial.sums[replica].data<float>(), count);
   }
-  if (!job_.method->synchronous) {
+  if (is_mean && !weighted) {
     backend_.Scale(sum, MeanFactor(static_cast<int64_t>(serial.sums.size())), count);
   }
   serial.stage->PutGradients(sum);
   for (const Tensor& used : serial.sums) backend_.Fill(used.data<float>(), 0.0f, count);
+  return absl::OkStatus();
 }
 
-absl::Status Reference::CombineTiedEnds(SerialModel& model) {
-  if (!job_.model.tied() || model.size() < 2) return absl::OkStatus();
-  Stage& embedding = *model.front().stage;
-  Stage& head = *model.back().stage;
-  const Tensor embedding_part = embedding.TiedGradient();
-  PENSTOCK_ASSIGN_OR_RETURN(const Tensor copy, AcquireTensor(backend_.pool(), embedding_part.dtype,
-                                                             embedding_part.shape));
-  backend_.CopyOnDevice(copy.data<void>(), embedding_part.data<void>(), copy.size_bytes());
-  embedding.SetTiedGradient(head.TiedGradient(), embedding_part);
-  head.SetTiedGradient(head.TiedGradient(), copy);
-  return absl::OkStatus();
+void Reference::CombineTies(SerialModel& model) {
+  std::vector<LayerRange> parts;
+  for (const SerialStage& serial : model) parts.push_back(serial.layers);
+  for (const TieGroup& group : TieGroupsOf(job_.model, parts)) {
+    for (const auto& [tie, sum] : group.sums) {
+      Tensor later;
+      for (auto part = sum.parts.rbegin(); part != sum.parts.rend(); ++part) {
+        model[*part].stage->CombineTied(tie, later);
+        later = model[*part].stage->TiedGradient(tie);
+      }
+      const Tensor whole = later;
+      for (auto part = sum.parts.begin() + 1; part != sum.parts.end(); ++part) {
+        backend_.CopyOnDevice(model[*part].stage->TiedGradient(tie).data<void>(),
+                              whole.data<void>(), whole.size_bytes());
+      }
+    }
+  }
 }
 
 absl::Status Reference::Update(SerialModel& model, SerialStage& serial, int64_t microbatches_end,
@@ -451,7 +520,7 @@ absl::Status Reference::Update(SerialModel& model, SerialStage& serial, int64_t 
   Stage& stage = *serial.stage;
   serial.CountUpdate(stage.version());
   const int64_t version = stage.version() + 1;
-  stage.CombineLocalTiedGradients();
+  stage.CombineUses();
   if (CompensatesDelay(job_, version, read_version)) {
     PENSTOCK_RETURN_IF_ERROR(
         stage.CompensateDelay(read_version, job_.staleness.delay_compensation));
@@ -473,21 +542,19 @@ absl::Status Reference::LeaveOutUpdate(SerialStage& serial, int64_t oldest_live_
 
 absl::StatusOr<std::vector<float>> Reference::ClipFactorsOf(const SerialModel& model,
                                                             SerialStage& serial, int64_t step) {
-  std::vector<float> factors(serial.layers.count, 1.0f);
+  std::vector<float> factors(job_.model.size(), 1.0f);
   if (job_.clip.kind == Clip::Kind::kNone) return factors;
-  std::vector<double> norms(serial.layers.count);
-  PENSTOCK_RETURN_IF_ERROR(serial.stage->LayerSquaredNorms(absl::MakeSpan(norms)));
+  // A layer's norm is measured before those of stages behind it, which may share its parameters.
+  layer_norms_.resize(job_.model.size());
+  const auto norms = absl::MakeSpan(layer_norms_).subspan(serial.layers.first, serial.layers.count);
+  PENSTOCK_RETURN_IF_ERROR(serial.stage->LayerSquaredNorms(norms));
   PENSTOCK_RETURN_IF_ERROR(CheckNorms(job_.model, serial.layers, norms, step,
                                       static_cast<int32_t>(&serial - model.data())));
   if (job_.clip.kind == Clip::Kind::kGlobalNorm && serial.stage->is_first()) {
     // Now, before a stage has made its step.
     PENSTOCK_ASSIGN_OR_RETURN(gradient_norm_, GlobalNorm(model, step));
   }
-  if (job_.clip.kind == Clip::Kind::kLayerNorm) {
-    if (serial.stage->is_first()) embedding_squared_norm_ = norms.front();
-    ShareTiedNorm(job_.model, serial.layers, embedding_squared_norm_, absl::MakeSpan(norms));
-  }
-  ClipFactors(job_.clip, norms, gradient_norm_, absl::MakeSpan(factors));
+  ClipFactors(job_.clip, layer_norms_, gradient_norm_, absl::MakeSpan(factors));
   return factors;
 }
 
@@ -495,6 +562,7 @@ absl::StatusOr<double> Reference::GlobalNorm(const SerialModel& model, int64_t s
   std::vector<double> norms(job_.model.size());
   for (const SerialStage& serial : model) {
     const auto own = absl::MakeSpan(norms).subspan(serial.layers.first, serial.layers.count);
+    serial.stage->CombineUses();
     PENSTOCK_RETURN_IF_ERROR(serial.stage->LayerSquaredNorms(own));
     PENSTOCK_RETURN_IF_ERROR(CheckNorms(job_.model, serial.layers, own, step,
                                         static_cast<int32_t>(&serial - model.data())));
@@ -502,43 +570,60 @@ absl::StatusOr<double> Reference::GlobalNorm(const SerialModel& model, int64_t s
   return CombinedNorm(norms);
 }
 
-void Reference::FinishStep(int64_t microbatches_end) {
+absl::Status Reference::FinishStep(int64_t microbatches_end) {
+  const int64_t number = StepOf(microbatches_end - 1);
+  PENSTOCK_ASSIGN_OR_RETURN(const double weight,
+                            valid_targets_->Weight(Split::kTraining, RangeOfStep(job_, number)));
   const StepResult step = {
-      .step = StepOf(microbatches_end - 1),
-      .loss = loss_sum_ / static_cast<double>(job_.microbatches),
+      .step = number,
+      .loss = loss_sum_ / std::max(weight, 1.0),
       .learning_rate = RateOfUpdate(job_, models_.front().back().lateness, {0, microbatches_end}),
       .gradient_norm = gradient_norm_};
   loss_sum_ = 0.0;
   result_.steps.push_back(step);
   if (options_.on_step) options_.on_step(step);
+  return absl::OkStatus();
 }
 
-absl::StatusOr<double> Reference::Validate(int64_t step) {
-  SerialModel& model = models_.front();
-  double sum = 0.0;
+absl::StatusOr<Evaluation> Reference::Validate(int64_t step) {
+  EvaluationSums sums;
   for (int64_t batch = 0; batch < job_.validation_batches; ++batch) {
-    Tensor activation;
-    for (SerialStage& serial : model) {
-      Stage& stage = *serial.stage;
-      PENSTOCK_ASSIGN_OR_RETURN(const absl::Span<const Tensor> ports,
-                                ports_->Read(stage, Split::kValidation, FirstSample(job_, batch)));
-      PENSTOCK_ASSIGN_OR_RETURN(activation,
-                                stage.Evaluate(stage.version(), std::move(activation), ports));
-    }
-    PENSTOCK_ASSIGN_OR_RETURN(const double loss, model.back().stage->ReadLoss(activation));
-    PENSTOCK_RETURN_IF_ERROR(CheckLoss(loss, step, static_cast<int32_t>(model.size() - 1)));
-    sum += loss;
+    PENSTOCK_ASSIGN_OR_RETURN(const EvaluationSums of_batch, ValidateBatch(batch, step));
+    sums += of_batch;
   }
-  return sum / static_cast<double>(job_.validation_batches);
+  return sums.Result(job_.model);
+}
+
+absl::StatusOr<EvaluationSums> Reference::ValidateBatch(int64_t batch, int64_t step) {
+  SerialModel& model = models_.front();
+  Stage::Evaluated evaluated;
+  for (SerialStage& serial : model) {
+    Stage& stage = *serial.stage;
+    const int64_t first = FirstSample(job_, batch);
+    PENSTOCK_ASSIGN_OR_RETURN(const absl::Span<const Tensor> ports,
+                              ports_->Read(stage, Split::kValidation, first));
+    const MicrobatchStart start = ports_->StartOf(stage, Split::kValidation, first);
+    PENSTOCK_ASSIGN_OR_RETURN(
+        evaluated,
+        stage.Evaluate(stage.version(), std::move(evaluated.output), ports, start));
+  }
+  Stage& last = *model.back().stage;
+  PENSTOCK_ASSIGN_OR_RETURN(const double loss, last.ReadLoss(evaluated.output));
+  PENSTOCK_RETURN_IF_ERROR(CheckLoss(loss, step, static_cast<int32_t>(model.size() - 1)));
+  PENSTOCK_ASSIGN_OR_RETURN(const std::vector<int32_t> ranks, last.ReadRanks(evaluated.ranks));
+  PENSTOCK_ASSIGN_OR_RETURN(const double weight, valid_targets_->Weight(Split::kValidation, batch));
+  return EvaluationSums::Of(loss, weight, ranks);
 }
 
 absl::Status Reference::Finish() {
   for (const SerialModel& model : models_) {
     for (const SerialStage& serial : model) result_.reads.push_back(serial.reads);
   }
+  result_.layer_sha256.resize(job_.model.size());
   for (SerialStage& serial : models_.front()) {
+    int layer = serial.layers.first;
     for (std::string& sha256 : serial.stage->LayerDigests()) {
-      result_.layer_sha256.push_back(std::move(sha256));
+      result_.layer_sha256[job_.model.layers[layer++].number] = std::move(sha256);
     }
   }
   result_.weights_sha256 = CombineLayerDigests(result_.layer_sha256);

@@ -7,7 +7,8 @@
 //                         end of a step all take the mean
 //   replicas of stages    the microbatches that replica i of a stage with r of them has, i, i + r, i + 2r, .., are
 //                         added up by themselves in the stage's own accumulator i; at an update the sums are
-//                         added in the order of the replicas (and, of a continuous method, divided by r)
+//                         added in the order of the replicas (and, of a continuous method, divided by r). Each
+//                         keeps statistics of its own (model/op.h), which become their mean at the end of a range
 //   continuous methods    stage s of S (from 0) keeps its own versions. Between two cuts, microbatch k,
 //                         counted from the cut, reads the version that follows from k, s and the weights
 //                         in closed form (version_rule.h). A stage with r replicas updates once in r
@@ -34,6 +35,7 @@
 #include "penstock/v1/job.pb.h"
 #include "schedule/machine.h"
 #include "schedule/recorded_order.h"
+#include "worker/evaluation.h"
 #include "worker/limits.h"
 #include "worker/update_rule.h"
 
@@ -58,7 +60,7 @@ struct ReferenceOptions {
 struct ReferenceResult {
   struct Validation {
     int64_t step = 0;
-    double loss = 0.0;
+    Evaluation evaluation;
     friend bool operator==(const Validation&, const Validation&) = default;
   };
   // Counts how many updates lay between the versions that were read.
@@ -71,7 +73,7 @@ struct ReferenceResult {
   // By stage, those of all its replicas together; of a method that drains and has no replicas of stages, by
   // replica of the whole model.
   std::vector<StageReads> reads;
-  std::vector<std::string> layer_sha256;  // by layer of the model
+  std::vector<std::string> layer_sha256;  // by layer of the model, as it was described
   std::string weights_sha256;
 };
 

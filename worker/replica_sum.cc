@@ -1,8 +1,8 @@
 // Collectives: what the replicas of a stage reduce together (the contract is in collectives.h).
 //
-// The gradients are cut into as many parts as there are replicas, and each replica adds up one of them: it gets
-// that part from all others, adds them in the order of the replicas, and sends the sum back. So a replica of r
-// sends and receives (r - 1) / r of the gradients twice, as little as any all-reduce can, in two exchanges
+// An array, the gradients most often, is cut into as many parts as there are replicas, and each replica adds up one of
+// them: it gets that part from all others, adds them in the order of the replicas, and sends the sum back. So a replica
+// of r sends and receives (r - 1) / r of the array twice, as little as any all-reduce can, in two exchanges
 // and not the 2 (r - 1) of a ring, and every element is added up in one order whatever its part.
 #include <algorithm>
 #include <utility>
@@ -21,8 +21,8 @@ int64_t TurnsOf(int64_t count, int64_t replicas, int64_t rank) {
   return std::max<int64_t>(0, (count - rank + replicas - 1) / replicas);
 }
 
-float* ChunkAt(Stage& stage, const ReplicaChunk& chunk) {
-  return stage.AccumulatedGradients().data<float>() + chunk.first;
+float* ChunkAt(const Tensor& array, const ReplicaChunk& chunk) {
+  return array.data<float>() + chunk.first;
 }
 
 }  // namespace
@@ -55,23 +55,45 @@ absl::StatusOr<Tensor> Collectives::ReceiveFloats(Link& link, const Shape& shape
   return courier.peer_failed() ? Blame(link, received.status()) : received.status();
 }
 
-absl::Status Collectives::ReduceReplicas(const ReduceGroup& group, Stage& own, Courier& courier,
+absl::Status Collectives::ReduceReplicas(const ReduceGroup& group, Stage& own,
+                                         std::optional<float> weight, Courier& courier,
                                          ActionTimer& timer) {
+  const Tensor gradients = own.AccumulatedGradients();
+  if (weight.has_value()) {
+    backend_.Scale(gradients.data<float>(), *weight, own.gradient_count());
+  }
+  // With weights of their own the sum is the mean.
+  const bool is_mean = group.operation == ReduceGroup::Operation::kMean && !weight.has_value();
+  return AddUpReplicas(group, gradients, is_mean, courier, timer);
+}
+
+absl::Status Collectives::AddUpReplicas(const ReduceGroup& group, const Tensor& own, bool is_mean,
+                                        Courier& courier, ActionTimer& timer) {
   PENSTOCK_RETURN_IF_ERROR(SendChunks(group, own, courier));
-  PENSTOCK_RETURN_IF_ERROR(AddChunks(group, own, courier, timer));
+  PENSTOCK_RETURN_IF_ERROR(AddChunks(group, own, is_mean, courier, timer));
   PENSTOCK_RETURN_IF_ERROR(ShareSum(group, own, courier, timer));
   timer.Lap(Lane::kCollective);
   return absl::OkStatus();
 }
 
+absl::Status Collectives::CombineBuffers(const ReduceGroup& group, Stage& own, Courier& courier,
+                                         ActionTimer& timer) {
+  const auto replicas = static_cast<int64_t>(group.stages.size());
+  own.BeginBufferSum(RankIn(group), replicas);
+  PENSTOCK_RETURN_IF_ERROR(AddUpReplicas(group, own.Buffers(), false, courier, timer));
+  own.EndBufferSum(replicas);
+  return absl::OkStatus();
+}
+
 // Copies are sent: the sums that come back are written where these parts are, while the transport may still
 // read. Each begins with the replica after it, so that not all send to one at a time.
-absl::Status Collectives::SendChunks(const ReduceGroup& group, Stage& own, Courier& courier) {
+absl::Status Collectives::SendChunks(const ReduceGroup& group, const Tensor& own,
+                                     Courier& courier) {
   const auto replicas = static_cast<int64_t>(group.stages.size());
   const int64_t rank = RankIn(group);
   for (int64_t i = 1; i < replicas; ++i) {
     const int64_t to = (rank + i) % replicas;
-    const ReplicaChunk chunk = ReplicaChunkOf(own.gradient_count(), replicas, to);
+    const ReplicaChunk chunk = ReplicaChunkOf(own.shape.elements(), replicas, to);
     if (chunk.count == 0) continue;
     PENSTOCK_ASSIGN_OR_RETURN(const Tensor copy, CopyOf(ChunkAt(own, chunk), {chunk.count}));
     PENSTOCK_RETURN_IF_ERROR(SendFloats(LinkTo(WorkerOf(group, to)), copy, courier));
@@ -79,11 +101,11 @@ absl::Status Collectives::SendChunks(const ReduceGroup& group, Stage& own, Couri
   return absl::OkStatus();
 }
 
-absl::Status Collectives::AddChunks(const ReduceGroup& group, Stage& own, Courier& courier,
-                                    ActionTimer& timer) {
+absl::Status Collectives::AddChunks(const ReduceGroup& group, const Tensor& own, bool is_mean,
+                                    Courier& courier, ActionTimer& timer) {
   const auto replicas = static_cast<int64_t>(group.stages.size());
   const int64_t rank = RankIn(group);
-  const ReplicaChunk chunk = ReplicaChunkOf(own.gradient_count(), replicas, rank);
+  const ReplicaChunk chunk = ReplicaChunkOf(own.shape.elements(), replicas, rank);
   if (chunk.count == 0) return absl::OkStatus();
   float* const sum = ChunkAt(own, chunk);
   Tensor before;  // the sum of the replicas before this one
@@ -103,18 +125,16 @@ absl::Status Collectives::AddChunks(const ReduceGroup& group, Stage& own, Courie
       backend_.AddInto(before.data<float>(), part.data<float>(), chunk.count);
     }
   }
-  if (group.operation == ReduceGroup::Operation::kMean) {
-    backend_.Scale(sum, MeanFactor(replicas), chunk.count);
-  }
+  if (is_mean) backend_.Scale(sum, MeanFactor(replicas), chunk.count);
   return absl::OkStatus();
 }
 
-absl::Status Collectives::ShareSum(const ReduceGroup& group, Stage& own, Courier& courier,
+absl::Status Collectives::ShareSum(const ReduceGroup& group, const Tensor& own, Courier& courier,
                                    ActionTimer& timer) {
   const auto replicas = static_cast<int64_t>(group.stages.size());
   const int64_t rank = RankIn(group);
   const auto chunk_of = [&](int64_t of) {
-    return ReplicaChunkOf(own.gradient_count(), replicas, of);
+    return ReplicaChunkOf(own.shape.elements(), replicas, of);
   };
   if (const ReplicaChunk chunk = chunk_of(rank); chunk.count > 0) {
     PENSTOCK_ASSIGN_OR_RETURN(const Tensor sum, CopyOf(ChunkAt(own, chunk), {chunk.count}));
@@ -133,49 +153,13 @@ absl::Status Collectives::ShareSum(const ReduceGroup& group, Stage& own, Courier
   return absl::OkStatus();
 }
 
-// Replica j of one end gets the other's part from replica j mod r of its r, all of which hold the same.
-absl::Status Collectives::ReduceTiedReplicas(const ReduceGroup& group, Stage& own, Courier& courier,
-                                             ActionTimer& timer) {
-  const Topology& topology = options_.topology;
-  const StageId here = group.stages[RankIn(group)];
-  const StageWiring& end = topology[here];
-  const StageWiring& other_end = topology[end.first ? group.stages.back() : group.stages[0]];
-  const int32_t replicas = end.replicas;
-  const int32_t rank = end.replica;
-  const int32_t others = other_end.replicas;
-  const auto link_to = [&](int32_t other) -> Link& {
-    return LinkTo(topology.worker(topology.StageAt(other_end.place, other)));
-  };
-
-  const Tensor part = own.TiedGradient();
-  PENSTOCK_ASSIGN_OR_RETURN(const Tensor copy, CopyOf(part.data<float>(), part.shape));
-  for (int32_t other = rank; other < others; other += replicas) {
-    PENSTOCK_RETURN_IF_ERROR(SendFloats(link_to(other), copy, courier));
-  }
-  Link& from = link_to(rank % others);
-  PENSTOCK_ASSIGN_OR_RETURN(const Tensor received, ReceiveFloats(from, part.shape, courier, timer));
-  own.is_last() ? own.SetTiedGradient(part, received) : own.SetTiedGradient(received, part);
-
-  if (options_.job.clip.kind == Clip::Kind::kLayerNorm) {
-    if (own.is_last()) {
-      PENSTOCK_RETURN_IF_ERROR(ReceiveBytes(from, &embedding_squared_norm_, sizeof(double), timer));
-    } else {
-      for (int32_t other = rank; other < others; other += replicas) {
-        PENSTOCK_RETURN_IF_ERROR(ShareEmbeddingNorm(own, link_to(other), courier, timer));
-      }
-    }
-  }
-  timer.Lap(Lane::kCollective);
-  return absl::OkStatus();
-}
-
-absl::Status Collectives::GatherLosses(const ReduceGroup& group, int64_t count,
+absl::Status Collectives::GatherLosses(const ReduceGroup& group, int64_t count, int64_t width,
                                        absl::Span<const double> own, std::vector<double>& all,
                                        Courier& courier, ActionTimer& timer) {
   const auto replicas = static_cast<int64_t>(group.stages.size());
   const int64_t rank = RankIn(group);
   all.clear();
-  PENSTOCK_CHECK(static_cast<int64_t>(own.size()) == TurnsOf(count, replicas, rank));
+  PENSTOCK_CHECK(static_cast<int64_t>(own.size()) == width * TurnsOf(count, replicas, rank));
   const auto bytes_of = [](absl::Span<const double> losses) {
     return static_cast<int64_t>(losses.size() * sizeof(double));
   };
@@ -183,19 +167,20 @@ absl::Status Collectives::GatherLosses(const ReduceGroup& group, int64_t count,
     if (own.empty()) return absl::OkStatus();
     return SendBytes(LinkTo(WorkerOf(group, 0)), own.data(), bytes_of(own), courier);
   }
-  all.resize(count);
+  all.resize(count * width);
   for (int64_t from = 0; from < replicas; ++from) {
     const int64_t turns = TurnsOf(count, replicas, from);
     if (turns == 0) continue;
     if (from == 0) {
       packed_losses_.assign(own.begin(), own.end());
     } else {
-      packed_losses_.resize(turns);
+      packed_losses_.resize(turns * width);
       PENSTOCK_RETURN_IF_ERROR(ReceiveBytes(LinkTo(WorkerOf(group, from)), packed_losses_.data(),
                                             bytes_of(packed_losses_), timer));
     }
     for (int64_t turn = 0; turn < turns; ++turn) {
-      all[from + turn * replicas] = packed_losses_[turn];
+      std::copy_n(packed_losses_.begin() + turn * width, width,
+                  all.begin() + (from + turn * replicas) * width);
     }
   }
   timer.Lap(Lane::kCollective);

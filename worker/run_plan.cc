@@ -6,6 +6,7 @@
 #include "absl/strings/str_cat.h"
 #include "base/status.h"
 #include "job/run/run_schedule.h"
+#include "job/run/ties.h"
 
 namespace penstock {
 namespace {
@@ -85,6 +86,9 @@ absl::Status ReadStages(const v1::PrepareRunRequest& request, RunPlan& plan) {
     return BadPlan(
         absl::StrCat("its stages have ", layers, " layers, the model has ", plan.job.model.size()));
   }
+  const std::vector<LayerRange> parts = LayersOfParts(plan.topology(), plan.layers);
+  PENSTOCK_RETURN_IF_ERROR(Annotate(CheckParts(plan.job, parts), "plan"));
+  plan.schedule = ScheduleOptionsOf(plan.job, plan.topology(), parts);
   plan.worker = WorkerId(request.worker_index());
   if (plan.worker.value >= 0 && plan.worker.value < plan.topology().workers) {
     return absl::OkStatus();

@@ -103,6 +103,7 @@ void AddMemory(const LocalStage& local, const WorkerMeasures& worker, v1::StageR
   memory.set_stashed_weights_now(local.meter->stash_bytes());
   memory.set_host_stashed_weights_now(local.meter->host_stash_bytes());
   memory.set_predicted_weights(local.memory.predicted_bytes);
+  memory.set_scratch(worker.scratch_bytes);
   memory.set_activations(local.stage->activation_bytes().forward.left);
   memory.set_activations_now(local.meter->activations_live() * memory.activations());
 }

@@ -20,6 +20,7 @@ struct WorkerMeasures {
   int64_t checkpoint_wait_ns = 0;  // for the previous checkpoint, at cuts
   int64_t memory_bytes = 0;        // in use now
   int64_t peak_memory_bytes = 0;
+  int64_t scratch_bytes = 0;           // in both of them
   int64_t predicted_memory_bytes = 0;  // what the peak must be
   int64_t allocations_steady = 0;
   int64_t collective_bytes_sent = 0;  // counted with the worker's first stage

@@ -6,7 +6,8 @@ namespace penstock {
 namespace {
 
 absl::StatusOr<std::unique_ptr<DataSource>> OpenSynthetic(const DataRequest& request) {
-  return std::make_unique<SyntheticData>(request.job.model.ports, request.job.seed);
+  return std::make_unique<SyntheticData>(request.job.model.ports, request.job.batch,
+                                         request.job.seed, request.validation_samples());
 }
 
 }  // namespace

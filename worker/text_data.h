@@ -1,8 +1,13 @@
 // TextData: a text as samples of tokens and targets.
 //
 // A sample is context + 1 consecutive tokens (tokenizer "bytes": every byte is one): the inputs are all
-// but the last, the targets all but the first. Training samples start anywhere in the first part of the
-// file, sampled uniformly; validation windows are spread evenly over the last part.
+// but the last, the targets all but the first. Training samples are of the first part of the file, validation
+// windows of the last.
+//
+//   random      training samples start anywhere, sampled uniformly; validation windows are spread evenly
+//   contiguous  both parts are read as parallel streams (data/text_streams.h)
+//
+// To evaluate a model, windows are those of a whole part instead, one after the other without gaps or in streams.
 //
 // The file is read into memory once, so nothing that happens to it later changes a run.
 //
@@ -11,12 +16,14 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
 #include "base/files.h"
+#include "data/text_streams.h"
 #include "worker/data_source.h"
 
 namespace penstock {
@@ -27,7 +34,9 @@ struct TextOptions {
   double validation_fraction = 0.1;
   int64_t context = 0;             // time steps of a sample
   bool needs_validation = true;    // whether windows will be asked for
-  int64_t validation_windows = 0;  // how many there are in all
+  int64_t validation_windows = 0;  // how many there are in all, unless a part is evaluated
+  int64_t streams = 0;             // in contiguous order: the samples of a step; 0: random order
+  std::optional<DataPart> evaluated = std::nullopt;
   uint64_t seed = 0;
   int64_t size_bytes_max = 0;
 };
@@ -44,6 +53,8 @@ class TextData : public DataSource {
 
   absl::Status Read(Split split, int64_t first_sample, int port,
                     absl::Span<std::byte> values) const override;
+  bool StartsAfresh(Split split, int64_t sample) const override;
+  int64_t validation_samples() const override { return windows_; }
 
   // Where in the file a sample or window starts, in bytes.
   int64_t TrainingOffset(int64_t sample) const;
@@ -55,7 +66,11 @@ class TextData : public DataSource {
 
   const std::string text_;
   const TextOptions options_;
-  const int64_t training_bytes_;  // the first part; the rest is for validation
+  const int64_t training_bytes_;    // the first part; the rest is for validation
+  const int64_t validation_first_;  // where windows begin
+  const int64_t validation_bytes_;
+  const std::optional<TextStreams> training_streams_, validation_streams_;  // in contiguous order
+  const int64_t windows_;
 };
 
 }  // namespace penstock

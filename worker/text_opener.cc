@@ -15,12 +15,17 @@ constexpr size_t kPieceBytes = 1 << 20;
 
 absl::StatusOr<std::unique_ptr<DataSource>> OpenText(const DataRequest& request) {
   const v1::TextSpec& text = request.spec.data().text();
+  const bool in_streams = request.evaluated.has_value()
+                              ? request.job.model.FindCarrying() != nullptr
+                              : text.order() == "contiguous";
   const TextOptions options = {.path = JoinPath(request.root, text.path()),
                                .sha256 = text.sha256(),
                                .validation_fraction = text.validation_fraction(),
                                .context = request.job.model.ports[TextData::kTokens].type.dims[0],
-                               .needs_validation = request.spec.validation().every_steps() > 0,
+                               .needs_validation = request.validates(),
                                .validation_windows = request.validation_samples(),
+                               .streams = in_streams ? request.job.batch : 0,
+                               .evaluated = request.evaluated,
                                .seed = request.job.seed,
                                .size_bytes_max = request.limits.data_bytes_max};
   return TextData::Open(request.files, options);

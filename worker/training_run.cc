@@ -41,7 +41,8 @@ TrainingRun::TrainingRun(v1::PrepareRunRequest request, RunPlan plan, RunEnviron
 absl::Status TrainingRun::OpenData() {
   const std::vector<StageId> stages = plan_.topology().StagesOf(plan_.worker);
   const bool reads = std::any_of(stages.begin(), stages.end(), [this](StageId stage) {
-    return ReadsPorts(plan_.job.model, plan_.layers[stage.value]);
+    return ReadsData(plan_.job.model, plan_.layers[stage.value]) ||
+           WeighsReplicas(plan_.job, plan_.topology()[stage]);
   });
   if (!reads) return absl::OkStatus();
   Files& files = environment_.data_files == nullptr ? environment_.files : *environment_.data_files;
@@ -65,7 +66,8 @@ absl::Status TrainingRun::MakeStages() {
     local.meter = std::make_unique<StageMeter>(environment_.limits.duration_samples_max);
     stages_.push_back(std::move(local));
   }
-  memory_bytes_ = environment_.backend.pool().stats().bytes_in_use;
+  memory_bytes_ =
+      environment_.backend.pool().stats().bytes_in_use + environment_.backend.scratch_bytes();
   PENSTOCK_ASSIGN_OR_RETURN(predicted_memory_bytes_, PredictMemory());
   if (!plan_.job.draws()) return absl::OkStatus();
   // The moment when the most versions are live is random, too; it must not be the middle of a run
@@ -107,7 +109,7 @@ absl::Status TrainingRun::LoadCheckpoint() {
                                                    plan_.first_step));
   }
   for (LocalStage& local : stages_) {
-    local.first_version = manifest.UpdatesOf(local.layers.first);
+    local.first_version = manifest.UpdatesOf(NumberOf(local.layers.first));
     if (SharesEarlierStage(local)) continue;
     NoticeOtherUpdates(manifest, local);
     PENSTOCK_RETURN_IF_ERROR(LoadLayers(environment_.files, directory, manifest, plan_.job.model,
@@ -127,7 +129,7 @@ absl::Status TrainingRun::LoadCheckpoint() {
 
 void TrainingRun::NoticeOtherUpdates(const Manifest& manifest, const LocalStage& local) const {
   for (int layer = local.layers.first; layer < local.layers.end(); ++layer) {
-    if (manifest.UpdatesOf(layer) == local.first_version) continue;
+    if (manifest.UpdatesOf(NumberOf(layer)) == local.first_version) continue;
     return environment_.notice(absl::StrCat(
         "stage ", local.id.value,
         ": the checkpoint's layers were on stages with other numbers of "
@@ -213,11 +215,13 @@ int64_t TrainingRun::ActivationBytesSent(StageId stage) const {
 
 absl::Status TrainingRun::CheckReplicaChunk(const LocalStage& local) const {
   const int32_t replicas = plan_.topology()[local.id].replicas;
-  const int64_t bytes = ReplicaChunkBytes(local.stage->gradient_count(), replicas);
+  const int64_t bytes = ReplicaChunkBytes(
+      std::max(local.stage->gradient_count(), local.stage->buffer_count()), replicas);
   if (replicas == 1 || bytes <= environment_.limits.tensor_bytes_max) return absl::OkStatus();
   return absl::InvalidArgumentError(absl::StrCat(
       "stage ", local.id.value, ": each of its ", replicas, " replicas adds up ", bytes,
-      " bytes of its gradients, more than the limit of ", environment_.limits.tensor_bytes_max,
+      " bytes of its gradients or buffers, more than the limit of ",
+      environment_.limits.tensor_bytes_max,
       " for a message; use more pipeline.stages, so that each has fewer layers, or more "
       "pipeline.replicas"));
 }
@@ -346,7 +350,7 @@ absl::Status TrainingRun::Validate(int64_t step) {
       BuildEvaluation(plan_.topology(), {.first = 0, .count = plan_.job.validation_batches});
   std::vector<int64_t> sent_before;
   for (const LocalStage& local : stages_) sent_before.push_back(ActivationBytesSent(local.id));
-  PENSTOCK_ASSIGN_OR_RETURN(const double loss,
+  PENSTOCK_ASSIGN_OR_RETURN(const Evaluation evaluation,
                             executor_->Evaluate(schedule.programs[plan_.worker.value], step));
   for (size_t i = 0; i < stages_.size(); ++i) {
     stages_[i]
@@ -355,8 +359,10 @@ absl::Status TrainingRun::Validate(int64_t step) {
   }
   if (!HasLossOfEvaluation()) return absl::OkStatus();
   v1::RunEvent event;
-  event.mutable_validation_done()->set_step(step);
-  event.mutable_validation_done()->set_loss(loss);
+  v1::ValidationDone& done = *event.mutable_validation_done();
+  done.set_step(step);
+  done.set_loss(evaluation.loss);
+  WriteMetrics(evaluation.metrics, *done.mutable_metrics());
   Emit(std::move(event));
   return absl::OkStatus();
 }
@@ -487,7 +493,7 @@ std::vector<v1::LayerDigest> TrainingRun::LayerDigests() {
     if (!plan_.topology()[local.id].of_model) continue;
     int layer = local.layers.first;
     for (const std::string& sha256 : local.stage->LayerDigests()) {
-      digests.push_back(DigestMessage(layer, plan_.job.model.layers[layer].name, sha256));
+      digests.push_back(DigestMessage(NumberOf(layer), plan_.job.model.layers[layer].name, sha256));
       ++layer;
     }
   }
@@ -500,11 +506,13 @@ void TrainingRun::FillReports(google::protobuf::RepeatedPtrField<v1::StageReport
 
 std::vector<v1::StageReport> TrainingRun::Reports() const {
   const BufferPool::Stats pool = environment_.backend.pool().stats();
+  const int64_t scratch_bytes = environment_.backend.scratch_bytes();
   const WorkerMeasures measures = {.worker = plan_.workers[plan_.worker.value],
                                    .window_ns = executor_->window_ns(),
                                    .checkpoint_wait_ns = checkpoint_wait_ns_.value(),
-                                   .memory_bytes = pool.bytes_in_use,
-                                   .peak_memory_bytes = pool.bytes_peak,
+                                   .memory_bytes = pool.bytes_in_use + scratch_bytes,
+                                   .peak_memory_bytes = pool.bytes_peak + scratch_bytes,
+                                   .scratch_bytes = scratch_bytes,
                                    .predicted_memory_bytes = predicted_memory_bytes_,
                                    .allocations_steady = executor_->allocations_steady(),
                                    .collective_bytes_sent = collectives_->bytes_sent(),

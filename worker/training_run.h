@@ -94,6 +94,8 @@ class TrainingRun : public Run {
   void ReportCut(int64_t step);
   void ReportSave(int64_t step, const absl::StatusOr<std::vector<SavedLayer>>& layers);
   void ReportEnd(const absl::StatusOr<int64_t>& step);
+  // Of a layer of the job's order, by which checkpoints and digests name it.
+  int NumberOf(int layer) const { return plan_.job.model.layers[layer].number; }
   std::vector<v1::LayerDigest> LayerDigests();
   void FillReports(google::protobuf::RepeatedPtrField<v1::StageReport>& stages) const;
 

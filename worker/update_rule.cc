@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <set>
 
 #include "absl/strings/str_cat.h"
 
@@ -26,10 +27,6 @@ double RateOfUpdate(const ResolvedJob& job, const StageLateness& lateness,
   return rate / std::pow(lateness.rate_delay, 1.0 - std::min(done, 1.0));
 }
 
-float LossScale(const ResolvedJob& job, int64_t microbatch) {
-  return 1.0f / static_cast<float>(job.microbatches_of_update(microbatch / job.microbatches));
-}
-
 bool CompensatesDelay(const ResolvedJob& job, int64_t version, int64_t read_version) {
   return job.staleness.delay_compensation > 0.0 && read_version + 1 < version;
 }
@@ -38,9 +35,14 @@ bool FeedsBack(const ResolvedJob& job, int64_t version, int64_t read_version) {
   return job.staleness.error_feedback && read_version + 2 == version;
 }
 
-void ShareTiedNorm(const ModelGraph& model, LayerRange layers, double embedding_squared_norm,
-                   absl::Span<double> norms) {
-  if (model.tied() && layers.end() == model.size()) norms.back() = embedding_squared_norm;
+std::vector<int> OwnersBefore(const ModelGraph& model, LayerRange layers) {
+  std::set<int> owners;
+  for (int layer = layers.first; layer < layers.end(); ++layer) {
+    for (const auto& [name, owner] : model.OwnersElsewhere(layer)) {
+      if (owner < layers.first) owners.insert(owner);
+    }
+  }
+  return {owners.begin(), owners.end()};
 }
 
 absl::Status CheckNorms(const ModelGraph& model, LayerRange layers, absl::Span<const double> norms,

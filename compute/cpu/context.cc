@@ -1,5 +1,7 @@
 #include "compute/cpu/context.h"
 
+#include <algorithm>
+
 #include "absl/strings/str_format.h"
 #include "compute/cpu/kernels/best.h"
 
@@ -21,6 +23,7 @@ Scratch::~Scratch() {
 }
 
 absl::Status Scratch::Reserve(int64_t size_bytes) {
+  needs_bytes_ = std::max(needs_bytes_, size_bytes);
   if (size_bytes <= size_bytes_) {
     return absl::OkStatus();
   }

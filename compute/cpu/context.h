@@ -5,6 +5,7 @@
 
 #include <cstdint>
 #include <dnnl.hpp>
+#include <utility>
 
 #include "absl/status/status.h"
 #include "compute/buffer_pool.h"
@@ -26,10 +27,14 @@ class Scratch {
   // Errors: ResourceExhausted; what there was stays.
   absl::Status Reserve(int64_t size_bytes);
   void* data() const { return data_; }
+  int64_t size_bytes() const { return size_bytes_; }
+  // The most that was reserved since the last call.
+  int64_t TakeNeeds() { return std::exchange(needs_bytes_, 0); }
 
  private:
   void* data_ = nullptr;
   int64_t size_bytes_ = 0;
+  int64_t needs_bytes_ = 0;
 };
 
 struct CpuContext {

@@ -50,6 +50,13 @@ class CpuBackend : public Backend {
         absl::StrCat("the CPU has no kernels for ", spec.node.op->name));
   }
 
+  ScratchBytes TakeScratchNeeds() override {
+    return {.of_pass = cpu_.layer_scratch.TakeNeeds(),
+            .of_library = cpu_.product_scratch.TakeNeeds()};
+  }
+  int64_t scratch_bytes() const override {
+    return cpu_.layer_scratch.size_bytes() + cpu_.product_scratch.size_bytes();
+  }
   absl::StatusOr<std::unique_ptr<Optimizer>> MakeOptimizer(
       const OptimizerConfig& config, absl::Span<const ParameterSlice> slices) override {
     return MakeCpuOptimizer(cpu_, config, slices);

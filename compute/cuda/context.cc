@@ -24,12 +24,14 @@ constexpr std::chrono::microseconds kSpin{200};
 constexpr std::chrono::microseconds kNap{20};
 
 bool Same(const AttentionShape& a, const AttentionShape& b) {
-  return a.batch == b.batch && a.time == b.time && a.heads == b.heads && a.size == b.size;
+  return a.batch == b.batch && a.queries == b.queries && a.keys == b.keys && a.heads == b.heads &&
+         a.size == b.size && a.stride == b.stride && a.causal == b.causal;
 }
 
 }  // namespace
 
 absl::Status Scratch::Reserve(int64_t size_bytes) {
+  needs_bytes_ = std::max(needs_bytes_, size_bytes);
   if (buffer_ && buffer_.size_bytes() >= size_bytes) return absl::OkStatus();
   Buffer larger = pool_.Acquire(std::max<int64_t>(size_bytes, 1));
   if (!larger) {

@@ -17,6 +17,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <utility>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -39,10 +40,13 @@ class Scratch {
   // Errors: ResourceExhausted; what there was stays.
   absl::Status Reserve(int64_t size_bytes);
   void* data() const { return buffer_ ? buffer_.data() : nullptr; }
+  // The most that was reserved since the last call.
+  int64_t TakeNeeds() { return std::exchange(needs_bytes_, 0); }
 
  private:
   BufferPool& pool_;
   Buffer buffer_;
+  int64_t needs_bytes_ = 0;
 };
 
 class CudaContext {

@@ -9,8 +9,6 @@
 namespace penstock::cuda {
 namespace {
 
-constexpr int64_t kConvolutionAlignment = 256;  // of cuDNN's workspace
-
 TensorLayout ImageLayout(int64_t samples, int64_t channels, int64_t height, int64_t width) {
   return {{samples, channels, height, width},
           {height * width * channels, 1, width * channels, channels}};
@@ -108,14 +106,8 @@ void Convolution::PlaceScratch() {
   BlockLayout scratch;
   packed_ = scratch.Add<char>(shape_.filter_elements() * number_bytes);
   result_ = scratch.Add<char>(result_elements * number_bytes);
-  workspace_ = scratch.Add<char>(workspace_bytes + kConvolutionAlignment);
+  workspace_ = PlanWorkspace(workspace_bytes, scratch);
   scratch_bytes_ = scratch.size_bytes();
-}
-
-void* Convolution::Workspace(void* scratch) const {
-  const auto at = reinterpret_cast<uintptr_t>(workspace_.in(scratch));
-  return reinterpret_cast<void*>((at + kConvolutionAlignment - 1) / kConvolutionAlignment *
-                                 kConvolutionAlignment);
 }
 
 template <typename Number>
@@ -123,7 +115,7 @@ const Number* Convolution::Packed(cudaStream_t stream, const Number* filters, vo
   const int64_t area = shape_.window.kernel_elements();
   if (area == 1) return filters;  // both orders are one
   auto* packed = reinterpret_cast<Number*>(packed_.in(scratch));
-  PackFilters(stream, shape_.outputs, shape_.inputs / shape_.groups, area, filters, packed);
+  TransposeEach(stream, shape_.outputs, shape_.inputs / shape_.groups, area, filters, packed);
   return packed;
 }
 
@@ -148,8 +140,9 @@ absl::Status Convolution::ForwardOf(cudnnHandle_t handle, cudaStream_t stream, c
   }
   const Number* packed = Packed(stream, filters, scratch);
   Number* result = Target<Number>(y, scratch);
-  PENSTOCK_RETURN_IF_ERROR(forward_->Run(
-      handle, {const_cast<Number*>(x), const_cast<Number*>(packed), result}, Workspace(scratch)));
+  PENSTOCK_RETURN_IF_ERROR(
+      forward_->Run(handle, {const_cast<Number*>(x), const_cast<Number*>(packed), result},
+                    workspace_.in(scratch)));
   if constexpr (!std::is_same_v<Number, float>) {
     ConvertToFloat(stream, rows, shape_.outputs, result, bias, y);
   } else if (bias != nullptr) {
@@ -168,8 +161,9 @@ absl::Status Convolution::BackwardInputOf(cudnnHandle_t handle, cudaStream_t str
   }
   const Number* packed = Packed(stream, filters, scratch);
   Number* result = Target<Number>(dx, scratch);
-  PENSTOCK_RETURN_IF_ERROR(backward_input_->Run(
-      handle, {const_cast<Number*>(dy), const_cast<Number*>(packed), result}, Workspace(scratch)));
+  PENSTOCK_RETURN_IF_ERROR(
+      backward_input_->Run(handle, {const_cast<Number*>(dy), const_cast<Number*>(packed), result},
+                           workspace_.in(scratch)));
   if constexpr (!std::is_same_v<Number, float>) {
     ConvertToFloat(stream, shape_.input_elements() / shape_.inputs, shape_.inputs, result, nullptr,
                    dx);
@@ -187,9 +181,9 @@ absl::Status Convolution::BackwardWeightOf(cudnnHandle_t handle, cudaStream_t st
   }
   auto* result = reinterpret_cast<Number*>(result_.in(scratch));
   PENSTOCK_RETURN_IF_ERROR(backward_weight_->Run(
-      handle, {const_cast<Number*>(x), const_cast<Number*>(dy), result}, Workspace(scratch)));
-  AddUnpackedFilters(stream, shape_.outputs, shape_.inputs / shape_.groups,
-                     shape_.window.kernel_elements(), result, dw);
+      handle, {const_cast<Number*>(x), const_cast<Number*>(dy), result}, workspace_.in(scratch)));
+  AddTransposedEach(stream, shape_.outputs, shape_.window.kernel_elements(),
+                    shape_.inputs / shape_.groups, result, dw);
   return absl::OkStatus();
 }
 

@@ -78,14 +78,13 @@ class Convolution {
   // Where cuDNN writes, of what goes to `to` in the end.
   template <typename Number>
   Number* Target(float* to, void* scratch) const;
-  void* Workspace(void* scratch) const;
 
   const ConvolutionShape shape_;
   // Null where cuDNN has no engine.
   std::unique_ptr<const Plan> forward_, backward_input_, backward_weight_;
-  Place<char> packed_;     // scratch: filters, their channels last
-  Place<char> result_;     // scratch: bf16 results; those of the filters always
-  Place<char> workspace_;  // scratch, of cuDNN
+  Place<char> packed_;       // scratch: filters, their channels last
+  Place<char> result_;       // scratch: bf16 results; those of the filters always
+  PlanWorkspace workspace_;  // scratch
   int64_t scratch_bytes_ = 0;
 };
 

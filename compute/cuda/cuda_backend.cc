@@ -60,6 +60,11 @@ class CudaBackend : public Backend {
     }
     return absl::UnimplementedError(absl::StrCat("CUDA has no kernels for ", spec.node.op->name));
   }
+  ScratchBytes TakeScratchNeeds() override {
+    return {.of_pass = context_->layer_scratch().TakeNeeds(),
+            .of_library = context_->library_workspace_bytes()};
+  }
+  int64_t scratch_bytes() const override { return 0; }
   absl::StatusOr<std::unique_ptr<Optimizer>> MakeOptimizer(
       const OptimizerConfig& config, absl::Span<const ParameterSlice> slices) override {
     return cuda::MakeOptimizer(*context_, config, slices);
@@ -103,6 +108,14 @@ class CudaBackend : public Backend {
   void ConvertToBf16(uint16_t* to, const float* from, int64_t count) override {
     cuda::ConvertToBf16(context_->stream(), count, from, to);
     NoteLaunch("rounding to bf16");
+  }
+  void ConvertFromBf16(float* to, const uint16_t* from, int64_t count) override {
+    cuda::ConvertToFloat(context_->stream(), 1, count, from, nullptr, to);
+    NoteLaunch("widening bf16");
+  }
+  void RoundToBf16(float* values, int64_t count) override {
+    cuda::RoundToBf16(context_->stream(), count, values);
+    NoteLaunch("rounding to bf16 in place");
   }
   void ConvertToBf16(uint16_t* to, const float* from, int64_t count,
                      const StochasticRounding& rounding) override {

@@ -12,6 +12,7 @@
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
 #include "compute/backend.h"
+#include "compute/block_layout.h"
 #include "compute/cuda/dnn_descriptor.h"
 #include "compute/cuda/dnn_graph.h"
 
@@ -34,7 +35,7 @@ class Plan {
   // Errors: Unimplemented when there is none; those of cuDNN.
   static absl::StatusOr<Plan> Create(const PlanTarget& target, Graph graph);
 
-  // 256-byte aligned memory that Run may write.
+  // Memory that Run may write; see PlanWorkspace.
   int64_t workspace_bytes() const { return workspace_bytes_; }
 
   // Queues the computation on the stream of `handle`. `addresses`: of the tensors in memory, in the
@@ -53,6 +54,23 @@ class Plan {
   // addresses are kept only so that a run need not allocate them.
   std::vector<int64_t> ids_;
   mutable std::vector<void*> addresses_;
+};
+
+// A plan's memory inside scratch memory, whose arrays are not aligned as cuDNN wants it.
+class PlanWorkspace {
+ public:
+  static constexpr int64_t kAlignment = 256;
+
+  PlanWorkspace() = default;
+  PlanWorkspace(int64_t size_bytes, BlockLayout& scratch)
+      : place_(scratch.Add<char>(size_bytes + kAlignment)) {}
+  void* in(void* scratch) const {
+    const auto at = reinterpret_cast<uintptr_t>(place_.in(scratch));
+    return reinterpret_cast<void*>((at + kAlignment - 1) / kAlignment * kAlignment);
+  }
+
+ private:
+  Place<char> place_;
 };
 
 }  // namespace penstock::cuda

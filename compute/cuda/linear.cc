@@ -27,9 +27,15 @@ absl::StatusOr<WeightGradient<Number>> WeightGradient<Number>::Create(CudaContex
 template <typename Number>
 absl::Status WeightGradient<Number>::Add(const GradientView& gradients, const Number* x,
                                          const Number* dy, float alpha) const {
+  return AddTo(gradients.parameter(parameter_), x, dy, alpha);
+}
+
+template <typename Number>
+absl::Status WeightGradient<Number>::AddTo(float* gradient, const Number* x, const Number* dy,
+                                           float alpha) const {
   return product_.Run({.left = outputs_first_ ? dy : x,
                        .right = outputs_first_ ? x : dy,
-                       .result = gradients.parameter(parameter_),
+                       .result = gradient,
                        .alpha = alpha});
 }
 

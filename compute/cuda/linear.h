@@ -56,6 +56,8 @@ class WeightGradient {
                                                int parameter);
   absl::Status Add(const GradientView& gradients, const Number* x, const Number* dy,
                    float alpha = 1.0f) const;
+  // The same to an array.
+  absl::Status AddTo(float* gradient, const Number* x, const Number* dy, float alpha = 1.0f) const;
 
  private:
   int parameter_ = 0;

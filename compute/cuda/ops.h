@@ -1,7 +1,7 @@
 // The makers of the CUDA back-end's kernels, one file for each op in ops/.
 //
 // `spec.bf16`: matrix products read bf16; otherwise everything is f32. Errors: those of MatrixProduct::Create,
-// Unimplemented (no kernels for the op, or none for its sizes), ResourceExhausted (no scratch memory).
+// Unimplemented (no kernels for these sizes), ResourceExhausted (no scratch memory).
 #pragma once
 
 #include <memory>
@@ -19,9 +19,5 @@ using MadeKernels = absl::StatusOr<std::unique_ptr<OpKernels>>;
   MadeKernels Make##Name(CudaContext& context, const KernelSpec& spec);
 PENSTOCK_OPS(PENSTOCK_DECLARE_CUDA_OP)
 #undef PENSTOCK_DECLARE_CUDA_OP
-
-// Ops without CUDA kernels: their makers (no_kernels.cc) say so.
-#define PENSTOCK_OPS_WITHOUT_CUDA(ROW) \
-  ROW(AdditiveAttention) ROW(Attention) ROW(ChannelsFirst) ROW(Lstm) ROW(Subsample)
 
 }  // namespace penstock::cuda

@@ -111,7 +111,7 @@ absl::Status ResidualBranch<Number>::BackwardInput(const PassContext& context,
   float* normal_gradient = row_scratch_.in(scratch);
   if (copies_gradient_) {
     Mask(cuda_.stream(), shape_.rows, shape_.width, grad_output, cuda_.MaskOf(dropout_, context),
-         masked_gradient_.in(weight_stash));
+         /*first_row=*/0, masked_gradient_.in(weight_stash));
   }
   PENSTOCK_RETURN_IF_ERROR(middle_->Backward(weights, ProjectedGradient(tape),
                                              hidden_.in(tape.kept), expansion_gradient,

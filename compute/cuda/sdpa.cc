@@ -12,34 +12,36 @@
 namespace penstock::cuda {
 namespace {
 
-constexpr int64_t kBf16Bytes = 2;
-constexpr int64_t kWorkspaceAlignment = 256;
-// From 9.16 on cuDNN masks the rest of a tile itself when time is no multiple of 128.
+// From 9.16 on cuDNN masks the rest of a tile itself where keys are no multiple of 128.
 constexpr size_t kOldestCudnn = 91600;
 
-// The tensors of attention are [batch, heads, time, size], wherever their elements are.
+// The tensors of attention are [batch, heads, queries or keys, size], wherever their elements are.
 struct Layouts {
-  TensorLayout side;        // query, key or value in the rows of the expansion
-  TensorLayout output;      // in rows of heads * size
-  TensorLayout scores;      // [batch, heads, time, time], never stored
-  TensorLayout statistics;  // [batch, heads, time, 1]
+  TensorLayout query;
+  TensorLayout key;  // and value
+  TensorLayout output;
+  TensorLayout scores;      // [batch, heads, queries, keys], never stored
+  TensorLayout statistics;  // [batch, heads, queries, 1]
 };
 
 Layouts LayoutsOf(const AttentionShape& s) {
-  const int64_t width = s.heads * s.size;
-  const std::array<int64_t, 4> sizes = {s.batch, s.heads, s.time, s.size};
-  return {.side = {sizes, {s.time * 3 * width, s.size, 3 * width, 1}},
-          .output = {sizes, {s.time * width, s.size, width, 1}},
-          .scores = DenseLayout({s.batch, s.heads, s.time, s.time}),
-          .statistics = DenseLayout({s.batch, s.heads, s.time, 1})};
+  const auto rows = [&s](int64_t steps, int64_t stride) {
+    return TensorLayout{{s.batch, s.heads, steps, s.size}, {steps * stride, s.size, stride, 1}};
+  };
+  return {.query = rows(s.queries, s.stride),
+          .key = rows(s.keys, s.stride),
+          .output = rows(s.queries, s.width()),
+          .scores = DenseLayout({s.batch, s.heads, s.queries, s.keys}),
+          .statistics = DenseLayout({s.batch, s.heads, s.queries, 1})};
 }
 
 GraphTensor ScaleOf(const AttentionShape& shape, Graph& g) {
   return g.Constant(static_cast<float>(1.0 / std::sqrt(static_cast<double>(shape.size))));
 }
 
-// Minus infinity where the key comes after the query.
-GraphTensor MaskFuture(Graph& g, const GraphTensor& scores) {
+// With minus infinity where the shape is causal and the key comes after the query.
+GraphTensor Masked(const AttentionShape& shape, Graph& g, const GraphTensor& scores) {
+  if (!shape.causal) return scores;
   const GraphTensor query_step = g.Index(scores, 2);
   const GraphTensor key_step = g.Index(scores, 3);
   const GraphTensor visible = g.Virtual(scores.layout, CUDNN_DATA_BOOLEAN);
@@ -52,16 +54,16 @@ GraphTensor MaskFuture(Graph& g, const GraphTensor& scores) {
 Graph ForwardGraph(const AttentionShape& shape) {
   const Layouts l = LayoutsOf(shape);
   Graph g;
-  const GraphTensor query = g.Memory(l.side, CUDNN_DATA_BFLOAT16);
-  const GraphTensor key_transposed = g.Memory(Transposed(l.side), CUDNN_DATA_BFLOAT16);
-  const GraphTensor value = g.Memory(l.side, CUDNN_DATA_BFLOAT16);
+  const GraphTensor query = g.Memory(l.query, CUDNN_DATA_BFLOAT16);
+  const GraphTensor key_transposed = g.Memory(Transposed(l.key), CUDNN_DATA_BFLOAT16);
+  const GraphTensor value = g.Memory(l.key, CUDNN_DATA_BFLOAT16);
   const GraphTensor output = g.Memory(l.output, CUDNN_DATA_BFLOAT16);
   const GraphTensor stats = g.Memory(l.statistics, CUDNN_DATA_FLOAT);
 
   const GraphTensor products = g.Virtual(l.scores, CUDNN_DATA_FLOAT);
   g.MatrixProduct(query, key_transposed, products);
   const GraphTensor scaled = g.Pointwise(CUDNN_POINTWISE_MUL, {products, ScaleOf(shape, g)});
-  const GraphTensor scores = MaskFuture(g, scaled);
+  const GraphTensor scores = Masked(shape, g, scaled);
 
   const GraphTensor maximum = g.Reduce(CUDNN_REDUCE_TENSOR_MAX, scores, l.statistics);
   const GraphTensor shifted = g.Pointwise(CUDNN_POINTWISE_SUB, {scores, maximum});
@@ -77,19 +79,19 @@ Graph ForwardGraph(const AttentionShape& shape) {
 }
 
 // Memory: query, key, value, output, grad_output, stats, grad_query, grad_key, grad_value, and the
-// float workspace [batch, heads, time] of grad_output . output.
+// float workspace [batch, heads, queries] of grad_output . output.
 Graph BackwardGraph(const AttentionShape& shape) {
   const Layouts l = LayoutsOf(shape);
   Graph g;
-  const GraphTensor query = g.Memory(l.side, CUDNN_DATA_BFLOAT16);
-  const GraphTensor key_transposed = g.Memory(Transposed(l.side), CUDNN_DATA_BFLOAT16);
-  const GraphTensor value_transposed = g.Memory(Transposed(l.side), CUDNN_DATA_BFLOAT16);
+  const GraphTensor query = g.Memory(l.query, CUDNN_DATA_BFLOAT16);
+  const GraphTensor key_transposed = g.Memory(Transposed(l.key), CUDNN_DATA_BFLOAT16);
+  const GraphTensor value_transposed = g.Memory(Transposed(l.key), CUDNN_DATA_BFLOAT16);
   const GraphTensor output = g.Memory(l.output, CUDNN_DATA_BFLOAT16);
   const GraphTensor grad_output = g.Memory(l.output, CUDNN_DATA_BFLOAT16);
   const GraphTensor stats = g.Memory(l.statistics, CUDNN_DATA_FLOAT);
-  const GraphTensor grad_query = g.Memory(l.side, CUDNN_DATA_BFLOAT16);
-  const GraphTensor grad_key = g.Memory(l.side, CUDNN_DATA_BFLOAT16);
-  const GraphTensor grad_value = g.Memory(l.side, CUDNN_DATA_BFLOAT16);
+  const GraphTensor grad_query = g.Memory(l.query, CUDNN_DATA_BFLOAT16);
+  const GraphTensor grad_key = g.Memory(l.key, CUDNN_DATA_BFLOAT16);
+  const GraphTensor grad_value = g.Memory(l.key, CUDNN_DATA_BFLOAT16);
   const GraphTensor dots = g.Memory(l.statistics, CUDNN_DATA_FLOAT);
   const GraphTensor scale = ScaleOf(shape, g);
 
@@ -102,7 +104,7 @@ Graph BackwardGraph(const AttentionShape& shape) {
   g.MatrixProduct(query, key_transposed, products);
   const GraphTensor scaled = g.Pointwise(CUDNN_POINTWISE_MUL, {products, scale});
   const GraphTensor logs = g.Pointwise(CUDNN_POINTWISE_SUB, {scaled, stats});
-  const GraphTensor probabilities = g.Pointwise(CUDNN_POINTWISE_EXP, {MaskFuture(g, logs)});
+  const GraphTensor probabilities = g.Pointwise(CUDNN_POINTWISE_EXP, {Masked(shape, g, logs)});
   g.MatrixProduct(g.Transpose(probabilities, CUDNN_DATA_BFLOAT16), grad_output, grad_value);
 
   const GraphTensor grad_probabilities = g.Virtual(l.scores, CUDNN_DATA_FLOAT);
@@ -126,17 +128,21 @@ absl::Status CheckShape(const AttentionShape& shape) {
   if (shape.size % 8 != 0) {
     return absl::UnimplementedError("the size of a head is no multiple of 8");
   }
-  if (shape.time < 2) return absl::UnimplementedError("time is below 2");
+  if (shape.queries < 2 || shape.keys < 2) {
+    return absl::UnimplementedError("there are fewer than 2 queries or keys");
+  }
   return absl::OkStatus();
 }
 
 // cuDNN's interface has no const; it does not write inputs.
-void* Input(const void* address, int64_t offset_bytes = 0) {
-  return const_cast<std::byte*>(static_cast<const std::byte*>(address)) + offset_bytes;
+template <typename T>
+void* Input(const T* address) {
+  return const_cast<T*>(address);
 }
 
 int64_t RoundUp(int64_t bytes) {
-  return (bytes + kWorkspaceAlignment - 1) / kWorkspaceAlignment * kWorkspaceAlignment;
+  return (bytes + PlanWorkspace::kAlignment - 1) / PlanWorkspace::kAlignment *
+         PlanWorkspace::kAlignment;
 }
 
 }  // namespace
@@ -151,8 +157,9 @@ absl::StatusOr<std::unique_ptr<Sdpa>> Sdpa::CreateFor(const PlanTarget& target,
                                                       const AttentionShape& shape) {
   const auto annotate = [&shape](const absl::Status& status, const char* pass) {
     return Annotate(
-        status, absl::StrFormat("cuDNN's attention%s of batch %d, time %d, %d heads of %d", pass,
-                                shape.batch, shape.time, shape.heads, shape.size));
+        status,
+        absl::StrFormat("cuDNN's attention%s of batch %d, %d queries, %d keys, %d heads of %d",
+                        pass, shape.batch, shape.queries, shape.keys, shape.heads, shape.size));
   };
   PENSTOCK_RETURN_IF_ERROR(annotate(CheckShape(shape), ""));
   absl::StatusOr<Plan> forward = Plan::Create(target, ForwardGraph(shape));
@@ -165,33 +172,28 @@ absl::StatusOr<std::unique_ptr<Sdpa>> Sdpa::CreateFor(const PlanTarget& target,
 Sdpa::Sdpa(const AttentionShape& shape, Plan forward, Plan backward)
     : shape_(shape), forward_(std::move(forward)), backward_(std::move(backward)) {}
 
-int64_t Sdpa::SideBytes() const { return shape_.heads * shape_.size * kBf16Bytes; }
-
 int64_t Sdpa::DotsBytes() const {
-  return RoundUp(shape_.batch * shape_.heads * shape_.time * int64_t{sizeof(float)});
+  return RoundUp(shape_.batch * shape_.heads * shape_.queries * int64_t{sizeof(float)});
 }
 
 int64_t Sdpa::workspace_bytes() const {
   return std::max(forward_.workspace_bytes(), DotsBytes() + backward_.workspace_bytes());
 }
 
-absl::Status Sdpa::Forward(cudnnHandle_t handle, const void* expansion, void* output, float* stats,
-                           void* workspace) const {
-  const int64_t side = SideBytes();
+absl::Status Sdpa::Forward(cudnnHandle_t handle, const AttentionInputs<Bf16>& inputs, Bf16* output,
+                           float* log_sums, void* workspace) const {
   return forward_.Run(
-      handle, {Input(expansion), Input(expansion, side), Input(expansion, 2 * side), output, stats},
+      handle, {Input(inputs.query), Input(inputs.key), Input(inputs.value), output, log_sums},
       workspace);
 }
 
-absl::Status Sdpa::Backward(cudnnHandle_t handle, const void* expansion, const void* output,
-                            const void* grad_output, const float* stats, void* gradient,
-                            void* workspace) const {
-  const int64_t side = SideBytes();
-  std::byte* const grad_query = static_cast<std::byte*>(gradient);
+absl::Status Sdpa::Backward(cudnnHandle_t handle, const AttentionInputs<Bf16>& inputs,
+                            const Bf16* output, const Bf16* grad_output, const float* log_sums,
+                            const AttentionGradients<Bf16>& gradients, void* workspace) const {
   return backward_.Run(handle,
-                       {Input(expansion), Input(expansion, side), Input(expansion, 2 * side),
-                        Input(output), Input(grad_output), Input(stats), grad_query,
-                        grad_query + side, grad_query + 2 * side, workspace},
+                       {Input(inputs.query), Input(inputs.key), Input(inputs.value), Input(output),
+                        Input(grad_output), Input(log_sums), gradients.query, gradients.key,
+                        gradients.value, workspace},
                        static_cast<std::byte*>(workspace) + DotsBytes());
 }
 

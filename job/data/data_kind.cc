@@ -8,7 +8,7 @@
 namespace penstock {
 namespace {
 
-constexpr const DataKind* kDataKinds[] = {&kTextKind, &kRecordsKind, &kSyntheticKind};
+constexpr const DataKind* kDataKinds[] = {&kTextKind, &kRecordsKind, &kPairsKind, &kSyntheticKind};
 
 const DataKind* FindDataKind(const v1::DataSpec& data) {
   for (const DataKind* kind : kDataKinds) {
@@ -37,6 +37,17 @@ absl::Status CheckDigest(absl::string_view key, const std::string& sha256) {
   if (hexadecimal) return absl::OkStatus();
   return InvalidKey(
       key, absl::StrCat("is \"", sha256.substr(0, 64), "\"; expected 64 digits of 0-9 and a-f"));
+}
+
+absl::Status CheckCarriesNothing(absl::string_view key, absl::string_view samples,
+                                 const ModelGraph& model) {
+  const Node* const carrying = model.FindCarrying();
+  if (carrying == nullptr) return absl::OkStatus();
+  return InvalidKey(
+      key, absl::StrCat("has ", samples, " that stand for themselves, but ", carrying->name, " (",
+                        carrying->op->name,
+                        ", carried) goes on where the same sample of the step before ended; train "
+                        "on data.text with order contiguous, or leave carried out"));
 }
 
 }  // namespace penstock

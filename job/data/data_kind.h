@@ -50,9 +50,15 @@ void FillDataDefaults(v1::DataSpec& data);
 // "data.text.sha256: is "XYZ"; expected 64 digits of 0-9 and a-f", unless it is, or empty.
 absl::Status CheckDigest(absl::string_view key, const std::string& sha256);
 
+// "data.records: has records that stand for themselves, but lstm (lstm, carried) goes on where ...", unless the model
+// carries nothing from step to step. `samples`: what they are.
+absl::Status CheckCarriesNothing(absl::string_view key, absl::string_view samples,
+                                 const ModelGraph& model);
+
 // Each kind in its own file.
 extern const DataKind kTextKind;
 extern const DataKind kRecordsKind;
+extern const DataKind kPairsKind;
 extern const DataKind kSyntheticKind;
 
 }  // namespace penstock

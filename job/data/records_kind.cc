@@ -45,7 +45,9 @@ absl::Status CheckRecordsSpec(const v1::JobSpec& spec) {
 }
 
 // Tensors are matched with inputs where the index is read.
-absl::Status RecordsFits(const v1::DataSpec&, const ModelGraph&) { return absl::OkStatus(); }
+absl::Status RecordsFits(const v1::DataSpec&, const ModelGraph& model) {
+  return CheckCarriesNothing("data.records", "records", model);
+}
 
 std::vector<DataInput> RecordsInputs(v1::DataSpec& data) {
   v1::RecordsSpec& records = *data.mutable_records();

@@ -13,6 +13,8 @@ namespace {
 constexpr char kTextRemedy[] =
     "--data FILE names another text, --data-root the folder that relative paths start from";
 
+constexpr char kContiguous[] = "contiguous";
+
 void FillTextDefaults(v1::DataSpec&) {}
 
 absl::Status CheckTextSpec(const v1::JobSpec& spec) {
@@ -29,7 +31,15 @@ absl::Status CheckTextSpec(const v1::JobSpec& spec) {
   return CheckDigest("data.text.sha256", spec.data().text().sha256());
 }
 
-absl::Status TextFits(const v1::DataSpec&, const ModelGraph& model) {
+absl::Status TextFits(const v1::DataSpec& data, const ModelGraph& model) {
+  const Node* const carrying = model.FindCarrying();
+  if (carrying != nullptr && data.text().order() != kContiguous) {
+    return InvalidKey(
+        "data.text.order",
+        absl::StrCat("is ", data.text().order(), ", but ", carrying->name, " (", carrying->op->name,
+                     ", carried) goes on where the same sample of the step before ended; use "
+                     "contiguous, or leave carried out"));
+  }
   const std::vector<Port>& ports = model.ports;
   const bool fits = ports.size() == 2 && ports[0].type.dtype == DType::kI32 &&
                     ports[0].type.dims.size() == 1 && ports[1].type == ports[0].type &&
@@ -65,8 +75,12 @@ std::vector<DataInput> TextInputs(v1::DataSpec& data) {
 
 Fingerprint TextFingerprint(const v1::DataSpec& data) {
   const v1::TextSpec& text = data.text();
-  return {{"data.text.sha256", text.sha256()},
-          {"data.text.validation_fraction", ExactText(text.validation_fraction())}};
+  Fingerprint fingerprint = {
+      {"data.text.sha256", text.sha256()},
+      {"data.text.validation_fraction", ExactText(text.validation_fraction())}};
+  // Checkpoints from before there were orders say nothing of it.
+  if (text.order() == kContiguous) fingerprint.emplace_back("data.text.order", text.order());
+  return fingerprint;
 }
 
 }  // namespace

@@ -151,6 +151,10 @@ absl::Status CheckDeviceTimes(const v1::DeviceTimes& times) {
   }
   PENSTOCK_RETURN_IF_ERROR(CheckSpeeds(times));
   PENSTOCK_RETURN_IF_ERROR(CheckLinks(times));
+  PENSTOCK_RETURN_IF_ERROR(
+      CheckPassMs("bundles.pack_ms_per_megabyte", times.bundles().pack_ms_per_megabyte()));
+  PENSTOCK_RETURN_IF_ERROR(
+      CheckPassMs("bundles.unpack_ms_per_megabyte", times.bundles().unpack_ms_per_megabyte()));
   if (times.has_model() == (times.layers_size() > 0)) {
     return absl::InvalidArgumentError(
         absl::StrCat(times.has_model() ? "has both model and layers" : "has no times",

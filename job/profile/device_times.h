@@ -25,9 +25,10 @@ inline constexpr double kPassMsMax = 60'000.0;
 // Errors: InvalidArgument naming the key: a time that is negative, not finite or above kPassMsMax.
 absl::Status CheckPassMs(const std::string& key, double ms);
 
-// Errors: InvalidArgument naming the key: neither `model` nor `layers`, or both; a layer named twice or not at all; a
-// time that is negative, not finite or above kPassMsMax; no time at all; a jitter below 0 or not below 1; a speed or
-// bandwidth that is not positive or far from any; a link that is not of two workers, or of two that have one.
+// Errors: InvalidArgument naming the key: neither `model` nor `layers`, or both; a layer named twice or not at all;
+// a time (also of `bundles`) that is negative, not finite or above kPassMsMax; no time at all; a jitter below 0 or
+// not below 1; a speed or bandwidth that is not positive or far from any; a link that is not of two workers, or of
+// two that have one.
 absl::Status CheckDeviceTimes(const v1::DeviceTimes& times);
 
 // A worker is at most this many times faster than the device, or slower.
@@ -44,7 +45,8 @@ absl::StatusOr<v1::DeviceTimes> ReadDeviceTimes(const std::string& path);
 // not take one for the other.
 std::string NameOfTimes(const v1::DeviceTimes& times);
 
-// By stage, all workers of speed 1. `layers`: of each stage, those of one replica of the model after the other.
+// By stage, all workers of speed 1, without what its cuts take (planner/cost/run_costs.h). `layers`: of each stage,
+// those of one replica of the model after the other.
 // Errors: InvalidArgument naming a layer of the model that has no times, an entry that is of no
 // layer, or a stage that takes longer than kPassMsMax.
 absl::StatusOr<std::vector<StageCosts>> StageCostsOf(const v1::DeviceTimes& times,

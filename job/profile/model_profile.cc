@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <map>
 #include <set>
 #include <vector>
 
@@ -33,7 +34,9 @@ absl::Status CheckSize(const std::string& key, const v1::SizeProfile& size) {
   PENSTOCK_RETURN_IF_ERROR(CheckTime(key + ".forward", size.forward()));
   PENSTOCK_RETURN_IF_ERROR(CheckTime(key + ".backward_input", size.backward_input()));
   PENSTOCK_RETURN_IF_ERROR(CheckTime(key + ".backward_weight", size.backward_weight()));
-  PENSTOCK_RETURN_IF_ERROR(CheckBytes(key + ".output_bytes", size.output_bytes()));
+  PENSTOCK_RETURN_IF_ERROR(CheckBytes(key + ".pass_scratch_bytes", size.pass_scratch_bytes()));
+  PENSTOCK_RETURN_IF_ERROR(
+      CheckBytes(key + ".library_scratch_bytes", size.library_scratch_bytes()));
   for (int i = 0; i < size.nodes_size(); ++i) {
     const v1::NodeMemory& node = size.nodes(i);
     const std::string of_node = absl::StrCat(key, ".nodes[", i, "]");
@@ -82,6 +85,27 @@ absl::Status CheckShape(const std::string& key, const v1::ShapeProfile& shape,
   return absl::OkStatus();
 }
 
+// Every value is read by layers behind the one that makes it.
+absl::Status CheckValues(const v1::ModelProfile& profile) {
+  std::set<std::string> behind;
+  for (int i = profile.layers_size(); i-- > 0;) {
+    const v1::ProfiledLayer& layer = profile.layers(i);
+    for (int v = 0; v < layer.values_size(); ++v) {
+      const v1::ProfiledValue& value = layer.values(v);
+      const std::string key = absl::StrCat("layers[", i, "].values[", v, "]");
+      PENSTOCK_RETURN_IF_ERROR(CheckBytes(key + ".sample_bytes", value.sample_bytes()));
+      for (const std::string& reader : value.readers()) {
+        if (behind.count(reader) > 0) continue;
+        return InvalidKey(
+            key + ".readers",
+            absl::StrCat("has ", reader, ", which is no layer behind ", layer.layer()));
+      }
+    }
+    behind.insert(layer.layer());
+  }
+  return absl::OkStatus();
+}
+
 // Where a number of samples lies among the measured sizes: `share` of the way from one to the other.
 struct PlaceOfSize {
   int below = 0;
@@ -123,6 +147,18 @@ v1::PassTimes PassTimesOf(const v1::ShapeProfile& shape, const PlaceOfSize& plac
   return times;
 }
 
+// By layer of the model. REQUIRES: CheckProfileFits is OK.
+std::vector<const v1::ShapeProfile*> ShapesOf(const v1::ModelProfile& profile,
+                                              const ModelGraph& model) {
+  std::map<std::string, const v1::ProfiledLayer*> of_name;
+  for (const v1::ProfiledLayer& layer : profile.layers()) of_name[layer.layer()] = &layer;
+  std::vector<const v1::ShapeProfile*> shapes;
+  for (const LayerSpec& layer : model.layers) {
+    shapes.push_back(&ShapeOf(profile, *of_name.at(layer.name)));
+  }
+  return shapes;
+}
+
 void AddTapeNeeds(const v1::ShapeProfile& shape, const PlaceOfSize& place,
                   std::vector<TapeNeeds>& needs) {
   for (int i = 0; i < shape.sizes(place.above).nodes_size(); ++i) {
@@ -144,6 +180,10 @@ void AddTapeNeeds(const v1::ShapeProfile& shape, const PlaceOfSize& place,
 }  // namespace
 
 absl::Status CheckModelProfile(const v1::ModelProfile& profile) {
+  PENSTOCK_RETURN_IF_ERROR(
+      CheckPassMs("bundles.pack_ms_per_megabyte", profile.bundles().pack_ms_per_megabyte()));
+  PENSTOCK_RETURN_IF_ERROR(
+      CheckPassMs("bundles.unpack_ms_per_megabyte", profile.bundles().unpack_ms_per_megabyte()));
   if (profile.shapes().empty())
     return InvalidKey("shapes", "has none; expected one for each kind of layer");
   std::set<std::string> shapes;
@@ -155,6 +195,7 @@ absl::Status CheckModelProfile(const v1::ModelProfile& profile) {
     PENSTOCK_RETURN_IF_ERROR(CheckShape(key, profile.shapes(i), SamplesOf(profile.shapes(0))));
   }
   if (profile.layers().empty()) return InvalidKey("layers", "has none; expected those of a model");
+  PENSTOCK_RETURN_IF_ERROR(CheckValues(profile));
   std::set<std::string> layers;
   for (int i = 0; i < profile.layers_size(); ++i) {
     const v1::ProfiledLayer& layer = profile.layers(i);
@@ -189,12 +230,26 @@ std::string PrintModelProfile(const v1::ModelProfile& profile) {
                           "Times and memory of each layer, measured by `penstock profile`.");
 }
 
-void SetLayers(const ModelGraph& model, v1::ModelProfile& profile) {
+void SetLayers(const ModelGraph& model, Precision precision, v1::ModelProfile& profile) {
   profile.clear_layers();
+  std::vector<v1::ProfiledValue*> values(model.values(), nullptr);  // that another layer reads
   for (const LayerSpec& layer : model.layers) {
     v1::ProfiledLayer& entry = *profile.add_layers();
     entry.set_layer(layer.name);
     entry.set_shape(Describe(model, layer));
+    for (int n = layer.first_node; n < layer.end_node(); ++n) {
+      for (const int input : model.nodes[n].inputs) {
+        if (model.is_port(input) || model.NodeOf(input) >= layer.first_node) continue;
+        v1::ProfiledValue*& value = values[input];
+        if (value == nullptr) {
+          value = profile.mutable_layers(model.LayerOfNode(model.NodeOf(input)))->add_values();
+          value->set_sample_bytes(model.TypeOf(input).elements() * SizeOf(CrossingType(precision)));
+        }
+        const bool is_new =
+            value->readers().empty() || value->readers(value->readers_size() - 1) != layer.name;
+        if (is_new) value->add_readers(layer.name);
+      }
+    }
   }
 }
 
@@ -212,28 +267,31 @@ absl::Status CheckProfileFits(const v1::ModelProfile& profile, const ModelGraph&
     return absl::InvalidArgumentError(absl::StrCat("the profile is of ", profile.time_steps(),
                                                    " time steps, the model has ", targets));
   }
-  for (int i = 0; i < std::max(model.size(), profile.layers_size()); ++i) {
-    const std::string expected = i < model.size() ? absl::StrCat(model.layers[i].name, ", ",
-                                                                 Describe(model, model.layers[i]))
-                                                  : "none";
-    const std::string got =
-        i < profile.layers_size()
-            ? absl::StrCat(profile.layers(i).layer(), ", ", profile.layers(i).shape())
-            : "none";
-    if (expected == got) continue;
-    return absl::InvalidArgumentError(absl::StrCat("the profile is of another model: its layer ", i,
-                                                   " is ", got, ", that of the model ", expected,
-                                                   "; make one with `penstock profile`"));
-  }
+  std::map<std::string, const v1::ProfiledLayer*> of_name;
+  for (const v1::ProfiledLayer& layer : profile.layers()) of_name[layer.layer()] = &layer;
   for (int i = 0; i < model.size(); ++i) {
-    const v1::ShapeProfile& shape = ShapeOf(profile, profile.layers(i));
+    const LayerSpec& layer = model.layers[i];
+    const auto found = of_name.find(layer.name);
+    const std::string expected = Describe(model, layer);
+    const std::string got = found == of_name.end() ? "none" : found->second->shape();
+    if (expected != got) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("the profile is of another model: its layer ", layer.name, " is ", got,
+                       ", that of the model ", expected, "; make one with `penstock profile`"));
+    }
+    const v1::ShapeProfile& shape = ShapeOf(profile, *found->second);
     const int nodes = shape.sizes().empty() ? 0 : shape.sizes(0).nodes_size();
-    if (nodes == model.layers[i].node_count) continue;
-    return absl::InvalidArgumentError(absl::StrCat(
-        "the profile tells the memory of ", nodes, " nodes of layer ", model.layers[i].name,
-        ", which has ", model.layers[i].node_count, "; make one with `penstock profile`"));
+    if (nodes != layer.node_count) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("the profile tells the memory of ", nodes, " nodes of layer ", layer.name,
+                       ", which has ", layer.node_count, "; make one with `penstock profile`"));
+    }
+    of_name.erase(found);
   }
-  return absl::OkStatus();
+  if (of_name.empty()) return absl::OkStatus();
+  return absl::InvalidArgumentError(absl::StrCat("the profile is of another model: it has a layer ",
+                                                 of_name.begin()->first,
+                                                 "; make one with `penstock profile`"));
 }
 
 const v1::ShapeProfile& ShapeOf(const v1::ModelProfile& profile, const v1::ProfiledLayer& layer) {
@@ -246,6 +304,7 @@ absl::StatusOr<v1::DeviceTimes> DeviceTimesOf(const v1::ModelProfile& profile, i
   PENSTOCK_ASSIGN_OR_RETURN(const PlaceOfSize place, FindSize(profile, samples));
   v1::DeviceTimes times;
   times.set_device(profile.device());
+  if (profile.has_bundles()) *times.mutable_bundles() = profile.bundles();
   for (const v1::ProfiledLayer& layer : profile.layers()) {
     v1::LayerTimes& entry = *times.add_layers();
     entry.set_layer(layer.layer());
@@ -255,11 +314,24 @@ absl::StatusOr<v1::DeviceTimes> DeviceTimesOf(const v1::ModelProfile& profile, i
 }
 
 absl::StatusOr<std::vector<TapeNeeds>> TapeNeedsOf(const v1::ModelProfile& profile,
-                                                   int64_t samples) {
+                                                   const ModelGraph& model, int64_t samples) {
   PENSTOCK_ASSIGN_OR_RETURN(const PlaceOfSize place, FindSize(profile, samples));
   std::vector<TapeNeeds> needs;
-  for (const v1::ProfiledLayer& layer : profile.layers()) {
-    AddTapeNeeds(ShapeOf(profile, layer), place, needs);
+  for (const v1::ShapeProfile* shape : ShapesOf(profile, model)) AddTapeNeeds(*shape, place, needs);
+  return needs;
+}
+
+absl::StatusOr<std::vector<ScratchBytes>> ScratchNeedsOf(const v1::ModelProfile& profile,
+                                                         const ModelGraph& model, int64_t samples) {
+  PENSTOCK_ASSIGN_OR_RETURN(const PlaceOfSize place, FindSize(profile, samples));
+  std::vector<ScratchBytes> needs;
+  for (const v1::ShapeProfile* shape : ShapesOf(profile, model)) {
+    const v1::SizeProfile& from = shape->sizes(place.below);
+    const v1::SizeProfile& to = shape->sizes(place.above);
+    needs.push_back(
+        {.of_pass = place.BytesBetween(from.pass_scratch_bytes(), to.pass_scratch_bytes()),
+         .of_library =
+             place.BytesBetween(from.library_scratch_bytes(), to.library_scratch_bytes())});
   }
   return needs;
 }

@@ -18,7 +18,8 @@
 
 namespace penstock {
 
-// Errors: InvalidArgument with the key: no layers or shapes; a layer of no shape, a layer or shape twice; no
+// Errors: InvalidArgument with the key: no layers or shapes; a layer of no shape, a layer or shape twice; a value whose
+// reader is no layer behind; no
 // sizes, sizes that do not ascend or are not those of the other shapes; a time or a number of bytes that is
 // negative, not finite or too large.
 absl::Status CheckModelProfile(const v1::ModelProfile& profile);
@@ -32,10 +33,11 @@ absl::StatusOr<v1::ModelProfile> ReadModelProfile(const std::string& path);
 // The text of such a file.
 std::string PrintModelProfile(const v1::ModelProfile& profile);
 
-// Sets the profile's layers: those of the model, each with its shape.
-void SetLayers(const ModelGraph& model, v1::ModelProfile& profile);
+// Sets the profile's layers: those of the model, each with its shape and what others read of it.
+void SetLayers(const ModelGraph& model, Precision precision, v1::ModelProfile& profile);
 
-// Checks that it is of this model. Errors: InvalidArgument naming the first layer that differs.
+// Checks that it is of this model, whose layers may be in another order. Errors: InvalidArgument naming the first layer
+// that differs.
 absl::Status CheckProfileFits(const v1::ModelProfile& profile, const ModelGraph& model);
 // InvalidArgument unless it was made in the job's precision.
 absl::Status CheckProfilePrecision(const v1::ModelProfile& profile, Precision precision);
@@ -49,9 +51,13 @@ const v1::ShapeProfile& ShapeOf(const v1::ModelProfile& profile, const v1::Profi
 // `samples` is below or above all of them.
 absl::StatusOr<v1::DeviceTimes> DeviceTimesOf(const v1::ModelProfile& profile, int64_t samples);
 
-// Returns what a microbatch of `samples` leaves behind in every layer: as measured, or on the line between the two
-// measured sizes around it, rounded up. REQUIRES and errors: as DeviceTimesOf.
+// Returns what a microbatch of `samples` leaves behind in every node of the model: as measured, or on the line between
+// the two measured sizes around it, rounded up. REQUIRES: also that CheckProfileFits is OK. Errors: as DeviceTimesOf.
 absl::StatusOr<std::vector<TapeNeeds>> TapeNeedsOf(const v1::ModelProfile& profile,
-                                                   int64_t samples);
+                                                   const ModelGraph& model, int64_t samples);
+
+// Returns what each layer of the model asks of the scratch memory, likewise.
+absl::StatusOr<std::vector<ScratchBytes>> ScratchNeedsOf(const v1::ModelProfile& profile,
+                                                         const ModelGraph& model, int64_t samples);
 
 }  // namespace penstock

@@ -2,6 +2,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "model/layer_order.h"
 
 namespace penstock {
 
@@ -20,7 +21,8 @@ std::string AgreementOf(const ResolvedJob& job) {
       key("delay_compensation", staleness.delay_compensation),
       key("error_feedback", int{staleness.error_feedback}),
       key("motion_decay", staleness.momentum_average_decay),
-      key("stage_layers", absl::StrJoin(job.stage_layers, ",")));
+      key("stage_layers", absl::StrJoin(job.stage_layers, ",")),
+      key("layer_order", absl::StrJoin(LayerOrderOf(job.model), ",")));
 }
 
 }  // namespace penstock

@@ -45,11 +45,6 @@ int64_t ReplicaChunkBytes(int64_t count, int64_t replicas) {
   return largest * SizeOf(DType::kF32);
 }
 
-int64_t TiedBytes(const ModelGraph& model) {
-  if (!model.tied()) return 0;
-  return ParameterArena(model, {0, 1}).tied_count() * SizeOf(DType::kF32);
-}
-
 int64_t WeightsOfLayers(const ModelGraph& model, LayerRange layers) {
   return ParameterArena(model, layers).weight_count();
 }

@@ -28,9 +28,6 @@ struct ReplicaChunk {
 ReplicaChunk ReplicaChunkOf(int64_t count, int64_t replicas, int64_t rank);
 int64_t ReplicaChunkBytes(int64_t count, int64_t replicas);
 
-// The gradients of the tied weights; 0 if there are none.
-int64_t TiedBytes(const ModelGraph& model);
-
 // Floats of the weights and of the gradients of a stage with these layers (compute/parameter_arena.h).
 int64_t WeightsOfLayers(const ModelGraph& model, LayerRange layers);
 int64_t GradientsOfLayers(const ModelGraph& model, LayerRange layers);

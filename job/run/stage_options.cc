@@ -35,6 +35,7 @@ StageOptions StageOptionsOf(const RunLayout& run, StageId id, const StageLatenes
   StageOptions options = {
       .layers = run.layers[id.value],
       .samples = job.microbatch_samples,
+      .step_samples = job.batch,
       .precision = job.precision,
       .rounding = job.rounding,
       .stash = job.stash,

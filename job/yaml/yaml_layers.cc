@@ -384,7 +384,7 @@ absl::Status LayersReader::ReadOp(const Op& op, const YAML::Node& item, const YA
   Names known;
   for (const AttributeSpec& spec : op.attributes) known.emplace_back(spec.name);
   known.insert(known.end(), {"name", "of", "weights_of"});
-  if (op.is_loss) known.push_back("targets");
+  if (op.is_loss()) known.push_back("targets");
   std::map<std::string, YAML::Node> values;
   PENSTOCK_RETURN_IF_ERROR(ReadKeys(
       body, path, known, [&](const std::string& key, const YAML::Node& value) -> absl::Status {

@@ -54,18 +54,17 @@ absl::StatusOr<ModelGraph> BuildAlexNet(const AlexNetConfig& config) {
     }
     if (c.pooled) model.Add("max_pool", next(), {{"kernel", int64_t{3}}, {"stride", int64_t{2}}});
   }
-  constexpr int64_t kHidden = 4096;
   model.BeginLayer("classifier.1");
   model.Add("avg_pool", "avgpool",
             {{"outputs", std::vector<int64_t>{kAlexNetPooledSize, kAlexNetPooledSize}}});
   model.Add("channels_first", "channels_first");
   model.Add("flatten", "flatten");
   model.Add("dropout", "classifier.0", {{"probability", config.dropout}});
-  model.Add("linear", "classifier.1", {{"outputs", kHidden}});
+  model.Add("linear", "classifier.1", {{"outputs", config.hidden}});
   model.Add("relu", "classifier.2");
   model.BeginLayer("classifier.4");
   model.Add("dropout", "classifier.3", {{"probability", config.dropout}});
-  model.Add("linear", "classifier.4", {{"outputs", kHidden}});
+  model.Add("linear", "classifier.4", {{"outputs", config.hidden}});
   model.Add("relu", "classifier.5");
   model.BeginLayer("classifier.6");
   model.Add("linear", "classifier.6", {{"outputs", config.image.classes}});

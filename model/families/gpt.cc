@@ -6,6 +6,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "base/status.h"
+#include "model/families/ranges.h"
 #include "model/graph_builder.h"
 
 namespace penstock {
@@ -13,15 +14,6 @@ namespace {
 
 constexpr double kDeviation = 0.02;  // of GPT-2's matrices, at the start
 constexpr int64_t kExpansion = 4;    // of the MLP's hidden width
-
-absl::Status CheckRange(absl::string_view field, int64_t value, int64_t max) {
-  if (value >= 1 && value <= max) {
-    return absl::OkStatus();
-  }
-  return absl::InvalidArgumentError(absl::StrCat(field, ": is ", value,
-                                                 value == 0 ? " or missing" : "",
-                                                 "; expected a whole number from 1 to ", max));
-}
 
 absl::Status Check(const GptConfig& config) {
   PENSTOCK_RETURN_IF_ERROR(CheckRange("layers", config.layers, kGptLayersMax));
@@ -33,10 +25,7 @@ absl::Status Check(const GptConfig& config) {
     return absl::InvalidArgumentError(absl::StrCat(
         "heads: is ", config.heads, ", which does not divide width (", config.width, ")"));
   }
-  if (!(config.dropout >= 0.0 && config.dropout < 1.0)) {
-    return absl::InvalidArgumentError(absl::StrCat(
-        "dropout: is ", config.dropout, "; expected a number of at least 0 and below 1"));
-  }
+  PENSTOCK_RETURN_IF_ERROR(CheckProbability("dropout", config.dropout));
   // Counted in doubles, because the exact count may not fit an integer.
   const double width = static_cast<double>(config.width);
   const double parameters = (2.0 * config.vocabulary + config.context) * width +
@@ -96,7 +85,9 @@ absl::StatusOr<ModelGraph> BuildGpt(const GptConfig& config) {
                               {"weight", std::string(c.tied_head ? "tied" : "untied")}},
                .inputs = {"final_norm", "targets"},
                .parameter_prefix = ""});
-  return std::move(builder).Build();
+  absl::StatusOr<ModelGraph> model = std::move(builder).Build();
+  if (model.ok() && c.untie) Untie(*model);
+  return model;
 }
 
 }  // namespace penstock

@@ -15,6 +15,8 @@ struct GptConfig {
   int64_t vocabulary = 256;
   double dropout = 0.0;
   bool tied_head = true;
+  bool untie =
+      false;  // the head has a copy of its own, equal to the embedding at the start (Untie)
   friend bool operator==(const GptConfig&, const GptConfig&) = default;
 };
 

@@ -38,6 +38,7 @@ struct AlexNetConfig {
   // groups, as in Krizhevsky, Sutskever, Hinton, NIPS 2012.
   std::string variant = "torchvision";
   double dropout = 0.5;
+  int64_t hidden = 4096;  // of the two fully connected layers
   ImageConfig image;
   friend bool operator==(const AlexNetConfig&, const AlexNetConfig&) = default;
 };

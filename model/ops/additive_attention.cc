@@ -12,13 +12,7 @@ namespace {
 
 constexpr AttributeSpec kAttributes[] = {
     {"units", AttributeKind::kInteger, "the width in which queries and memory are added"},
-    {.name = "bound",
-     .kind = AttributeKind::kNumber,
-     .help = "of the first weights on both sides; 0: 1/sqrt(the inputs of each), as in PyTorch",
-     .otherwise = "0",
-     .min = 0.0,
-     .max = 1e6,
-     .use = AttributeUse::kInitialWeights},
+    BoundSpec("of the first weights on both sides; 0: 1/sqrt(the inputs of each), as in PyTorch"),
 };
 
 bool IsSequence(const ValueType& type) { return IsF32(type, 2) && type.dims.size() == 2; }

@@ -1,4 +1,6 @@
 // The mean cross-entropy of logits against target ids. Label smoothing: Szegedy et al., arXiv 1512.00567.
+#include <limits>
+
 #include "model/ops/list.h"
 #include "model/ops/shapes.h"
 
@@ -9,9 +11,11 @@ namespace {
 constexpr AttributeSpec kAttributes[] = {
     {.name = "ignore",
      .kind = AttributeKind::kInteger,
-     .help = "the target id that does not count, of padding; -1: all count",
-     .otherwise = "-1",
-     .min = -1},
+     .help =
+         "the target id that does not count, such as that of padding, or -100, which is no class",
+     .otherwise = kNoDefault,
+     .min = std::numeric_limits<int32_t>::min(),
+     .max = std::numeric_limits<int32_t>::max()},
     {"label_smoothing", AttributeKind::kNumber,
      "the share of each target that is spread over all classes", "0", 0.0, 0.999999},
 };
@@ -25,6 +29,15 @@ absl::StatusOr<OpResult> Infer(const OpArguments& a) {
 
 int64_t Ids(const OpArguments& a, int) { return a.inputs[0].dims.back(); }
 
+LossTraits Loss(const OpArguments& a) {
+  LossTraits traits = {.classes = a.inputs[0].dims.back(),
+                       .is_log_likelihood = a.attributes.number("label_smoothing") == 0.0};
+  if (a.attributes.has("ignore")) {
+    traits.ignored = static_cast<int32_t>(a.attributes.integer("ignore"));
+  }
+  return traits;
+}
+
 }  // namespace
 }  // namespace cross_entropy
 
@@ -35,10 +48,10 @@ constinit const Op kCrossEntropy = {
     .attributes = cross_entropy::kAttributes,
     .inputs_min = 2,
     .inputs_max = 2,
-    .is_loss = true,
     .infer = cross_entropy::Infer,
     .cost = NoProducts,
     .ids = cross_entropy::Ids,
+    .loss = cross_entropy::Loss,
 };
 
 }  // namespace penstock::ops

@@ -1,4 +1,4 @@
-// A row of a table for each id.
+// A row of a table for each id. Dropping whole rows: Merity et al., arXiv 1708.02182, section 4.3.
 #include "model/ops/list.h"
 #include "model/ops/parameters.h"
 #include "model/ops/shapes.h"
@@ -11,14 +11,27 @@ constexpr AttributeSpec kAttributes[] = {
     {"vocabulary", AttributeKind::kInteger, "the number of ids"},
     {"width", AttributeKind::kInteger, "the width of a row"},
     kTableDeviation,
+    BoundSpec(
+        "of the first rows on both sides, drawn evenly; 0: they are normal, with the deviation"),
+    {.name = "row_drop",
+     .kind = AttributeKind::kNumber,
+     .help =
+         "the probability to drop a row of the table, wherever a microbatch reads it, in training",
+     .otherwise = "0",
+     .min = 0.0,
+     .max = 0.999999,
+     .use = AttributeUse::kKernelsAddedLater},
 };
 
 absl::StatusOr<OpResult> Infer(const OpArguments& a) {
   if (a.inputs[0].dtype != DType::kI32) return ShapesDoNotFit(a.inputs, "ids i32 [...]");
   const int64_t width = a.attributes.integer("width");
-  OpResult result = {.output = {DType::kF32, a.inputs[0].dims},
-                     .parameters = {Table("weight", a.attributes.integer("vocabulary"), width,
-                                          a.attributes.number("deviation"))}};
+  const double bound = a.attributes.number("bound");
+  ParameterSpec table =
+      Table("weight", a.attributes.integer("vocabulary"), width, a.attributes.number("deviation"));
+  OpResult result = {
+      .output = {DType::kF32, a.inputs[0].dims},
+      .parameters = {bound > 0.0 ? Uniform(std::move(table), bound) : std::move(table)}};
   result.output.dims.push_back(width);
   return result;
 }
@@ -38,6 +51,7 @@ constinit const Op kEmbedding = {
     .described_as = "embedding",
     .help = "a row of a table for each id",
     .attributes = embedding::kAttributes,
+    .draws = true,
     .infer = embedding::Infer,
     .cost = embedding::Cost,
     .ids = embedding::Ids,

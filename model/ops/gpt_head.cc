@@ -39,6 +39,10 @@ absl::StatusOr<OpResult> Infer(const OpArguments& a) {
 
 int64_t Ids(const OpArguments& a, int) { return a.attributes.integer("vocabulary"); }
 
+LossTraits Loss(const OpArguments& a) {
+  return {.classes = a.attributes.integer("vocabulary"), .is_log_likelihood = true};
+}
+
 OpCost Cost(const OpArguments& a) {
   const double linear = ProductFlops(static_cast<double>(a.inputs[0].dims[0]),
                                      static_cast<double>(a.inputs[0].dims[1]),
@@ -56,10 +60,10 @@ constinit const Op kGptHead = {
     .attributes = gpt_head::kAttributes,
     .inputs_min = 2,
     .inputs_max = 2,
-    .is_loss = true,
     .infer = gpt_head::Infer,
     .cost = gpt_head::Cost,
     .ids = gpt_head::Ids,
+    .loss = gpt_head::Loss,
 };
 
 }  // namespace penstock::ops

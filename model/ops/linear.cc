@@ -28,6 +28,7 @@ constexpr AttributeSpec kAttributes[] = {
      .otherwise = "uniform",
      .words = kInits,
      .use = AttributeUse::kInitialWeights},
+    BoundSpec("where init is uniform: of the first weights on both sides; 0: 1/sqrt(inputs)"),
     {.name = "deviation",
      .kind = AttributeKind::kNumber,
      .help = "of the first weights, where init is normal",
@@ -44,7 +45,8 @@ absl::StatusOr<OpResult> Infer(const OpArguments& a) {
   const int64_t outputs = a.attributes.integer("outputs");
   const bool outputs_first = a.attributes.word("layout") == "outputs_first";
   const bool is_uniform = a.attributes.word("init") == "uniform";
-  const double bound = 1.0 / std::sqrt(static_cast<double>(inputs));
+  const double given = a.attributes.number("bound");
+  const double bound = given > 0.0 ? given : 1.0 / std::sqrt(static_cast<double>(inputs));
 
   OpResult result = {.output = WithWidth(input, outputs)};
   ParameterSpec weight = Matrix(

@@ -31,6 +31,7 @@
   ROW(MlpBranch)          \
   ROW(Mse)                \
   ROW(Mul)                \
+  ROW(Pad)                \
   ROW(Positions)          \
   ROW(Relu)               \
   ROW(Reshape)            \

@@ -1,8 +1,10 @@
 // LSTM over time, as PyTorch's with one layer: parameters are named and laid out as there, the four gates of a matrix one
-// after another (input, forget, cell, output). The state before the first step is zero.
+// after another (input, forget, cell, output). The state before the first step is zero, or with `carried` what the same
+// sample of the step before ended with: truncated back-propagation through time, as no gradient flows into it.
 #include <cmath>
 
 #include "absl/strings/str_cat.h"
+#include "base/status.h"
 #include "model/ops/list.h"
 #include "model/ops/parameters.h"
 #include "model/ops/shapes.h"
@@ -26,13 +28,13 @@ constexpr AttributeSpec kAttributes[] = {
     {"weight_drop", AttributeKind::kNumber,
      "the probability to drop an element of the recurrent matrix, for a microbatch, in training",
      "0", 0.0, 0.999999},
-    {.name = "bound",
-     .kind = AttributeKind::kNumber,
-     .help = "of the first weights on both sides; 0: 1/sqrt(hidden), as in PyTorch",
-     .otherwise = "0",
-     .min = 0.0,
-     .max = 1e6,
-     .use = AttributeUse::kInitialWeights},
+    {.name = "carried",
+     .kind = AttributeKind::kFlag,
+     .help = "whether a sample's sequence goes on where that of the same sample of the step before "
+             "ended, with no gradient into it; needs `data.text.order: contiguous`",
+     .otherwise = "false",
+     .use = AttributeUse::kKernelsAddedLater},
+    BoundSpec("of the first weights on both sides; 0: 1/sqrt(hidden), as in PyTorch"),
 };
 
 int64_t DirectionsOf(const Attributes& attributes) {
@@ -51,6 +53,22 @@ void AddDirection(int64_t inputs, int64_t hidden, double bound, absl::string_vie
   add(Bias("bias_hh_l0", 4 * hidden));
 }
 
+// What is carried is the state after a window's last step, from which the next window's first step goes on.
+absl::Status CheckCarried(const OpArguments& a) {
+  if (!a.attributes.flag("carried")) return absl::OkStatus();
+  for (const char* other : {"reverse", "bidirectional"}) {
+    if (!a.attributes.flag(other)) continue;
+    return absl::InvalidArgumentError(
+        absl::StrCat("carried: is true together with ", other,
+                     ", which begins at the end of a window, where nothing is known of the next "
+                     "one; leave one of them out"));
+  }
+  if (a.inputs.size() == 1) return absl::OkStatus();
+  return absl::InvalidArgumentError(
+      "carried: is true, but the layer reads lengths: sequences that go on are windows of one "
+      "text, which all have the full length; leave lengths or carried out");
+}
+
 absl::StatusOr<OpResult> Infer(const OpArguments& a) {
   const ValueType& input = a.inputs[0];
   const bool has_lengths = a.inputs.size() > 1;
@@ -62,6 +80,7 @@ absl::StatusOr<OpResult> Infer(const OpArguments& a) {
     return absl::InvalidArgumentError(
         "reverse: is true together with bidirectional, which reads both ways anyway");
   }
+  PENSTOCK_RETURN_IF_ERROR(CheckCarried(a));
   const int64_t hidden = a.attributes.integer("hidden");
   const double given = a.attributes.number("bound");
   const double bound = given > 0.0 ? given : 1.0 / std::sqrt(static_cast<double>(hidden));
@@ -69,6 +88,12 @@ absl::StatusOr<OpResult> Infer(const OpArguments& a) {
   AddDirection(input.dims[1], hidden, bound, "", result.parameters);
   if (is_bidirectional) {
     AddDirection(input.dims[1], hidden, bound, "_reverse", result.parameters);
+  }
+  if (a.attributes.flag("carried")) {
+    for (const char* name : {"hidden_state", "cell_state"}) {
+      result.buffers.push_back(
+          {.name = name, .shape = {hidden}, .kind = BufferSpec::Kind::kCarried});
+    }
   }
   return result;
 }

@@ -13,6 +13,8 @@ absl::StatusOr<OpResult> Infer(const OpArguments& a) {
   return OpResult{.output = {DType::kF32, {}}};
 }
 
+LossTraits Loss(const OpArguments&) { return {}; }
+
 }  // namespace
 }  // namespace mse
 
@@ -22,9 +24,9 @@ constinit const Op kMse = {
     .help = "the mean of the squared differences of predictions and targets",
     .inputs_min = 2,
     .inputs_max = 2,
-    .is_loss = true,
     .infer = mse::Infer,
     .cost = NoProducts,
+    .loss = mse::Loss,
 };
 
 }  // namespace penstock::ops

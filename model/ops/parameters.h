@@ -40,6 +40,17 @@ inline ParameterSpec Uniform(ParameterSpec parameter, double bound) {
   return parameter;
 }
 
+// Of the first weights, where they are drawn evenly.
+constexpr AttributeSpec BoundSpec(absl::string_view help) {
+  return {.name = "bound",
+          .kind = AttributeKind::kNumber,
+          .help = help,
+          .otherwise = "0",
+          .min = 0.0,
+          .max = 1e6,
+          .use = AttributeUse::kInitialWeights};
+}
+
 // Of the first rows of a table.
 inline constexpr AttributeSpec kTableDeviation = {.name = "deviation",
                                                   .kind = AttributeKind::kNumber,

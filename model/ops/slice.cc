@@ -1,4 +1,4 @@
-// A range of the last dimension.
+// A range of one dimension: columns of the last one, or entries of the first, which are a sequence's time steps.
 #include "model/ops/list.h"
 #include "model/ops/shapes.h"
 
@@ -6,9 +6,17 @@ namespace penstock::ops {
 namespace slice {
 namespace {
 
+constexpr absl::string_view kDimensions[] = {"last", "first"};
+
 constexpr AttributeSpec kAttributes[] = {
-    {.name = "from", .kind = AttributeKind::kInteger, .help = "the first column", .min = 0},
-    {"to", AttributeKind::kInteger, "the column after the last"},
+    {.name = "from", .kind = AttributeKind::kInteger, .help = "the first entry", .min = 0},
+    {"to", AttributeKind::kInteger, "the entry after the last"},
+    {.name = "dimension",
+     .kind = AttributeKind::kWord,
+     .help = "the last one, of columns or channels, or the first one, of time steps",
+     .otherwise = "last",
+     .words = kDimensions,
+     .use = AttributeUse::kKernelsAddedLater},
 };
 
 absl::StatusOr<OpResult> Infer(const OpArguments& a) {
@@ -18,10 +26,15 @@ absl::StatusOr<OpResult> Infer(const OpArguments& a) {
     return absl::InvalidArgumentError(
         absl::StrCat("to: is ", to, "; expected more than from (", from, ")"));
   }
-  if (!IsF32(a.inputs[0], 1) || a.inputs[0].dims.back() < to) {
-    return ShapesDoNotFit(a.inputs, absl::StrCat("f32 [..., ", to, " or more]"));
+  const bool is_first = a.attributes.word("dimension") == "first";
+  OpResult result = {.output = a.inputs[0]};
+  std::vector<int64_t>& dims = result.output.dims;
+  if (!IsF32(a.inputs[0], 1) || (is_first ? dims.front() : dims.back()) < to) {
+    return ShapesDoNotFit(a.inputs, is_first ? absl::StrCat("f32 [", to, " or more, ...]")
+                                             : absl::StrCat("f32 [..., ", to, " or more]"));
   }
-  return OpResult{.output = WithWidth(a.inputs[0], to - from)};
+  (is_first ? dims.front() : dims.back()) = to - from;
+  return result;
 }
 
 }  // namespace
@@ -30,7 +43,7 @@ absl::StatusOr<OpResult> Infer(const OpArguments& a) {
 constinit const Op kSlice = {
     .name = "slice",
     .described_as = "slice",
-    .help = "the columns of the last dimension from one to another",
+    .help = "the entries of the last dimension, or of the first, from one to another",
     .attributes = slice::kAttributes,
     .infer = slice::Infer,
     .cost = NoProducts,

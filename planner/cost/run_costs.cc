@@ -7,6 +7,8 @@
 #include "compute/tensor.h"
 #include "job/profile/device_times.h"
 #include "job/run/message_bytes.h"
+#include "job/run/ties.h"
+#include "model/bundle.h"
 
 namespace penstock {
 namespace {
@@ -47,8 +49,9 @@ absl::StatusOr<WorkerLinks> LinksOfWorkers(const v1::DeviceTimes& times, const T
   return links;
 }
 
-Traffic::OfGroup TrafficOfGroup(const ReduceGroup& group, const ResolvedJob& job,
+Traffic::OfGroup TrafficOfGroup(GroupId id, absl::Span<const TieGroup> ties, const ResolvedJob& job,
                                 const Topology& topology, absl::Span<const LayerRange> layers) {
+  const ReduceGroup& group = topology.groups[id.value];
   const double float_bytes = SizeOf(DType::kF32);
   const LayerRange& range = layers[group.stages.front().value];
   Traffic::OfGroup traffic;
@@ -60,14 +63,45 @@ Traffic::OfGroup TrafficOfGroup(const ReduceGroup& group, const ResolvedJob& job
       traffic.parts.push_back(static_cast<double>(chunk.count) * float_bytes);
     }
   } else if (group.operation == ReduceGroup::Operation::kCopy) {
-    traffic.whole = static_cast<double>(WeightsOfLayers(job.model, range)) * float_bytes;
-  } else if (group.quantity == ReduceGroup::Quantity::kGradient) {
-    traffic.whole = static_cast<double>(TiedBytes(job.model));
+    traffic.copied = static_cast<double>(WeightsOfLayers(job.model, range)) * float_bytes;
+  } else if (topology.IsOfTies(group)) {
+    for (const auto& [tie, sum] : TieGroupOf(ties, topology, id).sums) {
+      traffic.tied.push_back({sum, static_cast<double>(TiedBytes(job.model, tie))});
+    }
   }
   return traffic;
 }
 
+// Returns the seconds to copy the values of a bundle together.
+double PackSeconds(const v1::BundleTimes& times, const Bundle& bundle, DType crossing) {
+  if (bundle.parts.size() < 2 && crossing == DType::kF32) return 0.0;
+  const auto bytes = static_cast<double>(bundle.elements * SizeOf(crossing));
+  return times.pack_ms_per_megabyte() * 1e-9 * bytes;
+}
+
+double UnpackSeconds(const v1::BundleTimes& times, const Bundle& bundle, DType crossing) {
+  if (crossing == DType::kF32) return 0.0;
+  const auto bytes = static_cast<double>(bundle.elements * SizeOf(crossing));
+  return times.unpack_ms_per_megabyte() * 1e-9 * bytes;
+}
+
 }  // namespace
+
+void AddBundles(const v1::BundleTimes& times, const ResolvedJob& job, LayerRange layers,
+                StageCosts& costs) {
+  if (times.pack_ms_per_megabyte() == 0.0 && times.unpack_ms_per_megabyte() == 0.0) return;
+  const DType crossing = CrossingType(job.precision);
+  const auto values = [&](int cut) {
+    return ActivationsAt(job.model, cut, job.microbatch_samples);
+  };
+  const auto gradients = [&](int cut) {
+    return GradientsAt(job.model, cut, job.microbatch_samples);
+  };
+  costs.forward_s += UnpackSeconds(times, values(layers.first), crossing) +
+                     PackSeconds(times, values(layers.end()), crossing);
+  costs.backward_input_s += UnpackSeconds(times, gradients(layers.end()), crossing) +
+                            PackSeconds(times, gradients(layers.first), crossing);
+}
 
 Traffic TrafficOf(const ResolvedJob& job, const Topology& topology,
                   absl::Span<const LayerRange> layers) {
@@ -84,8 +118,10 @@ Traffic TrafficOf(const ResolvedJob& job, const Topology& topology,
     const int64_t floats = SumFloats(gradients, topology[StageId(s)].last);
     traffic.sums.push_back(static_cast<double>(floats * SizeOf(DType::kF32)));
   }
-  for (const ReduceGroup& group : topology.groups) {
-    traffic.groups.push_back(TrafficOfGroup(group, job, topology, layers));
+  const std::vector<TieGroup> ties = TieGroupsOf(job.model, LayersOfParts(topology, layers));
+  for (size_t id = 0; id < topology.groups.size(); ++id) {
+    traffic.groups.push_back(
+        TrafficOfGroup(GroupId(static_cast<int32_t>(id)), ties, job, topology, layers));
   }
   // The norms are a double for each layer, from the worker that updates it.
   traffic.norms.resize(topology.workers);
@@ -103,6 +139,9 @@ absl::StatusOr<SimulationCosts> RunCostsOf(const v1::DeviceTimes& times, const R
   PENSTOCK_RETURN_IF_ERROR(CheckSpeeds(times, topology));
   SimulationCosts costs;
   PENSTOCK_ASSIGN_OR_RETURN(costs.stages, StageCostsOf(times, job.model, layers));
+  for (int32_t s = 0; s < topology.stages(); ++s) {
+    AddBundles(times.bundles(), job, layers[s], costs.stages[s]);
+  }
   for (int32_t s = 0; !times.speeds().empty() && s < topology.stages(); ++s) {
     Hasten(times.speeds(topology.worker(StageId(s)).value), costs.stages[s]);
   }

@@ -19,6 +19,10 @@ absl::StatusOr<SimulationCosts> RunCostsOf(const v1::DeviceTimes& times, const R
                                            const Topology& topology,
                                            absl::Span<const LayerRange> layers);
 
+// Adds what the cuts at both ends of a stage take of its passes: bundles that are copied together and taken apart.
+void AddBundles(const v1::BundleTimes& times, const ResolvedJob& job, LayerRange layers,
+                StageCosts& costs);
+
 // Returns the bytes that a run sends between its workers. It does not count losses and other small numbers.
 Traffic TrafficOf(const ResolvedJob& job, const Topology& topology,
                   absl::Span<const LayerRange> layers);

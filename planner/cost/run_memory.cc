@@ -7,12 +7,14 @@
 #include "absl/strings/str_cat.h"
 #include "base/status.h"
 #include "compute/array_bytes.h"
+#include "compute/buffer_layout.h"
 #include "compute/buffer_pool.h"
 #include "compute/pass_plan.h"
 #include "job/profile/model_profile.h"
 #include "job/run/message_bytes.h"
 #include "job/run/recorded.h"
 #include "job/run/run_schedule.h"
+#include "job/run/ties.h"
 #include "planner/cost/memory_plan.h"
 
 namespace penstock {
@@ -27,7 +29,8 @@ class MemoryOfWorker {
         topology_(run.topology()),
         worker_(worker),
         needs_(needs),
-        own_memory_(own_memory) {}
+        own_memory_(own_memory),
+        ties_(TieGroupsOf(run.job.model, LayersOfParts(run.topology(), run.layers))) {}
 
   absl::StatusOr<WorkerMemory> Predict() const {
     WorkerMemory memory;
@@ -48,6 +51,7 @@ class MemoryOfWorker {
     memory.gradients += arrays.gradients;
     memory.optimizer += arrays.optimizer;
     memory.predicted_weights += arrays.predicted;
+    memory.buffers += arrays.buffers;
     const int64_t versions = DeviceVersionsOf(options.stash, own_memory_, options.versions_max);
     memory.stashed_weights += (versions - 1) * arrays.version;
   }
@@ -61,30 +65,41 @@ class MemoryOfWorker {
                                        CrossingType(run_.job.precision));
     StageBytes bytes = {
         .activations = ActivationBytesOf(plan, options.recomputes, layers.end() == model.size()),
-        .tied_gradient = ReduceBytes()};
+        .tied_gradient = ReduceBytes(id)};
     if (topology_.form == Topology::Form::kThereAndBack) FitToRoundTrip(id, options, bytes);
     AddReplicaSums(id, bytes);
     return bytes;
   }
 
-  // Returns what the REDUCE of a tied gradient takes for its time: a copy of this worker's part, and the other's if
-  // that is on another worker.
-  int64_t ReduceBytes() const {
-    const auto tied = std::find_if(topology_.groups.begin(), topology_.groups.end(),
-                                   [&](const ReduceGroup& group) {
-                                     return group.quantity == ReduceGroup::Quantity::kGradient &&
-                                            !topology_.IsOfReplicas(group);
-                                   });
-    const bool local = tied == topology_.groups.end() || topology_.worker(tied->stages.front()) ==
-                                                             topology_.worker(tied->stages.back());
-    return (local ? 1 : 2) * TiedBytes(run_.job.model);
+  // Returns what a REDUCE of shared parameters takes for its time: a copy of a sum that is sent, and one that comes. Among
+  // parts of one worker nothing is sent.
+  int64_t ReduceBytes(StageId id) const {
+    int64_t most = 0;
+    for (size_t at = 0; at < topology_.groups.size(); ++at) {
+      const ReduceGroup& group = topology_.groups[at];
+      if (!topology_.IsOfTies(group)) continue;
+      const GroupId of_ties(static_cast<int32_t>(at));
+      for (const auto& [tie, sum] : TieGroupOf(ties_, topology_, of_ties).sums) {
+        const auto messages = MessagesOf(topology_, group, sum);
+        const bool sends =
+            std::any_of(messages.begin(), messages.end(), [&](const TiedMessage& message) {
+              return (message.from == id || message.to == id) &&
+                     topology_.worker(message.from) != topology_.worker(message.to);
+            });
+        if (sends) most = std::max(most, 2 * TiedBytes(run_.job.model, tie));
+      }
+    }
+    return most;
   }
 
   // Adds what the REDUCE of a stage with replicas takes.
   void AddReplicaSums(StageId id, StageBytes& bytes) const {
     const int32_t replicas = topology_[id].replicas;
     if (replicas == 1) return;
-    const int64_t chunk = BufferPool::BlockBytes(ReplicaChunkBytes(Gradients(id), replicas));
+    const int64_t buffers =
+        LayOutBuffers(run_.job.model, run_.layers[id.value], run_.job.batch).count;
+    const int64_t floats = std::max(Gradients(id), buffers);
+    const int64_t chunk = BufferPool::BlockBytes(ReplicaChunkBytes(floats, replicas));
     // One chunk goes to each other replica; meanwhile there are what has come so far and the next one.
     bytes.reduced_gradients = (replicas + 1) * chunk;
     bytes.sent_gradients = chunk;
@@ -149,7 +164,21 @@ class MemoryOfWorker {
   const WorkerId worker_;
   const absl::Span<const TapeNeeds> needs_;
   const bool own_memory_;
+  const std::vector<TieGroup> ties_;
 };
+
+// Returns what the stages of a worker share. `needs`: by layer of the model. `layers`: by stage.
+int64_t ScratchOf(const std::vector<ScratchBytes>& needs, absl::Span<const LayerRange> layers,
+                  const std::vector<StageId>& stages) {
+  ScratchBytes most;
+  for (const StageId stage : stages) {
+    for (int layer = layers[stage.value].first; layer < layers[stage.value].end(); ++layer) {
+      most.of_pass = std::max(most.of_pass, needs[layer].of_pass);
+      most.of_library = std::max(most.of_library, needs[layer].of_library);
+    }
+  }
+  return most.total();
+}
 
 }  // namespace
 
@@ -172,7 +201,9 @@ absl::StatusOr<std::vector<WorkerMemory>> PredictRunMemory(
   PENSTOCK_RETURN_IF_ERROR(CheckProfileFits(profile, job.model));
   PENSTOCK_RETURN_IF_ERROR(CheckProfilePrecision(profile, job.precision));
   PENSTOCK_ASSIGN_OR_RETURN(const std::vector<TapeNeeds> needs,
-                            TapeNeedsOf(profile, job.microbatch_samples));
+                            TapeNeedsOf(profile, job.model, job.microbatch_samples));
+  PENSTOCK_ASSIGN_OR_RETURN(const std::vector<ScratchBytes> scratch,
+                            ScratchNeedsOf(profile, job.model, job.microbatch_samples));
   PENSTOCK_ASSIGN_OR_RETURN(const std::vector<StageCounts> counts,
                             CountsOfRun(job, schedule, first_step, cuts));
   const RunLayout run = {.job = job,
@@ -185,6 +216,8 @@ absl::StatusOr<std::vector<WorkerMemory>> PredictRunMemory(
   for (int32_t worker = 0; worker < schedule.topology.workers; ++worker) {
     PENSTOCK_ASSIGN_OR_RETURN(memory.emplace_back(),
                               PredictWorkerMemory(run, WorkerId(worker), needs, own_memory));
+    memory.back().scratch =
+        ScratchOf(scratch, layers, schedule.topology.StagesOf(WorkerId(worker)));
   }
   return memory;
 }

@@ -3,11 +3,11 @@
 // One rule serves a worker, which knows from its device what the passes of each layer leave behind, and a planner,
 // which knows it from a profile (job/profile/model_profile.h). It takes a stage's arrays (compute/array_bytes.h), the
 // verified number of weight versions, and its program walked with the bytes that each action takes and gives back
-// (planner/cost/memory_plan.h). From a profile of the worker's device with microbatches of that many samples the two
-// are equal to the byte, as far as a device takes nothing else from its pool, which the CPU does not. With a number of
-// samples between two profiled ones they are equal where what a layer leaves grows linearly with it. On the CPU it
-// does, except for what it rounds up to 64 bytes inside a block, which shows where the time steps of a sample are no
-// multiple of 16: some hundred bytes of a worker.
+// (planner/cost/memory_plan.h), and the scratch memory of its passes. From a profile of the worker's device with
+// microbatches of that many samples the two are equal to the byte, as far as a device takes nothing else from its pool,
+// which the CPU does not. With a number of samples between two profiled ones they are equal where what a layer leaves,
+// and its scratch memory, grow linearly with it. On the CPU the first does, except for what it rounds up to 64 bytes
+// inside a block, which shows where the time steps of a sample are no multiple of 16: some hundred bytes of a worker.
 //
 // Plain functions without I/O.
 #pragma once
@@ -31,9 +31,13 @@ struct WorkerMemory {
   int64_t gradients = 0;
   int64_t optimizer = 0;    // its state, and what updates remember
   int64_t activations = 0;  // of the microbatches in flight, of messages and reductions, at most
+  int64_t buffers = 0;      // of nodes: statistics of batch norms, carried state
+  int64_t scratch = 0;      // of passes while they run; 0 where a worker counts what it has
 
   // Returns what is there before the first microbatch.
-  int64_t held() const { return weights + predicted_weights + gradients + optimizer; }
+  int64_t held() const {
+    return weights + predicted_weights + gradients + optimizer + buffers + scratch;
+  }
   int64_t total() const { return held() + stashed_weights + activations; }
 };
 

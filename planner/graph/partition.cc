@@ -119,4 +119,21 @@ absl::StatusOr<std::vector<int>> PartitionChain(absl::Span<const double> layer_c
   return Partitioner(layer_costs, speeds).Solve();
 }
 
+absl::StatusOr<std::vector<int>> PartitionChain(absl::Span<const double> layer_costs,
+                                                absl::Span<const double> speeds,
+                                                const std::vector<bool>& may_begin) {
+  std::vector<int> first_layers;
+  std::vector<double> costs;  // of the layers that stay together
+  for (size_t layer = 0; layer < layer_costs.size(); ++layer) {
+    if (may_begin[layer]) {
+      first_layers.push_back(static_cast<int>(layer));
+      costs.push_back(0.0);
+    }
+    costs.back() += layer_costs[layer];
+  }
+  PENSTOCK_ASSIGN_OR_RETURN(std::vector<int> firsts, PartitionChain(costs, speeds));
+  for (int& first : firsts) first = first_layers[first];
+  return firsts;
+}
+
 }  // namespace penstock

@@ -24,5 +24,10 @@ absl::StatusOr<std::vector<int>> PartitionChain(absl::Span<const double> layer_c
 // or a faster one does. Errors: also a speed that is not above 0 and finite.
 absl::StatusOr<std::vector<int>> PartitionChain(absl::Span<const double> layer_costs,
                                                 absl::Span<const double> speeds);
+// Does that where a stage may begin at the layers only whose entry in `may_begin` is true; the first is. Errors: also
+// more stages than there are such layers.
+absl::StatusOr<std::vector<int>> PartitionChain(absl::Span<const double> layer_costs,
+                                                absl::Span<const double> speeds,
+                                                const std::vector<bool>& may_begin);
 
 }  // namespace penstock

@@ -7,6 +7,7 @@
 #include "base/status.h"
 #include "job/run/recorded.h"
 #include "job/run/run_schedule.h"
+#include "job/run/ties.h"
 #include "planner/graph/partition.h"
 #include "schedule/verify.h"
 
@@ -82,7 +83,7 @@ absl::StatusOr<std::vector<LayerRange>> SplitLayers(const ResolvedJob& job, int6
   const std::vector<int32_t> replicas = job.ReplicasOfStages(stages);
   const std::vector<double> speeds(replicas.begin(), replicas.end());
   PENSTOCK_ASSIGN_OR_RETURN(const std::vector<int> first_layers,
-                            PartitionChain(EstimatedCosts(job.model), speeds));
+                            PartitionChain(EstimatedCosts(job.model), speeds, PlacesToCut(job)));
   for (size_t stage = 0; stage < first_layers.size(); ++stage) {
     const bool last = stage + 1 == first_layers.size();
     const int end = last ? job.model.size() : first_layers[stage + 1];
@@ -96,7 +97,7 @@ absl::StatusOr<v1::Plan> MakePlan(const v1::JobSpec& spec, const ResolvedJob& jo
                                   absl::Span<const int64_t> extra_cuts) {
   const auto stages = static_cast<int32_t>(job.StagesOn(static_cast<int64_t>(workers.size())));
   PENSTOCK_ASSIGN_OR_RETURN(const std::vector<LayerRange> layers, SplitLayers(job, stages));
-  const ScheduleOptions options = ScheduleOptionsOf(job, TopologyOf(job, stages));
+  const ScheduleOptions options = ScheduleOptionsOf(job, TopologyOf(job, stages), layers);
   const std::vector<Cut> cuts = CutsOf(spec, first_step, extra_cuts);
 
   PENSTOCK_RETURN_IF_ERROR(CheckOrderSize(job, options.topology, first_step, cuts));

@@ -27,7 +27,8 @@ std::string NameOf(const Candidate& candidate) {
     stages = absl::StrJoin(candidate.replicas, "-");
   }
   return absl::StrCat(candidate.method, ", ", stages, ", ", candidate.microbatches, " microbatches",
-                      Recomputing(candidate.recompute));
+                      Recomputing(candidate.recompute),
+                      candidate.layer_order.empty() ? "" : ", reordered");
 }
 
 int64_t JudgedCandidate::most_staleness() const {

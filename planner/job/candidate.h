@@ -40,10 +40,11 @@ struct Candidate {
   int32_t stages = 1;  // of the model
   int64_t microbatches = 1;
   RecomputeChoice recompute;
-  std::vector<int32_t> replicas;  // by stage; empty: one each
+  std::vector<int32_t> replicas;              // by stage; empty: one each
+  std::vector<std::string> layer_order = {};  // as in pipeline.layer_order; empty: the job's
   friend bool operator==(const Candidate&, const Candidate&) = default;
 };
-// "1f1b, 3-1, 8 microbatches, recomputing"; without replicas "4 stages", and with one stage "4 replicas".
+// "1f1b, 3-1, 8 microbatches, recomputing, reordered"; without replicas "4 stages", and with one stage "4 replicas".
 std::string NameOf(const Candidate& candidate);
 
 // Where the stages of a candidate are.

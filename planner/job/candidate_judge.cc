@@ -12,6 +12,7 @@
 #include "job/prediction.h"
 #include "job/profile/device_times.h"
 #include "job/profile/model_profile.h"
+#include "job/run/ties.h"
 #include "planner/cost/run_costs.h"
 #include "planner/job/pipeline_links.h"
 #include "planner/job/split_search.h"
@@ -55,14 +56,20 @@ absl::StatusOr<ResolvedJob> CandidateJudge::Resolve() {
   draft_.spec.clear_prediction();
   v1::PipelineSpec& pipeline = *draft_.spec.mutable_pipeline();
   if (pipeline.method() != candidate.method) {
-    // The file's settings for its own method mean nothing to others.
+    // The file's settings for its own method mean nothing to others; the order of the layers is the model's.
+    const auto layer_order = pipeline.layer_order();
     pipeline.Clear();
+    *pipeline.mutable_layer_order() = layer_order;
     SetMethod(candidate.method, /*keeps_optimizer=*/false, draft_.spec);
   }
   pipeline.set_stages(candidate.stages);
   pipeline.clear_stage_layers();
   pipeline.clear_worker_names();
   pipeline.clear_schedule();
+  if (!candidate.layer_order.empty()) {
+    pipeline.mutable_layer_order()->Assign(candidate.layer_order.begin(),
+                                           candidate.layer_order.end());
+  }
   const absl::StatusOr<const Method*> method = FindMethod(absl::string_view(candidate.method));
   if (method.ok() && (*method)->replicates_stages) {
     pipeline.mutable_replicas()->Assign(candidate.replicas.begin(), candidate.replicas.end());
@@ -81,7 +88,8 @@ absl::StatusOr<ResolvedJob> CandidateJudge::Resolve() {
 }
 
 absl::Status CandidateJudge::Prepare(ResolvedJob job) {
-  PENSTOCK_ASSIGN_OR_RETURN(run_, RunnableOf(std::move(job)));
+  const std::vector<LayerRange> parts = SomeParts(job, draft_.candidate.stages);
+  PENSTOCK_ASSIGN_OR_RETURN(run_, RunnableOf(std::move(job), parts));
   return SetDelays(run_, draft_);
 }
 
@@ -89,22 +97,35 @@ bool CandidateJudge::searches_order() const {
   return draft_.candidate.method == SearchedMethod().name;
 }
 
-absl::StatusOr<CandidateJudge::Runnable> CandidateJudge::RunnableOf(ResolvedJob job) const {
+absl::StatusOr<CandidateJudge::Runnable> CandidateJudge::RunnableOf(
+    ResolvedJob job, absl::Span<const LayerRange> layers) const {
   const int32_t stages = draft_.candidate.stages;
-  Runnable run = {.options = ScheduleOptionsOf(job, TopologyOf(job, stages))};
+  Runnable run = {.options = ScheduleOptionsOf(job, TopologyOf(job, stages), layers)};
   PENSTOCK_ASSIGN_OR_RETURN(run.steps, StepsToSimulateOf(job, run.options, stages));
   run.job = std::move(job);
   return run;
 }
 
+absl::StatusOr<const CandidateJudge::Runnable*> CandidateJudge::RunWith(
+    absl::Span<const LayerRange> layers, Runnable& other) const {
+  PENSTOCK_RETURN_IF_ERROR(CheckParts(job(), layers));
+  Topology topology = TopologyOf(job(), draft_.candidate.stages);
+  AddTieGroups(TieGroupsOf(job().model, layers), topology);
+  if (topology.groups == run_.options.topology.groups) return &run_;
+  PENSTOCK_ASSIGN_OR_RETURN(other, RunnableOf(job(), layers));
+  return &other;
+}
+
 absl::StatusOr<CandidateJudge::Runnable> CandidateJudge::WithOrder(
     const v1::DeviceTimes& times, const std::vector<LayerRange>& layers,
     const OrderSearch& search) const {
-  PENSTOCK_ASSIGN_OR_RETURN(
-      const SimulationCosts costs,
-      RunCostsOf(times, job(), topology(), LayersOfStages(topology(), layers)));
-  PENSTOCK_ASSIGN_OR_RETURN(Schedule order, SearchOrder(job(), run_.options, costs, search));
-  return RunnableOf(InOrder(job(), std::move(order)));
+  Runnable other;
+  PENSTOCK_ASSIGN_OR_RETURN(const Runnable* run, RunWith(layers, other));
+  const Topology& of_run = run->options.topology;
+  PENSTOCK_ASSIGN_OR_RETURN(const SimulationCosts costs,
+                            RunCostsOf(times, job(), of_run, LayersOfStages(of_run, layers)));
+  PENSTOCK_ASSIGN_OR_RETURN(Schedule order, SearchOrder(job(), run->options, costs, search));
+  return RunnableOf(InOrder(job(), std::move(order)), layers);
 }
 
 absl::StatusOr<StagePlacement> CandidateJudge::Evenly() const {
@@ -133,7 +154,9 @@ v1::DeviceTimes CandidateJudge::TimesOn(const std::vector<int>& workers) const {
 absl::StatusOr<double> CandidateJudge::StepSeconds(const v1::DeviceTimes& times,
                                                    const std::vector<LayerRange>& layers) const {
   if (!searches_order()) {
-    return penstock::StepSeconds(run_.job, run_.options, run_.steps, layers, times);
+    Runnable other;
+    PENSTOCK_ASSIGN_OR_RETURN(const Runnable* run, RunWith(layers, other));
+    return penstock::StepSeconds(run->job, run->options, run->steps, layers, times);
   }
   PENSTOCK_ASSIGN_OR_RETURN(
       const Runnable run,
@@ -149,7 +172,9 @@ absl::StatusOr<std::vector<WorkerMemory>> CandidateJudge::MemoryOf(
 
 absl::StatusOr<std::vector<WorkerMemory>> CandidateJudge::Memory(
     const std::vector<LayerRange>& layers) const {
-  return MemoryOf(run_, layers);
+  Runnable other;
+  PENSTOCK_ASSIGN_OR_RETURN(const Runnable* run, RunWith(layers, other));
+  return MemoryOf(*run, layers);
 }
 
 absl::Status CandidateJudge::CheckMemory(const std::vector<WorkerMemory>& memory,
@@ -175,12 +200,18 @@ JudgedCandidate CandidateJudge::Judge(const StagePlacement& placement) const {
   for (const int worker : placement.workers) {
     if (input_->names_workers) pipeline.add_worker_names(input_->cluster.workers[worker].name);
   }
-  const absl::Status status = searches_order() ? FillInOrder(judged) : Fill(run_, judged);
+  const absl::Status status = searches_order() ? FillInOrder(judged) : FillInRun(judged);
   if (!status.ok()) {
     judged.rejected = std::string(status.message());
     judged.lacks_memory = absl::IsResourceExhausted(status) && !judged.memory.empty();
   }
   return judged;
+}
+
+absl::Status CandidateJudge::FillInRun(JudgedCandidate& judged) const {
+  Runnable other;
+  PENSTOCK_ASSIGN_OR_RETURN(const Runnable* run, RunWith(judged.layers, other));
+  return Fill(*run, judged);
 }
 
 absl::Status CandidateJudge::FillInOrder(JudgedCandidate& judged) const {

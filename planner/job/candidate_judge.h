@@ -60,7 +60,7 @@ class CandidateJudge {
   JudgedCandidate Judge(const StagePlacement& placement) const;
 
  private:
-  // A job with what is made of it for any placement.
+  // A job with what is made of it for any placement that has the same groups of stages with shared parameters.
   struct Runnable {
     ResolvedJob job;
     ScheduleOptions options;
@@ -74,7 +74,11 @@ class CandidateJudge {
   absl::StatusOr<ResolvedJob> Resolve();
   // Makes the schedule, and takes what it says. Errors: what rejects the candidate.
   absl::Status Prepare(ResolvedJob job);
-  absl::StatusOr<Runnable> RunnableOf(ResolvedJob job) const;
+  absl::StatusOr<Runnable> RunnableOf(ResolvedJob job, absl::Span<const LayerRange> layers) const;
+  // Returns the run for these layers: `run_`, or `other` where their shared parameters make other groups.
+  // Errors: those of CheckParts.
+  absl::StatusOr<const Runnable*> RunWith(absl::Span<const LayerRange> layers,
+                                          Runnable& other) const;
   // Sets how late its gradients are.
   static absl::Status SetDelays(const Runnable& run, JudgedCandidate& judged);
   // Returns the draft with an order searched for these times.
@@ -85,6 +89,8 @@ class CandidateJudge {
                                                      const std::vector<LayerRange>& layers) const;
   // Fills in time and memory of the placement. Errors: what rejects it.
   absl::Status Fill(const Runnable& run, JudgedCandidate& judged) const;
+  // Fills them in for the layers of the placement.
+  absl::Status FillInRun(JudgedCandidate& judged) const;
   // Fills them in with a searched order, in as much room as the memory leaves.
   absl::Status FillInOrder(JudgedCandidate& judged) const;
   // Writes the prediction that the job is compared with when it runs.

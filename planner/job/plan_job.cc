@@ -4,6 +4,7 @@
 #include <cmath>
 #include <iterator>
 #include <limits>
+#include <map>
 #include <optional>
 #include <set>
 #include <string>
@@ -16,6 +17,7 @@
 #include "job/resolve.h"
 #include "planner/graph/placement_planner.h"
 #include "planner/job/candidate_judge.h"
+#include "planner/job/layer_orders.h"
 #include "planner/job/profiled_graph.h"
 #include "planner/job/split_search.h"
 
@@ -26,6 +28,7 @@ constexpr double kMargin = 1e-6;  // relative; smaller gains are none
 // These limit the searches for the best placements: a share of the time that is left, and placements per candidate.
 constexpr double kSearchShare = 0.3;
 constexpr double kShareOfOne = 0.2;  // of that, for the best of one method
+constexpr double kGraphShare = 0.1;  // of the time that is left, for each plan of the layers' graph
 constexpr int64_t kRefinementsMax = 200;
 constexpr int64_t kSimulationsMax = 1'000;
 constexpr int64_t kOrdersMax = 30;  // of a candidate whose order is searched for each placement
@@ -44,31 +47,100 @@ absl::StatusOr<std::vector<const Method*>> MethodsOf(const PlanJobOptions& optio
   return methods;
 }
 
+// The bytes per second of the slowest link that every pipeline over the cluster may need, in the time of a worker
+// of mean speed: a plan of equal workers of speed 1 with such links is one of these workers, all times multiplied
+// by the speed.
+double BytesPerSecondOf(const Cluster& cluster) {
+  double slowest = std::numeric_limits<double>::infinity();
+  double speeds = 0;
+  for (const std::vector<int>& workers : WorkersByHost(cluster)) {
+    if (workers.empty()) continue;
+    const PlanHost& host = cluster.hosts[cluster.workers[workers.front()].host];
+    if (workers.size() > 1) slowest = std::min(slowest, host.inside_bytes_per_second);
+    if (static_cast<int>(workers.size()) < cluster.size()) {
+      slowest = std::min(slowest, host.nic_bytes_per_second);
+    }
+  }
+  for (const HostPath& path : cluster.paths) slowest = std::min(slowest, path.bytes_per_second);
+  for (const PlanWorker& worker : cluster.workers) speeds += worker.speed;
+  // A cost model adds up both directions.
+  return (cluster.full_duplex ? 2.0 : 1.0) * slowest * cluster.size() / speeds;
+}
+
+// What the graph of the job's layers suggests to candidates: replicas of stages, and orders of the layers.
+class GraphPlans {
+ public:
+  GraphPlans(const PlanningInput& input, const ResolvedJob& job, TimeBudget& budget)
+      : input_(input), budget_(budget) {
+    absl::StatusOr<ProfiledGraph> profiled = GraphOfProfile(input.profile, job.microbatch_samples);
+    if (profiled.ok()) profiled_ = *std::move(profiled);
+    // An order that the job says itself is not replaced.
+    reorders_ = profiled_.has_value() && input.spec.pipeline().layer_order().empty() &&
+                !IsChain(*profiled_);
+  }
+
+  // Returns the replicas of stages that planner/graph/placement_planner.h gives the job's layers, and its order of
+  // them, as far as a candidate says them. Absent: none has a replica.
+  std::optional<Candidate> Replicas() {
+    if (!profiled_.has_value()) return std::nullopt;
+    TimeBudget part = budget_.Part(kGraphShare);
+    const absl::StatusOr<StagePlan> plan = PlanPlacement(
+        profiled_->graph, {.cluster = input_.cluster, .memory = profiled_->memory}, part);
+    if (!plan.ok()) return std::nullopt;
+    Candidate candidate = {.stages = static_cast<int32_t>(plan->stages.size())};
+    for (const PlannedStage& stage : plan->stages) candidate.replicas.push_back(stage.replicas);
+    if (reorders_) candidate.layer_order = LayerOrderOfPlan(*profiled_, *plan);
+    const bool has_replicas = std::any_of(candidate.replicas.begin(), candidate.replicas.end(),
+                                          [](int32_t replicas) { return replicas > 1; });
+    return has_replicas ? std::optional(std::move(candidate)) : std::nullopt;
+  }
+
+  // Returns an order in which `stages` stages are better than in the job's; empty: none is known.
+  const std::vector<std::string>& OrderFor(int32_t stages) {
+    const auto [found, is_new] = orders_.try_emplace(stages);
+    if (!is_new || !reorders_) return found->second;
+    TimeBudget part = budget_.Part(kGraphShare);
+    absl::StatusOr<std::vector<std::string>> order =
+        BestLayerOrder(*profiled_, stages, BytesPerSecondOf(input_.cluster), part);
+    if (order.ok()) found->second = *std::move(order);
+    return found->second;
+  }
+
+ private:
+  const PlanningInput& input_;
+  TimeBudget& budget_;
+  std::optional<ProfiledGraph> profiled_;
+  bool reorders_ = false;
+  std::map<int32_t, std::vector<std::string>> orders_;  // by number of stages
+};
+
+// Adds the same candidates in the orders of layers that suit their numbers of stages.
+void AddOrders(GraphPlans& plans, std::vector<Candidate>& candidates) {
+  const size_t in_order = candidates.size();
+  for (size_t i = 0; i < in_order; ++i) {
+    const std::vector<std::string>& order = plans.OrderFor(candidates[i].stages);
+    if (order.empty() || !candidates[i].layer_order.empty()) continue;
+    Candidate reordered = candidates[i];
+    reordered.layer_order = order;
+    candidates.push_back(std::move(reordered));
+  }
+}
+
 // Returns the replicas of stages worth trying with up to `workers` workers: as many for every stage, which is data
-// parallelism with one stage; and those that planner/graph/placement_planner.h gives the job's layers.
-std::vector<std::vector<int32_t>> ReplicasOf(const PlanningInput& input, const ResolvedJob& job,
-                                             TimeBudget& budget) {
-  std::vector<std::vector<int32_t>> all;
+// parallelism with one stage; and those of the plan of the layers' graph.
+std::vector<Candidate> ReplicasOf(const PlanningInput& input, const ResolvedJob& job,
+                                  GraphPlans& plans) {
+  std::vector<Candidate> all;
   const int workers = input.cluster.size();
   const int stages_max = std::min(workers / 2, static_cast<int>(job.model.size()));
   for (int stages = 1; stages <= stages_max; ++stages) {
     for (int replicas = 2; stages * replicas <= workers; ++replicas) {
-      all.emplace_back(stages, replicas);
+      all.push_back({.stages = stages, .replicas = std::vector<int32_t>(stages, replicas)});
     }
   }
-  const absl::StatusOr<ProfiledGraph> profiled =
-      GraphOfProfile(input.profile, job.microbatch_samples);
-  if (!profiled.ok()) return all;
-  TimeBudget part = budget.Part(0.1);
-  const absl::StatusOr<StagePlan> plan =
-      PlanPlacement(profiled->graph, {.cluster = input.cluster, .memory = profiled->memory}, part);
-  if (!plan.ok()) return all;
-  std::vector<int32_t> planned;
-  for (const PlannedStage& stage : plan->stages) planned.push_back(stage.replicas);
-  const bool has_replicas =
-      std::any_of(planned.begin(), planned.end(), [](int32_t replicas) { return replicas > 1; });
-  if (has_replicas && std::find(all.begin(), all.end(), planned) == all.end()) {
-    all.push_back(std::move(planned));
+  std::optional<Candidate> planned = plans.Replicas();
+  if (planned.has_value() && std::find(all.begin(), all.end(), *planned) == all.end()) {
+    all.push_back(*std::move(planned));
   }
   return all;
 }
@@ -359,9 +431,14 @@ absl::StatusOr<std::vector<Candidate>> EnumerateCandidates(const PlanningInput& 
                                                            const PlanJobOptions& options,
                                                            TimeBudget& budget) {
   PENSTOCK_ASSIGN_OR_RETURN(const ResolvedJob job, ResolveJob(DraftOf(input.spec)));
-  if (options.only_placement) return PlacementsOf(input, job, options);
+  GraphPlans plans(input, job, budget);
+  if (options.only_placement) {
+    std::vector<Candidate> placements = PlacementsOf(input, job, options);
+    AddOrders(plans, placements);
+    return placements;
+  }
   PENSTOCK_ASSIGN_OR_RETURN(const std::vector<const Method*> methods, MethodsOf(options));
-  const std::vector<std::vector<int32_t>> replicas_of_stages = ReplicasOf(input, job, budget);
+  const std::vector<Candidate> replicated = ReplicasOf(input, job, plans);
   std::vector<Candidate> candidates;
   for (const Method* const method : methods) {
     const int32_t per_worker = StagesPerWorkerMin(method->placement);
@@ -379,26 +456,25 @@ absl::StatusOr<std::vector<Candidate>> EnumerateCandidates(const PlanningInput& 
       }
     }
     if (!method->replicates_stages) continue;
-    for (const std::vector<int32_t>& replicas : replicas_of_stages) {
+    for (const Candidate& replicas : replicated) {
       for (const int64_t microbatches : MicrobatchesOf(input, job, *method)) {
         for (const bool all : {false, true}) {
-          candidates.push_back({.method = std::string(method->name),
-                                .stages = static_cast<int32_t>(replicas.size()),
-                                .microbatches = microbatches,
-                                .recompute = {.all = all},
-                                .replicas = replicas});
+          Candidate candidate = replicas;
+          candidate.method = std::string(method->name);
+          candidate.microbatches = microbatches;
+          candidate.recompute.all = all;
+          candidates.push_back(std::move(candidate));
         }
       }
     }
   }
-  if (options.stages.empty()) return candidates;
   const auto is_other = [&](const Candidate& candidate) {
-    return std::find(options.stages.begin(), options.stages.end(), candidate.stages) ==
-           options.stages.end();
+    return !options.stages.empty() && std::find(options.stages.begin(), options.stages.end(),
+                                                candidate.stages) == options.stages.end();
   };
-  candidates.erase(std::remove_if(candidates.begin(), candidates.end(), is_other),
-                   candidates.end());
-  if (candidates.empty()) {
+  std::erase_if(candidates, is_other);
+  AddOrders(plans, candidates);
+  if (candidates.empty() && !options.stages.empty()) {
     return absl::InvalidArgumentError(
         absl::StrCat("no method can have ", absl::StrJoin(options.stages, " or "), " stages of ",
                      job.model.size(), " layers on ", input.cluster.size(), " workers"));

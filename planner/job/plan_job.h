@@ -10,6 +10,10 @@
 // (planner/job/split_search.h). At last the placements of all candidates are searched for one that is better than the
 // best, which ends with a proof for jobs of few layers, and with a bound for others.
 //
+// Where a model has branches and the job does not say `pipeline.layer_order`, candidates are also tried in the
+// orders of layers that suit their numbers of stages best (planner/job/layer_orders.h). A candidate has one order:
+// proofs and bounds do not rule out orders that were not tried.
+//
 // Pure functions but for the clock behind the budget.
 #pragma once
 

@@ -1,4 +1,7 @@
-// ProfiledGraph: a measured model as the chain of layers that planner/ cuts.
+// ProfiledGraph: a measured model as the graph of layers that planner/ cuts.
+//
+// A cut of it carries what crosses the same cut of the model (model/bundle.h), but for padding between values whose
+// elements are no multiple of 16.
 //
 // Pure functions.
 #pragma once
@@ -14,7 +17,11 @@
 namespace penstock {
 
 struct ProfiledGraph {
-  LayerGraph graph;                 // each layer reads the one before
+  // The layers of the profile, in its order. Behind them, where a layer makes several values that others read, a node
+  // without work for each of these, which its readers read: a node has one output, and each value crosses up to its own
+  // last reader. The layer's own output is then all of them, so that no cut gains by leaving one behind.
+  LayerGraph graph;
+  int layers = 0;
   std::vector<LayerMemory> memory;  // by node
 };
 

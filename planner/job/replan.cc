@@ -12,6 +12,7 @@
 #include "job/prediction.h"
 #include "job/profile/device_times.h"
 #include "job/run/message_bytes.h"
+#include "planner/cost/run_costs.h"
 #include "planner/job/timed_split.h"
 #include "schedule/action.h"
 
@@ -48,8 +49,9 @@ absl::StatusOr<std::vector<double>> MeasuredSpeeds(
   for (const v1::StageReport& report : reports) {
     const v1::StageAssignment* stage = StageOf(plan, report);
     if (stage == nullptr) continue;
-    PENSTOCK_ASSIGN_OR_RETURN(const std::vector<StageCosts> costs,
+    PENSTOCK_ASSIGN_OR_RETURN(std::vector<StageCosts> costs,
                               StageCostsOf(times, job.model, {RangeOf(*stage)}));
+    AddBundles(times.bundles(), job, RangeOf(*stage), costs.front());
     for (const v1::ActionTime& action : report.actions()) {
       const double pass_s = PassSeconds(action.action(), costs.front());
       if (pass_s <= 0.0 || action.median_seconds() <= 0.0) continue;
@@ -146,7 +148,7 @@ absl::StatusOr<NewSplit> PlanAnew(
   }
   const auto workers = static_cast<int32_t>(memory_bytes.size());
   const auto stages = static_cast<int32_t>(job.StagesOn(workers));
-  const ScheduleOptions options = ScheduleOptionsOf(job, TopologyOf(job, stages));
+  const Topology topology = TopologyOf(job, stages);
   v1::DeviceTimes times = spec.prediction().times();
   PENSTOCK_ASSIGN_OR_RETURN(const std::vector<double> speeds,
                             MeasuredSpeeds(times, job, plan, workers, reports));
@@ -154,16 +156,21 @@ absl::StatusOr<NewSplit> PlanAnew(
 
   std::vector<LayerRange> now(stages);
   for (const v1::StageAssignment& stage : plan.stages()) {
-    now[options.topology[StageId(stage.stage())].part] = RangeOf(stage);
+    now[topology[StageId(stage.stage())].part] = RangeOf(stage);
   }
   PENSTOCK_ASSIGN_OR_RETURN(const std::vector<LayerRange> layers,
-                            SplitByTimes(job, options.topology, stages, times));
+                            SplitByTimes(job, topology, stages, times));
   NewSplit split = {.stage_layers = CountsOf(layers)};
   if (layers == now)
     return NoneBecause("by the measured times, too, the layers are split best as they are");
-  PENSTOCK_RETURN_IF_ERROR(CheckFits(job, options.topology, plan, layers, reports, memory_bytes));
+  PENSTOCK_RETURN_IF_ERROR(CheckFits(job, topology, plan, layers, reports, memory_bytes));
+  const ScheduleOptions options_now = ScheduleOptionsOf(job, topology, now);
+  PENSTOCK_ASSIGN_OR_RETURN(const StepsToSimulate steps_now,
+                            StepsToSimulateOf(job, options_now, stages));
+  PENSTOCK_ASSIGN_OR_RETURN(const double before_s,
+                            StepSeconds(job, options_now, steps_now, now, times));
+  const ScheduleOptions options = ScheduleOptionsOf(job, topology, layers);
   PENSTOCK_ASSIGN_OR_RETURN(const StepsToSimulate steps, StepsToSimulateOf(job, options, stages));
-  PENSTOCK_ASSIGN_OR_RETURN(const double before_s, StepSeconds(job, options, steps, now, times));
   PENSTOCK_ASSIGN_OR_RETURN(const SimulatedStep after,
                             SimulateStep(job, options, steps, layers, times));
   split.step_s_before = before_s;

@@ -98,7 +98,7 @@ absl::Status SetOrder(const Schedule& order, v1::JobSpec& spec) {
 absl::Status FillEstimatedOrder(int64_t stages, v1::JobSpec& spec) {
   PENSTOCK_ASSIGN_OR_RETURN(const ResolvedJob draft, ResolveSubmitted(spec));
   PENSTOCK_ASSIGN_OR_RETURN(const std::vector<LayerRange> layers, SplitLayers(draft, stages));
-  const ScheduleOptions options = ScheduleOptionsOf(draft, TopologyOf(draft, stages));
+  const ScheduleOptions options = ScheduleOptionsOf(draft, TopologyOf(draft, stages), layers);
   PENSTOCK_ASSIGN_OR_RETURN(
       const Schedule order,
       SearchOrder(draft, options, EstimatedTimes(draft.model, layers),

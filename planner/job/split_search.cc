@@ -8,6 +8,7 @@
 
 #include "compute/tensor.h"
 #include "job/run/message_bytes.h"
+#include "job/run/ties.h"
 #include "planner/job/worker_orders.h"
 
 namespace penstock {
@@ -35,7 +36,11 @@ double WorkOf(const StageCosts& costs) {
 // Visits every way to cut `layers` layers into `parts` parts, one part after the other.
 class Splits {
  public:
-  Splits(int layers, int parts) : layers_(layers), ranges_(parts) {}
+  // `may_begin`: by layer, whether a part may begin with it (PlacesToCut).
+  Splits(std::vector<bool> may_begin, int parts)
+      : may_begin_(std::move(may_begin)),
+        layers_(static_cast<int>(may_begin_.size())),
+        ranges_(parts) {}
 
   // Takes a part's layers, or says that neither these nor more of them are worth it; `give_back` undoes it.
   std::function<bool(int part, LayerRange range)> may_take;
@@ -55,11 +60,13 @@ class Splits {
     for (int count = part + 1 == parts ? most : 1; count <= most; ++count) {
       ranges_[part] = {first, count};
       if (!may_take(part, ranges_[part])) return;
-      if (is_worth(part + 1)) From(part + 1, first + count);
+      const int end = first + count;
+      if ((end == layers_ || may_begin_[end]) && is_worth(part + 1)) From(part + 1, end);
       give_back();
     }
   }
 
+  const std::vector<bool> may_begin_;
   const int layers_;
   std::vector<LayerRange> ranges_;
 };
@@ -239,7 +246,7 @@ SplitSearchResult SearchShortestStep(const CandidateJudge& judge, double known_s
   const auto search = [&](const std::vector<int>& workers) {
     const v1::DeviceTimes times = judge.TimesOn(workers);
     StepBound bound(judge, workers);
-    Splits splits(judge.job().model.size(), judge.topology().parts());
+    Splits splits(PlacesToCut(judge.job()), judge.topology().parts());
     splits.may_take = [&](int part, LayerRange range) {
       bound.Push(part, range);
       result.is_complete = result.is_complete && effort.Take(kStepsOfAPart);
@@ -281,7 +288,7 @@ SplitSearchResult SearchLeastMemory(const CandidateJudge& judge, int64_t known_b
   if (!evenly.ok()) return result;
   const std::vector<int>& preferred = evenly->workers;
   MemoryBound bound(judge);
-  Splits splits(judge.job().model.size(), judge.topology().parts());
+  Splits splits(PlacesToCut(judge.job()), judge.topology().parts());
   splits.may_take = [&](int part, LayerRange range) {
     bound.Push(part, range);
     result.is_complete = result.is_complete && effort.Take(kStepsOfAPart);

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <limits>
+#include <map>
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -16,8 +18,11 @@ namespace {
 
 class Painter {
  public:
-  Painter(const CandidateJudge& judge, const JudgedCandidate& judged)
+  Painter(const CandidateJudge& judge, const JudgedCandidate& judged, const LayerGraph& graph)
       : judge_(judge), topology_(judge.topology()), judged_(judged), holders_(topology_.parts()) {
+    for (size_t node = 0; node < graph.nodes.size(); ++node) {
+      nodes_[graph.nodes[node].id] = static_cast<int>(node);
+    }
     for (int32_t id = 0; id < topology_.stages(); ++id) {
       std::vector<int>& holders = holders_[topology_[StageId(id)].part];
       const int worker = topology_.worker(StageId(id)).value;
@@ -42,7 +47,7 @@ class Painter {
     const LayerRange& range = judged_.layers[part];
     stage.recomputes = judged_.candidate.recompute.Has(part);
     for (int layer = range.first; layer < range.end(); ++layer) {
-      stage.nodes.push_back(layer);
+      stage.nodes.push_back(nodes_.at(judge_.job().model.layers[layer].name));
       const StageCosts& costs = judge_.layer_costs()[layer];
       stage.work_s += costs.forward_s + costs.backward_input_s + costs.backward_weight_s +
                       (stage.recomputes ? costs.forward_s : 0.0);
@@ -94,6 +99,7 @@ class Painter {
   const CandidateJudge& judge_;
   const Topology& topology_;
   const JudgedCandidate& judged_;
+  std::map<std::string, int> nodes_;       // of the graph, by layer
   std::vector<std::vector<int>> holders_;  // by part: workers of the pipeline
 };
 
@@ -104,7 +110,8 @@ absl::StatusOr<StagePicture> PictureOf(const PlanningInput& input, const JudgedC
                             CandidateJudge::Of(input, judged.candidate));
   PENSTOCK_ASSIGN_OR_RETURN(ProfiledGraph profiled,
                             GraphOfProfile(input.profile, judge.job().microbatch_samples));
-  return StagePicture{std::move(profiled.graph), Painter(judge, judged).Paint()};
+  StagePlan plan = Painter(judge, judged, profiled.graph).Paint();
+  return StagePicture{std::move(profiled.graph), std::move(plan)};
 }
 
 }  // namespace penstock

@@ -5,6 +5,7 @@
 
 #include "base/status.h"
 #include "job/profile/device_times.h"
+#include "job/run/ties.h"
 #include "planner/cost/run_costs.h"
 #include "planner/cost/run_memory.h"
 #include "planner/graph/partition.h"
@@ -54,7 +55,8 @@ absl::StatusOr<std::vector<LayerRange>> SplitByTimes(const ResolvedJob& job,
     speed = std::min(speed, SpeedOf(times, topology.worker(StageId(id))));
   }
   for (int32_t stage = 0; stage < stages; ++stage) speeds[stage] *= replicas[stage];
-  PENSTOCK_ASSIGN_OR_RETURN(const std::vector<int> first, PartitionChain(costs, speeds));
+  PENSTOCK_ASSIGN_OR_RETURN(const std::vector<int> first,
+                            PartitionChain(costs, speeds, PlacesToCut(job)));
   std::vector<LayerRange> layers;
   for (int32_t stage = 0; stage < stages; ++stage) {
     const int end = stage + 1 < stages ? first[stage + 1] : job.model.size();

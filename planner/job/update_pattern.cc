@@ -71,7 +71,7 @@ absl::StatusOr<UpdatePattern> UpdatePatternOf(const ResolvedJob& job,
     return absl::FailedPreconditionError("how late gradients are in a recorded order is not known");
   }
   const ScheduleOptions options =
-      ScheduleOptionsOf(job, TopologyOf(job, static_cast<int64_t>(layers.size())));
+      ScheduleOptionsOf(job, TopologyOf(job, static_cast<int64_t>(layers.size())), layers);
   PENSTOCK_ASSIGN_OR_RETURN(const std::vector<StageLateness> lateness, LatenessOf(job, options));
   return UpdatePatternOf(job, options.topology, layers, lateness);
 }

@@ -51,14 +51,17 @@ class Slots {
   const int64_t local_step_;  // slots from one local step of a replica to its next
 };
 
-// A stage makes its update this many microbatches after its backward.
+// A stage makes its update this many microbatches after its backward: it waits for the first stage that shares
+// parameters with it, whose backward comes later.
 int64_t UpdateDelay(const Topology& topology, StageId stage) {
-  const bool waits_for_first =
-      topology[stage].last &&
-      std::any_of(topology.groups.begin(), topology.groups.end(), [](const ReduceGroup& group) {
-        return group.quantity == ReduceGroup::Quantity::kGradient;
-      });
-  return waits_for_first ? std::min(topology.pipelines - 1, topology.depth() / 2) : 0;
+  int32_t first = topology[stage].place;
+  for (const ReduceGroup& group : topology.groups) {
+    const bool shares =
+        group.quantity == ReduceGroup::Quantity::kGradient &&
+        std::find(group.stages.begin(), group.stages.end(), stage) != group.stages.end();
+    if (shares) first = std::min(first, topology[group.stages.front()].place);
+  }
+  return std::min(topology.pipelines - 1, (topology[stage].place - first + 1) / 2);
 }
 
 }  // namespace

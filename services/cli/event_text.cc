@@ -7,6 +7,7 @@
 #include "absl/strings/str_join.h"
 #include "coordinator/job_state.h"
 #include "services/cli/coordinator_client.h"
+#include "services/cli/metric_text.h"
 #include "services/cli/planning_text.h"
 #include "services/cli/result_table.h"
 #include "services/cli/text.h"
@@ -57,7 +58,8 @@ std::string BodyText(const v1::JobEvent& event) {
       return StepText(event.step_done());
     case v1::JobEvent::kValidationDone:
       return absl::StrCat("step ", event.validation_done().step(), "  validation loss ",
-                          FormatLoss(event.validation_done().loss()));
+                          FormatLoss(event.validation_done().loss()),
+                          MetricsAfterLoss(event.validation_done().metrics()));
     case v1::JobEvent::kCheckpointDone:
       return absl::StrCat("step ", event.checkpoint_done().step(), "  checkpoint ",
                           event.checkpoint_done().directory());
@@ -103,6 +105,7 @@ nlohmann::ordered_json EventJson(const v1::JobEvent& event) {
       json["event"] = "validation_done";
       json["step"] = event.validation_done().step();
       json["loss"] = event.validation_done().loss();
+      AddMetrics(event.validation_done().metrics(), json);
       break;
     case v1::JobEvent::kCheckpointDone:
       json["event"] = "checkpoint_done";

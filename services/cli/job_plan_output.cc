@@ -140,6 +140,13 @@ std::string PictureText(const PlannedJob& planned) {
                       table.Render(), "\n", RenderPlanText(planned.picture->graph, stages));
 }
 
+// The order of the layers, where it is not the model's.
+std::string LayerOrderText(const JudgedCandidate& judged) {
+  const std::vector<std::string>& order = judged.candidate.layer_order;
+  if (order.empty()) return "";
+  return absl::StrCat("layers: in the order ", absl::StrJoin(order, ", "), "\n");
+}
+
 // The fastest and the smallest.
 std::string ExplainJob(const JobPlan& plan, const Cluster& cluster) {
   if (!plan.fastest.has_value()) return NothingRunsText(plan) + "\n";
@@ -152,7 +159,8 @@ std::string ExplainJob(const JobPlan& plan, const Cluster& cluster) {
       " ms a step, ", absl::StrFormat("%.1f %% idle", fastest.bubble_ratio * 100), ", on ",
       absl::StrJoin(names, " "), "\nleast memory: ", NameOf(smallest.candidate), ": ",
       FormatBytes(smallest.most_memory()), " on the worker that needs most, ",
-      FormatFixed(smallest.step_s * 1e3, 3), " ms a step\n", ProofText(plan),
+      FormatFixed(smallest.step_s * 1e3, 3), " ms a step\n", LayerOrderText(fastest),
+      ProofText(plan),
       plan.in_time ? "" : "the budget was spent before all was tried: allow more with --budget\n");
 }
 
@@ -176,11 +184,14 @@ nlohmann::ordered_json CandidateJson(const JudgedCandidate& judged, const Cluste
                        {"gradients", memory.gradients},
                        {"optimizer", memory.optimizer},
                        {"activations", memory.activations},
+                       {"buffers", memory.buffers},
+                       {"scratch", memory.scratch},
                        {"sent_bytes_per_step", judged.sent_bytes[i]}});
   }
   json["step_seconds"] = judged.step_s;
   json["bubble_ratio"] = judged.bubble_ratio;
   json["stage_layers"] = LayerCounts(judged);
+  json["layer_order"] = judged.candidate.layer_order;
   json["staleness"] = judged.most_staleness();
   json["block_delay"] = nullptr;
   if (judged.block_delay.has_value()) {

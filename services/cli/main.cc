@@ -23,9 +23,10 @@ constexpr Command kCommands[] = {
      "  penstock train job.yaml --resume latest\n"
      "Ctrl-C drains the job to its next step boundary; a second Ctrl-C stops at once.",
      DeclareTrain},
-    {"data", kData, "Make records of image sets, and look into records",
+    {"data", kData, "Make records of image sets and of translations, and look into records",
      "Examples:\n"
-     "  penstock data prepare downloads/mnist -o mnist\n"
+     "  penstock data prepare images downloads/mnist -o mnist\n"
+     "  penstock data prepare pairs /usr/share/locale/de/LC_MESSAGES -o english-german\n"
      "  penstock data show mnist/train --check",
      DeclareData},
     {"submit", kCluster, "Hand a job to a coordinator and watch it",
@@ -55,6 +56,11 @@ constexpr Command kCommands[] = {
      "  penstock certs issue worker --name gpu-1 --host gpu-1.example.org\n"
      "  penstock certs rotate",
      DeclareCerts},
+    {"evaluate", kResults, "Measure a checkpoint on data: loss, perplexity, accuracy",
+     "Examples:\n"
+     "  penstock evaluate job.yaml\n"
+     "  penstock evaluate checkpoints/ --data mnist/test --json",
+     DeclareEvaluate},
     {"generate", kResults, "Sample text from a checkpoint",
      "Example: penstock generate checkpoints/ --prompt 'The ' --tokens 200 --seed 7",
      DeclareGenerate},

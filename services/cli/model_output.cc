@@ -2,6 +2,7 @@
 
 #include <vector>
 
+#include "absl/functional/function_ref.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "model/bundle.h"
@@ -21,6 +22,49 @@ int64_t LiveBytesBehind(const ModelGraph& model, int layer) {
 
 const ValueType& OutputOf(const ModelGraph& model, const LayerSpec& layer) {
   return model.nodes[layer.end_node() - 1].output;
+}
+
+// Visits each parameter that is equal to another at the start.
+void ForUntied(const ModelGraph& model, absl::FunctionRef<void(const ParameterSpec&)> visit) {
+  for (const LayerSpec& layer : model.layers) {
+    for (const ParameterSpec& parameter : layer.parameters) {
+      if (!parameter.initial_as.empty()) visit(parameter);
+    }
+  }
+}
+
+// Which weights are shared, or were: a line each.
+std::string SharingText(const ModelGraph& model) {
+  std::string text;
+  const auto name = [&](std::string* out, int layer) {
+    absl::StrAppend(out, model.layers[layer].name);
+  };
+  for (const Tie& tie : model.ties) {
+    for (const ParameterSpec& parameter : tie.parameters) {
+      absl::StrAppend(&text, parameter.name, " is shared by ", absl::StrJoin(tie.uses, ", ", name),
+                      ".\n");
+    }
+  }
+  ForUntied(model, [&](const ParameterSpec& parameter) {
+    absl::StrAppend(&text, parameter.name, " was tied to ", parameter.initial_as,
+                    " and is a copy of its own, equal at the start (model.untie).\n");
+  });
+  return text;
+}
+
+Json SharingJson(const ModelGraph& model) {
+  Json shared = Json::array(), untied = Json::array();
+  for (const Tie& tie : model.ties) {
+    std::vector<std::string> layers;
+    for (const int layer : tie.uses) layers.push_back(model.layers[layer].name);
+    for (const ParameterSpec& parameter : tie.parameters) {
+      shared.push_back({{"parameter", parameter.name}, {"layers", layers}});
+    }
+  }
+  ForUntied(model, [&](const ParameterSpec& parameter) {
+    untied.push_back({{"parameter", parameter.name}, {"copy_of", parameter.initial_as}});
+  });
+  return {{"shared", std::move(shared)}, {"untied", std::move(untied)}};
 }
 
 LayerCost CostOf(const ModelGraph& model) {
@@ -101,7 +145,8 @@ std::string ModelText(const ModelGraph& model) {
       table.Render(), "\nThe model reads ", inputs,
       ".\nFLOPS (of a forward) and LIVE (values that cross a cut behind the layer, in "
       "f32) are those of one sample.\nThe total counts parameters that layers share "
-      "once.\n");
+      "once.\n",
+      SharingText(model));
 }
 
 Json ModelJson(const ModelGraph& model) {
@@ -113,11 +158,13 @@ Json ModelJson(const ModelGraph& model) {
     inputs.push_back(std::move(input));
   }
   for (int i = 0; i < model.size(); ++i) layers.push_back(LayerJson(model, i));
-  return {{"architecture", model.architecture},
-          {"inputs", std::move(inputs)},
-          {"layers", std::move(layers)},
-          {"parameters", model.parameter_count()},
-          {"flops", FlopsJson(CostOf(model))}};
+  Json json = {{"architecture", model.architecture},
+               {"inputs", std::move(inputs)},
+               {"layers", std::move(layers)},
+               {"parameters", model.parameter_count()},
+               {"flops", FlopsJson(CostOf(model))}};
+  json.update(SharingJson(model));
+  return json;
 }
 
 }  // namespace penstock

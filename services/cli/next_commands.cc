@@ -5,6 +5,10 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "base/files.h"
+#include "inference/text_generator.h"
+#include "job/data/data_kind.h"
+#include "job/model_graph.h"
 #include "services/cli/shell_word.h"
 
 namespace penstock {
@@ -23,6 +27,32 @@ std::string CommandLine(const char* verb, const std::string& of, const char* mor
   if (*more != '\0') words.emplace_back(more);
   if (!flags.empty()) words.push_back(flags);
   return absl::StrJoin(words, " ");
+}
+
+// The data that a job keeps for validation, as flags of `penstock evaluate`.
+std::string ValidationDataFlags(v1::DataSpec data, const std::string& data_root) {
+  std::vector<DataInput> paths;
+  if (data.source_case() != v1::DataSpec::SOURCE_NOT_SET) {
+    paths = DataKindOf(data).inputs(data);
+  }
+  if (paths.empty()) return "--data PATH";
+  return absl::StrCat("--data ", ShellWord(JoinPath(data_root, *paths.back().path)),
+                      paths.size() == 1 ? " --split validation" : "");
+}
+
+// What can be done with a job's model, once it is at `checkpoint`.
+std::vector<std::string> CommandsForModel(const v1::JobSpec& job, const std::string& data_root,
+                                          const std::string& checkpoint) {
+  std::vector<std::string> commands;
+  const absl::StatusOr<ModelGraph> model = BuildModel(job.model());
+  if (model.ok() && GeneratesText(*model)) {
+    commands.push_back(CommandLine("generate", checkpoint, "--prompt 'The '", ""));
+  } else {
+    const std::string data = ValidationDataFlags(job.data(), data_root);
+    commands.push_back(CommandLine("evaluate", checkpoint, data.c_str(), ""));
+  }
+  if (job.model().has_gpt()) commands.push_back(CommandLine("export", checkpoint, "-o model", ""));
+  return commands;
 }
 
 }  // namespace
@@ -60,15 +90,15 @@ std::string ShowOrderCommand(const std::string& job_id, const std::string& file,
   return CommandLine("schedule show", job_id, ("-o " + ShellWord(file)).c_str(), flags);
 }
 
-std::string ModelCommands(const v1::GetJobResponse& job) {
+std::string ModelCommands(const v1::GetJobResponse& job, const std::string& data_root) {
   // Without a directory of its own a job may still name the checkpoint it began with.
-  const std::string& checkpoint = job.result().checkpoint();
-  if (job.spec().checkpoint().directory().empty() || checkpoint.empty()) {
-    return "the model was not kept; --set checkpoint.directory=DIR keeps it, for `penstock "
-           "generate DIR` and `penstock export DIR -o model`\n";
-  }
-  return absl::StrCat("next:\n  ", CommandLine("generate", checkpoint, "--prompt 'The '", ""),
-                      "\n  ", CommandLine("export", checkpoint, "-o model", ""), "\n");
+  const bool kept =
+      !job.spec().checkpoint().directory().empty() && !job.result().checkpoint().empty();
+  const std::vector<std::string> commands =
+      CommandsForModel(job.spec(), data_root, kept ? job.result().checkpoint() : "DIR");
+  if (kept) return absl::StrCat("next:\n  ", absl::StrJoin(commands, "\n  "), "\n");
+  return absl::StrCat("the model was not kept; --set checkpoint.directory=DIR keeps it, for `",
+                      absl::StrJoin(commands, "` and `"), "`\n");
 }
 
 std::string DetachedText(const std::string& job_id, const std::string& flags) {

@@ -23,7 +23,8 @@ std::string ShowOrderCommand(const std::string& job_id, const std::string& file,
                              const std::string& flags);
 
 // Says how to use the model of a job that has trained on this machine or, if none was kept, how to keep the next one.
-std::string ModelCommands(const v1::GetJobResponse& job);
+// `data_root`: where the relative paths of its data start.
+std::string ModelCommands(const v1::GetJobResponse& job, const std::string& data_root);
 
 // Returns the line for a user who stops watching a job that goes on.
 std::string DetachedText(const std::string& job_id, const std::string& flags);

@@ -101,6 +101,9 @@ std::string RepeatText(const v1::GetJobResponse& job, const std::string& order_f
       "to repeat this run, put into the job:\n  pipeline: {method: ", pipeline.method(),
       ", stages: ", pipeline.stages(), ", stage_layers: [",
       absl::StrJoin(pipeline.stage_layers(), ", "), "]");
+  if (!pipeline.layer_order().empty()) {
+    absl::StrAppend(&text, ", layer_order: [", absl::StrJoin(pipeline.layer_order(), ", "), "]");
+  }
   if (!pipeline.replicas().empty()) {
     absl::StrAppend(&text, ", replicas: [", absl::StrJoin(pipeline.replicas(), ", "), "]");
   }

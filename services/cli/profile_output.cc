@@ -23,6 +23,16 @@ int64_t LayersOfShape(const v1::ModelProfile& profile, const std::string& shape)
                        [&](const v1::ProfiledLayer& layer) { return layer.shape() == shape; });
 }
 
+// A shape of many ops is too long for a table: the first layer that has it then stands for it.
+std::string ShapeText(const v1::ModelProfile& profile, const v1::ShapeProfile& shape) {
+  constexpr size_t kCharactersMax = 72;
+  if (shape.shape().size() <= kCharactersMax) return shape.shape();
+  const auto first =
+      std::find_if(profile.layers().begin(), profile.layers().end(),
+                   [&](const v1::ProfiledLayer& layer) { return layer.shape() == shape.shape(); });
+  return absl::StrCat("as ", first->layer(), ", ", shape.sizes(0).nodes_size(), " ops");
+}
+
 std::string TimeText(const v1::MeasuredTime& time) {
   return absl::StrCat(FormatFixed(time.ms(), 3), " ±", FormatFixed(time.spread_ms(), 3));
 }
@@ -96,10 +106,11 @@ nlohmann::ordered_json ShapeJson(const v1::ShapeProfile& shape) {
                      {"forward", TimeJson(size.forward())},
                      {"backward_input", TimeJson(size.backward_input())},
                      {"backward_weight", TimeJson(size.backward_weight())},
-                     {"output_bytes", size.output_bytes()},
                      {"stash_bytes", memory.stash_bytes()},
                      {"kept_bytes", memory.kept_bytes()},
-                     {"weight_stash_bytes", memory.weight_stash_bytes()}});
+                     {"weight_stash_bytes", memory.weight_stash_bytes()},
+                     {"pass_scratch_bytes", size.pass_scratch_bytes()},
+                     {"library_scratch_bytes", size.library_scratch_bytes()}});
   }
   return {{"shape", shape.shape()},
           {"weight_bytes", shape.weight_bytes()},
@@ -146,7 +157,7 @@ std::string ProfileText(const v1::ModelProfile& profile) {
     bool first = true;
     for (const v1::SizeProfile& size : shape.sizes()) {
       table.AddRow({first ? absl::StrCat(LayersOfShape(profile, shape.shape())) : "",
-                    first ? shape.shape() : "", absl::StrCat(size.samples()),
+                    first ? ShapeText(profile, shape) : "", absl::StrCat(size.samples()),
                     TimeText(size.forward()), TimeText(size.backward_input()),
                     TimeText(size.backward_weight()), first ? TimeText(shape.update()) : "",
                     first ? FormatBytes(shape.weight_bytes()) : "",
@@ -162,7 +173,12 @@ std::string ProfileText(const v1::ModelProfile& profile) {
 nlohmann::ordered_json ProfileJson(const v1::ModelProfile& profile) {
   nlohmann::ordered_json layers = nlohmann::ordered_json::array();
   for (const v1::ProfiledLayer& layer : profile.layers()) {
-    layers.push_back({{"layer", layer.layer()}, {"shape", layer.shape()}});
+    Json values = Json::array();
+    for (const v1::ProfiledValue& value : layer.values()) {
+      const std::vector<std::string> readers(value.readers().begin(), value.readers().end());
+      values.push_back({{"sample_bytes", value.sample_bytes()}, {"readers", readers}});
+    }
+    layers.push_back({{"layer", layer.layer()}, {"shape", layer.shape()}, {"values", values}});
   }
   nlohmann::ordered_json shapes = nlohmann::ordered_json::array();
   for (const v1::ShapeProfile& shape : profile.shapes()) shapes.push_back(ShapeJson(shape));
@@ -171,6 +187,9 @@ nlohmann::ordered_json ProfileJson(const v1::ModelProfile& profile) {
           {"optimizer", profile.optimizer()},
           {"time_steps", profile.time_steps()},
           {"layers", layers},
+          {"bundles",
+           {{"pack_ms_per_megabyte", profile.bundles().pack_ms_per_megabyte()},
+            {"unpack_ms_per_megabyte", profile.bundles().unpack_ms_per_megabyte()}}},
           {"shapes", shapes}};
 }
 

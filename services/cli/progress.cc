@@ -8,6 +8,7 @@
 #include "coordinator/job_state.h"
 #include "coordinator/run_progress.h"
 #include "services/cli/coordinator_client.h"
+#include "services/cli/metric_text.h"
 #include "services/cli/text.h"
 
 namespace penstock {
@@ -51,9 +52,10 @@ std::string Progress::Add(const v1::JobEvent& event) {
       recent_.clear();
       return "";
     case v1::JobEvent::kValidationDone:
-      validation_loss_ = event.validation_done().loss();
-      return absl::StrCat("step ", event.validation_done().step(), ": validation loss ",
-                          FormatLoss(event.validation_done().loss()));
+      validation_ = event.validation_done();
+      return absl::StrCat("step ", validation_->step(), ": validation loss ",
+                          FormatLoss(validation_->loss()),
+                          MetricsAfterLoss(validation_->metrics()));
     case v1::JobEvent::kCheckpointDone:
       return absl::StrFormat("step %d: checkpoint %s", event.checkpoint_done().step(),
                              event.checkpoint_done().directory());
@@ -94,7 +96,11 @@ std::vector<std::string> Progress::Facts() const {
     return facts;
   }
   std::vector<std::string> facts = {absl::StrCat("loss ", FormatLoss(loss_))};
-  if (validation_loss_) facts.push_back(absl::StrCat("validation ", FormatLoss(*validation_loss_)));
+  if (validation_) {
+    facts.push_back(absl::StrCat("validation ", FormatLoss(validation_->loss())));
+    // A line has room for one.
+    if (validation_->metrics_size() > 0) facts.push_back(MetricText(validation_->metrics(0)));
+  }
   if (tokens_per_second() > 0) {
     facts.push_back(absl::StrCat(FormatCount(tokens_per_second()), " tokens/s"));
   }

@@ -60,7 +60,7 @@ class Progress {
   std::optional<RemainingTime> remaining_;  // of a job
   int64_t tokens_ = 0;
   double loss_ = 0;
-  std::optional<double> validation_loss_;
+  std::optional<v1::ValidationDone> validation_;  // the last
   v1::JobState state_ = v1::JOB_STATE_QUEUED;
   std::string reason_;  // why it waits
   std::deque<Mark> recent_;

@@ -53,8 +53,12 @@ v1::GetJobResponse ResponseOf(const v1::JobSpec& spec, const ResolvedJob& job,
     AddPoint(step.step, step.loss, *result.mutable_losses());
   }
   for (const ReferenceResult::Validation& validation : trained.validations) {
-    AddPoint(validation.step, validation.loss, *result.mutable_validations());
-    result.set_validation_loss(validation.loss);
+    const Evaluation& evaluation = validation.evaluation;
+    AddPoint(validation.step, evaluation.loss, *result.mutable_validations());
+    v1::LossPoint& point = *result.mutable_validations()->rbegin();
+    WriteMetrics(evaluation.metrics, *point.mutable_metrics());
+    result.set_validation_loss(evaluation.loss);
+    *result.mutable_validation_metrics() = point.metrics();
   }
   return response;
 }

@@ -8,6 +8,7 @@
 #include "absl/strings/str_join.h"
 #include "coordinator/run_progress.h"
 #include "services/cli/feedback_output.h"
+#include "services/cli/metric_text.h"
 #include "services/cli/table.h"
 #include "services/cli/text.h"
 
@@ -79,7 +80,8 @@ std::string ResultText(const v1::GetJobResponse& job) {
       speed);
   absl::StrAppend(&text, TrainLossText(result));
   if (result.has_validation_loss()) {
-    absl::StrAppend(&text, ", validation loss ", FormatLoss(result.validation_loss()));
+    absl::StrAppend(&text, ", validation loss ", FormatLoss(result.validation_loss()),
+                    MetricsAfterLoss(result.validation_metrics()));
   }
   absl::StrAppend(&text, ", bubble ", reported ? FormatPercent(result.bubble_ratio()) : "-");
   if (result.has_block_delay()) {

@@ -11,6 +11,7 @@
 #include "coordinator/start_query.h"
 #include "job/open_job.h"
 #include "job/resolve.h"
+#include "model/layer_order.h"
 #include "planner/job/searched_order.h"
 #include "worker/open_data.h"
 
@@ -70,8 +71,10 @@ std::string TakeSavedSplit(Files& files, const ResolvedJob& job, v1::JobSpec& sp
   const std::string& directory = spec.checkpoint().directory();
   const absl::StatusOr<FoundCheckpoint> found =
       directory.empty() ? absl::NotFoundError("") : FindLatestCheckpoint(files, directory);
+  v1::PipelineSpec& pipeline = *spec.mutable_pipeline();
   const bool is_of_job =
-      found.ok() && found->manifest.method == spec.pipeline().method() &&
+      found.ok() && found->manifest.method == pipeline.method() &&
+      (pipeline.layer_order().empty() || LayerOrderOf(job.model) == found->manifest.layer_order) &&
       found->manifest.stage_layers.size() == static_cast<size_t>(stages) &&
       CompareFingerprints(found->manifest.fingerprint, FingerprintOf(spec, job)).ok();
   if (!is_of_job) {
@@ -81,8 +84,10 @@ std::string TakeSavedSplit(Files& files, const ResolvedJob& job, v1::JobSpec& sp
                  "may be another: put the lines that it prints into the job to repeat its run\n";
   }
   const std::vector<int32_t>& layers = found->manifest.stage_layers;
-  spec.mutable_pipeline()->mutable_stage_layers()->Assign(layers.begin(), layers.end());
-  if (OrderIsOpen(spec)) spec.mutable_pipeline()->set_schedule(found->manifest.schedule);
+  const std::vector<std::string>& order = found->manifest.layer_order;
+  pipeline.mutable_stage_layers()->Assign(layers.begin(), layers.end());
+  pipeline.mutable_layer_order()->Assign(order.begin(), order.end());
+  if (OrderIsOpen(spec)) pipeline.set_schedule(found->manifest.schedule);
   return absl::StrCat("layers are split ", absl::StrJoin(layers, "-"), ", as in ", found->directory,
                       "\n");
 }

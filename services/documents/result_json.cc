@@ -27,7 +27,8 @@ Json MemoryJson(const v1::StageMemory& memory) {
           {"host_stashed_weights", memory.host_stashed_weights()},
           {"predicted_weights", memory.predicted_weights()},
           {"moved_weights", memory.predicted_weights()},  // its name before, for one version
-          {"activations", memory.activations()}};
+          {"activations", memory.activations()},
+          {"scratch", memory.scratch()}};
 }
 
 Json CopiesJson(const v1::StageReport& stage) {
@@ -155,6 +156,8 @@ Json PlanningJson(const v1::JobPlanning& planning) {
                           {"method", candidate.method()},
                           {"stage_layers", std::vector<int32_t>(candidate.stage_layers().begin(),
                                                                 candidate.stage_layers().end())},
+                          {"layer_order", std::vector<std::string>(candidate.layer_order().begin(),
+                                                                   candidate.layer_order().end())},
                           {"workers", std::vector<std::string>(candidate.workers().begin(),
                                                                candidate.workers().end())},
                           {"rejected", TextOrNull(candidate.rejected())},
@@ -189,6 +192,10 @@ Json PlanJson(const v1::Plan& plan) {
           {"stages", stages}};
 }
 
+void AddMetrics(const google::protobuf::RepeatedPtrField<v1::MetricValue>& metrics, Json& json) {
+  for (const v1::MetricValue& metric : metrics) json[metric.name()] = metric.value();
+}
+
 Json ResultJson(const v1::GetJobResponse& job, const ResultJsonOptions& options) {
   const v1::JobResult& result = job.result();
   Json per_stage = Json::array();
@@ -200,8 +207,12 @@ Json ResultJson(const v1::GetJobResponse& job, const ResultJsonOptions& options)
   };
   Json validations = Json::array();
   for (const v1::LossPoint& point : result.validations()) {
-    validations.push_back({{"step", point.step()}, {"loss", point.loss()}});
+    Json& validation = validations.emplace_back();
+    validation = {{"step", point.step()}, {"loss", point.loss()}};
+    AddMetrics(point.metrics(), validation);
   }
+  Json validation_metrics = Json::object();
+  AddMetrics(result.validation_metrics(), validation_metrics);
   Json json = {
       {"job", job.summary().name()},
       {"method", job.summary().method()},
@@ -235,6 +246,7 @@ Json ResultJson(const v1::GetJobResponse& job, const ResultJsonOptions& options)
   json["block_delay_measured"] =
       result.has_block_delay_measured() ? StatisticJson(result.block_delay_measured()) : Json();
   json["feedback"] = FeedbackJson(result.feedback());
+  json["validation_metrics"] = validation_metrics;
   return json;
 }
 

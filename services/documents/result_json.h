@@ -18,6 +18,10 @@ struct ResultJsonOptions {
 // A result as `train --json` prints it.
 nlohmann::ordered_json ResultJson(const v1::GetJobResponse& job, const ResultJsonOptions& options);
 
+// Adds each metric under its name.
+void AddMetrics(const google::protobuf::RepeatedPtrField<v1::MetricValue>& metrics,
+                nlohmann::ordered_json& json);
+
 nlohmann::ordered_json StageJson(const v1::StageReport& stage);
 // {"predicted", "measured", "drifts", "drifts_told", "replans"}; `predicted` is null without a prediction.
 nlohmann::ordered_json FeedbackJson(const v1::Feedback& feedback);

@@ -51,6 +51,13 @@ const JobRows& RowsOfJobs() {
        [](const JobFigures& of, MetricSamples& samples) {
          ValueIf<&Result::has_validation_loss, &Result::validation_loss>(*of.result, samples);
        }},
+      {kGauge, "penstock_job_validation_right_ratio", "metric",
+       "Part of the targets that the model got right in the last validation: accuracy, top5.",
+       [](const JobFigures& of, MetricSamples& samples) {
+         for (const v1::MetricValue& metric : of.result->validation_metrics()) {
+           samples.Add({metric.name()}, metric.value());
+         }
+       }},
       {kGauge, "penstock_job_loss_not_finite", "",
        "1 if the job failed because a loss or gradient was not finite, else 0.",
        Value<&JobFigures::result, &Result::not_finite>},

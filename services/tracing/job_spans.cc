@@ -60,6 +60,9 @@ std::vector<TraceSpan> JobSpans::Add(const v1::JobEvent& event) {
     case v1::JobEvent::kValidationDone:
       AddSinceCut("validation", event.validation_done().step(), event.sequence(), now_ns, done);
       done.back().attributes.push_back({"penstock.loss", event.validation_done().loss()});
+      for (const v1::MetricValue& metric : event.validation_done().metrics()) {
+        done.back().attributes.push_back({"penstock." + metric.name(), metric.value()});
+      }
       if (!steps_.has_value()) trained_ns_ = now_ns;
       break;
     case v1::JobEvent::kCheckpointDone:

@@ -12,6 +12,7 @@
 #include "base/status.h"
 #include "job/resolve.h"
 #include "job/run/run_schedule.h"
+#include "job/run/ties.h"
 #include "planner/cost/run_costs.h"
 #include "planner/cost/run_time.h"
 #include "schedule/action.h"
@@ -43,7 +44,9 @@ absl::StatusOr<Outcome> Simulated(const v1::GetJobResponse& job, const v1::Devic
     layers.push_back({stage.first_layer(), stage.layers()});
   }
   const int64_t stages = job.result().stages();
-  const ScheduleOptions options = ScheduleOptionsOf(resolved, TopologyOf(resolved, stages));
+  const Topology topology = TopologyOf(resolved, stages);
+  const ScheduleOptions options =
+      ScheduleOptionsOf(resolved, topology, LayersOfParts(topology, layers));
   PENSTOCK_ASSIGN_OR_RETURN(const SimulationCosts costs,
                             RunCostsOf(times, resolved, options.topology, layers));
   const std::vector<Cut> cuts = CutsOf(job.spec(), 0, {});

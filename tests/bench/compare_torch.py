@@ -1,68 +1,127 @@
-"""Tokens/s of one Penstock worker against eager PyTorch, one thread each: compare_torch.py COMPUTE_TRAIN
+"""Samples/s of one Penstock worker against PyTorch 2, one thread each: compare_torch.py COMPUTE_TRAIN [MODEL...]
 
-The two take turns, a few steps each, so that a change of the machine's speed meets both; the ratio is the
-median over the turns. Then bf16's loss curve is compared with f32's on the same data.
+PyTorch runs eager and compiled, with images channels first and last, and the fastest of these counts. All take turns, a few
+steps each, so that a change of the machine's speed meets all of them; a ratio is the median over the turns. Needs torch 2
+and torchvision. With --curves, bf16's loss curve of the first model is compared with f32's.
 """
 
+import argparse
 import glob
 import os
+import pathlib
 import statistics
 import subprocess
-import sys
 import tempfile
 
 import torch
+import torchvision
 
-from torch_baseline import Trainer
+import torch_baseline as baseline
 
-# layers, width, heads, time, batch
-MODELS = [(4, 256, 4, 256, 8), (6, 192, 6, 128, 8)]
-TURNS = 9
-STEPS = 3  # of a turn
+TURNS = 5
+SECONDS = 1.0  # of a turn, roughly
 CURVE_STEPS = 200
 WINDOW = 20
+
+SGD = "{sgd: {learning_rate: 1.0e-3, momentum: 0.9}}"
+ADAMW = "{adamw: {learning_rate: 1.0e-3}}"
+JOB = """name: speed
+model:
+  {model}
+data: {data}
+training:
+  {{steps: 1000000, batch: {batch}, microbatches: 1, precision: {precision}, seed: 1, optimizer: {optimizer},
+   clip: {{global_norm: 1.0}}}}
+"""
+
+
+class Case:
+    """A model as a job has it, and as PyTorch has it."""
+
+    def __init__(self, model, batch, make, data, has_text=False):
+        self.model, self.batch, self.make, self.data, self.has_text = model, batch, make, data, has_text
+        self.optimizer = (ADAMW, baseline.adamw) if has_text else (SGD, baseline.sgd)
+
+
+def gpt(layers, width, heads, time, batch):
+    return Case(f"gpt: {{layers: {layers}, width: {width}, heads: {heads}, context: {time}}}", batch,
+                lambda: baseline.Gpt(layers, width, heads, time, 256),
+                lambda: baseline.tokens(batch, time, 256), has_text=True)
+
+
+def classifier(model, size, batch, make):
+    return Case(f"{model[:-1]}, image: {{size: {size}, classes: 10}}}}", batch, make,
+                lambda: baseline.images(batch, size, 10))
+
+
+vision = torchvision.models
+CASES = {
+    "gpt L4 d256": gpt(4, 256, 4, 256, 8),
+    "gpt L6 d192": gpt(6, 192, 6, 128, 8),
+    "cifar_resnet20": classifier("cifar_resnet: {depth: 20}", 32, 32, lambda: baseline.CifarResNet(20, 16, 10)),
+    "resnet18": classifier("resnet: {depth: 18}", 112, 8, lambda: vision.resnet18(num_classes=10)),
+    "resnet50": classifier("resnet: {depth: 50}", 112, 8, lambda: vision.resnet50(num_classes=10)),
+    "vgg16": classifier("vgg: {depth: 16}", 112, 4, lambda: vision.vgg16(num_classes=10)),
+    "alexnet": classifier("alexnet: {variant: torchvision}", 224, 16, lambda: vision.alexnet(num_classes=10)),
+}
 
 
 class Penstock:
     """A running compute_train."""
 
-    def __init__(self, program, text, model, precision):
-        self.process = subprocess.Popen(
-            [program, text, *map(str, model), precision],
-            stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    def __init__(self, program, directory, case, precision, text):
+        job = pathlib.Path(directory) / "job.yaml"
+        data = f"{{text: {{path: {text}}}}}" if case.has_text else "{synthetic: {}}"
+        job.write_text(JOB.format(model=case.model, data=data, batch=case.batch, precision=precision,
+                                  optimizer=case.optimizer[0]))
+        self.process = subprocess.Popen([program, job], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
 
-    def run(self, steps):
+    def answer(self, steps):
         print(steps, file=self.process.stdin, flush=True)
         seconds, loss = self.process.stdout.readline().split()
         return float(seconds), float(loss)
+
+    def run(self, steps):
+        return self.answer(steps)[0]
 
     def close(self):
         self.process.stdin.close()
         self.process.wait()
 
 
-def compare(program, text, model, precision):
-    with open(text, "rb") as file:
-        baseline = Trainer(file.read(), *model, precision)
-    ours = Penstock(program, text, model, precision)
-    tokens = STEPS * model[3] * model[4]
-    ours.run(STEPS), baseline.run(STEPS)  # warm-up
-    rates = []
+def compare(program, directory, name, precision, text):
+    case = CASES[name]
+    data = case.data()
+    layouts = {"": torch.contiguous_format}
+    if data[0].dim() == 4:
+        layouts = {", NCHW": torch.contiguous_format, ", NHWC": torch.channels_last}
+    theirs = {}
+    for kind in ("eager", "compiled"):
+        for suffix, layout in layouts.items():
+            theirs[kind + suffix] = baseline.Trainer(case.make, data, case.optimizer[1], precision, layout,
+                                                     kind == "compiled")
+    ours = Penstock(program, directory, case, precision, text)
+    ours.run(2)
+    for trainer in theirs.values():
+        trainer.run(2)  # compiles
+    steps = max(1, round(SECONDS / ours.run(1)))
+    turns = []
     for _ in range(TURNS):
-        rates.append((tokens / ours.run(STEPS)[0], tokens / baseline.run(STEPS)[0]))
+        turns.append((ours.run(steps), {kind: trainer.run(steps) for kind, trainer in theirs.items()}))
     ours.close()
-    layers, width, heads, length, batch = model
-    name = f"L{layers} d{width} H{heads} T{length} B{batch}"
-    mine, theirs = (statistics.median(rate) for rate in zip(*rates))
-    ratio = statistics.median(a / b for a, b in rates)
-    print(f"{name:24} {precision:5} {mine:8.0f} {theirs:8.0f} {ratio:6.2f}", flush=True)
+    rate = statistics.median(steps * case.batch / mine for mine, _ in turns)
+    ratios = {kind: statistics.median(other[kind] / mine for mine, other in turns) for kind in theirs}
+    best = min(ratios, key=ratios.get)
+    each = "; ".join(f"{kind} {ratio:.2f}" for kind, ratio in ratios.items())
+    print(f"| {name} | {case.batch} | {precision} | {rate:.1f} | {ratios[best]:.2f} | {best} | {each} |", flush=True)
 
 
-def compare_curves(program, text, model):
+def compare_curves(program, directory, text):
+    case = next(iter(CASES.values()))
     curves = []
     for precision in ("f32", "bf16"):
-        ours = Penstock(program, text, model, precision)
-        curves.append([ours.run(1)[1] for _ in range(CURVE_STEPS)])
+        ours = Penstock(program, directory, case, precision, text)
+        curves.append([ours.answer(1)[1] for _ in range(CURVE_STEPS)])
         ours.close()
     # Single steps differ by chance once two runs differ at all; means over a few steps are the curve.
     means = [[statistics.mean(curve[at : at + WINDOW]) for at in range(0, CURVE_STEPS, WINDOW)]
@@ -73,19 +132,24 @@ def compare_curves(program, text, model):
 
 
 def main():
-    program = sys.argv[1]
-    with tempfile.NamedTemporaryFile() as text:
-        for path in sorted(glob.glob("/usr/share/common-licenses/*")):
-            if not os.path.islink(path):
-                with open(path, "rb") as licence:
-                    text.write(licence.read())
-        text.flush()
-        print(f"PyTorch {torch.__version__}, one thread each, median of {TURNS} turns of {STEPS} steps")
-        print(f"{'model':24} {'':5} {'Penstock':>8} {'PyTorch':>8}  ratio   (tokens/s)")
-        for model in MODELS:
-            for precision in ("f32", "bf16"):
-                compare(program, text.name, model, precision)
-        compare_curves(program, text.name, MODELS[0])
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("program")
+    parser.add_argument("models", nargs="*", help=", ".join(CASES))
+    parser.add_argument("--precision", choices=("f32", "bf16"), action="append")
+    parser.add_argument("--curves", action="store_true")
+    arguments = parser.parse_args()
+    with tempfile.TemporaryDirectory() as directory:
+        text = pathlib.Path(directory) / "text"
+        licences = (path for path in sorted(glob.glob("/usr/share/common-licenses/*")) if not os.path.islink(path))
+        text.write_bytes(b"".join(pathlib.Path(path).read_bytes() for path in licences))
+        print(f"PyTorch {torch.__version__}, one thread each, median of {TURNS} turns of about {SECONDS:g} s\n")
+        print("| model | batch | | samples/s | times PyTorch | its fastest | against each |")
+        print("|---|---|---|---|---|---|---|")
+        for name in arguments.models or CASES:
+            for precision in arguments.precision or ("f32", "bf16"):
+                compare(arguments.program, directory, name, precision, text)
+        if arguments.curves:
+            compare_curves(arguments.program, directory, text)
 
 
 if __name__ == "__main__":

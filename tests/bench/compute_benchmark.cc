@@ -56,7 +56,7 @@ class LayerRig {
       if (model_.NeedsGradient(node_.inputs[i]))
         tape_.grad_inputs[i] = Keep(Random(input.shape, 0.0));
     }
-    const Shape output = node_.op->is_loss ? Shape{1} : ShapeOf(node_.output, kSamples);
+    const Shape output = node_.op->is_loss() ? Shape{1} : ShapeOf(node_.output, kSamples);
     tape_.output = Keep(Random(output, 0.0));
     tape_.grad_output = Keep(Random(output, 1.0));
     tape_.stash = KeepBlock(needs.stash_bytes);

@@ -32,7 +32,7 @@ TEST(Fingerprint, Compare_OtherWidth_NamesTheFieldAndBothValues) {
 }
 
 TEST(Fingerprint, Compare_AnyModelField_IsFound) {
-  for (int field = 0; field < 6; ++field) {
+  for (int field = 0; field < 7; ++field) {
     GptConfig other = Small();
     if (field == 0) other.layers = 3;
     if (field == 1) other.heads = 4;
@@ -40,6 +40,7 @@ TEST(Fingerprint, Compare_AnyModelField_IsFound) {
     if (field == 3) other.vocabulary = 300;
     if (field == 4) other.dropout = 0.1;
     if (field == 5) other.tied_head = false;
+    if (field == 6) other.untie = true;
     EXPECT_THAT(CompareFingerprints(Of(other), Of(Small())),
                 StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("another job")))
         << field;

@@ -66,6 +66,17 @@ TEST(Manifest, ModelOfLayers_IsKept) {
   EXPECT_THAT(ParseManifest(SerializeManifest(manifest)), IsOkAndHolds(manifest));
 }
 
+TEST(Manifest, ModelsWhoseWeightsWereUntied_AreKept) {
+  Manifest manifest = Example();
+  ModelGraph graph = Graph();
+  Untie(graph);
+  ASSERT_TRUE(graph.untied);
+  manifest.model = graph;
+  EXPECT_THAT(ParseManifest(SerializeManifest(manifest)), IsOkAndHolds(manifest));
+  manifest.model = GptConfig{.layers = 1, .width = 8, .heads = 2, .context = 4, .untie = true};
+  EXPECT_THAT(ParseManifest(SerializeManifest(manifest)), IsOkAndHolds(manifest));
+}
+
 TEST(Manifest, ModelOfLayers_HasTheFormOfAJobFile) {
   Manifest manifest = Example();
   manifest.model = Graph();

@@ -83,7 +83,7 @@ class NormPipeline {
   double Evaluate(int64_t number) {
     Tensor value;
     for (const auto& stage : stages_) {
-      value = *stage->Evaluate(0, value, Ports(*stage, number));
+      value = stage->Evaluate(0, value, Ports(*stage, number))->output;
     }
     return *stages_.back()->ReadLoss(value);
   }

@@ -181,20 +181,34 @@ double Pipeline::Accumulate() {
 }
 
 void Pipeline::CombineTied() {
-  for (const auto& stage : stages_) stage->CombineLocalTiedGradients();
-  if (!model_.tied() || stages() == 1) {
-    return;
+  for (const auto& stage : stages_) stage->CombineUses();
+  const auto stage_of = [this](int layer) {
+    int stage = 0;
+    for (; layer >= options_.layers_per_stage[stage]; ++stage) {
+      layer -= options_.layers_per_stage[stage];
+    }
+    return stage;
+  };
+  for (size_t t = 0; t < model_.ties.size(); ++t) {
+    const int tie = static_cast<int>(t);
+    std::set<int> users;
+    for (const int layer : model_.ties[t].uses) users.insert(stage_of(layer));
+    if (users.size() == 1) continue;
+    Tensor later;
+    for (auto user = users.rbegin(); user != users.rend(); ++user) {
+      stage(*user).CombineTied(tie, later);
+      // A copy, as the network would make.
+      const Tensor sum = stage(*user).TiedGradient(tie);
+      std::vector<float> values(sum.shape.elements());
+      backend_.CopyToHost(values.data(), sum.data<float>(), sum.size_bytes());
+      later = backend_.pool().AcquireTensor(DType::kF32, sum.shape);
+      backend_.CopyToDevice(later.buffer.data(), values.data(), later.size_bytes());
+    }
+    for (const int user : users) {
+      backend_.CopyOnDevice(stage(user).TiedGradient(tie).data<void>(), later.data<void>(),
+                            later.size_bytes());
+    }
   }
-  Stage& first = *stages_.front();
-  Stage& last = *stages_.back();
-  // A copy, as the network would make.
-  const Tensor head = last.TiedGradient();
-  std::vector<float> values(head.shape.elements());
-  backend_.CopyToHost(values.data(), head.data<float>(), head.size_bytes());
-  Tensor copy = backend_.pool().AcquireTensor(DType::kF32, head.shape);
-  backend_.CopyToDevice(copy.buffer.data(), values.data(), copy.size_bytes());
-  last.SetTiedGradient(head, first.TiedGradient());
-  first.SetTiedGradient(copy, first.TiedGradient());
 }
 
 std::vector<double> Pipeline::SquaredNorms() {
@@ -210,17 +224,13 @@ std::vector<double> Pipeline::SquaredNorms() {
 void Pipeline::Update() {
   const std::vector<double> norms = SquaredNorms();
   const double norm = CombinedNorm(norms);
-  int first = 0;
   for (int s = 0; s < stages(); ++s) {
-    const int count = options_.layers_per_stage[s];
-    std::vector<float> factors(count);
-    ClipFactors(options_.clip, absl::MakeConstSpan(norms).subspan(first, count), norm,
-                absl::MakeSpan(factors));
+    std::vector<float> factors(norms.size());
+    ClipFactors(options_.clip, norms, norm, absl::MakeSpan(factors));
     Stage::StepOptions step;
     step.learning_rate = options_.learning_rate;
     step.gradient_scales = factors;
     PENSTOCK_CHECK(stage(s).Step(steps_ + 1, step).ok());
-    first += count;
   }
   ++steps_;
 }

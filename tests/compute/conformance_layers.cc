@@ -64,7 +64,7 @@ class LayerRun {
   LayerRun(Node made, const Sizes& sizes, uint64_t seed = 3)
       : node(std::move(made)), samples(sizes.samples), time(sizes.time), width(sizes.width) {
     is_embedding = node.op->name == "gpt_embedding";
-    is_head = node.op->is_loss;
+    is_head = node.op->is_loss();
     const int64_t rows = samples * time;
     arguments.samples = samples;
     arguments.time = time;

@@ -433,6 +433,23 @@ TEST_P(BackendConformance, ConvertToBf16_NotANumber_StaysNotANumber) {
   }
 }
 
+// What crosses from layer to layer in bf16 jobs: rounded in place, or narrowed and widened again.
+TEST_P(BackendConformance, ConvertToBf16_AndBack_IsWhatRoundToBf16Gives) {
+  const std::vector<float> values = {1.0f,  1.00390625f, 1.01171875f, 1.00390637f,
+                                     -2.5f, 0.0f,        -0.0f,       3.0e38f};
+  const std::vector<float> expected = {1.0f,  1.0f, 1.015625f, 1.0078125f,
+                                       -2.5f, 0.0f, -0.0f,     0x1.C4p127f};
+  const auto count = static_cast<int64_t>(values.size());
+  const Tensor device = ToDevice(values, {count});
+  const Tensor narrow = Poisoned(DType::kBf16, {count});
+  const Tensor wide = Poisoned(DType::kF32, {count});
+  backend().ConvertToBf16(narrow.data<uint16_t>(), device.data<float>(), count);
+  backend().ConvertFromBf16(wide.data<float>(), narrow.data<uint16_t>(), count);
+  backend().RoundToBf16(device.data<float>(), count);
+  EXPECT_EQ(ToHost(wide), expected);
+  EXPECT_EQ(ToHost(device), ToHost(wide));
+}
+
 TEST_P(BackendConformance, SliceNorms_OfManyValues_AreSummedInDouble) {
   // In float, adding 1 to 2^24 changes nothing.
   std::vector<float> values(1 << 18, 1.0f);

@@ -6,6 +6,7 @@
 #include <numeric>
 #include <set>
 
+#include "model/graph_builder.h"
 #include "tests/compute/conformance.h"
 #include "tests/support/status_matchers.h"
 
@@ -218,9 +219,9 @@ TEST_P(BackendConformance, TiedGradients_OnOneAndTwoStages_AreEqualAndCountOnce)
   EXPECT_EQ(one.SquaredNorms(), two.SquaredNorms());
   EXPECT_GT(one.SquaredNorms().front(), 0.0);
   EXPECT_EQ(one.SquaredNorms().back(), 0.0);
-  const std::vector<float> shared = ToHost(one.stage(0).TiedGradient());
-  EXPECT_EQ(ToHost(two.stage(0).TiedGradient()), shared);
-  EXPECT_EQ(ToHost(two.stage(1).TiedGradient()), shared);
+  const std::vector<float> shared = ToHost(one.stage(0).TiedGradient(0));
+  EXPECT_EQ(ToHost(two.stage(0).TiedGradient(0)), shared);
+  EXPECT_EQ(ToHost(two.stage(1).TiedGradient(0)), shared);
 }
 
 // Both uses must show: the sum differs from what an untied model gives either use.
@@ -236,7 +237,7 @@ TEST_P(BackendConformance, TiedGradient_IsTheSumOfBothUses) {
   ASSERT_THAT(untied.stage(0).LoadLayerWeights(6, {head}), IsOk());
   tied.Accumulate();
   untied.Accumulate();
-  const std::vector<float> sum = ToHost(tied.stage(0).TiedGradient());
+  const std::vector<float> sum = ToHost(tied.stage(0).TiedGradient(0));
   const std::vector<float> embedding = untied.stage(0).LayerGradients(0)[0].values;
   const std::vector<float> output = untied.stage(0).LayerGradients(6)[0].values;
   ASSERT_GE(sum.size(), output.size());
@@ -292,7 +293,7 @@ TEST_P(BackendConformance, ReplacedVersions_StayReadableUntilTheyDie) {
   stage->InitializeWeights();
   const std::vector<Tensor> ports = PortsOf(*stage, model, 0, options.samples);
   const auto loss_of = [&](int64_t version) {
-    return *stage->ReadLoss(*stage->Evaluate(version, Tensor(), ports));
+    return *stage->ReadLoss(stage->Evaluate(version, Tensor(), ports)->output);
   };
   const std::vector<float> ones(7, 1.0f);
   Stage::StepOptions step;
@@ -306,7 +307,7 @@ TEST_P(BackendConformance, ReplacedVersions_StayReadableUntilTheyDie) {
     ASSERT_THAT(stage->Forward(MicrobatchId(version), 0, version, Tensor(), ports), IsOk());
     ASSERT_THAT(stage->BackwardInput(MicrobatchId(version), version, Tensor(), 1.0f), IsOk());
     ASSERT_THAT(stage->BackwardWeight(MicrobatchId(version)), IsOk());
-    stage->CombineLocalTiedGradients();
+    stage->CombineUses();
     if (version < 2) {
       ASSERT_THAT(stage->Step(version + 1, step), IsOk());
     }
@@ -343,6 +344,46 @@ TEST_P(BackendConformance, Evaluation_BetweenMicrobatches_ChangesNothing) {
   EXPECT_EQ(plain.Digests(), watched.Digests());
 }
 
+// Ranks, ties and targets that do not count, by hand.
+TEST_P(BackendConformance, RanksOfTargets_AreTheNumbersOfHigherScores) {
+  GraphBuilder builder("layers");
+  builder.AddPort({"scores", {DType::kF32, {4, 6}}});
+  builder.AddPort({"targets", {DType::kI32, {4}}});
+  builder.BeginLayer("loss");
+  builder.Add({.op = "cross_entropy",
+               .attributes = {{"ignore", int64_t{-100}}},
+               .inputs = {"scores", "targets"}});
+  PENSTOCK_ASSERT_OK_AND_ASSIGN(const ModelGraph model, std::move(builder).Build());
+  PENSTOCK_ASSERT_OK_AND_ASSIGN(const auto stage,
+                                Stage::Create(backend(), model, {.layers = {0, 1}, .samples = 2}));
+  const std::vector<float> scores = {1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1,  //
+                                     5, 1, 7, 3, 7, 0, 9, 9, 9, 9, 9, 9,  //
+                                     5, 1, 7, 3, 7, 0, 5, 1, 7, 3, 7, 0,  //
+                                     5, 1, 7, 3, 7, 0, 5, 1, 7, 3, 7, 0};
+  const std::vector<int32_t> targets = {0, 3, 4, -100, 2, 5, 1, 0};
+  const auto bytes = [](const auto& values) {
+    return absl::MakeConstSpan(reinterpret_cast<const std::byte*>(values.data()),
+                               values.size() * sizeof(values[0]));
+  };
+  PENSTOCK_ASSERT_OK_AND_ASSIGN(const Tensor score_port, stage->PortToDevice(0, bytes(scores)));
+  PENSTOCK_ASSERT_OK_AND_ASSIGN(const Tensor target_port, stage->PortToDevice(1, bytes(targets)));
+  PENSTOCK_ASSERT_OK_AND_ASSIGN(const Stage::Evaluated evaluated,
+                                stage->Evaluate(0, Tensor(), {score_port, target_port}));
+  EXPECT_THAT(stage->ReadRanks(evaluated.ranks),
+              IsOkAndHolds(testing::ElementsAre(0, 3, 1, -1, 0, 5, 4, 2)));
+  // The mean over the seven that count.
+  const double log_sum =
+      std::log(std::exp(5.0) + std::exp(1.0) + 2 * std::exp(7.0) + std::exp(3.0) + std::exp(0.0));
+  const double sum = 2 * std::log(6.0) + 5 * log_sum - (7 + 7 + 0 + 1 + 5);
+  EXPECT_THAT(stage->ReadLoss(evaluated.output), IsOkAndHolds(testing::DoubleNear(sum / 7, 1e-5)));
+
+  // Another number that is no class is refused still.
+  const std::vector<int32_t> wrong = {0, 3, 4, -100, 2, 5, 1, -1};
+  EXPECT_THAT(stage->PortToDevice(1, bytes(wrong)),
+              StatusIs(absl::StatusCode::kInvalidArgument,
+                       testing::HasSubstr("targets -1 at sample 1, time step 3")));
+}
+
 TEST_P(BackendConformance, Predictions_AreThoseOfTheLossAndIgnoreLaterTokens) {
   const ModelGraph model = MakeGpt(TinyGpt());
   Pipeline pipeline(backend(), model, OptionsFor({7}));
@@ -365,9 +406,22 @@ TEST_P(BackendConformance, Predictions_AreThoseOfTheLossAndIgnoreLaterTokens) {
     sum += std::log(total) - before[row * 29 + targets[row]];
   }
   PENSTOCK_ASSERT_OK_AND_ASSIGN(
-      const Tensor loss,
+      const Stage::Evaluated evaluated,
       stage.Evaluate(0, Tensor(), {ToDevice(ids, {2, 20}), ToDevice(targets, {2, 20})}));
-  EXPECT_THAT(stage.ReadLoss(loss), IsOkAndHolds(testing::DoubleNear(sum / 40, 1e-5)));
+  EXPECT_THAT(stage.ReadLoss(evaluated.output), IsOkAndHolds(testing::DoubleNear(sum / 40, 1e-5)));
+  // Products of other shapes may round otherwise, so that scores this close are as good as equal.
+  constexpr float kClose = 1e-5f;
+  PENSTOCK_ASSERT_OK_AND_ASSIGN(const std::vector<int32_t> ranks, stage.ReadRanks(evaluated.ranks));
+  ASSERT_EQ(ranks.size(), targets.size());
+  for (int64_t row = 0; row < 2 * 20; ++row) {
+    const float* const scores = &before[row * 29];
+    const float score = scores[targets[row]];
+    const auto above = [&](float bound) {
+      return std::count_if(scores, scores + 29, [&](float other) { return other > bound; });
+    };
+    EXPECT_GE(ranks[row], above(score + kClose)) << row;
+    EXPECT_LT(ranks[row], above(score - kClose)) << row;  // the target itself is among them
+  }
 
   for (int64_t t = 8; t < 20; ++t) {
     ids[t] = (ids[t] + 1) % 29;

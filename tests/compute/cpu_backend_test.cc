@@ -65,7 +65,7 @@ TEST(CpuBackend, TrainingSteps_InSteadyState_AllocateNothing) {
       ASSERT_TRUE(stage->ReadLoss(*loss).ok());
       ASSERT_TRUE(stage->BackwardInput(id, version, Tensor(), 1.0f).ok());
       ASSERT_TRUE(stage->BackwardWeight(id).ok());
-      stage->CombineLocalTiedGradients();
+      stage->CombineUses();
       ASSERT_TRUE(stage->LayerSquaredNorms(absl::MakeSpan(norms)).ok());
       Stage::StepOptions step;
       step.learning_rate = 1e-3;

@@ -49,11 +49,12 @@ std::vector<OpCase> ReadOpCases();
 enum class NumbersFor : uint32_t {
   kInput = 1,
   kParameter = 100,
+  kState = 400,
   kGradOutput = 500,
   kDirection = 700
 };
 
-// `which`: the input or parameter. `microbatch`: 0 is the one that PyTorch saw.
+// `which`: the input, parameter or buffer. `microbatch`: 0 is the one that PyTorch saw.
 struct NumbersName {
   const OpCase& of;
   NumbersFor use;

@@ -137,7 +137,7 @@ class Stages {
   void Step(double learning_rate) {
     ++step_;
     for (size_t s = 0; s < stages_.size(); ++s) {
-      const std::vector<float> scales(options_.layers_per_stage[s], 1.0f);
+      const std::vector<float> scales(model_.size(), 1.0f);
       EXPECT_THAT(stages_[s]->Step(step_, {.learning_rate = learning_rate,
                                            .gradient_scales = scales,
                                            .oldest_live_version = step_}),

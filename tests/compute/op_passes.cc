@@ -84,6 +84,7 @@ OpPasses::Microbatch::Microbatch(OpPasses& passes, uint32_t number, const OpValu
                                 {passes.weight_count_});
   PutInputs(values);
   PutBuffers();
+  PutStates();
   // A value that is passed on is the input's memory.
   output_ =
       needs.passes_input ? inputs_[0] : memory_.Poisoned(DType::kF32, {passes.output_count()});
@@ -126,6 +127,18 @@ void OpPasses::Microbatch::PutBuffers() {
   buffers_ = memory_.ToDevice(flat, {passes_.buffer_count_});
 }
 
+void OpPasses::Microbatch::PutStates() {
+  for (size_t b = 0; b < passes_.node_.buffers.size(); ++b) {
+    states_.emplace_back();
+    next_states_.emplace_back();
+    if (!passes_.is_carried(b)) continue;
+    const int64_t count = passes_.case_.samples * passes_.node_.buffers[b].size();
+    const NumbersName name = {passes_.case_, NumbersFor::kState, static_cast<uint32_t>(b), number_};
+    states_.back() = memory_.ToDevice(Numbers(name, count), {count});
+    next_states_.back() = memory_.Poisoned(DType::kF32, {count});
+  }
+}
+
 Tape OpPasses::Microbatch::TapeOf(InputSet read) {
   Tape tape;
   for (size_t i = 0; i < inputs_.size(); ++i) {
@@ -152,6 +165,11 @@ void OpPasses::Microbatch::Forward() {
   Tape tape = TapeOf(kAllInputs);
   tape.output = output_.buffer.data();
   tape.weight_stash = nullptr;
+  for (size_t b = 0; b < states_.size(); ++b) {
+    if (!states_[b]) continue;
+    tape.states[b] = states_[b].data<float>();
+    tape.next_states[b] = next_states_[b].data<float>();
+  }
   EXPECT_THAT(
       passes_.kernels_->Forward(
           passes_.Context(options_.training),
@@ -160,6 +178,14 @@ void OpPasses::Microbatch::Forward() {
 }
 
 void OpPasses::Microbatch::BackwardInput() {
+  const auto wants_gradient = [&](const Tensor& input) {
+    return options_.wants_grad_inputs && input.dtype == DType::kF32;
+  };
+  // As plans have it: a node is not asked where there is nothing to do.
+  if (passes_.node_.parameters.empty() &&
+      std::none_of(inputs_.begin(), inputs_.end(), wants_gradient)) {
+    return;
+  }
   const TapeNeeds& needs = passes_.needs_;
   Tape tape = TapeOf(needs.inputs_for_input);
   if (needs.output_for_input) tape.output = output_.buffer.data();
@@ -170,7 +196,7 @@ void OpPasses::Microbatch::BackwardInput() {
   tape.grad_output = passes_.is_loss() ? nullptr : grad_output_.buffer.data();
   for (size_t i = 0; i < inputs_.size(); ++i) {
     grad_inputs_.emplace_back();
-    if (inputs_[i].dtype != DType::kF32 || !options_.wants_grad_inputs) continue;
+    if (!wants_gradient(inputs_[i])) continue;
     if (passes_.passes_gradient(i)) {
       grad_inputs_.back() = grad_output_;
       continue;
@@ -212,6 +238,10 @@ OpResults OpPasses::Microbatch::results() {
                                                passes_.node_.parameters[p].size()));
   }
   for (size_t b = 0; b < passes_.buffer_offsets_.size(); ++b) {
+    if (next_states_[b]) {
+      results.buffers.push_back(memory_.ToHost(next_states_[b]));
+      continue;
+    }
     results.buffers.push_back(memory_.ToHost(buffers_.data<float>() + passes_.buffer_offsets_[b],
                                              passes_.node_.buffers[b].size()));
   }

@@ -53,6 +53,7 @@ class OpPasses {
    private:
     void PutInputs(const OpValues& values);
     void PutBuffers();
+    void PutStates();
     Tape TapeOf(InputSet read);
     void Poison(Tensor& tensor);
 
@@ -61,6 +62,7 @@ class OpPasses {
     const Options options_;
     DeviceMemory memory_;
     Tensor weights_, mirror_, gradients_, buffers_;
+    std::vector<Tensor> states_, next_states_;  // by buffer; empty for statistics
     std::vector<Tensor> inputs_, poisoned_inputs_, grad_inputs_;
     Tensor output_, poisoned_output_, grad_output_, poisoned_grad_output_;
     Tensor stash_, kept_, weight_stash_;
@@ -77,7 +79,10 @@ class OpPasses {
   bool passes_gradient(size_t input) const { return (needs_.passes_gradient >> input & 1) != 0; }
 
  private:
-  bool is_loss() const { return node_.op->is_loss; }
+  bool is_carried(size_t buffer) const {
+    return node_.buffers[buffer].kind == BufferSpec::Kind::kCarried;
+  }
+  bool is_loss() const { return node_.op->is_loss(); }
   int64_t output_count() const { return is_loss() ? 1 : case_.samples * node_.output.elements(); }
   PassContext Context(bool training) const;
 

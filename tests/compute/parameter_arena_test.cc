@@ -39,7 +39,6 @@ TEST(ParameterArena, Offsets_AreMultiplesOf16InOrder) {
   EXPECT_THAT(arena.weight_offsets(1), ElementsAre(112, 128, 144, 448, 480, 592));
   EXPECT_EQ(arena.weight_count(), 608);
   EXPECT_EQ(arena.gradient_count(), 608);
-  EXPECT_EQ(arena.tied_count(), 0);
   EXPECT_THAT(arena.later_uses(), IsEmpty());
 }
 
@@ -78,11 +77,14 @@ TEST(ParameterArena, HiddenMatrices_AreThoseOfAttentionAndMlp) {
 TEST(ParameterArena, TiedHeadWithEmbedding_SharesTheWeightButNotTheGradient) {
   const ModelGraph model = MakeGpt(true);
   const ParameterArena arena = Layout(model, 0, model.size());
-  EXPECT_EQ(arena.tied_count(), 80);
+  EXPECT_EQ(arena.tied(0).first, 0);
+  EXPECT_EQ(arena.tied(0).last, arena.weight_count());
+  EXPECT_EQ(arena.tied(0).count, 80);
+  EXPECT_THAT(arena.tied(0).uses, IsEmpty()) << "no other stage has a use";
   ASSERT_EQ(arena.later_uses().size(), 1u);
   EXPECT_EQ(arena.later_uses()[0].offset, arena.weight_count());
   EXPECT_EQ(arena.later_uses()[0].before, 0);
-  EXPECT_EQ(arena.later_uses()[0].count, 70);
+  EXPECT_EQ(arena.later_uses()[0].count, 80);
   EXPECT_THAT(arena.weight_offsets(4), ElementsAre(0));
   EXPECT_THAT(arena.gradient_offsets(0), ElementsAre(0, 80));
   EXPECT_THAT(arena.gradient_offsets(4), ElementsAre(arena.weight_count()));
@@ -94,7 +96,11 @@ TEST(ParameterArena, TiedHeadAlone_HasACopyInFront) {
   const ModelGraph model = MakeGpt(true);
   const ParameterArena arena = Layout(model, 3, 2);  // final norm, head
   EXPECT_THAT(arena.later_uses(), IsEmpty());
-  EXPECT_EQ(arena.tied_count(), 80);
+  EXPECT_EQ(arena.tied(0).first, 0);
+  EXPECT_EQ(arena.tied(0).last, 0);
+  EXPECT_EQ(arena.tied(0).count, 80);
+  EXPECT_THAT(arena.slice_owners(0), ElementsAre(3, 3));
+  EXPECT_THAT(arena.slice_owners(1), ElementsAre(0)) << "the embedding is elsewhere";
   EXPECT_THAT(arena.weight_offsets(0), ElementsAre(80, 96));
   EXPECT_THAT(arena.weight_offsets(1), ElementsAre(0));
   EXPECT_EQ(arena.gradient_count(), arena.weight_count());
@@ -129,20 +135,75 @@ ModelGraph WithFourUses() {
   return *std::move(builder).Build();
 }
 
-// Sums that two stages make: what each has, and then the two.
-TEST(ParameterArena, UsesOfBothEnds_AreAddedAsOnTwoStages) {
+using Sum = std::pair<int64_t, int64_t>;  // from, to
+std::vector<Sum> SumsOf(absl::Span<const ParameterArena::Use> uses) {
+  std::vector<Sum> sums;
+  for (size_t use = uses.size(); use-- > 0;) sums.push_back({uses[use].offset, uses[use].before});
+  return sums;
+}
+
+TEST(ParameterArena, Uses_AreAddedFromTheLastToTheFirst) {
   const ModelGraph model = WithFourUses();
-  const auto sums_of = [](const ParameterArena& arena) {
-    std::vector<std::pair<int64_t, int64_t>> sums;  // from, to
-    for (size_t use = arena.later_uses().size(); use-- > 0;) {
-      sums.push_back({arena.later_uses()[use].offset, arena.later_uses()[use].before});
-    }
-    return sums;
-  };
-  using Sum = std::pair<int64_t, int64_t>;
-  EXPECT_THAT(sums_of(Layout(model, 0, 2)), ElementsAre(Sum(240, 160), Sum(80, 0), Sum(160, 0)));
-  EXPECT_THAT(sums_of(Layout(model, 0, 1)), ElementsAre(Sum(80, 0)));
-  EXPECT_THAT(sums_of(Layout(model, 1, 1)), ElementsAre(Sum(80, 0)));
+  const ParameterArena whole = Layout(model, 0, 2);
+  EXPECT_THAT(SumsOf(whole.later_uses()), ElementsAre(Sum(240, 160), Sum(160, 80), Sum(80, 0)));
+  EXPECT_THAT(whole.gradient_offsets(0), ElementsAre(0, 80));
+  EXPECT_THAT(whole.gradient_offsets(1), ElementsAre(160, 240));
+  EXPECT_THAT(SumsOf(whole.tied(0).uses), IsEmpty());
+  for (const int stage : {0, 1}) {
+    const ParameterArena part = Layout(model, stage, 1);
+    EXPECT_THAT(SumsOf(part.later_uses()), IsEmpty()) << "they wait for the other stage";
+    EXPECT_THAT(SumsOf(part.tied(0).uses), ElementsAre(Sum(80, 0)));
+    EXPECT_EQ(part.tied(0).last, 80);
+    EXPECT_THAT(part.slice_owners(0), ElementsAre(0));
+  }
+}
+
+// A block of two parameters in three layers, and a table in the first and the last.
+ModelGraph WithTwoTies() {
+  GraphBuilder builder("layers");
+  builder.AddPort({"tokens", {DType::kI32, {3}}, 7});
+  builder.AddPort({"targets", {DType::kI32, {3}}, 7});
+  builder.BeginLayer("table");
+  builder.Add({.op = "embedding",
+               .attributes = {{"vocabulary", int64_t{7}}, {"width", int64_t{10}}},
+               .inputs = {"tokens"}});
+  for (const char* name : {"a", "b", "c"}) {
+    builder.BeginLayer(name);
+    builder.Add({.op = "linear",
+                 .attributes = {{"outputs", int64_t{10}}},
+                 .weights_of = name == std::string("a") ? "" : "a"});
+  }
+  builder.BeginLayer("logits");
+  builder.Add({.name = "logits",
+               .op = "linear",
+               .attributes = {{"outputs", int64_t{7}}, {"bias", false}},
+               .weights_of = "table"});
+  builder.Add({.name = "loss", .op = "cross_entropy", .inputs = {"logits", "targets"}});
+  return *std::move(builder).Build();
+}
+
+// 70 floats of the table take 80; 100 of a weight 112, and 10 of its bias 16.
+TEST(ParameterArena, ParametersOfATie_LieBesideEachOtherInEachUse) {
+  const ModelGraph model = WithTwoTies();
+  ASSERT_EQ(model.ties.size(), 2u);
+  EXPECT_THAT(model.ties[0].uses, ElementsAre(0, 4));
+  EXPECT_THAT(model.ties[1].uses, ElementsAre(1, 2, 3));
+  const ParameterArena whole = Layout(model, 0, 5);
+  EXPECT_EQ(whole.weight_count(), 80 + 112 + 16);
+  EXPECT_EQ(whole.gradient_count(), 2 * 80 + 3 * (112 + 16));
+  EXPECT_EQ(whole.tied(1).first, 80);
+  EXPECT_EQ(whole.tied(1).count, 128);
+  EXPECT_THAT(whole.weight_offsets(3), whole.weight_offsets(1));
+  EXPECT_THAT(whole.gradient_offsets(3), ElementsAre(208 + 80 + 128, 208 + 80 + 128 + 112));
+  EXPECT_EQ(whole.tied(1).last, whole.gradient_offsets(3)[0]);
+  // Layers b and c: two uses of the block, none of the table.
+  const ParameterArena part = Layout(model, 2, 2);
+  EXPECT_EQ(part.tied(0).count, 0);
+  EXPECT_EQ(part.weight_count(), 128);
+  EXPECT_THAT(SumsOf(part.tied(1).uses), ElementsAre(Sum(128, 0)));
+  EXPECT_THAT(part.gradient_offsets(1), ElementsAre(128, 128 + 112));
+  EXPECT_THAT(part.slices(1), IsEmpty());
+  EXPECT_THAT(part.slice_owners(0), ElementsAre(1, 1));
 }
 
 TEST(ParameterArena, UntiedHead_IsAnOrdinaryLayer) {

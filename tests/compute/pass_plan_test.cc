@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <map>
 #include <set>
 
 #include "compute/activation_bytes.h"
@@ -37,8 +38,13 @@ void PlayPipeline(const PlannedModel& model, const std::vector<LayerRange>& rang
   for (PlayedStage& stage : stages) {
     place = stage.Forward(place, recomputes ? Keeps::kInput : Keeps::kForBackward);
     if (!recomputes) continue;
-    const int input = stage.plan().input;
-    EXPECT_EQ(stage.Held(), input < 0 ? std::vector<int>() : std::vector<int>{input});
+    std::vector<int> kept;
+    if (stage.plan().input >= 0) kept.push_back(stage.plan().input);
+    for (const PassPlan::NodeSlots& node : stage.plan().nodes) {
+      std::copy_if(node.states.begin(), node.states.end(), std::back_inserter(kept),
+                   [](int slot) { return slot >= 0; });
+    }
+    EXPECT_THAT(stage.Held(), testing::UnorderedElementsAreArray(kept));
   }
   memory.Give(place);  // the loss
   for (size_t s = stages.size(); s-- > 0;) {
@@ -107,6 +113,37 @@ TEST(PassPlan, SlotsThatCross_AreThoseThatPassesAreGivenAndReturn) {
 int64_t Count(const std::vector<PassStep>& steps, Kind kind) {
   return std::count_if(steps.begin(), steps.end(),
                        [&](const PassStep& step) { return step.kind == kind; });
+}
+
+// Together the layers do what the whole model does, and nothing about bundles.
+TEST(PassPlan, OfLayersWithoutCuts_AddUpToTheWholeModel) {
+  for (uint64_t seed = 0; seed < kModels; ++seed) {
+    for (const DType crossing : {DType::kF32, DType::kBf16}) {
+      SCOPED_TRACE(testing::Message() << "seed " << seed << ", " << Name(crossing));
+      const PlannedModel model = RandomModel(seed);
+      const PassPlan whole =
+          MakePassPlan(model.graph, {0, model.graph.size()}, kSamples, model.needs, crossing);
+      std::map<Kind, int64_t> forward, backward;
+      for (int layer = 0; layer < model.graph.size(); ++layer) {
+        const LayerRange range = {layer, 1};
+        const PassPlan plan = MakePassPlan(model.graph, range, kSamples, model.NeedsOf(range),
+                                           crossing, StageEnds::kLayers);
+        EXPECT_EQ(plan.output >= 0, range.end() == model.graph.size()) << "the loss is returned";
+        EXPECT_EQ(plan.grad_input, -1);
+        for (const int received : {plan.input, plan.grad_output}) {
+          EXPECT_TRUE(received < 0 || plan.slots[received].dtype == DType::kF32);
+        }
+        for (const PassStep& step : plan.forward) ++forward[step.kind];
+        for (const PassStep& step : plan.backward_input) ++backward[step.kind];
+      }
+      for (const Kind kind : {Kind::kRun, Kind::kRound, Kind::kAdd, Kind::kNarrow, Kind::kWiden}) {
+        EXPECT_EQ(forward[kind], Count(whole.forward, kind));
+        EXPECT_EQ(backward[kind], Count(whole.backward_input, kind));
+      }
+      EXPECT_EQ(forward[Kind::kCopy], Count(whole.forward, Kind::kCopy));
+      EXPECT_EQ(forward[Kind::kWiden], 0);
+    }
+  }
 }
 
 // x is read three times; the last stage sees two of its readers.

@@ -255,6 +255,9 @@ void PlayedStage::PlayStep(const PassStep& step) {
     case PassStep::Kind::kShare:
       place = memory_.Share(slots_[step.from], step.offset);
       break;
+    case PassStep::Kind::kCarry:
+      Write(step.slot, terms_.Carried(plan_.first_node + step.node, step.buffer));
+      break;
     case PassStep::Kind::kNarrow: {
       const int term = read_from();
       EXPECT_TRUE(terms_.IsRounded(term)) << "a cut changes slot " << step.from;
@@ -303,6 +306,9 @@ void PlayedStage::RunNode(Pass pass, int node) {
 void PlayedStage::RunForward(int n) {
   const PassPlan::NodeSlots& slots = plan_.nodes[n];
   ExpectInputs(n, kAllInputs);
+  for (size_t b = 0; b < NodeAt(n).buffers.size(); ++b) {
+    ExpectRead(slots.states[b], terms_.Carried(plan_.first_node + n, static_cast<int>(b)), "state");
+  }
   if (slots.stash >= 0) Write(slots.stash, TermOfBlock(n, Terms::Block::kStash));
   if (slots.kept >= 0) Write(slots.kept, TermOfBlock(n, Terms::Block::kKept));
   Write(slots.output, terms_.Made(model_.graph.ValueOf(plan_.first_node + n)));
@@ -312,7 +318,7 @@ void PlayedStage::RunBackwardInput(int n) {
   const PassPlan::NodeSlots& slots = plan_.nodes[n];
   const TapeNeeds& needs = NeedsAt(n);
   const int output = model_.graph.ValueOf(plan_.first_node + n);
-  const bool is_loss = NodeAt(n).op->is_loss;
+  const bool is_loss = NodeAt(n).op->is_loss();
   EXPECT_EQ(slots.grad_output < 0, is_loss);
   if (!is_loss)
     ExpectRead(slots.grad_output, terms_.FullGradient(output), "gradient of the output");

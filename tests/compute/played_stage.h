@@ -35,6 +35,7 @@ class Terms {
   // What passes of `node` leave for one another.
   enum class Block : uint8_t { kStash, kKept, kWeightStash };
   int BlockOf(int node, Block block) { return Number({kBlocks, node, static_cast<int>(block)}); }
+  int Carried(int node, int buffer) { return Number({kCarried, node, buffer}); }
   // What the kernels of `node` write for an input.
   int Written(int node, int input) { return Number({kWritten, node, input}); }
   int Sum(int a, int b) { return Number({kSum, std::min(a, b), std::max(a, b)}); }
@@ -43,7 +44,7 @@ class Terms {
   int FullGradient(int value) { return Gradient(value, 0); }
 
  private:
-  enum Kind : int { kValues, kBlocks, kWritten, kSum, kRounded };
+  enum Kind : int { kValues, kBlocks, kCarried, kWritten, kSum, kRounded };
   int Number(std::tuple<int, int, int> name) {
     return numbers_.emplace(name, static_cast<int>(numbers_.size())).first->second;
   }

@@ -10,7 +10,9 @@ namespace penstock {
 namespace {
 
 constinit const Op kAnyOp = {.name = "any", .inputs_max = kNodeInputsMax};
-constinit const Op kAnyLoss = {.name = "any_loss", .inputs_max = kNodeInputsMax, .is_loss = true};
+constinit const Op kAnyLoss = {.name = "any_loss",
+                               .inputs_max = kNodeInputsMax,
+                               .loss = [](const OpArguments&) { return LossTraits(); }};
 
 constexpr uint64_t kModelNumbers = 31, kStageNumbers = 32;  // purposes of random numbers
 
@@ -70,6 +72,10 @@ class ModelMaker {
     const std::vector<int64_t> dims = Dims();
     const bool trained = Chance(0.4);
     AddUnread(model_.Add(inputs, dims, trained, AnyNeeds(inputs, dims, trained)));
+    for (uint64_t states = Chance(0.2) ? 1 + random_.Below(2) : 0; states > 0; --states) {
+      model_.graph.nodes.back().buffers.push_back(
+          {.name = "state", .shape = {7}, .kind = BufferSpec::Kind::kCarried});
+    }
   }
 
   TapeNeeds AnyNeeds(const std::vector<int>& inputs, const std::vector<int64_t>& dims,

@@ -64,7 +64,7 @@ Pipedream Train(Backend& backend, const StageOptions& options, int64_t microbatc
   const auto stage = *Stage::Create(backend, model, options);
   stage->InitializeWeights();
   const int64_t lag = options.versions_max - 1;
-  const std::vector<float> ones(options.layers.count, 1.0f);
+  const std::vector<float> ones(model.size(), 1.0f);
   std::deque<int64_t> versions;  // of microbatches in flight
   Pipedream result;
   int64_t done = 0;

@@ -23,6 +23,8 @@ class TwoPools : public Backend {
                                                          Precision precision) override {
     return cpu_->MakeKernels(std::move(spec), precision);
   }
+  ScratchBytes TakeScratchNeeds() override { return cpu_->TakeScratchNeeds(); }
+  int64_t scratch_bytes() const override { return cpu_->scratch_bytes(); }
   absl::StatusOr<std::unique_ptr<Optimizer>> MakeOptimizer(
       const OptimizerConfig& config, absl::Span<const ParameterSlice> slices) override {
     return cpu_->MakeOptimizer(config, slices);

@@ -56,7 +56,7 @@ v1::ModelProfile ProfileOf(const v1::JobSpec& spec, const v1::ProfileSpec& profi
   v1::ModelProfile model;
   model.set_time_steps(job->model.targets_per_sample());
   model.set_precision("f32");
-  SetLayers(job->model, model);
+  SetLayers(job->model, job->precision, model);
   for (const int layer : FirstLayersOfShapes(job->model)) {
     v1::ShapeProfile& shape = *model.add_shapes();
     shape.set_shape(model.layers(layer).shape());

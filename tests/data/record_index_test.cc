@@ -36,6 +36,44 @@ TEST(RecordIndex, Printed_ReadsBack) {
   EXPECT_EQ(RecordBytes(read.tensors[1]), 4);
 }
 
+TEST(RecordIndex, SequencesAndFiles_ReadBack) {
+  const RecordIndex index = {.sequences = {{"source", "I32"}, {"target", "I32"}},
+                             .shards = {{"a.safetensors", 5, kDigest}},
+                             .files = {{"pairs.json", kDigest}}};
+  PENSTOCK_ASSERT_OK_AND_ASSIGN(const RecordIndex read, ParseRecordIndex(PrintRecordIndex(index)));
+  EXPECT_EQ(read.sequences, index.sequences);
+  EXPECT_EQ(read.shards, index.shards);
+  EXPECT_EQ(read.files, index.files);
+  EXPECT_TRUE(read.tensors.empty());
+}
+
+TEST(RecordIndex, WhatIsWrongOfSequencesAndFiles_IsNamed) {
+  const auto with = [](const std::string& more) {
+    std::string text = IndexWith(kTensors, Shards());
+    return text.insert(1, more + ", ");
+  };
+  const std::pair<std::string, const char*> cases[] = {
+      {R"("sequences": [])", "sequences: expected at most 64 by name"},
+      {R"("sequences": {"a": 1})", "sequences.a.dtype: is null"},
+      {R"("sequences": {"a": {"dtype": "I33"}})", "sequences.a.dtype: is \"I33\""},
+      {R"("sequences": {"label": {"dtype": "I32"}})", "sequences.label: needs the names label"},
+      {R"("sequences": {"a": {"dtype": "I32"}, "a.offsets": {"dtype": "I32"}})",
+       "sequences.a.offsets: needs the names"},
+      {R"("files": {})", "files: expected a list"},
+      {R"("files": [{"file": "../a", "sha256": ""}])", "files[0].file: is \"../a\""},
+      {R"("files": [{"file": "a", "sha256": "12"}])", "files[0].sha256"}};
+  for (const auto& [more, reason] : cases) {
+    EXPECT_THAT(ParseRecordIndex(with(more)).status(),
+                StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr(reason)))
+        << more;
+  }
+  EXPECT_THAT(
+      ParseRecordIndex(with(absl::StrCat(R"("files": [{"file": "a.safetensors", "sha256": ")",
+                                         kDigest, R"("}])")))
+          .status(),
+      StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("a.safetensors twice")));
+}
+
 TEST(RecordIndex, OtherKeys_AreLeftAlone) {
   std::string text = IndexWith(kTensors, Shards());
   text.insert(1, R"("made_by": "a script", )");
@@ -47,7 +85,7 @@ TEST(RecordIndex, WhatIsWrong_IsNamed) {
       {"{", "not JSON"},
       {"[]", "format"},
       {R"({"format": "other"})", "format"},
-      {IndexWith("{}", Shards()), "tensors: expected 1 to 64 tensors"},
+      {IndexWith("{}", Shards()), "tensors: expected at least one tensor or sequence"},
       {IndexWith("[]", Shards()), "tensors"},
       {IndexWith(R"({"a": 1})", Shards()), "tensors.a"},
       {IndexWith(R"({"a": {"dtype": "U4", "shape": []}})", Shards()), "tensors.a.dtype: is \"U4\""},

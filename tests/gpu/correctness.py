@@ -13,7 +13,8 @@ LOSS_DIFFERENCE_MAX = 0.01
 MEMORY_DIFFERENCE_MAX = 0.05
 SHAKESPEARE = "examples/shakespeare.yaml"
 
-# Small sizes, and between them every kernel: sanitizers make programs up to a hundred times slower.
+# Small sizes, and between them every kernel of a GPT and of the optimizers: sanitizers make programs up to a hundred times
+# slower.
 MEMCHECK_TESTS = ["Bf16_StaysWithin*", "Passes_RunTwice*", "AdamW_FirstStep*", "Sgd_WithMomentum*",
                   "Step_Mirror*", "ConvertToBf16*", "SliceNorms*", "AddInto*", "TensorsToTheHost*",
                   "TiedGradient_IsTheSum*", "Head_WithLargeLogits*", "Dropout_Mask*", "NextTokenLogits*"]

@@ -4,6 +4,7 @@
 
 #include <functional>
 
+#include "job/data/data_kind.h"
 #include "job/defaults.h"
 #include "tests/job/jobs.h"
 #include "tests/support/status_matchers.h"
@@ -61,6 +62,25 @@ TEST(FingerprintOf, WhatSaysWhichRecordsAStepSees_IsAPartOfIt) {
   for (size_t i = 0; i < std::size(changes); ++i) EXPECT_NE(after(changes[i]), good) << i;
   // The place of the files is not, and neither is what validation looks at.
   EXPECT_EQ(after([](v1::RecordsSpec& records) { records.set_path("elsewhere"); }), good);
+}
+
+// Asked of the kind alone: the model of these jobs reads no pairs.
+TEST(FingerprintOf, WhatSaysWhichPairsAStepSees_IsAPartOfIt) {
+  const auto after = [](const std::function<void(v1::PairsSpec&)>& change) {
+    v1::JobSpec spec = GoodJob();
+    v1::PairsSpec& pairs = *spec.mutable_data()->mutable_pairs();
+    pairs.set_path("english-german/train");
+    FillDefaults(spec);
+    EXPECT_EQ(pairs.buckets(), 16);
+    change(pairs);
+    return DataKindOf(spec.data()).fingerprint(spec.data());
+  };
+  const Fingerprint good = after([](v1::PairsSpec&) {});
+  EXPECT_NE(after([](v1::PairsSpec& pairs) { pairs.set_sha256(std::string(64, 'a')); }), good);
+  EXPECT_NE(after([](v1::PairsSpec& pairs) { pairs.set_buckets(8); }), good);
+  EXPECT_EQ(after([](v1::PairsSpec& pairs) { pairs.set_path("elsewhere"); }), good);
+  // What is only validated on changes no weight.
+  EXPECT_EQ(after([](v1::PairsSpec& pairs) { pairs.set_validation("elsewhere"); }), good);
 }
 
 TEST(FingerprintOf, WhatAResumedJobMayChange_IsNot) {

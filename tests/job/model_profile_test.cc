@@ -70,6 +70,13 @@ TEST(ModelProfile, Printed_ReadsBackTheSame) {
 TEST(ModelProfile, WrongFiles_AreRefusedWithTheirPlace) {
   EXPECT_THAT(ModelWith("{layer: h.1.mlp", "{layer: h.0.mlp"),
               StatusIs(kInvalid, HasSubstr("h.0.mlp is there twice")));
+  EXPECT_THAT(
+      ModelWith("h.0.mlp, shape: wide", "h.0.mlp, values: [{readers: [h.0.mlp]}], shape: wide"),
+      StatusIs(kInvalid, HasSubstr("layers[1].values[0].readers: has h.0.mlp, which is no "
+                                   "layer behind h.0.mlp")));
+  EXPECT_THAT(
+      ModelWith("h.0.mlp, shape: wide", "h.0.mlp, values: [{sample_bytes: -1}], shape: wide"),
+      StatusIs(kInvalid, HasSubstr("layers[1].values[0].sample_bytes: is -1")));
   EXPECT_THAT(ModelWith("h.1.mlp, shape: wide", "h.1.mlp, shape: narrow"),
               StatusIs(kInvalid, HasSubstr("narrow is none of `shapes`")));
   EXPECT_THAT(ModelWith("shape: wide\n    weight", "shape: table\n    weight"),
@@ -138,10 +145,15 @@ TEST(CheckProfileFits, OfAnotherModel_NamesTheFirstLayerThatDiffers) {
   v1::ModelProfile other = profile;
   other.mutable_layers(2)->set_shape("mlp(width 1, hidden 4, dropout 0)");
   EXPECT_THAT(CheckProfileFits(other, model),
-              StatusIs(kInvalid, HasSubstr("its layer 2 is h.0.mlp, mlp(width 1, hidden 4")));
+              StatusIs(kInvalid, HasSubstr("its layer h.0.mlp is mlp(width 1, hidden 4")));
   other = profile;
   other.mutable_layers()->RemoveLast();
   EXPECT_THAT(CheckProfileFits(other, model), StatusIs(kInvalid, HasSubstr("is none, that of")));
+  other = profile;
+  other.mutable_layers()->SwapElements(1, 2);
+  EXPECT_THAT(CheckProfileFits(other, model), IsOk()) << "the order of the layers may differ";
+  other.add_layers()->set_layer("more");
+  EXPECT_THAT(CheckProfileFits(other, model), StatusIs(kInvalid, HasSubstr("has a layer more")));
   other = profile;
   other.set_time_steps(model.targets_per_sample() + 1);
   EXPECT_THAT(CheckProfileFits(other, model), StatusIs(kInvalid, HasSubstr("time steps")));

@@ -8,7 +8,9 @@
 
 #include "absl/strings/str_cat.h"
 #include "job/defaults.h"
+#include "job/run/agreement.h"
 #include "job/run/run_schedule.h"
+#include "job/yaml/yaml.h"
 #include "schedule/block_draws.h"
 #include "tests/job/jobs.h"
 #include "tests/support/status_matchers.h"
@@ -209,6 +211,14 @@ TEST(ResolveJob, RoundPipeThatCannotBe_IsRefusedUnderItsKey) {
               StartsWith("pipeline.recompute: is no choice with roundpipe"));
 }
 
+std::vector<LayerRange> Parts(std::initializer_list<int> counts) {
+  std::vector<LayerRange> parts;
+  for (const int count : counts) {
+    parts.push_back({parts.empty() ? 0 : parts.back().end(), count});
+  }
+  return parts;
+}
+
 v1::JobSpec LocalSgdJob() {
   v1::JobSpec spec = GoodJob();  // 8 microbatches
   spec.mutable_pipeline()->set_method("local-sgd");
@@ -221,7 +231,7 @@ TEST(ResolveJob, LocalSgd_TakesReplicasFromWhatTheJobSays) {
   PENSTOCK_ASSERT_OK_AND_ASSIGN(ResolvedJob job, ResolveJob(spec));
   EXPECT_EQ(job.PipelinesOf(4), 4) << "as many as workers";
   EXPECT_EQ(job.UpdatesBetween(0, 1, 4), 2);
-  ScheduleOptions options = ScheduleOptionsOf(job, TopologyOf(job, 4));
+  ScheduleOptions options = ScheduleOptionsOf(job, TopologyOf(job, 4), Parts({4, 4, 4, 3}));
   EXPECT_EQ(options.topology.pipelines, 4);
   EXPECT_EQ(options.topology.groups.size(), 4u + 4u) << "replicas by stage, and tied ends";
   spec.mutable_pipeline()->set_local_steps(4);
@@ -255,7 +265,8 @@ TEST(ResolveJob, ReplicasOfStages_AListSaysHowManyStagesThereAre) {
   EXPECT_EQ(topology.depth(), 2);
   ASSERT_EQ(topology.groups.size(), 1u);
   EXPECT_EQ(topology.groups[0].operation, ReduceGroup::Operation::kSum);
-  EXPECT_EQ(ScheduleOptionsOf(job, topology).topology.groups.size(), 2u) << "tied ends, too";
+  EXPECT_EQ(ScheduleOptionsOf(job, topology, Parts({10, 5})).topology.groups.size(), 2u)
+      << "tied ends, too";
   EXPECT_EQ(job.UpdatesBetween(0, 3, 2, 0), 3) << "once in a step";
 }
 
@@ -291,6 +302,59 @@ TEST(ResolveJob, StageLayers_SayHowManyStagesThereAre) {
               StatusIs(absl::StatusCode::kInvalidArgument,
                        "pipeline.stage_layers: has 3 numbers, but the pipeline has 2 stages; one "
                        "number for each stage, or pipeline.stages: 3, would do"));
+}
+
+constexpr char kBranches[] = R"(
+name: branches
+model:
+  layers:
+    - input: {x: {f32: [4]}, wanted: {f32: [2]}}
+    - linear: {of: x, outputs: 3, name: stem}
+    - linear: {of: stem, outputs: 2, name: left}
+    - linear: {of: stem, outputs: 2, name: right}
+    - add: {of: [left, right], name: sum}
+    - mse: {of: [sum, wanted]}
+data: {synthetic: {}}
+training: {steps: 1, batch: 4, microbatches: 2, optimizer: {sgd: {learning_rate: 0.1}}}
+)";
+
+TEST(ResolveJob, LayerOrder_IsThatOfTheModelAndOfTheAgreement) {
+  PENSTOCK_ASSERT_OK_AND_ASSIGN(v1::JobSpec spec, ParseJobYaml(kBranches, "job.yaml"));
+  PENSTOCK_ASSERT_OK_AND_ASSIGN(const ResolvedJob described, ResolveJob(spec));
+  ASSERT_EQ(described.model.size(), 3);
+  const auto with = [&](std::vector<std::string> order) {
+    v1::JobSpec ordered = spec;
+    ordered.mutable_pipeline()->mutable_layer_order()->Assign(order.begin(), order.end());
+    return ResolveJob(ordered);
+  };
+  PENSTOCK_ASSERT_OK_AND_ASSIGN(const ResolvedJob same, with({"stem", "left", "right"}));
+  EXPECT_EQ(same.model, described.model);
+  EXPECT_EQ(AgreementOf(same), AgreementOf(described));
+  // The last layer has the sum and the loss, and so reads both branches.
+  EXPECT_THAT(with({"stem", "right", "left"}),
+              StatusIs(absl::StatusCode::kInvalidArgument,
+                       "pipeline.layer_order: has right before left, whose output it reads; put it "
+                       "behind"));
+  EXPECT_THAT(with({"stem", "left", "sum"}),
+              StatusIs(absl::StatusCode::kInvalidArgument,
+                       "pipeline.layer_order: names \"sum\", which is no layer of the model"));
+  v1::JobSpec longer = spec;
+  v1::ModelGraph& graph = *longer.mutable_model()->mutable_graph();
+  ASSERT_EQ(graph.layers(2).nodes_size(), 3);
+  // The sum and the loss as a layer of their own.
+  v1::ModelLayer& end = *graph.add_layers();
+  end.set_name("end");
+  *end.add_nodes() = graph.layers(2).nodes(1);
+  *end.add_nodes() = graph.layers(2).nodes(2);
+  graph.mutable_layers(2)->mutable_nodes()->DeleteSubrange(1, 2);
+  PENSTOCK_ASSERT_OK_AND_ASSIGN(const ResolvedJob four, ResolveJob(longer));
+  for (const char* name : {"stem", "right", "left", "end"}) {
+    longer.mutable_pipeline()->add_layer_order(name);
+  }
+  PENSTOCK_ASSERT_OK_AND_ASSIGN(const ResolvedJob turned, ResolveJob(longer));
+  EXPECT_EQ(turned.model.layers[1].name, "right");
+  EXPECT_EQ(turned.model.layers[1].number, 2);
+  EXPECT_NE(AgreementOf(turned), AgreementOf(four));
 }
 
 TEST(ResolveJob, WorkerNames_AreOneForEachWorkerAndEachOnce) {
@@ -620,8 +684,8 @@ TEST(ResolveJob, WhatAScheduleFileSaysItself_IsRefusedBesideIt) {
 
 TEST(ScheduleOptionsOf, TiedHeadOnAnotherStage_MakesAGroup) {
   PENSTOCK_ASSERT_OK_AND_ASSIGN(const ResolvedJob job, ResolveJob(GoodJob()));
-  EXPECT_TRUE(ScheduleOptionsOf(job, StraightPipeline(1)).topology.groups.empty());
-  const ScheduleOptions options = ScheduleOptionsOf(job, StraightPipeline(4));
+  EXPECT_TRUE(ScheduleOptionsOf(job, StraightPipeline(1), Parts({15})).topology.groups.empty());
+  const ScheduleOptions options = ScheduleOptionsOf(job, StraightPipeline(4), Parts({4, 4, 4, 3}));
   ASSERT_EQ(options.topology.groups.size(), 1u);
   EXPECT_EQ(options.topology.groups[0], (ReduceGroup{.stages = {StageId(0), StageId(3)},
                                                      .quantity = ReduceGroup::Quantity::kGradient,

@@ -53,6 +53,16 @@ TEST(Complete, MissingAttributes_HaveTheirDefaultsInTheOrderOfTheSpecs) {
                           Pair("padding", AttributeValue(std::string("valid")))));
 }
 
+TEST(Complete, MissingAttributeWithoutDefault_StaysAway) {
+  constexpr AttributeSpec kOptional[] = {{.name = "ignore", .otherwise = kNoDefault, .min = -100}};
+  PENSTOCK_ASSERT_OK_AND_ASSIGN(const Attributes without, Complete(kOptional, {}));
+  EXPECT_FALSE(without.has("ignore"));
+  PENSTOCK_ASSERT_OK_AND_ASSIGN(const Attributes with,
+                                Complete(kOptional, {{"ignore", int64_t{-100}}}));
+  EXPECT_EQ(with.integer("ignore"), -100);
+  EXPECT_FALSE(IsDefault(kOptional[0], *with.Find("ignore")));
+}
+
 TEST(Complete, GivenAttributes_AreKeptInTheOrderOfTheSpecs) {
   PENSTOCK_ASSERT_OK_AND_ASSIGN(const Attributes complete,
                                 Complete(kSpecs, {{"padding", std::string("same")},

@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <map>
 #include <string>
 #include <utility>
 #include <vector>
@@ -105,7 +106,7 @@ TEST(GraphBuilder, WeightsOf_SharesTheParametersOfAnEarlierNode) {
   PENSTOCK_ASSERT_OK_AND_ASSIGN(const ModelGraph graph, Ended(std::move(builder), "two"));
   EXPECT_THAT(NamesOf(graph.nodes[2].parameters), ElementsAre("one.weight", "one.bias"));
   EXPECT_EQ(graph.nodes[2].parameters, graph.nodes[1].parameters);
-  EXPECT_FALSE(graph.tied()) << "the layer is neither the first nor the last";
+  EXPECT_FALSE(graph.tied()) << "no other layer uses them";
   // A shared tensor counts once.
   EXPECT_EQ(graph.parameter_count(),
             (kIds + kSteps) * kFeatures + 2 * kFeatures + kIds * kFeatures);
@@ -118,7 +119,69 @@ TEST(GraphBuilder, HeadWithTheWeightsOfTheEmbedding_IsTied) {
   head.weights_of = "embedding";
   builder.Add(head);
   PENSTOCK_ASSERT_OK_AND_ASSIGN(const ModelGraph graph, std::move(builder).Build());
-  EXPECT_THAT(graph.tied_names(), ElementsAre("embedding.wte.weight"));
+  ASSERT_EQ(graph.ties.size(), 1u);
+  EXPECT_THAT(NamesOf(graph.ties[0].parameters), ElementsAre("embedding.wte.weight"));
+  EXPECT_THAT(graph.ties[0].uses, ElementsAre(0, 1));
+}
+
+NodeSpec NormWithWeightsOf(std::string name, std::string other) {
+  NodeSpec norm = Norm(std::move(name));
+  norm.weights_of = std::move(other);
+  return norm;
+}
+
+// Norms of two kinds: "a" in three layers, of which one uses it twice, and "b" in two. The head shares the table.
+ModelGraph WithTies() {
+  GraphBuilder builder = Started();
+  builder.BeginLayer("a");
+  builder.Add(Norm());
+  builder.BeginLayer("b");
+  builder.Add(Norm());
+  builder.BeginLayer("more");
+  builder.Add(NormWithWeightsOf("a2", "a"));
+  builder.Add(NormWithWeightsOf("a3", "a2"));
+  builder.Add(NormWithWeightsOf("b2", "b"));
+  builder.BeginLayer("last_norm");
+  builder.Add(NormWithWeightsOf("", "a"));
+  builder.BeginLayer("head");
+  NodeSpec head = Head({"last_norm", "targets"});
+  head.weights_of = "embedding";
+  builder.Add(head);
+  return *std::move(builder).Build();
+}
+
+TEST(GraphBuilder, Ties_HaveTheParametersThatTheSameLayersUse) {
+  const ModelGraph graph = WithTies();
+  ASSERT_EQ(graph.ties.size(), 3u);
+  EXPECT_THAT(graph.ties[0].uses, ElementsAre(0, 5));
+  EXPECT_THAT(NamesOf(graph.ties[0].parameters), ElementsAre("embedding.wte.weight"));
+  EXPECT_THAT(graph.ties[1].uses, ElementsAre(1, 3, 3, 4));
+  EXPECT_THAT(NamesOf(graph.ties[1].parameters), ElementsAre("a.weight", "a.bias"));
+  EXPECT_THAT(graph.ties[2].uses, ElementsAre(2, 3));
+  const std::map<std::string, int> elsewhere = {
+      {"a.weight", 1}, {"a.bias", 1}, {"b.weight", 2}, {"b.bias", 2}};
+  EXPECT_EQ(graph.OwnersElsewhere(3), elsewhere);
+  EXPECT_TRUE(graph.OwnersElsewhere(1).empty()) << "they are its own";
+  EXPECT_EQ(graph.parameter_count(), (kIds + kSteps) * kFeatures + 2 * 2 * kFeatures);
+}
+
+TEST(Untie, GivesEveryUseAParameterNamedAfterItsNodeWithTheSameInitialValues) {
+  ModelGraph graph = WithTies();
+  Untie(graph);
+  EXPECT_TRUE(graph.untied);
+  EXPECT_FALSE(graph.tied());
+  EXPECT_EQ(graph.parameter_count(), (2 * kIds + kSteps) * kFeatures + 6 * 2 * kFeatures);
+  EXPECT_THAT(NamesOf(graph.layers[1].parameters), ElementsAre("a.weight", "a.bias"));
+  EXPECT_TRUE(graph.layers[1].parameters[0].initial_as.empty());
+  EXPECT_THAT(NamesOf(graph.layers[3].parameters),
+              ElementsAre("a2.weight", "a2.bias", "a3.weight", "a3.bias", "b2.weight", "b2.bias"));
+  EXPECT_EQ(graph.layers[3].parameters[3].initial_as, "a.bias");
+  EXPECT_EQ(graph.nodes.back().parameters, graph.layers.back().parameters);
+  EXPECT_EQ(graph.layers.back().parameters[0].initial_as, "embedding.wte.weight");
+  ModelGraph nothing_shared = *Ended(Started(), "embedding");
+  const ModelGraph before = nothing_shared;
+  Untie(nothing_shared);
+  EXPECT_EQ(nothing_shared, before);
 }
 
 TEST(GraphBuilder, DrawingNodes_HaveNumbersOfTheirOwn) {
@@ -236,7 +299,8 @@ TEST(GraphBuilderErrors, WeightsOfOtherShapes_AreRefused) {
   norm.weights_of = "embedding";
   EXPECT_THAT(StatusWith(norm),
               StatusIs(kInvalid, AllOf(StartsWith("bad: weights_of: embedding"),
-                                       HasSubstr("no parameter shaped as bad.weight"))));
+                                       HasSubstr("no parameter shaped as bad.weight [4]"),
+                                       HasSubstr("embedding.wte.weight [11, 4]"))));
 }
 
 TEST(GraphBuilderErrors, TwoValuesOfOneName_AreRefused) {
@@ -250,20 +314,6 @@ TEST(GraphBuilderErrors, TwoValuesOfOneName_AreRefused) {
   ports.AddPort({"tokens", {DType::kI32, {kSteps}}});
   EXPECT_THAT(std::move(ports).Build(),
               StatusIs(kInvalid, HasSubstr("tokens: there are two inputs of this name")));
-}
-
-// They may be on stages that do not add up their gradients.
-TEST(GraphBuilderErrors, ParametersSharedByInnerLayers_AreRefused) {
-  GraphBuilder builder = Started();
-  builder.BeginLayer("one");
-  builder.Add(Norm());
-  builder.BeginLayer("two");
-  NodeSpec norm = Norm();
-  norm.weights_of = "one";
-  builder.Add(norm);
-  EXPECT_THAT(Ended(std::move(builder), "two"),
-              StatusIs(kInvalid, AllOf(StartsWith("two: shares one.weight with one"),
-                                       HasSubstr("in another layer"))));
 }
 
 // Such parameters would be one tensor.
@@ -283,7 +333,7 @@ TEST(GraphBuilderErrors, ParametersOfOneNameAndOtherShapes_AreRefused) {
   builder.Add(head);
   EXPECT_THAT(std::move(builder).Build(),
               StatusIs(kInvalid, AllOf(StartsWith("head: "), HasSubstr("wte.weight"),
-                                       HasSubstr("[12, 4]"), HasSubstr("[11, 4]"))));
+                                       HasSubstr("[12, 4]"), HasSubstr("[11, 4] in embedding"))));
 }
 
 TEST(GraphBuilderErrors, FirstNodeWithoutInputs_HasToNameThem) {
@@ -346,6 +396,35 @@ TEST(GraphBuilder, PortWithoutIds_HasThoseOfItsReaders) {
   EXPECT_EQ(graph.ports[1].ids, kIds - 1);
 }
 
+// An ignored number may be no id; but not where something else looks it up.
+TEST(GraphBuilder, IgnoredTargets_MayStandInAPortThatTheLossAloneReads) {
+  for (const bool others_read : {false, true}) {
+    GraphBuilder builder("layers");
+    builder.AddPort({"tokens", {DType::kI32, {kSteps}}});
+    builder.AddPort({"targets", {DType::kI32, {kSteps}}});
+    builder.BeginLayer("embedding");
+    builder.Add({.name = "table",
+                 .op = "embedding",
+                 .attributes = {{"vocabulary", kIds}, {"width", kIds}},
+                 .inputs = {"tokens"}});
+    builder.BeginLayer("logits");
+    builder.Add({.name = "more",
+                 .op = "embedding",
+                 .attributes = {{"vocabulary", kIds}, {"width", kIds}},
+                 .inputs = {others_read ? "targets" : "tokens"}});
+    builder.Add({.name = "sum", .op = "add", .inputs = {"table", "more"}});
+    builder.BeginLayer("loss");
+    builder.Add({.op = "cross_entropy",
+                 .attributes = {{"ignore", int64_t{-100}}},
+                 .inputs = {"sum", "targets"}});
+    PENSTOCK_ASSERT_OK_AND_ASSIGN(const ModelGraph graph, std::move(builder).Build());
+    EXPECT_EQ(graph.loss().ignored, -100);
+    EXPECT_EQ(graph.NameOf(graph.targets()), "targets");
+    EXPECT_EQ(graph.IgnoredIn(0), std::nullopt);
+    EXPECT_EQ(graph.IgnoredIn(1), others_read ? std::nullopt : std::optional<int32_t>(-100));
+  }
+}
+
 TEST(GraphBuilderErrors, IdsThatAReaderHasNoRowFor_AreRefused) {
   GraphBuilder builder("layers");
   builder.AddPort({"tokens", {DType::kI32, {kSteps}}, kIds + 1});
@@ -354,19 +433,6 @@ TEST(GraphBuilderErrors, IdsThatAReaderHasNoRowFor_AreRefused) {
   EXPECT_THAT(builder.status(),
               StatusIs(kInvalid, HasSubstr("embedding: reads tokens as numbers from 0 to 10, but "
                                            "they go to 11")));
-}
-
-TEST(GraphBuilderErrors, ParametersSharedByLayersInTheMiddle_AreRefused) {
-  GraphBuilder builder = Started();
-  builder.BeginLayer("first");
-  builder.Add(Norm());
-  builder.BeginLayer("second");
-  NodeSpec second = Norm();
-  second.weights_of = "first";
-  builder.Add(second);
-  EXPECT_THAT(Ended(std::move(builder), "second"),
-              StatusIs(kInvalid, HasSubstr("second: shares first.weight with first, which is in "
-                                           "another layer")));
 }
 
 TEST(GraphBuilderErrors, NamesAndSizesBeyondTheLimits_AreRefused) {

@@ -4,6 +4,7 @@
 //     model_dump JOB.yaml DIRECTORY
 //
 //   config.txt     "name value" lines
+//   ports.txt      "name type dimensions..." lines
 //   port_NAME.bin  what each port was filled with: [steps, microbatches, samples, ...] of its type
 //   initial.bin, gradients.bin, final.bin   f32, one tensor after the other: weights and buffers before the first step,
 //                  the gradients of the first step, weights and buffers after the last step
@@ -34,13 +35,14 @@ namespace {
 class ModelDump {
  public:
   ModelDump(std::string directory, const ResolvedJob& job)
-      : directory_(std::move(directory)), job_(job), data_(job.model.ports, job.seed) {}
+      : directory_(std::move(directory)), job_(job), data_(job.model.ports, job.batch, job.seed) {}
 
   absl::Status Run() {
     PENSTOCK_ASSIGN_OR_RETURN(backend_, MakeCpuBackend(1));
     PENSTOCK_ASSIGN_OR_RETURN(stage_, Stage::Create(*backend_, job_.model,
                                                     {.layers = {0, job_.model.size()},
                                                      .samples = job_.microbatch_samples,
+                                                     .step_samples = job_.batch,
                                                      .precision = job_.precision,
                                                      .optimizer = job_.optimizer,
                                                      .seed = job_.seed}));
@@ -56,7 +58,7 @@ class ModelDump {
         PENSTOCK_RETURN_IF_ERROR(Train(step * job_.microbatches + m, step, loss));
       }
       losses << loss / static_cast<double>(job_.microbatches) << "\n";
-      stage_->CombineLocalTiedGradients();
+      stage_->CombineUses();
       if (step == 0) WriteArrays("gradients.bin", &Stage::LayerGradients, "parameters.txt");
       const std::vector<float> scales(job_.model.size(), 1.0f);
       PENSTOCK_RETURN_IF_ERROR(
@@ -74,8 +76,9 @@ class ModelDump {
     const int64_t first_sample = microbatch * job_.microbatch_samples;
     PENSTOCK_ASSIGN_OR_RETURN(const absl::Span<const Tensor> ports,
                               reader.Read(*stage_, Split::kTraining, first_sample));
+    const MicrobatchStart start = reader.StartOf(*stage_, Split::kTraining, first_sample);
     PENSTOCK_ASSIGN_OR_RETURN(const Tensor mean_loss,
-                              stage_->Forward(id, first_sample, version, Tensor(), ports));
+                              stage_->Forward(id, start, version, Tensor(), ports));
     PENSTOCK_ASSIGN_OR_RETURN(const double value, stage_->ReadLoss(mean_loss));
     loss += value;
     const float scale = 1.0f / static_cast<float>(job_.microbatches);
@@ -99,8 +102,11 @@ class ModelDump {
 
   absl::Status WritePorts() const {
     const int64_t samples = job_.steps * job_.batch;
+    std::ofstream list(directory_ + "/ports.txt");
     for (size_t port = 0; port < job_.model.ports.size(); ++port) {
       const Port& spec = job_.model.ports[port];
+      list << spec.name << " " << Name(spec.type.dtype) << " "
+           << absl::StrJoin(spec.type.dims, " ") << "\n";
       std::vector<std::byte> values(samples * spec.type.size_bytes());
       PENSTOCK_RETURN_IF_ERROR(
           data_.Read(Split::kTraining, 0, static_cast<int>(port), absl::MakeSpan(values)));

@@ -25,7 +25,7 @@ LOSS_SCALE = 0.75
 SEED, DRAW, FIRST_SAMPLE = 5, 3, 100  # of the passes
 
 # What numbers are for.
-INPUT, PARAMETER, GRAD_OUTPUT = 1, 100, 500
+INPUT, PARAMETER, STATE, GRAD_OUTPUT = 1, 100, 400, 500
 
 
 def hashes(count, purpose):
@@ -93,7 +93,7 @@ def u8(*dims):
 
 
 class Case:
-    """What `compute` knows beside the inputs; c["weight"] is a parameter or a buffer."""
+    """What `compute` knows beside the inputs; c["weight"] is a parameter, a buffer or a carried state."""
 
     def __init__(self, attributes, samples, tensors, training):
         self.attributes, self.samples, self.tensors, self.training = attributes, samples, tensors, training
@@ -119,12 +119,14 @@ class Case:
 CASES = []
 
 
-def case(op, name, attributes, inputs, compute, parameters={}, buffers={}, samples=2, numbers=0, library=False):
+def case(op, name, attributes, inputs, compute, parameters={}, buffers={}, states={}, samples=2, numbers=0,
+         library=False):
     """Adds one. `parameters`: shapes in the op's order. `buffers`: their new contents, by a function of Case and
-    inputs; in `compute` c[name] is their initial content. `numbers`: others, where an input lies so near a kink that
+    inputs; in `compute` c[name] is their initial content. `states`: the same of what is carried, with its shape for one
+    sample in the place of the content, which is [samples, ...]. `numbers`: others, where an input lies so near a kink that
     differences go across. `library`: products of a library, whose bits depend on the number of threads."""
     CASES.append(dict(op=op, name=name, attributes=attributes, inputs=inputs, compute=compute, parameters=parameters,
-                      buffers=buffers, samples=samples, numbers=numbers, library=library))
+                      buffers=buffers, states=states, samples=samples, numbers=numbers, library=library))
 
 
 def yaml(value):
@@ -151,6 +153,8 @@ def text_of(c):
         tensors[name] = numbers(shape, salt + PARAMETER + p).requires_grad_()
     for name, (initial, _) in c["buffers"].items():
         tensors[name] = initial
+    for b, (name, (shape, _)) in enumerate(c["states"].items()):
+        tensors[name] = numbers((c["samples"],) + shape, salt + STATE + b)
     training = Case(c["attributes"], c["samples"], tensors, True)
     result = c["compute"](training, *inputs)
     output, predictions = result if isinstance(result, tuple) else (result, None)
@@ -182,7 +186,7 @@ def text_of(c):
             text += values(f"gradient of input {i}", tensor.grad)
     for name in c["parameters"]:
         text += values(f"gradient of {name}", tensors[name].grad)
-    for name, (_, update) in c["buffers"].items():
+    for name, (_, update) in [*c["buffers"].items(), *c["states"].items()]:
         text += values(f"buffer {name}", update(training, *inputs))
     return text
 

@@ -86,7 +86,7 @@ class Dump {
         PENSTOCK_RETURN_IF_ERROR(Train(step, m, loss));
       }
       losses << loss / kMicrobatches << "\n";
-      stage_->CombineLocalTiedGradients();
+      stage_->CombineUses();
       if (step == 0) {
         WriteArrays("gradients.bin", &Stage::LayerGradients);
       }

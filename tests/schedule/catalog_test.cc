@@ -829,5 +829,35 @@ TEST(BuildSchedule, WhatAMethodCannotDo_IsSaidWithTheReason) {
   }
 }
 
+// What a stage carries from step to step (model/op.h) goes from the forward of a microbatch to that of the same place in
+// the next step.
+TEST(Catalog, ForwardsOfAStage_ComeStepByStep) {
+  constexpr int64_t kSteps = 4;
+  for (const Method& method : Methods()) {
+    if (method.placement == Placement::kRoundTrip) continue;
+    for (int32_t workers = 1; workers <= 5; ++workers) {
+      for (const int64_t few : {1, 2, 5, 8}) {
+        SCOPED_TRACE(testing::Message()
+                     << std::string(method.name) << ", " << workers << " workers, " << few);
+        const int64_t step = StepFor(method, workers, few);
+        const Schedule schedule = CatalogSteps(method, workers, few, 0, kSteps);
+        if (step % schedule.topology.pipelines != 0) continue;  // refused for replicas of a model
+        std::map<std::pair<int32_t, int64_t>, int64_t> last;  // by stage and place in a step
+        for (const Program& program : schedule.programs) {
+          for (const Action& action : Expand(program)) {
+            if (action.kind != ActionKind::kForward) continue;
+            const std::pair<int32_t, int64_t> row = {action.stage().value,
+                                                     action.microbatch % step};
+            const auto before = last.find(row);
+            EXPECT_EQ(action.microbatch / step,
+                      before == last.end() ? 0 : before->second / step + 1);
+            last[row] = action.microbatch;
+          }
+        }
+      }
+    }
+  }
+}
+
 }  // namespace
 }  // namespace penstock

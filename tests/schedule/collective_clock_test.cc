@@ -75,13 +75,28 @@ TEST(CollectiveClock, PartsThatAreEmpty_AreNotSent) {
 TEST(CollectiveClock, TiedWeights_EachUseGetsTheOthersGradient) {
   Topology topology = StraightPipeline(3);
   topology.groups = {{.stages = {StageId(0), StageId(2)}}};
-  const Traffic traffic = {.groups = {{.whole = 100.0}}};
+  Traffic traffic;
+  traffic.groups = {{.tied = {{.sum = {.parts = {0, 2}, .exchanges = true}, .bytes = 100.0}}}};
   EXPECT_THAT(DoneAfter(topology, EqualLinks(5), traffic, {0, 7, 40}), ElementsAre(145, 7, 105));
   // Two replicas of the first place, one of the last, which gets it from the first of them.
   topology = ReplicatedStages({2, 1}, ReduceGroup::Operation::kSum);
   topology.groups = {{.stages = {StageId(0), StageId(1), StageId(2)}}};
+  traffic.groups[0].tied[0].sum.parts = {0, 1};
   EXPECT_THAT(DoneAfter(topology, EqualLinks(5), traffic, {0, 500, 40}),
               ElementsAre(145, 500, 105));
+}
+
+TEST(CollectiveClock, SharedParameters_AreAddedFromPartToPartAndComeBack) {
+  Topology topology = StraightPipeline(4);
+  topology.groups = {{.stages = {StageId(0), StageId(1), StageId(3)}}};
+  const Traffic traffic = {.groups = {{.tied = {{.sum = {.parts = {0, 1, 3}}, .bytes = 100.0}}}}};
+  // Down from 3 at 40 to 1 at 145 and to 0 at 250; from there to both.
+  EXPECT_THAT(DoneAfter(topology, EqualLinks(5), traffic, {0, 7, 0, 40}),
+              ElementsAre(250, 355, 0, 355));
+  // Parts 0 and 3 of a V are on one worker, which needs no message for its own.
+  topology = VPipeline(2);
+  topology.groups = {{.stages = {StageId(0), StageId(1), StageId(3)}}};
+  EXPECT_THAT(DoneAfter(topology, EqualLinks(5), traffic, {40, 0}), ElementsAre(250, 355));
 }
 
 TEST(CollectiveClock, CopiesOfWeights_GoToAllOthersFromTheOneThatUpdatedThem) {
@@ -89,7 +104,7 @@ TEST(CollectiveClock, CopiesOfWeights_GoToAllOthersFromTheOneThatUpdatedThem) {
                                 Place(Placement::kRoundTrip, 3, 3, 6, std::nullopt));
   Traffic traffic;
   for (size_t group = 0; group < topology.groups.size(); ++group) {
-    traffic.groups.push_back({.whole = 100.0});
+    traffic.groups.push_back({.copied = 100.0});
   }
   for (size_t group = 0; group < topology.groups.size(); ++group) {
     WorkerId from;

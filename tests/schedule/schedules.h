@@ -64,6 +64,12 @@ inline Schedule ScheduleFromText(absl::string_view text, const LowerOptions& opt
   return schedule;
 }
 
+// Makes the first and the last part share parameters.
+inline void TieEnds(Topology& topology) {
+  const std::vector<std::vector<int32_t>> ends = {{0, topology.parts() - 1}};
+  if (topology.parts() > 1) TieParts(topology, ends);
+}
+
 // Whose first and last stage share parameters, in every pipeline.
 inline ScheduleOptions TiedOptions(Topology topology, int64_t microbatches_per_step) {
   ScheduleOptions options{.topology = std::move(topology),

@@ -129,8 +129,14 @@ TEST_F(LayerProfilerTest, BytesOfLayers_AddUpToThoseOfStages) {
       EXPECT_EQ(size.nodes(0).weight_stash_bytes(), needs.weight_stash_bytes);
       EXPECT_EQ(size.nodes(0).inputs_for_input(), needs.inputs_for_input);
       EXPECT_EQ(size.nodes(0).inputs_for_weight(), needs.inputs_for_weight);
-      const bool is_last = layer + 1 == model_.size();
-      EXPECT_EQ(size.output_bytes(), is_last ? 0 : 4 * model_.nodes[0].output.size_bytes());
+      const v1::ProfiledLayer& entry = profile.layers(layer);
+      if (layer + 1 == model_.size()) {
+        EXPECT_EQ(entry.values_size(), 0);
+        continue;
+      }
+      ASSERT_EQ(entry.values_size(), 1);
+      EXPECT_EQ(entry.values(0).sample_bytes(), model_.nodes[0].output.size_bytes());
+      EXPECT_THAT(entry.values(0).readers(), ElementsAre(model_.layers[layer + 1].name));
     }
     EXPECT_EQ(stage->memory().version_bytes, weights);
     EXPECT_EQ(stage->memory().gradient_bytes, gradients);

@@ -10,12 +10,20 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "checkpoint/checkpoint.h"
 #include "job/defaults.h"
 #include "job/resolve.h"
+#include "job/run/run_schedule.h"
 #include "job/yaml/yaml.h"
+#include "model/layer_order.h"
+#include "planner/cost/run_costs.h"
+#include "planner/cost/run_memory.h"
+#include "schedule/sent_bytes.h"
 #include "tests/support/status_matchers.h"
+#include "tests/support/ticking_clock.h"
 #include "tests/worker/test_cluster.h"
 #include "tests/worker/test_job.h"
+#include "worker/layer_profiler.h"
 
 namespace penstock {
 namespace {
@@ -89,12 +97,41 @@ constexpr char kTowers[] = R"(
     - mse: {of: [answer, wanted]}
 )";
 
+// Microbatches differ in how many of their targets count: of two samples often one, sometimes none.
+constexpr char kIgnoring[] = R"(
+  layers:
+    - input: {features: {f32: [6]}, label: {i32: []}}
+    - linear: {of: features, outputs: 7}
+    - relu
+    - linear: {outputs: 7}
+    - dropout: {probability: 0.25}
+    - linear: {outputs: 3}
+    - cross_entropy: {targets: label, ignore: 1, label_smoothing: 0.1}
+)";
+
+constexpr char kTiedAwdLm[] = R"(
+  awd_lm: {layers: 3, hidden: 9, embedding: 6, context: 5, vocabulary: 19, carried: true}
+)";
+
 constexpr TestModel kModels[] = {
     {"cifar_resnet", "\n  cifar_resnet: {depth: 14, width: 4, image: {size: 8, classes: 10}}\n"},
     {"vgg", "\n  vgg: {depth: 11, batch_norm: true, hidden: 16, image: {size: 32, classes: 4}}\n"},
+    {"lstm_lm", "\n  lstm_lm: {layers: 3, hidden: 6, embedding: 5, context: 4, vocabulary: 17}\n"},
+    {"lstm_lm_carried",
+     "\n  lstm_lm: {layers: 2, hidden: 6, context: 4, vocabulary: 17, carried: true}\n"},
+    {"awd_lm",
+     "\n  awd_lm: {hidden: 9, embedding: 6, context: 5, vocabulary: 19, tied: false, carried: "
+     "true}\n"},
+    {"gnmt", "\n  gnmt: {layers: 6, hidden: 5, vocabulary: 13, source_time: 6, target_time: 4}\n"},
+    {"gnmt_shared",
+     "\n  gnmt: {layers: 4, hidden: 4, vocabulary: 11, source_time: 3, target_time: 5, "
+     "shared_embedding: true}\n"},
+    {"s2vt",
+     "\n  s2vt: {vocabulary: 15, frames: 4, words: 3, features: 7, hidden: 6, embedding: 5}\n"},
     {"unet", kUNet},
     {"inception", kInception},
     {"towers", kTowers},
+    {"ignoring", kIgnoring},
 };
 
 v1::JobSpec JobOf(const TestModel& model, const std::string& method) {
@@ -220,22 +257,204 @@ pipeline: {method: 1f1b}
                                       testing::HasSubstr("table.weight"))));
 }
 
-// Replicas of a stage would have running statistics each.
-TEST_P(Models, ReplicasOfStages_GiveTheReferencesBitsOrAreRefusedForTheirBuffers) {
-  for (const char* method : {"1f1b", "pipedream"}) {
-    v1::JobSpec spec = JobOf(GetParam(), method);
-    const std::vector<LayerRange> layers = RandomSplit(LayersOf(spec), 2, random_);
-    const ModelGraph model = ChainOf(spec);
-    const bool has_buffers = std::any_of(model.nodes.begin(), model.nodes.end(),
-                                         [](const Node& node) { return !node.buffers.empty(); });
-    spec.mutable_pipeline()->add_replicas(2);
-    spec.mutable_pipeline()->add_replicas(1);
-    if (!has_buffers) {
-      ExpectEqual(spec, layers);
-      continue;
+// The table of a tied AWD-LSTM is read by the first layer and the last one, with rows dropped in the first alone.
+TEST(TiedModels, AwdLm_DrainedAtEveryStep_GivesTheReferencesBits) {
+  const TestModel model = {"awd_lm", kTiedAwdLm};
+  MemoryFiles files;
+  std::mt19937 random(5);
+  const int layers = ChainOf(JobOf(model, "1f1b")).size();
+  for (const char* method : {"1f1b", "gpipe", "zb-h1"}) {
+    const v1::JobSpec spec = JobOf(model, method);
+    PENSTOCK_ASSERT_OK_AND_ASSIGN(const Trained whole,
+                                  TrainSerially(spec, Split({layers}), {}, files));
+    for (int stages = 2; stages <= 4; ++stages) {
+      SCOPED_TRACE(absl::StrCat(method, ", stages ", stages));
+      PENSTOCK_ASSERT_OK_AND_ASSIGN(
+          const Trained cut,
+          TrainCluster({.spec = spec, .layers = RandomSplit(layers, stages, random)}, files));
+      ExpectSameTraining(cut, whole);
     }
-    EXPECT_THAT(ResolveJob(spec), StatusIs(absl::StatusCode::kInvalidArgument,
-                                           testing::HasSubstr("running statistics")));
+  }
+}
+
+TEST(TiedModels, AwdLmWithAMethodThatUpdatesEachStageByItself_IsRefusedByItsTable) {
+  for (const char* method : {"pipedream", "pipedream-2bw", "paci", "nesterov"}) {
+    const absl::StatusOr<ResolvedJob> job = ResolveJob(JobOf({"awd_lm", kTiedAwdLm}, method));
+    ASSERT_THAT(job, IsOk());
+    EXPECT_THAT(
+        CheckStages(*job, 4),
+        StatusIs(
+            absl::StatusCode::kInvalidArgument,
+            testing::AllOf(testing::HasSubstr(absl::StrCat("must not share weights for ", method)),
+                           testing::HasSubstr("encoder.weight"))));
+  }
+}
+
+// Running statistics are those of each replica, and at every cut the mean of all.
+TEST_P(Models, ReplicasOfStages_GiveTheReferencesBits) {
+  for (const char* method : {"1f1b", "pipedream"}) {
+    for (const std::vector<int>& replicas : {std::vector<int>{2, 1}, {1, 4}, {2, 2}}) {
+      v1::JobSpec spec = JobOf(GetParam(), method);
+      for (const int of_stage : replicas) spec.mutable_pipeline()->add_replicas(of_stage);
+      ExpectEqual(spec, RandomSplit(LayersOf(spec), 2, random_));
+    }
+  }
+}
+
+TEST_P(Models, ReplicasOfTheModel_GiveTheReferencesBits) {
+  v1::JobSpec spec = JobOf(GetParam(), "local-sgd");
+  ExpectEqual(spec, RandomSplit(LayersOf(spec), 2, random_));
+}
+
+// In a random order whose layers come behind those that they read.
+std::vector<std::string> RandomOrder(const ModelGraph& model, std::mt19937& random) {
+  std::vector<std::string> order;
+  std::vector<bool> is_done(model.size(), false);
+  while (static_cast<int>(order.size()) < model.size()) {
+    std::vector<int> ready;
+    for (int layer = 0; layer < model.size(); ++layer) {
+      bool is_ready = !is_done[layer];
+      for (int n = model.layers[layer].first_node; n < model.layers[layer].end_node(); ++n) {
+        for (const int input : model.nodes[n].inputs) {
+          if (model.is_port(input)) continue;
+          const int from = model.LayerOfNode(model.NodeOf(input));
+          is_ready = is_ready && (from == layer || is_done[from]);
+        }
+      }
+      if (is_ready) ready.push_back(layer);
+    }
+    const int next = ready[random() % ready.size()];
+    is_done[next] = true;
+    order.push_back(model.layers[next].name);
+  }
+  return order;
+}
+
+void SetOrder(const std::vector<std::string>& order, v1::JobSpec& spec) {
+  spec.mutable_pipeline()->mutable_layer_order()->Assign(order.begin(), order.end());
+}
+
+// The sums of gradients are all that an order changes: the first step's loss is the same.
+TEST_P(Models, OtherLayerOrders_GiveTheReferencesBits) {
+  const v1::JobSpec described = JobOf(GetParam(), "1f1b");
+  const ModelGraph model = ChainOf(described);
+  PENSTOCK_ASSERT_OK_AND_ASSIGN(const Trained whole,
+                                TrainSerially(described, EvenSplit(model.size(), 1), {}, files_));
+  for (const char* method : {"1f1b", "1f1b", "1f1b", "pipedream", "pipedream"}) {
+    v1::JobSpec spec = JobOf(GetParam(), method);
+    SetOrder(RandomOrder(model, random_), spec);
+    SCOPED_TRACE(absl::StrJoin(spec.pipeline().layer_order(), ", "));
+    ExpectEqual(spec, RandomSplit(model.size(), 4, random_));
+    spec.mutable_pipeline()->set_method("1f1b");
+    PENSTOCK_ASSERT_OK_AND_ASSIGN(const Trained ordered,
+                                  TrainSerially(spec, EvenSplit(model.size(), 1), {}, files_));
+    EXPECT_EQ(ordered.steps.front().loss, whole.steps.front().loss);
+  }
+}
+
+// Layers are named by their place in the model, whatever the order: a checkpoint has the same bits, and goes on in any.
+TEST_P(Models, CheckpointOfOneLayerOrder_ResumesInAnother) {
+  v1::JobSpec spec = JobOf(GetParam(), "1f1b");
+  spec.mutable_checkpoint()->set_every_steps(2);
+  spec.mutable_checkpoint()->set_directory(kCheckpointRoot);
+  const ModelGraph model = ChainOf(spec);
+  const auto train = [&](const v1::JobSpec& job, const std::string& checkpoint, Trained& trained) {
+    TestCluster cluster({.spec = job,
+                         .layers = RandomSplit(model.size(), 3, random_),
+                         .first_step = checkpoint.empty() ? 0 : 2,
+                         .checkpoint = checkpoint},
+                        files_);
+    EXPECT_THAT(cluster.prepared(), IsOk());
+    cluster.Start();
+    for (const absl::Status& status : cluster.Join()) EXPECT_THAT(status, IsOk());
+    trained = {cluster.Steps(), cluster.Validations(), cluster.WeightsSha256(), {}};
+    return checkpoint.empty() ? cluster.CommitCheckpoint(2) : absl::StatusOr<std::string>("");
+  };
+  SetOrder(RandomOrder(model, random_), spec);
+  Trained whole;
+  PENSTOCK_ASSERT_OK_AND_ASSIGN(const std::string saved, train(spec, "", whole));
+  PENSTOCK_ASSERT_OK_AND_ASSIGN(const Manifest manifest, VerifyCheckpoint(files_, saved));
+  EXPECT_EQ(manifest.layer_order, LayerOrderOf(ChainOf(spec)));
+  EXPECT_EQ(std::get<ModelGraph>(*manifest.model).layers, model.layers);
+  for (int layer = 0; layer < model.size(); ++layer) {
+    PENSTOCK_ASSERT_OK_AND_ASSIGN(const LayerState state,
+                                  LoadLayer(files_, saved, manifest, layer));
+    std::vector<std::string> names;
+    for (const NamedArray& array : state.weights) names.push_back(array.name);
+    for (const ParameterSpec& parameter : model.layers[layer].parameters) {
+      EXPECT_THAT(names, testing::Contains(parameter.name));
+    }
+  }
+  Trained same;
+  PENSTOCK_ASSERT_OK_AND_ASSIGN(std::string none, train(spec, saved, same));
+  EXPECT_EQ(same.weights_sha256, whole.weights_sha256);
+  for (int i = 0; i < 3; ++i) {
+    SetOrder(RandomOrder(model, random_), spec);
+    SCOPED_TRACE(absl::StrJoin(spec.pipeline().layer_order(), ", "));
+    Trained other;
+    PENSTOCK_ASSERT_OK_AND_ASSIGN(none, train(spec, saved, other));
+    ASSERT_EQ(other.steps.size(), 1u);
+    EXPECT_EQ(other.steps.front().loss, whole.steps.back().loss);
+  }
+}
+
+// Activations and gradients at every cut, in every order, and in half the bytes.
+TEST_P(Models, BytesSent_AreThoseThatArePlanned) {
+  for (const char* method : {"1f1b", "pipedream"}) {
+    for (const char* precision : {"f32", "bf16"}) {
+      v1::JobSpec spec = JobOf(GetParam(), method);
+      spec.mutable_validation()->clear_every_steps();
+      spec.mutable_training()->set_precision(precision);
+      SetOrder(RandomOrder(ChainOf(spec), random_), spec);
+      PENSTOCK_ASSERT_OK_AND_ASSIGN(const ResolvedJob job, ResolveJob(spec));
+      const std::vector<LayerRange> layers = RandomSplit(job.model.size(), 4, random_);
+      const ScheduleOptions options = ScheduleOptionsOf(job, TopologyOf(job, 4), layers);
+      PENSTOCK_ASSERT_OK_AND_ASSIGN(const Schedule schedule,
+                                    ScheduleOfSteps(job, options, 0, job.steps));
+      const std::vector<double> planned =
+          SentBytesOf(schedule, TrafficOf(job, options.topology, layers));
+      PENSTOCK_ASSERT_OK_AND_ASSIGN(const Trained trained,
+                                    TrainCluster({.spec = spec, .layers = layers}, files_));
+      for (int stage = 0; stage < 4; ++stage) {
+        EXPECT_EQ(static_cast<double>(trained.reports[stage].bytes_sent()), planned[stage])
+            << method << " in " << precision << ", stage " << stage;
+      }
+    }
+  }
+}
+
+// With running statistics, scratch memory and values that pass through; layers are profiled one by one.
+TEST_P(Models, MemoryOfWorkers_IsWhatAProfileTells) {
+  for (const char* precision : {"f32", "bf16"}) {
+    SCOPED_TRACE(precision);
+    v1::JobSpec spec = JobOf(GetParam(), "1f1b");
+    spec.mutable_training()->set_precision(precision);
+    PENSTOCK_ASSERT_OK_AND_ASSIGN(const ResolvedJob described, ResolveJob(spec));
+    const auto backend = MakeCpuBackend(1);
+    TickingClock clock(1'000'000);
+    PENSTOCK_ASSERT_OK_AND_ASSIGN(
+        const v1::ModelProfile profile,
+        ProfileLayers(**backend, described.model,
+                      {.samples = {described.microbatch_samples},
+                       .precision = described.precision,
+                       .optimizer = described.optimizer,
+                       .windows_min = 1,
+                       .windows_max = 1},
+                      clock, [](const ProfilerProgress&) { return absl::OkStatus(); }));
+    SetOrder(RandomOrder(described.model, random_), spec);
+    PENSTOCK_ASSERT_OK_AND_ASSIGN(const ResolvedJob job, ResolveJob(spec));
+    const std::vector<LayerRange> layers = RandomSplit(job.model.size(), 3, random_);
+    PENSTOCK_ASSERT_OK_AND_ASSIGN(
+        const std::vector<WorkerMemory> planned,
+        PredictRunMemory(job, ScheduleOptionsOf(job, TopologyOf(job, 3), layers), layers, 0,
+                         CutsOf(spec, 0, {}), profile, /*own_memory=*/false));
+    TestCluster cluster({.spec = spec, .layers = layers}, files_);
+    ASSERT_THAT(cluster.prepared(), IsOk());
+    for (int worker = 0; worker < 3; ++worker) {
+      const v1::StageReport report = cluster.run(worker).Reports().front();
+      EXPECT_EQ(planned[worker].total(), report.predicted_memory_bytes()) << "worker " << worker;
+      EXPECT_EQ(planned[worker].scratch, report.memory().scratch()) << "worker " << worker;
+    }
   }
 }
 

@@ -106,6 +106,35 @@ TEST_F(RecordsDataTest, Training_AnySplitIntoReads_IsTheSame) {
   }
 }
 
+TEST_F(RecordsDataTest, EvaluatedParts_AreAllTheirRecordsInOrder) {
+  Write("/train", 0, 50);
+  Write("/test", 100, 107);
+  const auto labels_of = [](const RecordsData& data) {
+    return Labels(data, Split::kValidation, 0, data.validation_samples());
+  };
+  const auto numbers = [](int32_t first, int32_t end) {
+    std::vector<int32_t> labels;
+    for (int32_t i = first; i < end; ++i) labels.push_back(1000 + i);
+    return labels;
+  };
+  const auto open = [&](DataPart part) {
+    return Open({.validation_fraction = 0.2, .evaluated = part, .seed = 3});
+  };
+  PENSTOCK_ASSERT_OK_AND_ASSIGN(const auto training, open(DataPart::kTraining));
+  EXPECT_EQ(labels_of(*training), numbers(0, 40));
+  PENSTOCK_ASSERT_OK_AND_ASSIGN(const auto validation, open(DataPart::kValidation));
+  EXPECT_EQ(labels_of(*validation), numbers(40, 50));
+  PENSTOCK_ASSERT_OK_AND_ASSIGN(const auto all, open(DataPart::kAll));
+  EXPECT_EQ(labels_of(*all), numbers(0, 50));
+  // With a directory for each.
+  for (const DataPart part : {DataPart::kTraining, DataPart::kValidation}) {
+    PENSTOCK_ASSERT_OK_AND_ASSIGN(
+        const auto data,
+        RecordsData::Open(Directory("/train"), Directory("/test"), Ports(), {.evaluated = part}));
+    EXPECT_EQ(labels_of(*data), part == DataPart::kTraining ? numbers(0, 50) : numbers(100, 107));
+  }
+}
+
 TEST_F(RecordsDataTest, Augmentation_ChangesImagesInTrainingAlone) {
   Write("/train", 1, 50);
   PENSTOCK_ASSERT_OK_AND_ASSIGN(const auto data, Open({.augmentation = {.crop = 2},

@@ -22,17 +22,17 @@ namespace {
 
 using ::testing::HasSubstr;
 
-v1::ModelProfile ProfileOf(const ModelGraph& model, std::vector<int64_t> samples,
-                           Precision precision) {
+v1::ModelProfile ProfileOf(const ResolvedJob& job, std::vector<int64_t> samples) {
   const auto backend = MakeCpuBackend(1);
   TickingClock clock(1'000'000);
   LayerProfilerOptions options = {.samples = std::move(samples),
-                                  .precision = precision,
-                                  .optimizer = AdamWConfig(),
+                                  .precision = job.precision,
+                                  .optimizer = job.optimizer,
                                   .windows_min = 1,
                                   .windows_max = 1};
-  absl::StatusOr<v1::ModelProfile> profile = ProfileLayers(
-      **backend, model, options, clock, [](const ProfilerProgress&) { return absl::OkStatus(); });
+  absl::StatusOr<v1::ModelProfile> profile =
+      ProfileLayers(**backend, job.model, options, clock,
+                    [](const ProfilerProgress&) { return absl::OkStatus(); });
   EXPECT_THAT(profile, IsOk());
   return *std::move(profile);
 }
@@ -41,19 +41,25 @@ class RunMemory : public ::testing::Test {
  protected:
   RunMemory() { AddTestText(files_); }
 
+  struct OfWorker {
+    int64_t total = 0;
+    int64_t scratch = 0;
+    int64_t rest() const { return total - scratch; }
+  };
   // What every worker of a cluster says before it trains.
-  std::vector<int64_t> OfWorkers(const v1::JobSpec& spec, const std::vector<LayerRange>& split) {
+  std::vector<OfWorker> OfWorkers(const v1::JobSpec& spec, const std::vector<LayerRange>& split) {
     // A coordinator gives edges all the room that workers in recorded order may use.
     const auto widen = [](v1::PrepareRunRequest& request) {
       request.mutable_plan()->set_channel_capacity(kChannelCapacityMax);
     };
     TestCluster cluster({.spec = spec, .layers = split, .edit_request = widen}, files_);
     EXPECT_THAT(cluster.prepared(), IsOk());
-    std::vector<int64_t> bytes;
+    std::vector<OfWorker> workers;
     for (int worker = 0; cluster.prepared().ok() && worker < cluster.size(); ++worker) {
-      bytes.push_back(cluster.run(worker).Reports().front().predicted_memory_bytes());
+      const v1::StageReport report = cluster.run(worker).Reports().front();
+      workers.push_back({report.predicted_memory_bytes(), report.memory().scratch()});
     }
-    return bytes;
+    return workers;
   }
 
   absl::StatusOr<std::vector<WorkerMemory>> Predict(const v1::JobSpec& spec,
@@ -62,34 +68,38 @@ class RunMemory : public ::testing::Test {
     PENSTOCK_ASSIGN_OR_RETURN(const ResolvedJob job, ResolveJob(spec));
     const auto stages = static_cast<int64_t>(split.size());
     PENSTOCK_RETURN_IF_ERROR(CheckStages(job, stages));
-    const ScheduleOptions schedule = ScheduleOptionsOf(job, TopologyOf(job, stages));
+    const ScheduleOptions schedule = ScheduleOptionsOf(job, TopologyOf(job, stages), split);
     return PredictRunMemory(job, schedule, LayersOfStages(schedule.topology, split), 0,
                             CutsOf(spec, 0, {}), profile, /*own_memory=*/false);
   }
 
-  // Whether the job can have these stages.
+  // Whether the job can have these stages. `scratch`: whether the profile tells it, too.
   bool ExpectEqual(const v1::JobSpec& spec, const std::vector<LayerRange>& split,
-                   const v1::ModelProfile& profile) {
+                   const v1::ModelProfile& profile, bool scratch = true) {
     const absl::StatusOr<ResolvedJob> job = ResolveJob(spec);
     if (!job.ok() || !CheckStages(*job, static_cast<int64_t>(split.size())).ok()) return false;
     const auto predicted = Predict(spec, split, profile);
     EXPECT_THAT(predicted, IsOk());
     if (!predicted.ok()) return true;
-    std::vector<int64_t> totals;
-    for (const WorkerMemory& memory : *predicted) totals.push_back(memory.total());
-    EXPECT_EQ(totals, OfWorkers(spec, split));
+    const std::vector<OfWorker> workers = OfWorkers(spec, split);
+    EXPECT_EQ(predicted->size(), workers.size());
+    for (size_t worker = 0; worker < std::min(workers.size(), predicted->size()); ++worker) {
+      const WorkerMemory& memory = (*predicted)[worker];
+      EXPECT_EQ(memory.total() - memory.scratch, workers[worker].rest()) << "worker " << worker;
+      EXPECT_GT(workers[worker].scratch, 0);
+      if (!scratch) continue;
+      EXPECT_EQ(memory.scratch, workers[worker].scratch) << "worker " << worker;
+    }
     return true;
   }
 
   const v1::ModelProfile& Profile(const v1::JobSpec& spec) {
-    const ModelGraph model = ChainOf(spec);
-    const bool bf16 = spec.training().precision() == "bf16";
-    const std::string key = absl::StrCat(model.tied(), bf16, model.targets_per_sample());
+    const ResolvedJob job = *ResolveJob(spec);
+    const std::string key =
+        absl::StrCat(job.model.tied(), static_cast<int>(job.precision),
+                     job.model.targets_per_sample(), absl::string_view(KindOf(job.optimizer)));
     auto found = profiles_.find(key);
-    if (found == profiles_.end()) {
-      const Precision precision = bf16 ? Precision::kBf16 : Precision::kF32;
-      found = profiles_.emplace(key, ProfileOf(model, {1, 2, 8}, precision)).first;
-    }
+    if (found == profiles_.end()) found = profiles_.emplace(key, ProfileOf(job, {1, 2, 8})).first;
     return found->second;
   }
 
@@ -188,7 +198,19 @@ TEST_F(RunMemory, MicrobatchesBetweenProfiledOnes_AreOnTheLine) {
     spec.mutable_training()->set_batch(4 * samples);
     spec.mutable_model()->mutable_gpt()->set_context(16);
     SCOPED_TRACE(samples);
-    EXPECT_TRUE(ExpectEqual(spec, Split({3, 4}), Profile(spec)));
+    EXPECT_TRUE(ExpectEqual(spec, Split({3, 4}), Profile(spec), /*scratch=*/false));
+    // Passes work in blocks of rows, so their scratch memory grows in steps: it is between those of the sizes around.
+    const std::vector<OfWorker> workers = OfWorkers(spec, Split({3, 4}));
+    spec.mutable_training()->set_batch(4 * 2);
+    PENSTOCK_ASSERT_OK_AND_ASSIGN(const std::vector<WorkerMemory> smaller,
+                                  Predict(spec, Split({3, 4}), Profile(spec)));
+    spec.mutable_training()->set_batch(4 * 8);
+    PENSTOCK_ASSERT_OK_AND_ASSIGN(const std::vector<WorkerMemory> larger,
+                                  Predict(spec, Split({3, 4}), Profile(spec)));
+    for (int worker = 0; worker < 2; ++worker) {
+      EXPECT_GE(workers[worker].scratch, smaller[worker].scratch);
+      EXPECT_LE(workers[worker].scratch, larger[worker].scratch);
+    }
   }
   v1::JobSpec spec = SmallJob("pipedream");
   spec.mutable_training()->set_batch(36);
@@ -202,10 +224,11 @@ TEST_F(RunMemory, FewTimeStepsBetweenProfiledSizes_AreMissedByRoundingAlone) {
   spec.mutable_training()->set_batch(4 * 3);
   PENSTOCK_ASSERT_OK_AND_ASSIGN(const std::vector<WorkerMemory> memory,
                                 Predict(spec, Split({3, 4}), Profile(spec)));
-  const std::vector<int64_t> of_workers = OfWorkers(spec, Split({3, 4}));
+  const std::vector<OfWorker> of_workers = OfWorkers(spec, Split({3, 4}));
   ASSERT_EQ(of_workers.size(), 2u);
   for (int worker = 0; worker < 2; ++worker) {
-    EXPECT_NEAR(static_cast<double>(memory[worker].total()), of_workers[worker], 512);
+    EXPECT_NEAR(static_cast<double>(memory[worker].total() - memory[worker].scratch),
+                of_workers[worker].rest(), 512);
   }
 }
 

@@ -28,7 +28,7 @@ std::vector<T> Typed(const std::vector<std::byte>& bytes) {
 
 TEST(SyntheticData, Values_DependOnSeedSplitPortAndSampleAlone) {
   const std::vector<Port> ports = {{"a", {DType::kU8, {5, 3}}}, {"b", {DType::kU8, {5, 3}}}};
-  const SyntheticData data(ports, 1);
+  const SyntheticData data(ports, 1, 1);
   const std::vector<std::byte> whole = ReadPort(data, Split::kTraining, 7, 0, 10 * 15);
   for (int64_t i = 0; i < 10; ++i) {
     const std::vector<std::byte> one = ReadPort(data, Split::kTraining, 7 + i, 0, 15);
@@ -37,11 +37,12 @@ TEST(SyntheticData, Values_DependOnSeedSplitPortAndSampleAlone) {
   EXPECT_NE(ReadPort(data, Split::kTraining, 7, 1, 150), whole);
   EXPECT_NE(ReadPort(data, Split::kValidation, 7, 0, 150), whole);
   EXPECT_NE(ReadPort(data, Split::kTraining, 8, 0, 150), whole);
-  EXPECT_NE(ReadPort(SyntheticData(ports, 2), Split::kTraining, 7, 0, 150), whole);
+  EXPECT_NE(ReadPort(SyntheticData(ports, 1, 2), Split::kTraining, 7, 0, 150), whole);
 }
 
 TEST(SyntheticData, Ids_AreBelowThePorts) {
-  const SyntheticData data({{"label", {DType::kI32, {}}, 10}, {"length", {DType::kI32, {}}, 0}}, 1);
+  const SyntheticData data({{"label", {DType::kI32, {}}, 10}, {"length", {DType::kI32, {}}, 0}}, 1,
+                           1);
   std::set<int32_t> seen;
   for (const int32_t id : Typed<int32_t>(ReadPort(data, Split::kTraining, 0, 0, 4000))) {
     seen.insert(id);
@@ -54,7 +55,7 @@ TEST(SyntheticData, Ids_AreBelowThePorts) {
 }
 
 TEST(SyntheticData, Floats_HaveMeanZeroAndDeviationOne) {
-  const SyntheticData data({{"x", {DType::kF32, {100}}}, {"y", {DType::kBf16, {100}}}}, 1);
+  const SyntheticData data({{"x", {DType::kF32, {100}}}, {"y", {DType::kBf16, {100}}}}, 1, 1);
   const auto expect_standard = [](const std::vector<float>& values) {
     double sum = 0.0;
     double squares = 0.0;
@@ -75,6 +76,15 @@ TEST(SyntheticData, Floats_HaveMeanZeroAndDeviationOne) {
     widened.push_back(value);
   }
   expect_standard(widened);
+}
+
+TEST(SyntheticData, Sequences_StartAfreshInTheFirstStepAlone) {
+  const SyntheticData data({{"x", {DType::kF32, {3}}}}, 4, 1);
+  for (const Split split : {Split::kTraining, Split::kValidation}) {
+    for (int64_t sample = 0; sample < 20; ++sample) {
+      EXPECT_EQ(data.StartsAfresh(split, sample), sample < 4);
+    }
+  }
 }
 
 }  // namespace

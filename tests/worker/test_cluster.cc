@@ -13,6 +13,7 @@
 #include "job/fingerprint.h"
 #include "job/model_graph.h"
 #include "job/resolve.h"
+#include "model/layer_order.h"
 #include "tests/worker/slow_transport.h"
 #include "tests/worker/test_job.h"
 
@@ -168,7 +169,12 @@ std::vector<ReferenceResult::Validation> TestCluster::Validations() const {
   for (const auto& worker : workers_) {
     for (const v1::RunEvent& event : worker->events) {
       if (!event.has_validation_done()) continue;
-      validations.push_back({event.validation_done().step(), event.validation_done().loss()});
+      const v1::ValidationDone& done = event.validation_done();
+      Evaluation evaluation = {.loss = done.loss()};
+      for (const v1::MetricValue& metric : done.metrics()) {
+        evaluation.metrics.push_back({metric.name(), metric.value()});
+      }
+      validations.push_back({done.step(), std::move(evaluation)});
     }
   }
   return validations;
@@ -244,14 +250,18 @@ absl::StatusOr<std::string> TestCluster::CommitCheckpoint(int64_t step) {
       .epoch = 1,
       .step = step,
       .updates = job->UpdatesBetween(0, step, static_cast<int64_t>(options_.layers.size()))};
-  for (size_t s = 0; s < options_.layers.size(); ++s) {
+  manifest.layer_updates.resize(job->model.size());
+  for (size_t s = options_.layers.size(); s-- > 0;) {  // of replicas the first one's
     const int64_t updates = job->UpdatesBetween(
         0, step, static_cast<int64_t>(options_.layers.size()), static_cast<int64_t>(s));
-    manifest.layer_updates.resize(options_.layers[s].end(), updates);
+    for (int layer = options_.layers[s].first; layer < options_.layers[s].end(); ++layer) {
+      manifest.layer_updates[job->model.layers[layer].number] = updates;
+    }
   }
   if (std::set(manifest.layer_updates.begin(), manifest.layer_updates.end()).size() == 1) {
     manifest.layer_updates.clear();
   }
+  manifest.layer_order = LayerOrderOf(job->model);
   manifest.model = StoredModelOf(options_.spec.model(), job->model);
   manifest.fingerprint = FingerprintOf(options_.spec, *job);
   std::map<int, std::string> digests;

@@ -168,8 +168,8 @@ v1::PrepareRunRequest MakeRequest(const v1::JobSpec& spec, absl::Span<const Laye
     stage.set_layers(layers[part].count);
   }
   if (!fits) return request;
-  const auto digest = DigestOfRun(*job, ScheduleOptionsOf(*job, std::move(topology)), first_step,
-                                  CutsOf(spec, first_step, extra_cuts));
+  const auto digest = DigestOfRun(*job, ScheduleOptionsOf(*job, std::move(topology), layers),
+                                  first_step, CutsOf(spec, first_step, extra_cuts));
   if (digest.ok()) plan.set_schedule_digest(*digest);
   return request;
 }

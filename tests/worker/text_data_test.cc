@@ -69,6 +69,41 @@ TEST_F(TextDataTest, ReadTraining_TargetsAreTheInputsShiftedByOne) {
   }
 }
 
+// 200 bytes, of which 150 are for training; the last byte of a window is a target alone.
+TEST_F(TextDataTest, EvaluatedParts_AreReadOnceWithoutGaps) {
+  struct Expected {
+    DataPart part;
+    int64_t first;
+    int64_t windows;
+  };
+  for (const Expected& expected :
+       {Expected{DataPart::kAll, 0, 49}, Expected{DataPart::kTraining, 0, 37},
+        Expected{DataPart::kValidation, 150, 12}}) {
+    TextOptions options = Options();
+    options.evaluated = expected.part;
+    const auto data = Open(options);
+    ASSERT_EQ(data->validation_samples(), expected.windows);
+    std::vector<int32_t> tokens(expected.windows * kContext);
+    std::vector<int32_t> targets(expected.windows * kContext);
+    Read(*data, Split::kValidation, 0, TextData::kTokens, tokens);
+    Read(*data, Split::kValidation, 0, TextData::kTargets, targets);
+    for (int64_t i = 0; i < expected.windows * kContext; ++i) {
+      EXPECT_EQ(tokens[i], expected.first + i);
+      EXPECT_EQ(targets[i], expected.first + i + 1);
+    }
+  }
+}
+
+TEST_F(TextDataTest, EvaluatedPart_NeedsNoOther) {
+  TextOptions options = Options();
+  options.validation_fraction = 1.0;
+  options.evaluated = DataPart::kValidation;
+  EXPECT_EQ(Open(options)->validation_samples(), 49);
+  options.evaluated = DataPart::kTraining;
+  EXPECT_THAT(TextData::Open(files_, options),
+              StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("its training part has 0")));
+}
+
 TEST_F(TextDataTest, TrainingOffset_ManySamples_StayInTheFirstPartAndReachItsEnds) {
   const auto data = Open();
   std::set<int64_t> offsets;
@@ -121,6 +156,56 @@ TEST_F(TextDataTest, ReadValidation_ReadsTheWindows) {
   Read(*data, Split::kValidation, 8, TextData::kTargets, targets);
   EXPECT_EQ(targets[0], data->ValidationOffset(8) + 1);
   EXPECT_EQ(targets[kContext], data->ValidationOffset(9) + 1);
+}
+
+// 150 bytes for training and 50 for validation, each read as 5 streams of windows of 4.
+TEST_F(TextDataTest, InContiguousOrder_EveryStepReadsTheNextWindowOfEachStream) {
+  TextOptions options = Options();
+  options.streams = 5;
+  const auto data = Open(options);
+  constexpr int64_t kTrainingStream = 149 / 5;
+  constexpr int64_t kValidationStream = 49 / 5;
+  std::vector<int32_t> inputs(5 * kContext);
+  std::vector<int32_t> targets(5 * kContext);
+  for (int64_t step = 0; step < 20; ++step) {
+    Read(*data, Split::kTraining, 5 * step, TextData::kTokens, inputs);
+    Read(*data, Split::kTraining, 5 * step, TextData::kTargets, targets);
+    const int64_t window = step % (kTrainingStream / kContext);
+    for (int64_t row = 0; row < 5; ++row) {
+      for (int64_t t = 0; t < kContext; ++t) {
+        const int64_t place = row * kTrainingStream + window * kContext + t;
+        EXPECT_EQ(inputs[row * kContext + t], place);
+        EXPECT_EQ(targets[row * kContext + t], place + 1);
+      }
+      EXPECT_EQ(data->StartsAfresh(Split::kTraining, 5 * step + row), window == 0);
+    }
+  }
+  for (int64_t sample = 0; sample < 10; ++sample) {
+    EXPECT_EQ(data->ValidationOffset(sample),
+              150 + sample % 5 * kValidationStream + sample / 5 * kContext);
+    EXPECT_EQ(data->StartsAfresh(Split::kValidation, sample), sample < 5);
+  }
+}
+
+TEST_F(TextDataTest, InRandomOrder_EverySampleStartsAfresh) {
+  const auto data = Open();
+  for (const Split split : {Split::kTraining, Split::kValidation}) {
+    for (int64_t sample = 0; sample < 10; ++sample) {
+      EXPECT_TRUE(data->StartsAfresh(split, sample));
+    }
+  }
+}
+
+TEST_F(TextDataTest, InContiguousOrder_NeedsAWindowForEachSampleOfAStep) {
+  TextOptions options = Options();
+  options.streams = 12;
+  Open(options);  // 49 bytes, and one more for the last target
+  options.streams = 13;
+  EXPECT_THAT(TextData::Open(files_, options),
+              StatusIs(absl::StatusCode::kInvalidArgument,
+                       AllOf(HasSubstr("validation part has 50 of 200"),
+                             HasSubstr("batch * context + 1 = 13 * 4 + 1 = 53"),
+                             HasSubstr("a smaller batch"))));
 }
 
 TEST_F(TextDataTest, Open_BytesAbove127_ArePositiveTokens) {

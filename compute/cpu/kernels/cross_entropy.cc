@@ -78,6 +78,22 @@ double CrossEntropy(const CrossEntropyRows& a) {
   return loss;
 }
 
+void TargetRanks(const CrossEntropyRows& a, int32_t* ranks) {
+  for (int64_t r = 0; r < a.rows; ++r) {
+    const float* row = a.logits + r * a.classes;
+    const int32_t target = a.targets[r];
+    if (target == a.ignored) {
+      ranks[r] = -1;
+      continue;
+    }
+    const float score = row[target];
+    int32_t rank = 0;
+    for (int64_t c = 0; c < target; ++c) rank += row[c] >= score ? 1 : 0;
+    for (int64_t c = target + 1; c < a.classes; ++c) rank += row[c] > score ? 1 : 0;
+    ranks[r] = rank;
+  }
+}
+
 void CrossEntropyGradient(const CrossEntropyRows& a, float scale, float* gradient) {
   Gradient(a, scale, gradient);
 }

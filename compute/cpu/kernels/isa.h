@@ -43,6 +43,7 @@ kernel::LstmGradient<Bf16> LstmGradient;
 kernel::CrossEntropy CrossEntropy;
 kernel::CrossEntropyGradient<float> CrossEntropyGradient;
 kernel::CrossEntropyGradient<Bf16> CrossEntropyGradient;
+kernel::TargetRanks TargetRanks;
 kernel::NesterovDirection NesterovDirection;
 kernel::Fill Fill;
 kernel::AddInto AddInto;

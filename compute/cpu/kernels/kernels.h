@@ -78,13 +78,16 @@ struct RmsNormGradientRows {
   float* gain_sums;   // [width]
 };
 
+// The target id that stands for none: no class has it.
+inline constexpr int32_t kNoTarget = -1;
+
 // The mean cross-entropy of logits against ids, where `smoothing` of a target is spread over all classes.
 struct CrossEntropyRows {
   int64_t rows, classes;
   const float* logits;
   const int32_t* targets;
-  float* log_sums;       // by row: the logarithm of the sum of exponentials
-  int32_t ignored = -1;  // the id of targets that do not count
+  float* log_sums;              // by row: the logarithm of the sum of exponentials
+  int32_t ignored = kNoTarget;  // the id of targets that do not count
   float smoothing = 0.0f;
 };
 
@@ -276,6 +279,8 @@ using CrossEntropy = double(const CrossEntropyRows&);
 // `gradient` may be `logits`.
 template <typename Number>
 using CrossEntropyGradient = void(const CrossEntropyRows&, float scale, Number* gradient);
+// By row, the rank of its target (Tape::ranks).
+using TargetRanks = void(const CrossEntropyRows&, int32_t* ranks);
 
 // velocity = momentum velocity + g, direction = g + momentum velocity, where g is the scaled gradient.
 using NesterovDirection = void(float momentum, float gradient_scale, int64_t count,
@@ -355,6 +360,7 @@ struct Kernels {
   kernel::AdditiveAttentionForward* additive_attention_forward;
   kernel::AdditiveAttentionBackward* additive_attention_backward;
   kernel::CrossEntropy* cross_entropy;
+  kernel::TargetRanks* target_ranks;
   const OfElementwise<ElementwiseKernels>* elementwise;
   kernel::NesterovDirection* nesterov_direction;
   kernel::Fill* fill;

@@ -35,6 +35,7 @@ const Kernels kKernels = {
     .additive_attention_forward = AdditiveAttentionForward,
     .additive_attention_backward = AdditiveAttentionBackward,
     .cross_entropy = CrossEntropy,
+    .target_ranks = TargetRanks,
     .elementwise = &kElementwise,
     .nesterov_direction = NesterovDirection,
     .fill = Fill,

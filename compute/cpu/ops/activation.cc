@@ -31,7 +31,6 @@ class CpuActivation : public OpKernels {
   }
 
   absl::Status BackwardInput(const PassContext&, const WeightView&, const Tape& tape) override {
-    if (tape.grad_input() == nullptr) return absl::OkStatus();
     const float* seen = HasSlopeOfOutput(activation_) ? tape.result() : tape.input();
     ForFlat(cpu_, count_, [&](int64_t first, int64_t size) {
       cpu_.kernels.activate_gradient(activation_, size, seen + first, tape.gradient() + first,

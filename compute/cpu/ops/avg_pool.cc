@@ -65,7 +65,6 @@ class CpuAvgPool : public OpKernels {
 
   // Windows of one sample may overlap, so that one thread takes it.
   absl::Status BackwardInput(const PassContext&, const WeightView&, const Tape& tape) override {
-    if (tape.grad_input() == nullptr) return absl::OkStatus();
     const int64_t image = height_ * width_ * channels_;
     cpu_.threads.For(samples_, [&](int64_t sample, int) {
       cpu_.kernels.fill(image, 0.0f, tape.grad_input() + sample * image);

@@ -37,7 +37,6 @@ class CpuChannelsFirst : public OpKernels {
     return absl::OkStatus();
   }
   absl::Status BackwardInput(const PassContext&, const WeightView&, const Tape& tape) override {
-    if (tape.grad_input() == nullptr) return absl::OkStatus();
     ForSamples([&](int64_t at) {
       Transpose(channels_, pixels_, tape.gradient() + at, tape.grad_input() + at);
     });

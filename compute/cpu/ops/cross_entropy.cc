@@ -19,7 +19,7 @@ class CpuCrossEntropy : public OpKernels {
         logits_(spec.inputs[0]),
         classes_(spec.width()),
         rows_(spec.rows()),
-        ignored_(static_cast<int32_t>(spec.attributes().integer("ignore"))),
+        ignored_(spec.loss().ignored.value_or(kNoTarget)),
         smoothing_(static_cast<float>(spec.attributes().number("label_smoothing"))) {
     BlockLayout stash;
     log_sums_ = stash.Add<float>(rows_);
@@ -35,6 +35,11 @@ class CpuCrossEntropy : public OpKernels {
     const double sum = SumOfBlocks(cpu_, rows_, kBlockRows, [&](int64_t first, int64_t count) {
       return cpu_.kernels.cross_entropy(RowsOf(tape, first, count));
     });
+    if (tape.ranks != nullptr) {
+      cpu_.threads.ForBlocks(rows_, kBlockRows, [&](int64_t first, int64_t count, int64_t) {
+        cpu_.kernels.target_ranks(RowsOf(tape, first, count), tape.ranks + first);
+      });
+    }
     const int64_t valid = ValidTargets(tape);
     *tape.result() = valid == 0 ? 0.0f : static_cast<float>(sum / static_cast<double>(valid));
     return absl::OkStatus();
@@ -48,7 +53,6 @@ class CpuCrossEntropy : public OpKernels {
   }
 
   absl::Status BackwardInput(const PassContext&, const WeightView&, const Tape& tape) override {
-    if (tape.grad_input() == nullptr) return absl::OkStatus();
     // Without a target that counts, no row reads the scale.
     const float scale =
         tape.loss_scale / static_cast<float>(std::max<int64_t>(ValidTargets(tape), 1));

@@ -27,7 +27,7 @@ class CpuDropout : public OpKernels {
 
   absl::Status BackwardInput(const PassContext& context, const WeightView&,
                              const Tape& tape) override {
-    if (tape.grad_input() != nullptr) Mask(context, tape.gradient(), tape.grad_input());
+    Mask(context, tape.gradient(), tape.grad_input());
     return absl::OkStatus();
   }
 

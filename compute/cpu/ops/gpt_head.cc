@@ -36,6 +36,11 @@ class CpuGptHead : public OpKernels {
   absl::Status Forward(const PassContext&, const WeightView& weights, const Tape& tape) override {
     Multiply(weights, tape, LogitsOf(tape));
     *tape.result() = static_cast<float>(MeanLoss(tape));
+    if (tape.ranks != nullptr) {
+      cpu_.threads.ForBlocks(rows_, kBlockRows, [&](int64_t first, int64_t count, int64_t) {
+        cpu_.kernels.target_ranks(RowsOf(tape, first, count), tape.ranks + first);
+      });
+    }
     return absl::OkStatus();
   }
 

@@ -42,7 +42,6 @@ class CpuImage : public OpKernels {
   }
 
   absl::Status BackwardInput(const PassContext&, const WeightView&, const Tape& tape) override {
-    if (tape.grad_input() == nullptr) return absl::OkStatus();
     cpu_.threads.For(rows_, [&](int64_t row, int) {
       const int64_t first = row * row_elements_;
       for (int64_t i = first; i < first + row_elements_; i += channels_) {

@@ -33,7 +33,6 @@ class CpuLrn : public OpKernels {
   }
 
   absl::Status BackwardInput(const PassContext&, const WeightView&, const Tape& tape) override {
-    if (tape.grad_input() == nullptr) return absl::OkStatus();
     ForBlocks(tape, [&](const ResponseRows& rows, int64_t at, float* workspace) {
       cpu_.kernels.response_gradient(rows, tape.gradient() + at, workspace, tape.grad_input() + at);
     });

@@ -5,6 +5,12 @@
 // the step that read it. I runs the loop backward and leaves the gradients of the gates' sums for W, which is two large
 // products. Sequences are [samples, time, ...] as they come; what products of one step read is copied together.
 //
+// With lengths a pass ends with the longest sample: later steps give zeros and take part in no step's product. They would
+// add zeros to the large products, so that no bit depends on it.
+//
+// A carried state stands before the first step as the one of any step does before the next: windows that follow each
+// other give the bits of one sequence. No gradient goes into it.
+//
 // Parameters of each direction: input matrix, recurrent matrix, two biases. I sums the gradient of the biases, which is
 // one and the same.
 #include <algorithm>
@@ -24,6 +30,7 @@ namespace penstock::cpu {
 namespace lstm {
 namespace {
 
+enum State : int { kHiddenState, kCellState };
 enum Parameter : int { kInputMatrix, kRecurrentMatrix, kInputBias, kRecurrentBias, kParameters };
 
 constexpr int64_t kStepRows = 8;  // samples that one thread takes through a step
@@ -32,6 +39,7 @@ struct Sizes {
   int64_t samples, time, inputs, hidden;
   int64_t directions;
   float forget_bias;
+  bool is_carried;
 
   int64_t gates() const { return 4 * hidden; }
   int64_t rows() const { return samples * time; }
@@ -63,40 +71,43 @@ class Direction {
     input_products_.ForwardOfRows(weights, input, gates);
     SumBiases(weights);
     recurrent_forward_.Pack(RecurrentMatrix(context, weights), In(packed_));
-    Fill(s_.hidden, In(zeros_));
-    Fill(s_.samples * s_.gates(), In(recurrent_));
-    for (int64_t n = 0; n < s_.time; ++n) {
-      const int64_t t = StepAt(n);
-      if (n == 0) {
-        KeepZeros(t, tape.kept);
-      } else {
+    const int64_t steps = StepsOf(lengths);
+    *steps_.in(tape.stash) = steps;
+    Begin(steps, tape);
+    for (int64_t n = 0; n < steps; ++n) {
+      const int64_t t = StepAt(n, steps);
+      if (n > 0 || s_.is_carried) {
         recurrent_forward_.Run(In(state_), In(packed_), In(recurrent_));
       }
       ForSamples([&](int64_t first, int64_t count) {
         const Strided<Number> next =
-            n + 1 < s_.time ? Steps(states_.in(tape.kept), s_.hidden, first, StepAt(n + 1))
-                            : Strided<Number>();
+            n + 1 < steps ? Steps(states_.in(tape.kept), s_.hidden, first, StepAt(n + 1, steps))
+                          : Strided<Number>();
         cpu_->kernels.of<Number>().lstm_forward(
-            {StepRows(n, first, count, tape.stash), In(bias_), In(recurrent_) + first * s_.gates(),
-             lengths == nullptr ? nullptr : lengths + first, t,
+            {StepRows(n, steps, first, count, tape.stash), In(bias_),
+             In(recurrent_) + first * s_.gates(), lengths == nullptr ? nullptr : lengths + first, t,
              Steps(tape.result() + output_column(), s_.outputs(), first, t)},
             In(state_) + first * s_.hidden, next);
       });
     }
+    ZeroFrom(steps, s_.hidden, s_.hidden, states_.in(tape.kept));
+    ZeroFrom(steps, s_.outputs(), s_.hidden, tape.result() + output_column());
+    if (tape.next_states[kHiddenState] != nullptr) PutNextStates(tape);
   }
 
   void BackwardInput(const PassContext& context, const WeightView& weights, const Tape& tape) {
     recurrent_backward_.Pack(RecurrentMatrix(context, weights), In(packed_));
-    Fill(s_.hidden, In(zeros_));
+    if (!s_.is_carried) Fill(s_.hidden, In(zeros_));
     Fill(s_.samples * s_.hidden, In(state_gradients_));
     Fill(s_.samples * s_.hidden, In(cell_gradients_));
     Fill(s_.samples * s_.gates(), In(sample_sums_));
     Number* const gradients = gradients_.in(tape.weight_stash);
-    for (int64_t n = s_.time - 1; n >= 0; --n) {
-      const int64_t t = StepAt(n);
+    const int64_t steps = *steps_.in(tape.stash);
+    for (int64_t n = steps - 1; n >= 0; --n) {
+      const int64_t t = StepAt(n, steps);
       ForSamples([&](int64_t first, int64_t count) {
         cpu_->kernels.of<Number>().lstm_gradient(
-            {StepRows(n, first, count, tape.stash),
+            {StepRows(n, steps, first, count, tape.stash),
              Steps(tape.gradient() + output_column(), s_.outputs(), first, t),
              In(state_gradients_) + first * s_.hidden, In(cell_gradients_) + first * s_.hidden,
              In(sample_sums_) + first * s_.gates()},
@@ -106,6 +117,7 @@ class Direction {
         recurrent_backward_.Run(In(step_gradients_), In(packed_), In(state_gradients_));
       }
     }
+    ZeroFrom(steps, s_.gates(), s_.gates(), gradients);
     cpu_->kernels.column_sums(s_.samples, s_.gates(), In(sample_sums_),
                               bias_sums_.in(tape.weight_stash));
     if (tape.grad_input() != nullptr) {
@@ -144,6 +156,8 @@ class Direction {
   void PlaceBlocks(Blocks& blocks) {
     gates_ = blocks.stash.Add<float>(s_.rows() * s_.gates());
     cells_ = blocks.stash.Add<float>(s_.rows() * s_.hidden);
+    steps_ = blocks.stash.Add<int64_t>(1);
+    first_cells_ = blocks.stash.Add<float>(s_.is_carried ? s_.samples * s_.hidden : 0);
     states_ = blocks.kept.Add<Number>(s_.rows() * s_.hidden);
     gradients_ = blocks.weight_stash.Add<Number>(s_.rows() * s_.gates());
     bias_sums_ = blocks.weight_stash.Add<float>(s_.gates());
@@ -193,8 +207,13 @@ class Direction {
   }
 
   int Index(Parameter parameter) const { return number_ * kParameters + parameter; }
-  // The time step that is the n-th to be read.
-  int64_t StepAt(int64_t n) const { return reverse_ ? s_.time - 1 - n : n; }
+  // Those that a pass goes through: to the end of the longest sample, and at least one.
+  int64_t StepsOf(const int32_t* lengths) const {
+    if (lengths == nullptr) return s_.time;
+    return std::max<int64_t>(*std::max_element(lengths, lengths + s_.samples), 1);
+  }
+  // The time step that is the n-th of `steps` to be read.
+  int64_t StepAt(int64_t n, int64_t steps) const { return reverse_ ? steps - 1 - n : n; }
   int64_t output_column() const { return number_ * s_.hidden; }
   template <typename T>
   T* In(const Place<T>& place) const {
@@ -214,21 +233,64 @@ class Direction {
     return {sequences + (first * s_.time + t) * width, s_.time * width};
   }
 
-  LstmStepRows StepRows(int64_t n, int64_t first, int64_t count, void* stash) const {
+  // Zeros in the first `columns` of [samples, time, width], from time step `step` on.
+  template <typename T>
+  void ZeroFrom(int64_t step, int64_t width, int64_t columns, T* sequences) const {
+    for (int64_t t = step; t < s_.time; ++t) {
+      const Strided<T> rows = Steps(sequences, width, 0, t);
+      for (int64_t sample = 0; sample < s_.samples; ++sample) {
+        std::fill_n(rows.row(sample), columns, T{0});
+      }
+    }
+  }
+
+  LstmStepRows StepRows(int64_t n, int64_t steps, int64_t first, int64_t count, void* stash) const {
     const float* cells = cells_.in(stash);
     return {.rows = count,
             .hidden = s_.hidden,
-            .gates = Steps(gates_.in(stash), s_.gates(), first, StepAt(n)),
-            .cells_before = n == 0 ? Strided<const float>{In(zeros_), 0}
-                                   : Steps(cells, s_.hidden, first, StepAt(n - 1)),
-            .cells = Steps(cells_.in(stash), s_.hidden, first, StepAt(n))};
+            .gates = Steps(gates_.in(stash), s_.gates(), first, StepAt(n, steps)),
+            .cells_before =
+                n > 0 ? Steps(cells, s_.hidden, first, StepAt(n - 1, steps))
+                : s_.is_carried
+                    ? Strided<const float>{first_cells_.in(stash) + first * s_.hidden, s_.hidden}
+                    : Strided<const float>{In(zeros_), 0},
+            .cells = Steps(cells_.in(stash), s_.hidden, first, StepAt(n, steps))};
   }
 
-  // Before the first step, which is step t, the state is zero.
-  void KeepZeros(int64_t t, void* kept) const {
-    const Strided<Number> rows = Steps(states_.in(kept), s_.hidden, 0, t);
+  // The state before the first step: what is carried, or zero.
+  void Begin(int64_t steps, const Tape& tape) const {
+    const Strided<Number> kept = Steps(states_.in(tape.kept), s_.hidden, 0, StepAt(0, steps));
+    if (!s_.is_carried) {
+      Fill(s_.hidden, In(zeros_));
+      Fill(s_.samples * s_.gates(), In(recurrent_));
+      for (int64_t sample = 0; sample < s_.samples; ++sample) {
+        std::fill_n(kept.row(sample), s_.hidden, Number{0});
+      }
+      return;
+    }
+    const int64_t count = s_.samples * s_.hidden;
+    std::copy_n(tape.states[kCellState], count, first_cells_.in(tape.stash));
+    if constexpr (kFloat) {
+      std::copy_n(tape.states[kHiddenState], count, In(state_));
+    } else {
+      cpu_->kernels.to_bf16(count, tape.states[kHiddenState], In(state_));
+    }
     for (int64_t sample = 0; sample < s_.samples; ++sample) {
-      std::fill_n(rows.row(sample), s_.hidden, Number{0});
+      std::copy_n(In(state_) + sample * s_.hidden, s_.hidden, kept.row(sample));
+    }
+  }
+
+  // The output of the last step, and its cells.
+  void PutNextStates(const Tape& tape) const {
+    const int64_t last = StepAt(s_.time - 1, s_.time);
+    const Strided<const float> outputs =
+        Steps<const float>(tape.result() + output_column(), s_.outputs(), 0, last);
+    const Strided<const float> cells =
+        Steps<const float>(cells_.in(tape.stash), s_.hidden, 0, last);
+    for (int64_t sample = 0; sample < s_.samples; ++sample) {
+      const int64_t at = sample * s_.hidden;
+      std::copy_n(outputs.row(sample), s_.hidden, tape.next_states[kHiddenState] + at);
+      std::copy_n(cells.row(sample), s_.hidden, tape.next_states[kCellState] + at);
     }
   }
 
@@ -280,6 +342,8 @@ class Direction {
   MatrixProduct recurrent_weight_, recurrent_weight_added_;
   // Each is [samples, time, ...].
   Place<float> gates_, cells_;  // stash
+  Place<float> first_cells_;    // stash: [samples, hidden], carried
+  Place<int64_t> steps_;        // stash: that F went through
   Place<Number> states_;        // kept: those that each step reads
   Place<Number> gradients_;     // weight stash: of the gates' sums
   Place<float> bias_sums_;      // weight stash
@@ -346,7 +410,8 @@ class CpuLstm : public OpKernels {
            .inputs = spec.width(),
            .hidden = spec.attributes().integer("hidden"),
            .directions = spec.attributes().flag("bidirectional") ? 2 : 1,
-           .forget_bias = static_cast<float>(spec.attributes().number("forget_bias"))},
+           .forget_bias = static_cast<float>(spec.attributes().number("forget_bias")),
+           .is_carried = spec.attributes().flag("carried")},
         reverse_(spec.attributes().flag("reverse")),
         has_lengths_(spec.inputs.size() > 1),
         weight_drop_(spec.attributes().number("weight_drop"), s_.directions * s_.gates()) {}

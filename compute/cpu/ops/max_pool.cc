@@ -57,7 +57,6 @@ class CpuMaxPool : public OpKernels {
   }
 
   absl::Status BackwardInput(const PassContext&, const WeightView&, const Tape& tape) override {
-    if (tape.grad_input() == nullptr) return absl::OkStatus();
     backward_.Run({tape.grad_output, tape.grad_input(), tape.stash});
     return absl::OkStatus();
   }

@@ -31,7 +31,6 @@ class CpuSubsample : public OpKernels {
   }
 
   absl::Status BackwardInput(const PassContext&, const WeightView&, const Tape& tape) override {
-    if (tape.grad_input() == nullptr) return absl::OkStatus();
     // What is not kept has no gradient: each thread clears the rows down to the next that is kept.
     ForRows([&](int64_t sample, int64_t row) {
       const float* from = tape.gradient() + (sample * out_[0] + row) * out_[1] * out_[2];

@@ -1,4 +1,4 @@
-// Causal attention for f32 and for heads that cuDNN's fused attention refuses.
+// Attention for f32, and for what cuDNN's fused attention refuses.
 //
 // A warp works on one query (or, for the gradients of key and value, on one key) of one head and walks
 // over the keys (queries) that take part, with the running maximum and sum of Milakov and Gimelshein,
@@ -44,50 +44,84 @@ struct HeadRow {
   }
 };
 
-// Which row of which head of which sample a warp has.
+// Which query or key of which head of which sample a warp has.
 struct Place {
-  int64_t row;        // of the microbatch
-  int64_t step;       // time step
-  int64_t head_first; // column of the head in rows of heads * size
-  int64_t statistic;  // index in [batch, heads, time]
-  int64_t first_row;  // of the sample
+  int64_t sample;
+  int64_t head;
+  int64_t step;  // time step
 };
 
-__device__ bool FindPlace(const AttentionShape& s, Place& place) {
+// Of `steps` in each sample. False: the warp has none.
+__device__ bool FindPlace(const AttentionShape& s, int64_t steps, Place& place) {
   const int64_t task = int64_t{blockIdx.x} * kWarpsPerBlock + threadIdx.x / kWarp;
-  if (task >= s.batch * s.heads * s.time) return false;
-  const int64_t step = task % s.time;
-  const int64_t head = task / s.time % s.heads;
-  const int64_t sample = task / s.time / s.heads;
-  place = {sample * s.time + step, step, head * s.size, task, sample * s.time};
+  if (task >= s.batch * s.heads * steps) return false;
+  place = {task / steps / s.heads, task / steps % s.heads, task % steps};
   return true;
 }
 
+// A head's rows in one sample: of queries, keys, values or their gradients, whose samples have `steps` rows each.
 template <typename Number>
-__global__ void ForwardKernel(AttentionShape s, float scale, const Number* expansion, Number* output,
-                              float* log_sums) {
+struct HeadRows {
+  Number* first;
+  int64_t stride;
+  int64_t size;
+
+  __device__ HeadRows(const AttentionShape& s, const Place& place, int64_t steps,
+                      int64_t row_stride, Number* data)
+      : first(data + place.sample * steps * row_stride + place.head * s.size),
+        stride(row_stride),
+        size(s.size) {}
+  __device__ HeadRow Load(int64_t step) const { return HeadRow::Load(first + step * stride, size); }
+  __device__ void Store(int64_t step, const HeadRow& row) const {
+    row.Store(first + step * stride, size);
+  }
+};
+
+// The numbers of a head's queries, one each, in [batch, heads, queries].
+template <typename T>
+__device__ T* OfQueries(const AttentionShape& s, const Place& place, T* numbers) {
+  return numbers + (place.sample * s.heads + place.head) * s.queries;
+}
+
+// Keys of a sample that count.
+template <typename Number>
+__device__ int64_t KeysOf(const AttentionShape& s, const AttentionInputs<Number>& in,
+                          const Place& place) {
+  return in.lengths == nullptr ? s.keys : in.lengths[place.sample];
+}
+
+// Keys that a query sees, from the first on.
+template <typename Number>
+__device__ int64_t SeenBy(const AttentionShape& s, const AttentionInputs<Number>& in,
+                          const Place& place) {
+  const int64_t keys = KeysOf(s, in, place);
+  return s.causal ? min(place.step + 1, keys) : keys;
+}
+
+template <typename Number>
+__global__ void ForwardKernel(AttentionShape s, float scale, AttentionInputs<Number> in,
+                              Number* output, float* log_sums) {
   Place place;
-  if (!FindPlace(s, place)) return;
-  const int64_t width = s.heads * s.size;
-  const int64_t stride = 3 * width;
-  const Number* base = expansion + place.head_first;
-  const HeadRow query = HeadRow::Load(base + place.row * stride, s.size);
+  if (!FindPlace(s, s.queries, place)) return;
+  const HeadRows keys(s, place, s.keys, s.stride, in.key);
+  const HeadRows values(s, place, s.keys, s.stride, in.value);
+  const HeadRow query = HeadRows(s, place, s.queries, s.stride, in.query).Load(place.step);
   HeadRow sum_values;
   float maximum = -INFINITY, sum = 0.0f;
-  for (int64_t step = 0; step <= place.step; ++step) {
-    const Number* row = base + (place.first_row + step) * stride;
-    const float score = scale * query.Dot(HeadRow::Load(row + width, s.size));
+  const int64_t seen = SeenBy(s, in, place);
+  for (int64_t step = 0; step < seen; ++step) {
+    const float score = scale * query.Dot(keys.Load(step));
     const float next = fmaxf(maximum, score);
     const float keep = expf(maximum - next);
     const float weight = expf(score - next);
     sum_values.Scale(keep);
-    sum_values.Add(HeadRow::Load(row + 2 * width, s.size), weight);
+    sum_values.Add(values.Load(step), weight);
     sum = sum * keep + weight;
     maximum = next;
   }
-  sum_values.Scale(1.0f / sum);
-  sum_values.Store(output + place.row * width + place.head_first, s.size);
-  if (threadIdx.x % kWarp == 0) log_sums[place.statistic] = maximum + logf(sum);
+  if (seen > 0) sum_values.Scale(1.0f / sum);
+  HeadRows(s, place, s.queries, s.width(), output).Store(place.step, sum_values);
+  if (threadIdx.x % kWarp == 0) OfQueries(s, place, log_sums)[place.step] = maximum + logf(sum);
 }
 
 // dots = output . grad_output, by query: what the softmax's gradient subtracts.
@@ -95,64 +129,65 @@ template <typename Number>
 __global__ void DotsKernel(AttentionShape s, const Number* output, const Number* grad_output,
                            float* dots) {
   Place place;
-  if (!FindPlace(s, place)) return;
-  const int64_t at = place.row * s.heads * s.size + place.head_first;
-  const float dot =
-      HeadRow::Load(output + at, s.size).Dot(HeadRow::Load(grad_output + at, s.size));
-  if (threadIdx.x % kWarp == 0) dots[place.statistic] = dot;
+  if (!FindPlace(s, s.queries, place)) return;
+  const auto row = [&](const Number* data) {
+    return HeadRows(s, place, s.queries, s.width(), data).Load(place.step);
+  };
+  const float dot = row(output).Dot(row(grad_output));
+  if (threadIdx.x % kWarp == 0) OfQueries(s, place, dots)[place.step] = dot;
 }
 
 template <typename Number>
-__global__ void QueryKernel(AttentionShape s, float scale, const Number* expansion,
+__global__ void QueryKernel(AttentionShape s, float scale, AttentionInputs<Number> in,
                             const Number* grad_output, const float* log_sums, const float* dots,
                             Number* gradient) {
   Place place;
-  if (!FindPlace(s, place)) return;
-  const int64_t width = s.heads * s.size;
-  const int64_t stride = 3 * width;
-  const Number* base = expansion + place.head_first;
-  const HeadRow query = HeadRow::Load(base + place.row * stride, s.size);
-  const HeadRow incoming =
-      HeadRow::Load(grad_output + place.row * width + place.head_first, s.size);
+  if (!FindPlace(s, s.queries, place)) return;
+  const HeadRows keys(s, place, s.keys, s.stride, in.key);
+  const HeadRows values(s, place, s.keys, s.stride, in.value);
+  const HeadRow query = HeadRows(s, place, s.queries, s.stride, in.query).Load(place.step);
+  const HeadRow incoming = HeadRows(s, place, s.queries, s.width(), grad_output).Load(place.step);
+  const float log_sum = OfQueries(s, place, log_sums)[place.step];
+  const float dot = OfQueries(s, place, dots)[place.step];
   HeadRow grad_query;
-  for (int64_t step = 0; step <= place.step; ++step) {
-    const Number* row = base + (place.first_row + step) * stride;
-    const HeadRow key = HeadRow::Load(row + width, s.size);
-    const float weight = expf(scale * query.Dot(key) - log_sums[place.statistic]);
-    const float grad_weight = incoming.Dot(HeadRow::Load(row + 2 * width, s.size));
-    grad_query.Add(key, scale * weight * (grad_weight - dots[place.statistic]));
+  const int64_t seen = SeenBy(s, in, place);
+  for (int64_t step = 0; step < seen; ++step) {
+    const HeadRow key = keys.Load(step);
+    const float weight = expf(scale * query.Dot(key) - log_sum);
+    const float grad_weight = incoming.Dot(values.Load(step));
+    grad_query.Add(key, scale * weight * (grad_weight - dot));
   }
-  grad_query.Store(gradient + place.row * stride + place.head_first, s.size);
+  HeadRows(s, place, s.queries, s.stride, gradient).Store(place.step, grad_query);
 }
 
 template <typename Number>
-__global__ void KeyValueKernel(AttentionShape s, float scale, const Number* expansion,
+__global__ void KeyValueKernel(AttentionShape s, float scale, AttentionInputs<Number> in,
                                const Number* grad_output, const float* log_sums, const float* dots,
-                               Number* gradient) {
+                               Number* of_keys, Number* of_values) {
   Place place;
-  if (!FindPlace(s, place)) return;
-  const int64_t width = s.heads * s.size;
-  const int64_t stride = 3 * width;
-  const Number* base = expansion + place.head_first;
-  const HeadRow key = HeadRow::Load(base + place.row * stride + width, s.size);
-  const HeadRow value = HeadRow::Load(base + place.row * stride + 2 * width, s.size);
+  if (!FindPlace(s, s.keys, place)) return;
+  const HeadRows queries(s, place, s.queries, s.stride, in.query);
+  const HeadRows incoming(s, place, s.queries, s.width(), grad_output);
+  const HeadRow key = HeadRows(s, place, s.keys, s.stride, in.key).Load(place.step);
+  const HeadRow value = HeadRows(s, place, s.keys, s.stride, in.value).Load(place.step);
   HeadRow grad_key, grad_value;
-  for (int64_t step = place.step; step < s.time; ++step) {
-    const int64_t row = place.first_row + step;
-    const int64_t statistic = place.statistic - place.step + step;
-    const HeadRow query = HeadRow::Load(base + row * stride, s.size);
-    const HeadRow incoming = HeadRow::Load(grad_output + row * width + place.head_first, s.size);
-    const float weight = expf(scale * query.Dot(key) - log_sums[statistic]);
-    grad_value.Add(incoming, weight);
-    grad_key.Add(query, scale * weight * (incoming.Dot(value) - dots[statistic]));
+  // A key that is not seen has no gradient.
+  const int64_t end = place.step < KeysOf(s, in, place) ? s.queries : 0;
+  for (int64_t step = s.causal ? place.step : 0; step < end; ++step) {
+    const HeadRow query = queries.Load(step);
+    const HeadRow grad_row = incoming.Load(step);
+    const float weight = expf(scale * query.Dot(key) - OfQueries(s, place, log_sums)[step]);
+    grad_value.Add(grad_row, weight);
+    grad_key.Add(query, scale * weight * (grad_row.Dot(value) - OfQueries(s, place, dots)[step]));
   }
-  Number* to = gradient + place.row * stride + place.head_first;
-  grad_key.Store(to + width, s.size);
-  grad_value.Store(to + 2 * width, s.size);
+  if (of_keys != nullptr) HeadRows(s, place, s.keys, s.stride, of_keys).Store(place.step, grad_key);
+  if (of_values != nullptr) {
+    HeadRows(s, place, s.keys, s.stride, of_values).Store(place.step, grad_value);
+  }
 }
 
-int64_t BlocksOf(const AttentionShape& s) {
-  return CeilDiv(s.batch * s.heads * s.time, kWarpsPerBlock);
+int64_t BlocksOf(const AttentionShape& s, int64_t steps) {
+  return CeilDiv(s.batch * s.heads * steps, kWarpsPerBlock);
 }
 
 float ScaleOf(const AttentionShape& s) {
@@ -162,31 +197,38 @@ float ScaleOf(const AttentionShape& s) {
 }  // namespace
 
 template <typename Number>
-void AttentionForward(cudaStream_t stream, const AttentionShape& shape, const Number* expansion,
-                      Number* output, float* log_sums) {
-  ForwardKernel<<<BlocksOf(shape), kBlock, 0, stream>>>(shape, ScaleOf(shape), expansion, output,
-                                                        log_sums);
+void AttentionForward(cudaStream_t stream, const AttentionShape& shape,
+                      const AttentionInputs<Number>& inputs, Number* output, float* log_sums) {
+  ForwardKernel<<<BlocksOf(shape, shape.queries), kBlock, 0, stream>>>(shape, ScaleOf(shape),
+                                                                       inputs, output, log_sums);
 }
-template void AttentionForward<float>(cudaStream_t, const AttentionShape&, const float*, float*,
-                                      float*);
-template void AttentionForward<Bf16>(cudaStream_t, const AttentionShape&, const Bf16*, Bf16*,
-                                     float*);
+template void AttentionForward<float>(cudaStream_t, const AttentionShape&,
+                                      const AttentionInputs<float>&, float*, float*);
+template void AttentionForward<Bf16>(cudaStream_t, const AttentionShape&,
+                                     const AttentionInputs<Bf16>&, Bf16*, float*);
 
 template <typename Number>
-void AttentionBackward(cudaStream_t stream, const AttentionShape& shape, const Number* expansion,
-                       const Number* output, const Number* grad_output, const float* log_sums,
-                       float* dots, Number* gradient) {
-  const int64_t blocks = BlocksOf(shape);
+void AttentionBackward(cudaStream_t stream, const AttentionShape& shape,
+                       const AttentionInputs<Number>& inputs, const Number* output,
+                       const Number* grad_output, const float* log_sums, float* dots,
+                       const AttentionGradients<Number>& gradients) {
+  const int64_t blocks = BlocksOf(shape, shape.queries);
   const float scale = ScaleOf(shape);
   DotsKernel<<<blocks, kBlock, 0, stream>>>(shape, output, grad_output, dots);
-  QueryKernel<<<blocks, kBlock, 0, stream>>>(shape, scale, expansion, grad_output, log_sums, dots,
-                                             gradient);
-  KeyValueKernel<<<blocks, kBlock, 0, stream>>>(shape, scale, expansion, grad_output, log_sums,
-                                                dots, gradient);
+  if (gradients.query != nullptr) {
+    QueryKernel<<<blocks, kBlock, 0, stream>>>(shape, scale, inputs, grad_output, log_sums, dots,
+                                               gradients.query);
+  }
+  if (gradients.key != nullptr || gradients.value != nullptr) {
+    KeyValueKernel<<<BlocksOf(shape, shape.keys), kBlock, 0, stream>>>(
+        shape, scale, inputs, grad_output, log_sums, dots, gradients.key, gradients.value);
+  }
 }
-template void AttentionBackward<float>(cudaStream_t, const AttentionShape&, const float*,
-                                       const float*, const float*, const float*, float*, float*);
-template void AttentionBackward<Bf16>(cudaStream_t, const AttentionShape&, const Bf16*, const Bf16*,
-                                      const Bf16*, const float*, float*, Bf16*);
+template void AttentionBackward<float>(cudaStream_t, const AttentionShape&,
+                                       const AttentionInputs<float>&, const float*, const float*,
+                                       const float*, float*, const AttentionGradients<float>&);
+template void AttentionBackward<Bf16>(cudaStream_t, const AttentionShape&,
+                                      const AttentionInputs<Bf16>&, const Bf16*, const Bf16*,
+                                      const float*, float*, const AttentionGradients<Bf16>&);
 
 }  // namespace penstock::cuda

@@ -14,6 +14,20 @@ void NormalizeChannels(cudaStream_t stream, const BatchNormArguments& a, const f
   });
 }
 
+// The gradients of gain and bias: sums over the rows of [rows, width] of dy normal(row, channel) and of dy.
+template <typename Normal>
+void SumNormGradients(cudaStream_t stream, int64_t rows, int64_t width, float* workspace,
+                      const float* dy, Normal normal, float* gain_sums, float* bias_sums) {
+  SumChannels(
+      stream, rows, width, workspace,
+      [=] __device__(int64_t row, int64_t c) { return dy[row * width + c]; },
+      [=] __device__(int64_t c, double sum) { bias_sums[c] = static_cast<float>(sum); });
+  SumChannels(
+      stream, rows, width, workspace,
+      [=] __device__(int64_t row, int64_t c) { return dy[row * width + c] * normal(row, c); },
+      [=] __device__(int64_t c, double sum) { gain_sums[c] = static_cast<float>(sum); });
+}
+
 // A block for each sample and group, whose elements are [area, width / groups].
 struct Group {
   int64_t first;    // element of the sample, channel of the group
@@ -128,17 +142,12 @@ void BatchNormEvaluate(cudaStream_t stream, const BatchNormArguments& arguments,
 void BatchNormBackward(cudaStream_t stream, const BatchNormArguments& arguments, const float* x,
                        const float* dy, float* gain_sums, float* bias_sums, float* dx) {
   const BatchNormArguments a = arguments;
-  SumChannels(
-      stream, a.rows, a.width, a.workspace,
-      [=] __device__(int64_t row, int64_t c) { return dy[row * a.width + c]; },
-      [=] __device__(int64_t c, double sum) { bias_sums[c] = static_cast<float>(sum); });
-  SumChannels(
-      stream, a.rows, a.width, a.workspace,
+  SumNormGradients(
+      stream, a.rows, a.width, a.workspace, dy,
       [=] __device__(int64_t row, int64_t c) {
-        const int64_t at = row * a.width + c;
-        return dy[at] * (x[at] - a.mean[c]) * a.inverse_deviation[c];
+        return (x[row * a.width + c] - a.mean[c]) * a.inverse_deviation[c];
       },
-      [=] __device__(int64_t c, double sum) { gain_sums[c] = static_cast<float>(sum); });
+      gain_sums, bias_sums);
   if (dx == nullptr) return;
   // With n = (x - mean) / deviation: dx = gain (dy - mean(dy) - n mean(dy n)) / deviation.
   ForEach(stream, a.rows * a.width, [=] __device__(int64_t at) {
@@ -158,19 +167,13 @@ void GroupNormForward(cudaStream_t stream, const GroupNormArguments& arguments, 
 void GroupNormBackward(cudaStream_t stream, const GroupNormArguments& arguments, const float* x,
                        const float* dy, float* gain_sums, float* bias_sums, float* dx) {
   const GroupNormArguments a = arguments;
-  const int64_t rows = a.samples * a.area;
-  SumChannels(
-      stream, rows, a.width, a.workspace,
-      [=] __device__(int64_t row, int64_t c) { return dy[row * a.width + c]; },
-      [=] __device__(int64_t c, double sum) { bias_sums[c] = static_cast<float>(sum); });
-  SumChannels(
-      stream, rows, a.width, a.workspace,
+  SumNormGradients(
+      stream, a.samples * a.area, a.width, a.workspace, dy,
       [=] __device__(int64_t row, int64_t c) {
-        const int64_t at = row * a.width + c;
         const int64_t statistic = row / a.area * a.groups + c / (a.width / a.groups);
-        return dy[at] * (x[at] - a.mean[statistic]) * a.inverse_deviation[statistic];
+        return (x[row * a.width + c] - a.mean[statistic]) * a.inverse_deviation[statistic];
       },
-      [=] __device__(int64_t c, double sum) { gain_sums[c] = static_cast<float>(sum); });
+      gain_sums, bias_sums);
   if (dx == nullptr) return;
   GroupBackwardKernel<<<a.samples * a.groups, kBlock, 0, stream>>>(a, x, dy, dx);
 }

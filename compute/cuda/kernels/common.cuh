@@ -57,6 +57,18 @@ __device__ inline T BlockSum(T value) {
   return sum;
 }
 
+// Over a block that works on a row: this thread's part of the target's rank, as Tape::ranks has it.
+template <typename Number>
+__device__ int HigherScores(const Number* scores, int64_t classes, int32_t target) {
+  const float score = ToFloat(scores[target]);
+  int higher = 0;
+  for (int64_t c = threadIdx.x; c < classes; c += kBlock) {
+    const float other = ToFloat(scores[c]);
+    if (other > score || (other == score && c < target)) ++higher;
+  }
+  return higher;
+}
+
 __device__ inline float BlockMax(float value) {
   __shared__ float warps[kBlock / kWarp];
   value = WarpMax(value);

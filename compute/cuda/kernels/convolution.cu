@@ -1,26 +1,9 @@
-// Convolutions as plain sums, and filters in another order. Simple rather than fast: the fast path is cuDNN's.
+// Convolutions as plain sums, and images and filters in another order. Simple rather than fast: the fast path is cuDNN's.
 #include "compute/cuda/kernels/for_each.cuh"
-#include "compute/cuda/kernels/images.h"
+#include "compute/cuda/kernels/images.cuh"
 
 namespace penstock::cuda {
 namespace {
-
-// The input that element `k` of output i's window sees, which may lie outside.
-__device__ inline int64_t InputOf(const ImageAxis& axis, int64_t i, int64_t k) {
-  return i * axis.stride - axis.before + k * axis.dilation;
-}
-
-// The output whose element `k` sees input j; -1 if there is none.
-__device__ inline int64_t OutputOf(const ImageAxis& axis, int64_t j, int64_t k) {
-  const int64_t from = j + axis.before - k * axis.dilation;
-  if (from < 0 || from % axis.stride != 0) return -1;
-  const int64_t output = from / axis.stride;
-  return output < axis.outputs ? output : -1;
-}
-
-__device__ inline bool Inside(const ImageAxis& axis, int64_t j) {
-  return j >= 0 && j < axis.inputs;
-}
 
 // A block for each element of the filters.
 template <typename Number>
@@ -44,6 +27,11 @@ __global__ void WeightKernel(ConvolutionSizes s, const Number* x, const Number* 
   }
   sum = BlockSum(sum);
   if (threadIdx.x == 0) dw[at] += sum;
+}
+
+// Where element `at` of [count, columns, rows] is in its transpose, [count, rows, columns].
+__device__ inline int64_t OfTranspose(int64_t at, int64_t rows, int64_t columns) {
+  return (at / rows / columns * rows + at % rows) * columns + at / rows % columns;
 }
 
 }  // namespace
@@ -135,31 +123,22 @@ template void ConvolutionBackwardWeight<Bf16>(cudaStream_t, const ConvolutionSiz
                                               const Bf16*, float*);
 
 template <typename Number>
-void PackFilters(cudaStream_t stream, int64_t outputs, int64_t inputs, int64_t area,
-                 const Number* from, Number* to) {
-  ForEach(stream, outputs * inputs * area, [=] __device__(int64_t at) {
-    const int64_t input = at % inputs;
-    const int64_t element = at / inputs % area;
-    const int64_t output = at / inputs / area;
-    to[at] = from[(output * inputs + input) * area + element];
-  });
+void TransposeEach(cudaStream_t stream, int64_t count, int64_t rows, int64_t columns,
+                   const Number* from, Number* to) {
+  ForEach(stream, count * rows * columns,
+          [=] __device__(int64_t at) { to[at] = from[OfTranspose(at, rows, columns)]; });
 }
-template void PackFilters<float>(cudaStream_t, int64_t, int64_t, int64_t, const float*, float*);
-template void PackFilters<Bf16>(cudaStream_t, int64_t, int64_t, int64_t, const Bf16*, Bf16*);
+template void TransposeEach<float>(cudaStream_t, int64_t, int64_t, int64_t, const float*, float*);
+template void TransposeEach<Bf16>(cudaStream_t, int64_t, int64_t, int64_t, const Bf16*, Bf16*);
 
 template <typename Number>
-void AddUnpackedFilters(cudaStream_t stream, int64_t outputs, int64_t inputs, int64_t area,
-                        const Number* from, float* to) {
-  ForEach(stream, outputs * inputs * area, [=] __device__(int64_t at) {
-    const int64_t element = at % area;
-    const int64_t input = at / area % inputs;
-    const int64_t output = at / area / inputs;
-    to[at] += ToFloat(from[(output * area + element) * inputs + input]);
-  });
+void AddTransposedEach(cudaStream_t stream, int64_t count, int64_t rows, int64_t columns,
+                       const Number* from, float* to) {
+  ForEach(stream, count * rows * columns,
+          [=] __device__(int64_t at) { to[at] += ToFloat(from[OfTranspose(at, rows, columns)]); });
 }
-template void AddUnpackedFilters<float>(cudaStream_t, int64_t, int64_t, int64_t, const float*,
-                                        float*);
-template void AddUnpackedFilters<Bf16>(cudaStream_t, int64_t, int64_t, int64_t, const Bf16*,
+template void AddTransposedEach<float>(cudaStream_t, int64_t, int64_t, int64_t, const float*,
                                        float*);
+template void AddTransposedEach<Bf16>(cudaStream_t, int64_t, int64_t, int64_t, const Bf16*, float*);
 
 }  // namespace penstock::cuda

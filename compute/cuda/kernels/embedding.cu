@@ -25,15 +25,18 @@ __global__ void NumberRows(int64_t rows, int32_t* numbers) {
 
 // One block for each place in the sorted rows; the first place of an id adds all rows of that id.
 __global__ void TokensKernel(int64_t rows, int64_t width, const int32_t* order,
-                             const float* gradient, DeviceMask dropout, float* tokens) {
+                             const float* gradient, DeviceMask dropout, DeviceMask row_drop,
+                             float* tokens) {
   const int64_t place = blockIdx.x;
   const int32_t id = order[place];
   if (place > 0 && order[place - 1] == id) return;
+  const float id_factor = DropoutFactor(row_drop, id, 1, 0);
   for (int64_t column = threadIdx.x; column < width; column += blockDim.x) {
     float sum = tokens[id * width + column];
     for (int64_t next = place; next < rows && order[next] == id; ++next) {
       const int64_t row = order[rows + next];
-      sum += gradient[row * width + column] * DropoutFactor(dropout, row, width, column);
+      const float factor = id_factor * DropoutFactor(dropout, row, width, column);
+      sum += gradient[row * width + column] * factor;
     }
     tokens[id * width + column] = sum;
   }
@@ -95,14 +98,16 @@ cudaError_t SortRows(cudaStream_t stream, int64_t rows, int64_t vocabulary, cons
 void EmbeddingBackward(cudaStream_t stream, int64_t rows, int64_t time, int64_t width,
                        const int32_t* order, const float* gradient, const DeviceMask& dropout,
                        float* tokens, float* positions) {
-  TokensKernel<<<rows, kBlock, 0, stream>>>(rows, width, order, gradient, dropout, tokens);
+  TokensKernel<<<rows, kBlock, 0, stream>>>(rows, width, order, gradient, dropout, DeviceMask(),
+                                            tokens);
   PositionsKernel<<<CeilDiv(time * width, kBlock), kBlock, 0, stream>>>(rows, time, width, gradient,
                                                                         dropout, positions);
 }
 
 void LookUpBackward(cudaStream_t stream, int64_t rows, int64_t width, const int32_t* order,
-                    const float* gradient, float* table) {
-  TokensKernel<<<rows, kBlock, 0, stream>>>(rows, width, order, gradient, DeviceMask(), table);
+                    const float* gradient, const DeviceMask& row_drop, float* table) {
+  TokensKernel<<<rows, kBlock, 0, stream>>>(rows, width, order, gradient, DeviceMask(), row_drop,
+                                            table);
 }
 
 }  // namespace penstock::cuda

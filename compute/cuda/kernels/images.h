@@ -37,13 +37,14 @@ template <typename Number>
 void ConvolutionBackwardWeight(cudaStream_t stream, const ConvolutionSizes& sizes, const Number* x,
                                const Number* dy, float* dw);
 
-// Filters with their channels last: to [outputs, area, inputs] from [outputs, inputs, area], and back, added.
+// to [count, columns, rows] = from [count, rows, columns]: channels of images or filters, or their pixels, last.
 template <typename Number>
-void PackFilters(cudaStream_t stream, int64_t outputs, int64_t inputs, int64_t area,
-                 const Number* from, Number* to);
+void TransposeEach(cudaStream_t stream, int64_t count, int64_t rows, int64_t columns,
+                   const Number* from, Number* to);
+// Added to what `to` holds.
 template <typename Number>
-void AddUnpackedFilters(cudaStream_t stream, int64_t outputs, int64_t inputs, int64_t area,
-                        const Number* from, float* to);
+void AddTransposedEach(cudaStream_t stream, int64_t count, int64_t rows, int64_t columns,
+                       const Number* from, float* to);
 
 // y = the largest of each window; places: of y's elements, which of the window's elements it was (the first of equals).
 // REQUIRES: every window sees an element; dilations are 1.
@@ -59,6 +60,13 @@ void AvgPoolForward(cudaStream_t stream, int64_t samples, int64_t channels, cons
                     const ImageAxis& width, const float* x, float* y);
 void AvgPoolBackward(cudaStream_t stream, int64_t samples, int64_t channels,
                      const ImageAxis& height, const ImageAxis& width, const float* dy, float* dx);
+
+// y [samples, heights, widths, outputs] = the pixels of x that windows of one pixel see, zeros in the channels that x,
+// with `inputs` channels, has not.
+void SubsampleForward(cudaStream_t stream, int64_t samples, int64_t inputs, int64_t outputs,
+                      const ImageAxis& height, const ImageAxis& width, const float* x, float* y);
+void SubsampleBackward(cudaStream_t stream, int64_t samples, int64_t inputs, int64_t outputs,
+                       const ImageAxis& height, const ImageAxis& width, const float* dy, float* dx);
 
 // y = value * factors[channel] - offsets[channel], in double, of bytes or floats. table: factors, then offsets.
 template <typename Value>

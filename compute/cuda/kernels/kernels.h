@@ -72,10 +72,10 @@ void ColumnSums(cudaStream_t stream, int64_t rows, int64_t width, const Number* 
 void ResidualForward(cudaStream_t stream, int64_t rows, int64_t width, const float* residual,
                      const float* product, const float* bias, const DeviceMask& dropout,
                      float* output);
-// masked = dropout(values), as Number.
+// masked = dropout(values), as Number, which may be in place. first_row: of the mask, for the first row of `values`.
 template <typename Number>
 void Mask(cudaStream_t stream, int64_t rows, int64_t width, const float* values,
-          const DeviceMask& dropout, Number* masked);
+          const DeviceMask& dropout, int64_t first_row, Number* masked);
 
 // z = product + bias, in place; output = gelu(z) in its tanh form. For sizes cuBLASLt's epilogue refuses.
 template <typename Number>
@@ -94,29 +94,52 @@ void AddBias(cudaStream_t stream, int64_t rows, int64_t width, const float* valu
 void ConvertToFloat(cudaStream_t stream, int64_t rows, int64_t width, const Bf16* values,
                     const float* bias, float* to);
 
-// Causal attention over query, key and value side by side, [batch * time, 3 * heads * size], scores scaled
-// by 1 / sqrt(size). For f32, and for heads that cuDNN's attention refuses.
+// Scaled dot-product attention with several heads. Scores are scaled by 1 / sqrt(size).
 struct AttentionShape {
-  int64_t batch, time, heads, size;
+  int64_t batch, queries, keys;  // queries and keys of a sample
+  int64_t heads, size;           // size: of a head
+  int64_t stride;                // numbers from row to row of queries, keys and values
+  bool causal;                   // a query sees only the keys of its own and earlier time steps
+
+  constexpr int64_t width() const { return heads * size; }
 };
 inline constexpr int64_t kAttentionSizeMax = 256;  // of a head
-// output [batch * time, heads * size]; log_sums [batch, heads, time] for the backward pass.
+
+// [batch * queries, heads * size], the other two [batch * keys, heads * size].
 template <typename Number>
-void AttentionForward(cudaStream_t stream, const AttentionShape& shape, const Number* expansion,
-                      Number* output, float* log_sums);
-// gradient: of `expansion`. `dots` [batch, heads, time]: workspace.
+struct AttentionInputs {
+  const Number* query;
+  const Number* key;
+  const Number* value;
+  const int32_t* lengths;  // [batch]: keys from there on are not seen, and may be all; or null
+};
+// Of the inputs, in rows of the same stride.
 template <typename Number>
-void AttentionBackward(cudaStream_t stream, const AttentionShape& shape, const Number* expansion,
-                       const Number* output, const Number* grad_output, const float* log_sums,
-                       float* dots, Number* gradient);
+struct AttentionGradients {
+  Number* query;
+  Number* key;
+  Number* value;
+};
+
+// For f32, and for what cuDNN's attention refuses. output [batch * queries, heads * size]; log_sums [batch, heads,
+// queries] for the backward pass.
+template <typename Number>
+void AttentionForward(cudaStream_t stream, const AttentionShape& shape,
+                      const AttentionInputs<Number>& inputs, Number* output, float* log_sums);
+// `dots` [batch, heads, queries]: workspace. Gradients that are null are not computed.
+template <typename Number>
+void AttentionBackward(cudaStream_t stream, const AttentionShape& shape,
+                       const AttentionInputs<Number>& inputs, const Number* output,
+                       const Number* grad_output, const float* log_sums, float* dots,
+                       const AttentionGradients<Number>& gradients);
 
 // loss [1] = mean over the rows of log(sum exp(logits[row])) - logits[row][targets[row]], and in place
 // logits = softmax(logits) - one at the target, unless !with_gradient. Rows are `stride` numbers apart.
-// row_losses [rows]: workspace.
+// row_losses [rows]: workspace. ranks [rows]: of the targets (Tape::ranks); null: not wanted.
 template <typename Number>
 void CrossEntropy(cudaStream_t stream, int64_t rows, int64_t vocabulary, int64_t stride,
                   Number* logits, const int32_t* targets, bool with_gradient, float* row_losses,
-                  float* loss);
+                  int32_t* ranks, float* loss);
 
 // *to = value.
 void Store(cudaStream_t stream, int64_t value, int64_t* to);
@@ -126,6 +149,8 @@ void Fill(cudaStream_t stream, int64_t count, float value, float* values);
 void AddInto(cudaStream_t stream, int64_t count, const float* values, float* sums);
 void Scale(cudaStream_t stream, int64_t count, float factor, float* values);
 void ConvertToBf16(cudaStream_t stream, int64_t count, const float* from, Bf16* to);
+// To nearest, in place.
+void RoundToBf16(cudaStream_t stream, int64_t count, float* values);
 // At random; from[0] is the parameter's first element.
 void RoundToBf16(cudaStream_t stream, int64_t count, const float* from,
                  const StochasticRounding& rounding, Bf16* to);

@@ -19,10 +19,15 @@ __global__ void ClassRowKernel(ClassLoss a, float* row_losses) {
   }
   exponentials = BlockSum(exponentials);
   sum = BlockSum(sum);
+  const int32_t target = a.targets[row];
+  if (a.ranks != nullptr) {
+    const bool counts = target != a.ignored;
+    const int rank = counts ? BlockSum(HigherScores(logits, a.classes, target)) : -1;
+    if (threadIdx.x == 0) a.ranks[row] = rank;
+  }
   if (threadIdx.x != 0) return;
   const float log_sum = maximum + logf(exponentials);
   a.log_sums[row] = log_sum;
-  const int32_t target = a.targets[row];
   if (target == a.ignored) {
     row_losses[row] = 0.0f;
     return;

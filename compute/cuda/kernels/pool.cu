@@ -1,6 +1,7 @@
-// Poolings. Backward, each input gathers from the windows that see it, so that nothing is added atomically.
+// Poolings, and images with some of their pixels. Backward, each input gathers from the windows that see it, so that
+// nothing is added atomically.
 #include "compute/cuda/kernels/for_each.cuh"
-#include "compute/cuda/kernels/images.h"
+#include "compute/cuda/kernels/images.cuh"
 
 namespace penstock::cuda {
 namespace {
@@ -15,7 +16,7 @@ __device__ inline Range Seen(const ImageAxis& axis, int64_t i) {
     return {i * axis.inputs / axis.outputs,
             ((i + 1) * axis.inputs + axis.outputs - 1) / axis.outputs};
   }
-  const int64_t first = i * axis.stride - axis.before;
+  const int64_t first = InputOf(axis, i, 0);
   return {first, first + axis.kernel};
 }
 
@@ -37,28 +38,70 @@ __device__ inline Range Within(const Range& range, const ImageAxis& axis) {
   return {max(range.first, int64_t{0}), min(range.end, axis.inputs)};
 }
 
+// Both sides of a pooling.
+struct Pooling {
+  ImageAxis height, width;
+  ImageSize x, y;
+
+  Pooling(const ImageAxis& h, const ImageAxis& w, int64_t channels)
+      : height(h), width(w), x{h.inputs, w.inputs, channels}, y{h.outputs, w.outputs, channels} {}
+  int64_t x_elements() const { return x.height * x.width * x.channels; }  // of a sample
+  int64_t y_elements() const { return y.height * y.width * y.channels; }
+};
+
+// body(input) for the inputs inside the image that an output sees.
+template <typename Body>
+__device__ void ForSeen(const Pooling& p, const ImagePlace& output, Body body) {
+  const Range rows = Within(Seen(p.height, output.row), p.height);
+  const Range columns = Within(Seen(p.width, output.column), p.width);
+  for (int64_t row = rows.first; row < rows.end; ++row) {
+    for (int64_t column = columns.first; column < columns.end; ++column) {
+      body(ImagePlace{output.sample, row, column, output.channel});
+    }
+  }
+}
+
+// body(output) for the outputs that see an input.
+template <typename Body>
+__device__ void ForSeers(const Pooling& p, const ImagePlace& input, Body body) {
+  const Range rows = Seers(p.height, input.row);
+  const Range columns = Seers(p.width, input.column);
+  for (int64_t row = rows.first; row < rows.end; ++row) {
+    for (int64_t column = columns.first; column < columns.end; ++column) {
+      body(ImagePlace{input.sample, row, column, input.channel});
+    }
+  }
+}
+
+// Which element of the output's window an input is.
+__device__ inline int32_t ElementOfWindow(const Pooling& p, const ImagePlace& output,
+                                          const ImagePlace& input) {
+  const int64_t down = input.row - Seen(p.height, output.row).first;
+  const int64_t across = input.column - Seen(p.width, output.column).first;
+  return static_cast<int32_t>(down * p.width.kernel + across);
+}
+
+// Of an output's window, with what lies outside.
+__device__ inline float WindowSize(const Pooling& p, const ImagePlace& output) {
+  return static_cast<float>(SizeOf(Seen(p.height, output.row)) *
+                            SizeOf(Seen(p.width, output.column)));
+}
+
 }  // namespace
 
 void MaxPoolForward(cudaStream_t stream, int64_t samples, int64_t channels, const ImageAxis& height,
                     const ImageAxis& width, const float* x, float* y, int32_t* places) {
-  const ImageAxis h = height, w = width;
-  const int64_t count = samples * h.outputs * w.outputs * channels;
-  ForEach(stream, count, [=] __device__(int64_t at) {
-    const int64_t channel = at % channels;
-    const Range columns = Seen(w, at / channels % w.outputs);
-    const Range rows = Seen(h, at / channels / w.outputs % h.outputs);
-    const int64_t sample = at / channels / w.outputs / h.outputs;
+  const Pooling p(height, width, channels);
+  ForEach(stream, samples * p.y_elements(), [=] __device__(int64_t at) {
+    const ImagePlace output = PlaceOf(p.y, at);
     float largest = -INFINITY;
     int32_t place = -1;
-    const Range inner_rows = Within(rows, h), inner_columns = Within(columns, w);
-    for (int64_t row = inner_rows.first; row < inner_rows.end; ++row) {
-      for (int64_t column = inner_columns.first; column < inner_columns.end; ++column) {
-        const float value = x[((sample * h.inputs + row) * w.inputs + column) * channels + channel];
-        if (place >= 0 && !(value > largest) && value == value) continue;
-        largest = value;
-        place = static_cast<int32_t>((row - rows.first) * w.kernel + column - columns.first);
-      }
-    }
+    ForSeen(p, output, [&](const ImagePlace& input) {
+      const float value = x[ElementOf(p.x, input)];
+      if (place >= 0 && !(value > largest) && value == value) return;
+      largest = value;
+      place = ElementOfWindow(p, output, input);
+    });
     y[at] = largest;
     places[at] = place;
   });
@@ -67,64 +110,63 @@ void MaxPoolForward(cudaStream_t stream, int64_t samples, int64_t channels, cons
 void MaxPoolBackward(cudaStream_t stream, int64_t samples, int64_t channels,
                      const ImageAxis& height, const ImageAxis& width, const float* dy,
                      const int32_t* places, float* dx) {
-  const ImageAxis h = height, w = width;
-  const int64_t count = samples * h.inputs * w.inputs * channels;
-  ForEach(stream, count, [=] __device__(int64_t at) {
-    const int64_t channel = at % channels;
-    const int64_t column = at / channels % w.inputs;
-    const int64_t row = at / channels / w.inputs % h.inputs;
-    const int64_t sample = at / channels / w.inputs / h.inputs;
-    const Range rows = Seers(h, row), columns = Seers(w, column);
+  const Pooling p(height, width, channels);
+  ForEach(stream, samples * p.x_elements(), [=] __device__(int64_t at) {
+    const ImagePlace input = PlaceOf(p.x, at);
     float sum = 0.0f;
-    for (int64_t i = rows.first; i < rows.end; ++i) {
-      for (int64_t j = columns.first; j < columns.end; ++j) {
-        const int64_t output = ((sample * h.outputs + i) * w.outputs + j) * channels + channel;
-        const int64_t place = (row - Seen(h, i).first) * w.kernel + column - Seen(w, j).first;
-        if (places[output] == place) sum += dy[output];
-      }
-    }
+    ForSeers(p, input, [&](const ImagePlace& output) {
+      const int64_t from = ElementOf(p.y, output);
+      if (places[from] == ElementOfWindow(p, output, input)) sum += dy[from];
+    });
     dx[at] = sum;
   });
 }
 
 void AvgPoolForward(cudaStream_t stream, int64_t samples, int64_t channels, const ImageAxis& height,
                     const ImageAxis& width, const float* x, float* y) {
-  const ImageAxis h = height, w = width;
-  const int64_t count = samples * h.outputs * w.outputs * channels;
-  ForEach(stream, count, [=] __device__(int64_t at) {
-    const int64_t channel = at % channels;
-    const Range columns = Seen(w, at / channels % w.outputs);
-    const Range rows = Seen(h, at / channels / w.outputs % h.outputs);
-    const int64_t sample = at / channels / w.outputs / h.outputs;
-    const Range inner_rows = Within(rows, h), inner_columns = Within(columns, w);
+  const Pooling p(height, width, channels);
+  ForEach(stream, samples * p.y_elements(), [=] __device__(int64_t at) {
+    const ImagePlace output = PlaceOf(p.y, at);
     float sum = 0.0f;
-    for (int64_t row = inner_rows.first; row < inner_rows.end; ++row) {
-      for (int64_t column = inner_columns.first; column < inner_columns.end; ++column) {
-        sum += x[((sample * h.inputs + row) * w.inputs + column) * channels + channel];
-      }
-    }
-    y[at] = sum / static_cast<float>(SizeOf(rows) * SizeOf(columns));
+    ForSeen(p, output, [&](const ImagePlace& input) { sum += x[ElementOf(p.x, input)]; });
+    y[at] = sum / WindowSize(p, output);
   });
 }
 
 void AvgPoolBackward(cudaStream_t stream, int64_t samples, int64_t channels,
                      const ImageAxis& height, const ImageAxis& width, const float* dy, float* dx) {
-  const ImageAxis h = height, w = width;
-  const int64_t count = samples * h.inputs * w.inputs * channels;
-  ForEach(stream, count, [=] __device__(int64_t at) {
-    const int64_t channel = at % channels;
-    const int64_t column = at / channels % w.inputs;
-    const int64_t row = at / channels / w.inputs % h.inputs;
-    const int64_t sample = at / channels / w.inputs / h.inputs;
-    const Range rows = Seers(h, row), columns = Seers(w, column);
+  const Pooling p(height, width, channels);
+  ForEach(stream, samples * p.x_elements(), [=] __device__(int64_t at) {
     float sum = 0.0f;
-    for (int64_t i = rows.first; i < rows.end; ++i) {
-      for (int64_t j = columns.first; j < columns.end; ++j) {
-        const int64_t output = ((sample * h.outputs + i) * w.outputs + j) * channels + channel;
-        sum += dy[output] / static_cast<float>(SizeOf(Seen(h, i)) * SizeOf(Seen(w, j)));
-      }
-    }
+    ForSeers(p, PlaceOf(p.x, at), [&](const ImagePlace& output) {
+      sum += dy[ElementOf(p.y, output)] / WindowSize(p, output);
+    });
     dx[at] = sum;
+  });
+}
+
+void SubsampleForward(cudaStream_t stream, int64_t samples, int64_t inputs, int64_t outputs,
+                      const ImageAxis& height, const ImageAxis& width, const float* x, float* y) {
+  const ImageAxis h = height, w = width;
+  const ImageSize from = {h.inputs, w.inputs, inputs}, to = {h.outputs, w.outputs, outputs};
+  ForEach(stream, samples * h.outputs * w.outputs * outputs, [=] __device__(int64_t at) {
+    ImagePlace place = PlaceOf(to, at);
+    place.row = InputOf(h, place.row, 0);
+    place.column = InputOf(w, place.column, 0);
+    y[at] = place.channel < inputs ? x[ElementOf(from, place)] : 0.0f;
+  });
+}
+
+void SubsampleBackward(cudaStream_t stream, int64_t samples, int64_t inputs, int64_t outputs,
+                       const ImageAxis& height, const ImageAxis& width, const float* dy,
+                       float* dx) {
+  const ImageAxis h = height, w = width;
+  const ImageSize to = {h.inputs, w.inputs, inputs}, from = {h.outputs, w.outputs, outputs};
+  ForEach(stream, samples * h.inputs * w.inputs * inputs, [=] __device__(int64_t at) {
+    ImagePlace place = PlaceOf(to, at);
+    place.row = OutputOf(h, place.row, 0);
+    place.column = OutputOf(w, place.column, 0);
+    dx[at] = place.row >= 0 && place.column >= 0 ? dy[ElementOf(from, place)] : 0.0f;
   });
 }
 

@@ -60,9 +60,11 @@ void AddSamples(cudaStream_t stream, int64_t samples, int64_t count, const float
 }
 
 void LookUp(cudaStream_t stream, int64_t rows, int64_t width, const int32_t* ids,
-            const float* table, float* output) {
-  ForEach(stream, rows * width,
-          [=] __device__(int64_t at) { output[at] = table[ids[at / width] * width + at % width]; });
+            const float* table, const DeviceMask& row_drop, float* output) {
+  ForEach(stream, rows * width, [=] __device__(int64_t at) {
+    const int32_t id = ids[at / width];
+    output[at] = table[id * width + at % width] * DropoutFactor(row_drop, id, 1, 0);
+  });
 }
 
 void Difference(cudaStream_t stream, int64_t count, float factor, const float* a, const float* b,

@@ -56,12 +56,12 @@ void AddToSamples(cudaStream_t stream, int64_t samples, int64_t count, const flo
 void AddSamples(cudaStream_t stream, int64_t samples, int64_t count, const float* values,
                 float* sums);
 
-// output [rows, width] = table[ids[row]].
+// output [rows, width] = table[ids[row]]. row_drop: of the table's rows, as of a matrix of one column.
 void LookUp(cudaStream_t stream, int64_t rows, int64_t width, const int32_t* ids,
-            const float* table, float* output);
+            const float* table, const DeviceMask& row_drop, float* output);
 // table[ids[row]] += gradient[row]. order: of SortRows.
 void LookUpBackward(cudaStream_t stream, int64_t rows, int64_t width, const int32_t* order,
-                    const float* gradient, float* table);
+                    const float* gradient, const DeviceMask& row_drop, float* table);
 
 // output = x / sqrt(mean(x^2) + epsilon) * gain, of each row. inverse_root [rows]: for the backward pass.
 void RmsNormForward(cudaStream_t stream, int64_t rows, int64_t width, float epsilon,
@@ -78,6 +78,9 @@ struct RmsNormBackwardArguments {
 void RmsNormBackward(cudaStream_t stream, int64_t rows, int64_t width,
                      const RmsNormBackwardArguments& arguments);
 
+// The target id that stands for none: no class has it.
+inline constexpr int32_t kNoTarget = -1;
+
 // The mean cross-entropy of logits [rows, classes] over the targets that are not `ignored`, 0 if there is none. Of a
 // target's distribution, `smoothing` is spread over all classes.
 struct ClassLoss {
@@ -88,6 +91,7 @@ struct ClassLoss {
   float smoothing;
   float* log_sums;  // [rows], for the backward pass
   int32_t* valid;   // [1], targets that count, for the backward pass
+  int32_t* ranks;   // [rows], written by the forward pass (Tape::ranks); null: not wanted
 };
 // row_losses [rows]: workspace.
 void ClassLossForward(cudaStream_t stream, const ClassLoss& loss, float* row_losses, float* result);

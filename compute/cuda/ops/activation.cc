@@ -24,7 +24,6 @@ class CudaActivation : public OpKernels {
   }
 
   absl::Status BackwardInput(const PassContext&, const WeightView&, const Tape& tape) override {
-    if (tape.grad_input() == nullptr) return absl::OkStatus();
     ActivateBackward(cuda_.stream(), activation_, count_,
                      HasSlopeOfOutput(activation_) ? tape.result() : tape.input(), tape.gradient(),
                      tape.grad_input());

@@ -1,17 +1,12 @@
-// The attention of a block: causal softmax attention between the two linear maps.
-//
-// The expansion gives query, key and value of all heads side by side, [rows, 3 width]. In bf16 cuDNN's
-// fused attention works on it in place (sdpa.h); f32, and heads that cuDNN refuses, go through the kernels
-// of kernels/attention.cu. Both keep the logarithm of each row's sum from F to I.
-#include <algorithm>
+// The attention of a block: causal softmax attention between the two linear maps. The expansion gives query, key and
+// value of all heads side by side, [rows, 3 width].
 #include <utility>
 
-#include "absl/strings/str_format.h"
 #include "base/status.h"
+#include "compute/cuda/attention.h"
 #include "compute/cuda/kernels/kernels.h"
 #include "compute/cuda/ops.h"
 #include "compute/cuda/residual_branch.h"
-#include "compute/cuda/sdpa.h"
 
 namespace penstock::cuda {
 namespace attention_branch {
@@ -21,19 +16,15 @@ using branch_parameter::kExpansion;
 using branch_parameter::kExpansionBias;
 using branch_parameter::kProjection;
 
-// Alignment of cuDNN's workspace.
-constexpr int64_t kWorkspaceAlignment = 256;
-
 template <typename Number>
 class AttentionMiddle : public Middle<Number> {
  public:
   static absl::StatusOr<std::unique_ptr<Middle<Number>>> Create(CudaContext& context,
                                                                 const BranchShape& shape,
                                                                 const AttentionShape& heads) {
-    auto middle = std::make_unique<AttentionMiddle>(context, shape, heads);
-    if constexpr (!kIsFloat<Number>) {
-      PENSTOCK_ASSIGN_OR_RETURN(middle->fused_, context.SdpaFor(heads));
-    }
+    PENSTOCK_ASSIGN_OR_RETURN(
+        auto attention, ScaledAttention<Number>::Create(context, heads, /*has_lengths=*/false));
+    auto middle = std::make_unique<AttentionMiddle>(context, shape, std::move(attention));
     absl::StatusOr<MatrixProduct> biased = MatrixProduct::Create(
         context, ForwardShape<Number>(shape.expansion(), kTypeOf<Number>, Epilogue::kBias));
     middle->adds_bias_ = absl::IsUnimplemented(biased.status());
@@ -50,11 +41,11 @@ class AttentionMiddle : public Middle<Number> {
     return middle;
   }
 
-  AttentionMiddle(CudaContext& context, const BranchShape& shape, const AttentionShape& heads)
-      : cuda_(context), shape_(shape), heads_(heads) {
+  AttentionMiddle(CudaContext& context, const BranchShape& shape, ScaledAttention<Number> attention)
+      : cuda_(context), shape_(shape), attention_(std::move(attention)) {
     BlockLayout stash;
     expansion_ = stash.Add<Number>(shape.rows * shape.expanded);
-    log_sums_ = stash.Add<float>(shape.rows * heads.heads);
+    log_sums_ = stash.Add<float>(attention_.log_sums_floats());
     stash_bytes_ = stash.size_bytes();
   }
 
@@ -65,12 +56,8 @@ class AttentionMiddle : public Middle<Number> {
                        void* scratch) override {
     Number* expansion = expansion_.in(stash);
     PENSTOCK_RETURN_IF_ERROR(Expand(weights, normal, expansion, scratch));
-    if (fused_ != nullptr) {
-      return fused_->Forward(cuda_.dnn(), expansion, hidden, log_sums_.in(stash),
-                             Workspace(scratch));
-    }
-    AttentionForward(cuda_.stream(), heads_, expansion, hidden, log_sums_.in(stash));
-    return absl::OkStatus();
+    return attention_.Forward(SideBySide(expansion, shape_.projected), hidden, log_sums_.in(stash),
+                              attention_scratch_.in(scratch));
   }
 
   absl::Status Backward(const WeightView& weights, const Number* incoming, const Number* hidden,
@@ -80,13 +67,9 @@ class AttentionMiddle : public Middle<Number> {
     PENSTOCK_RETURN_IF_ERROR(backward_.Run({.left = incoming,
                                             .right = ParameterOf<Number>(weights, kProjection),
                                             .result = grad_hidden}));
-    if (fused_ != nullptr) {
-      return fused_->Backward(cuda_.dnn(), expansion, hidden, grad_hidden, log_sums_.in(stash),
-                              gradient, Workspace(scratch));
-    }
-    AttentionBackward(cuda_.stream(), heads_, expansion, hidden, grad_hidden, log_sums_.in(stash),
-                      dots_.in(scratch), gradient);
-    return absl::OkStatus();
+    return attention_.Backward(SideBySide(expansion, shape_.projected), hidden, grad_hidden,
+                               log_sums_.in(stash), GradientsSideBySide(gradient, shape_.projected),
+                               attention_scratch_.in(scratch));
   }
 
  private:
@@ -107,34 +90,24 @@ class AttentionMiddle : public Middle<Number> {
     return absl::OkStatus();
   }
 
-  void* Workspace(void* scratch) const {
-    const auto at = reinterpret_cast<uintptr_t>(workspace_.in(scratch));
-    return reinterpret_cast<void*>((at + kWorkspaceAlignment - 1) / kWorkspaceAlignment *
-                                   kWorkspaceAlignment);
-  }
-
   void PlaceScratch() {
     BlockLayout scratch;
     product_ = scratch.Add<float>(adds_bias_ ? shape_.rows * shape_.expanded : 0);
     grad_hidden_ = scratch.Add<Number>(shape_.rows * shape_.projected);
-    dots_ = scratch.Add<float>(shape_.rows * heads_.heads);
-    workspace_ =
-        scratch.Add<char>(fused_ == nullptr ? 0 : fused_->workspace_bytes() + kWorkspaceAlignment);
+    attention_scratch_ = scratch.Add<char>(attention_.scratch_bytes());
     scratch_bytes_ = scratch.size_bytes();
   }
 
   CudaContext& cuda_;
   const BranchShape shape_;
-  const AttentionShape heads_;
-  const Sdpa* fused_ = nullptr;  // where cuDNN has it
-  bool adds_bias_ = false;       // where cuBLASLt's epilogue does not
+  const ScaledAttention<Number> attention_;
+  bool adds_bias_ = false;  // where cuBLASLt's epilogue does not
   MatrixProduct forward_, backward_;
   Place<Number> expansion_;    // stash [rows, 3 width]
   Place<float> log_sums_;      // stash [batch, heads, time]
   Place<float> product_;       // scratch [rows, 3 width], if adds_bias_
   Place<Number> grad_hidden_;  // scratch [rows, width]
-  Place<float> dots_;          // scratch [batch, heads, time]
-  Place<char> workspace_;      // scratch, of cuDNN
+  Place<char> attention_scratch_;
   int64_t stash_bytes_ = 0;
   int64_t scratch_bytes_ = 0;
 };
@@ -145,12 +118,13 @@ MadeKernels Make(CudaContext& context, const KernelSpec& spec) {
   const int64_t width = spec.width();
   const int64_t heads = spec.attributes().integer("heads");
   const BranchShape branch{spec.rows(), width, 3 * width, width};
-  const AttentionShape shape{spec.samples, time, heads, width / heads};
-  if (shape.size > kAttentionSizeMax) {
-    return absl::UnimplementedError(absl::StrFormat(
-        "attention heads of %d numbers; the CUDA back-end has them up to %d: use more heads",
-        shape.size, kAttentionSizeMax));
-  }
+  const AttentionShape shape = {.batch = spec.samples,
+                                .queries = time,
+                                .keys = time,
+                                .heads = heads,
+                                .size = width / heads,
+                                .stride = branch.expanded,
+                                .causal = true};
   PENSTOCK_ASSIGN_OR_RETURN(std::unique_ptr<Middle<Number>> middle,
                             AttentionMiddle<Number>::Create(context, branch, shape));
   return ResidualBranch<Number>::Create(

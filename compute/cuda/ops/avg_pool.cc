@@ -27,7 +27,6 @@ class CudaAvgPool : public OpKernels {
   }
 
   absl::Status BackwardInput(const PassContext&, const WeightView&, const Tape& tape) override {
-    if (tape.grad_input() == nullptr) return absl::OkStatus();
     AvgPoolBackward(cuda_.stream(), samples_, channels_, height_, width_, tape.gradient(),
                     tape.grad_input());
     return cuda_.Check("backward of an average pool");

@@ -2,6 +2,7 @@
 #include "base/status.h"
 #include "compute/block_layout.h"
 #include "compute/cuda/kernels/images.h"
+#include "compute/cuda/norm_gradients.h"
 #include "compute/cuda/ops.h"
 
 namespace penstock::cuda {
@@ -19,8 +20,7 @@ class CudaBatchNorm : public OpKernels {
     BlockLayout stash, weight_stash;
     mean_ = stash.Add<float>(width_);
     inverse_deviation_ = stash.Add<float>(width_);
-    gain_sums_ = weight_stash.Add<float>(width_);
-    bias_sums_ = weight_stash.Add<float>(width_);
+    gradients_ = NormGradients(width_, weight_stash);
     needs_ = {.stash_bytes = stash.size_bytes(),
               .weight_stash_bytes = weight_stash.size_bytes(),
               .inputs_for_input = kAllInputs};
@@ -50,15 +50,13 @@ class CudaBatchNorm : public OpKernels {
   absl::Status BackwardInput(const PassContext&, const WeightView& weights,
                              const Tape& tape) override {
     BatchNormBackward(cuda_.stream(), Arguments(weights, tape), tape.input(), tape.gradient(),
-                      gain_sums_.in(tape.weight_stash), bias_sums_.in(tape.weight_stash),
-                      tape.grad_input());
+                      gradients_.gain(tape), gradients_.bias(tape), tape.grad_input());
     return cuda_.Check("backward of a batch norm's input");
   }
 
   absl::Status BackwardWeight(const PassContext&, const GradientView& gradients,
                               const Tape& tape) override {
-    AddInto(cuda_.stream(), width_, gain_sums_.in(tape.weight_stash), gradients.parameter(0));
-    AddInto(cuda_.stream(), width_, bias_sums_.in(tape.weight_stash), gradients.parameter(1));
+    gradients_.Add(cuda_, gradients, tape);
     return cuda_.Check("backward of a batch norm's weights");
   }
 
@@ -82,7 +80,7 @@ class CudaBatchNorm : public OpKernels {
   const double momentum_;
   TapeNeeds needs_;
   Place<float> mean_, inverse_deviation_;  // stash [channels]
-  Place<float> gain_sums_, bias_sums_;     // weight stash [channels]
+  NormGradients gradients_;
 };
 
 }  // namespace

@@ -17,7 +17,7 @@ class CudaCrossEntropy : public OpKernels {
         logits_(spec.inputs[0]),
         classes_(spec.width()),
         rows_(spec.rows()),
-        ignored_(static_cast<int32_t>(spec.attributes().integer("ignore"))),
+        ignored_(spec.loss().ignored.value_or(kNoTarget)),
         smoothing_(static_cast<float>(spec.attributes().number("label_smoothing"))) {
     BlockLayout stash;
     log_sums_ = stash.Add<float>(rows_);
@@ -44,7 +44,6 @@ class CudaCrossEntropy : public OpKernels {
   }
 
   absl::Status BackwardInput(const PassContext&, const WeightView&, const Tape& tape) override {
-    if (tape.grad_input() == nullptr) return absl::OkStatus();
     ClassLossBackward(cuda_.stream(), LossOf(tape), tape.loss_scale, tape.grad_input());
     return cuda_.Check("backward of a cross-entropy");
   }
@@ -58,7 +57,8 @@ class CudaCrossEntropy : public OpKernels {
             .ignored = ignored_,
             .smoothing = smoothing_,
             .log_sums = log_sums_.in(tape.stash),
-            .valid = valid_.in(tape.stash)};
+            .valid = valid_.in(tape.stash),
+            .ranks = tape.ranks};
   }
 
   CudaContext& cuda_;

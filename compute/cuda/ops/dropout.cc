@@ -28,7 +28,6 @@ class CudaDropout : public OpKernels {
 
   absl::Status BackwardInput(const PassContext& context, const WeightView&,
                              const Tape& tape) override {
-    if (tape.grad_input() == nullptr) return absl::OkStatus();
     Mask(context, tape.gradient(), tape.grad_input());
     return cuda_.Check("backward of dropout");
   }

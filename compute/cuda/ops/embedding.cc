@@ -6,6 +6,7 @@
 #include "compute/cuda/error.h"
 #include "compute/cuda/kernels/values.h"
 #include "compute/cuda/ops.h"
+#include "compute/dropout.h"
 
 namespace penstock::cuda {
 namespace embedding {
@@ -17,7 +18,8 @@ class CudaEmbedding : public OpKernels {
       : cuda_(context),
         vocabulary_(spec.attributes().integer("vocabulary")),
         width_(spec.node.output.dims.back()),
-        rows_(spec.input_elements()) {
+        rows_(spec.input_elements()),
+        row_drop_(spec.attributes().number("row_drop"), vocabulary_) {
     BlockLayout scratch;
     order_ = scratch.Add<int32_t>(2 * rows_);
     workspace_bytes_ = SortRowsWorkspaceBytes(rows_);
@@ -31,9 +33,10 @@ class CudaEmbedding : public OpKernels {
     return {.inputs_for_weight = kAllInputs, .grad_output_for_weight = true};
   }
 
-  absl::Status Forward(const PassContext&, const WeightView& weights, const Tape& tape) override {
+  absl::Status Forward(const PassContext& context, const WeightView& weights,
+                       const Tape& tape) override {
     LookUp(cuda_.stream(), rows_, width_, tape.input<int32_t>(), weights.parameter(0),
-           tape.result());
+           cuda_.MaskOf(row_drop_, context), tape.result());
     return cuda_.Check("forward of a table");
   }
 
@@ -41,7 +44,7 @@ class CudaEmbedding : public OpKernels {
     return absl::OkStatus();  // ids have no gradient
   }
 
-  absl::Status BackwardWeight(const PassContext&, const GradientView& gradients,
+  absl::Status BackwardWeight(const PassContext& context, const GradientView& gradients,
                               const Tape& tape) override {
     void* scratch = cuda_.layer_scratch().data();
     int32_t* order = order_.in(scratch);
@@ -49,15 +52,17 @@ class CudaEmbedding : public OpKernels {
         ToStatus(SortRows(cuda_.stream(), rows_, vocabulary_, tape.input<int32_t>(), order,
                           workspace_.in(scratch), workspace_bytes_),
                  "sorting ids"));
-    LookUpBackward(cuda_.stream(), rows_, width_, order, tape.gradient(), gradients.parameter(0));
+    LookUpBackward(cuda_.stream(), rows_, width_, order, tape.gradient(),
+                   cuda_.MaskOf(row_drop_, context), gradients.parameter(0));
     return cuda_.Check("backward of a table");
   }
 
  private:
   CudaContext& cuda_;
   const int64_t vocabulary_, width_, rows_;
-  Place<int32_t> order_;   // scratch
-  Place<char> workspace_;  // scratch, of the sort
+  const Dropout row_drop_;  // of a matrix [vocabulary, 1]
+  Place<int32_t> order_;    // scratch
+  Place<char> workspace_;   // scratch, of the sort
   int64_t workspace_bytes_ = 0;
   int64_t scratch_bytes_ = 0;
 };

@@ -46,7 +46,7 @@ class CudaGptHead : public OpKernels {
                                            .right = ParameterOf<Number>(weights, 0),
                                            .result = logits}));
     CrossEntropy(cuda_.stream(), rows_, vocabulary_, stride_, logits, tape.input<int32_t>(1),
-                 context.training, row_losses_.in(tape.stash), tape.result());
+                 context.training, row_losses_.in(tape.stash), tape.ranks, tape.result());
     return cuda_.Check("forward of the head");
   }
 

@@ -33,7 +33,6 @@ class CudaImage : public OpKernels {
   }
 
   absl::Status BackwardInput(const PassContext&, const WeightView&, const Tape& tape) override {
-    if (tape.grad_input() == nullptr) return absl::OkStatus();
     NormalizeImagesBackward(cuda_.stream(), count_, channels_, tape.gradient(), table(),
                             tape.grad_input());
     return cuda_.Check("backward of images");

@@ -2,6 +2,7 @@
 #include "base/status.h"
 #include "compute/block_layout.h"
 #include "compute/cuda/kernels/kernels.h"
+#include "compute/cuda/norm_gradients.h"
 #include "compute/cuda/ops.h"
 
 namespace penstock::cuda {
@@ -21,8 +22,7 @@ class CudaLayerNorm : public OpKernels {
     BlockLayout stash, weight_stash, scratch;
     mean_ = stash.Add<float>(rows_);
     inverse_deviation_ = stash.Add<float>(rows_);
-    gain_sums_ = weight_stash.Add<float>(width_);
-    bias_sums_ = weight_stash.Add<float>(width_);
+    gradients_ = NormGradients(width_, weight_stash);
     workspace_ = scratch.Add<float>(ColumnSumsWorkspaceFloats(rows_, 2 * width_));
     needs_.stash_bytes = stash.size_bytes();
     needs_.weight_stash_bytes = weight_stash.size_bytes();
@@ -44,7 +44,6 @@ class CudaLayerNorm : public OpKernels {
   absl::Status BackwardInput(const PassContext&, const WeightView& weights,
                              const Tape& tape) override {
     void* stash = tape.stash;
-    void* weight_stash = tape.weight_stash;
     LayerNormBackward(cuda_.stream(), rows_, width_,
                       {.input = tape.input(),
                        .gain = weights.parameter(kGain),
@@ -53,17 +52,15 @@ class CudaLayerNorm : public OpKernels {
                        .grad_output = tape.gradient(),
                        .residual = nullptr,
                        .grad_input = tape.grad_input(),
-                       .gain_sums = gain_sums_.in(weight_stash),
-                       .bias_sums = bias_sums_.in(weight_stash),
+                       .gain_sums = gradients_.gain(tape),
+                       .bias_sums = gradients_.bias(tape),
                        .workspace = workspace_.in(cuda_.layer_scratch().data())});
     return cuda_.Check("backward of a norm's input");
   }
 
   absl::Status BackwardWeight(const PassContext&, const GradientView& gradients,
                               const Tape& tape) override {
-    void* weight_stash = tape.weight_stash;
-    AddInto(cuda_.stream(), width_, gain_sums_.in(weight_stash), gradients.parameter(kGain));
-    AddInto(cuda_.stream(), width_, bias_sums_.in(weight_stash), gradients.parameter(kBias));
+    gradients_.Add(cuda_, gradients, tape);
     return cuda_.Check("backward of a norm's weights");
   }
 
@@ -73,8 +70,8 @@ class CudaLayerNorm : public OpKernels {
   const float epsilon_;
   TapeNeeds needs_;
   Place<float> mean_, inverse_deviation_;  // stash [rows]
-  Place<float> gain_sums_, bias_sums_;     // weight stash [width]
-  Place<float> workspace_;                 // scratch
+  NormGradients gradients_;
+  Place<float> workspace_;  // scratch
   int64_t scratch_bytes_ = 0;
 };
 

@@ -31,7 +31,6 @@ class CudaLrn : public OpKernels {
   }
 
   absl::Status BackwardInput(const PassContext&, const WeightView&, const Tape& tape) override {
-    if (tape.grad_input() == nullptr) return absl::OkStatus();
     LrnBackward(cuda_.stream(), sizes_, tape.input(), scales_.in(tape.stash), tape.gradient(),
                 tape.grad_input());
     return cuda_.Check("backward of a response normalisation");

@@ -31,7 +31,6 @@ class CudaMaxPool : public OpKernels {
   }
 
   absl::Status BackwardInput(const PassContext&, const WeightView&, const Tape& tape) override {
-    if (tape.grad_input() == nullptr) return absl::OkStatus();
     MaxPoolBackward(cuda_.stream(), samples_, channels_, height_, width_, tape.gradient(),
                     places_.in(tape.stash), tape.grad_input());
     return cuda_.Check("backward of a max pool");

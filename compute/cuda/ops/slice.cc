@@ -1,4 +1,5 @@
-// One part of each row of a value: columns of the last dimension, or a time step of each sample.
+// One part of each row of a value, columns of the last dimension or time steps of each sample, and the reverse: a value
+// as a part of a larger one of zeros.
 #include "base/status.h"
 #include "compute/cuda/kernels/values.h"
 #include "compute/cuda/ops.h"
@@ -12,23 +13,23 @@ struct Part {
   int64_t rows, width, from, taken;
 };
 
-class CudaSlice : public OpKernels {
+class CudaPart : public OpKernels {
  public:
-  CudaSlice(CudaContext& context, const Part& part) : cuda_(context), part_(part) {}
+  CudaPart(CudaContext& context, const Part& part) : cuda_(context), part_(part) {}
 
   TapeNeeds tape_needs() const override { return {}; }
 
-  absl::Status Forward(const PassContext&, const WeightView&, const Tape& tape) override {
-    CopyColumns(cuda_.stream(), part_.rows, part_.taken, tape.input(), whole(), tape.result(),
+ protected:
+  absl::Status Take(const float* from, float* to) const {
+    CopyColumns(cuda_.stream(), part_.rows, part_.taken, from, whole(), to,
                 {.stride = part_.taken, .first = 0});
-    return cuda_.Check("forward of a slice");
+    return cuda_.Check("taking a part");
   }
 
-  absl::Status BackwardInput(const PassContext&, const WeightView&, const Tape& tape) override {
-    if (tape.grad_input() == nullptr) return absl::OkStatus();
-    PadColumns(cuda_.stream(), part_.rows, part_.taken, tape.gradient(), tape.grad_input(),
-               whole());
-    return cuda_.Check("backward of a slice");
+  // The part in its place, among zeros.
+  absl::Status Place(const float* from, float* to) const {
+    PadColumns(cuda_.stream(), part_.rows, part_.taken, from, to, whole());
+    return cuda_.Check("placing a part");
   }
 
  private:
@@ -38,14 +39,53 @@ class CudaSlice : public OpKernels {
   const Part part_;
 };
 
+class CudaSlice : public CudaPart {
+ public:
+  using CudaPart::CudaPart;
+
+  absl::Status Forward(const PassContext&, const WeightView&, const Tape& tape) override {
+    return Take(tape.input(), tape.result());
+  }
+
+  absl::Status BackwardInput(const PassContext&, const WeightView&, const Tape& tape) override {
+    return Place(tape.gradient(), tape.grad_input());
+  }
+};
+
+class CudaPad : public CudaPart {
+ public:
+  using CudaPart::CudaPart;
+
+  absl::Status Forward(const PassContext&, const WeightView&, const Tape& tape) override {
+    return Place(tape.input(), tape.result());
+  }
+
+  absl::Status BackwardInput(const PassContext&, const WeightView&, const Tape& tape) override {
+    return Take(tape.gradient(), tape.grad_input());
+  }
+};
+
 }  // namespace
 }  // namespace slice
 
 MadeKernels MakeSlice(CudaContext& context, const KernelSpec& spec) {
+  const ValueType& input = spec.inputs[0];
+  const bool is_first = spec.attributes().word("dimension") == "first";
+  // What is taken together: a whole time step, or one element.
+  const int64_t unit = is_first ? input.elements() / input.dims.front() : 1;
+  const int64_t width = is_first ? input.elements() : spec.width();
   const int64_t from = spec.attributes().integer("from");
+  const int64_t to = spec.attributes().integer("to");
   return std::make_unique<slice::CudaSlice>(
-      context,
-      slice::Part{spec.rows(), spec.width(), from, spec.attributes().integer("to") - from});
+      context, slice::Part{spec.input_elements() / width, width, from * unit, (to - from) * unit});
+}
+
+MadeKernels MakePad(CudaContext& context, const KernelSpec& spec) {
+  const ValueType& input = spec.inputs[0];
+  const int64_t before =
+      spec.attributes().integer("before") * (input.elements() / input.dims.front());
+  return std::make_unique<slice::CudaPad>(
+      context, slice::Part{spec.samples, spec.node.output.elements(), before, input.elements()});
 }
 
 MadeKernels MakeSelect(CudaContext& context, const KernelSpec& spec) {

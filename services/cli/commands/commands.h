@@ -21,6 +21,7 @@ CommandRunner DeclareSchedule(CLI::App& app);
 CommandRunner DeclareMethods(CLI::App& app);
 CommandRunner DeclareModel(CLI::App& app);
 CommandRunner DeclareCerts(CLI::App& app);
+CommandRunner DeclareEvaluate(CLI::App& app);
 CommandRunner DeclareExport(CLI::App& app);
 CommandRunner DeclareGenerate(CLI::App& app);
 CommandRunner DeclareData(CLI::App& app);

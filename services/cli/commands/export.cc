@@ -30,6 +30,7 @@ absl::Status RunExport(const ExportOptions& options, Console& console) {
                {"step", model.manifest.step},
                {"weights_sha256", model.manifest.weights_sha256},
                {"parameters", model.graph.parameter_count()},
+               {"untied", model.graph.untied},
                {"model", exported.weights},
                {"config", exported.config}},
               console);
@@ -37,6 +38,9 @@ absl::Status RunExport(const ExportOptions& options, Console& console) {
     console.out << "wrote " << exported.weights << " and " << exported.config << " ("
                 << model.graph.parameter_count() << " parameters after step " << model.manifest.step
                 << ")\n";
+    if (model.graph.untied) {
+      console.out << "weights that were tied are copies of their own now, trained apart\n";
+    }
   }
   return absl::OkStatus();
 }

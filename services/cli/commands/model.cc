@@ -31,7 +31,7 @@ absl::StatusOr<ModelGraph> ModelOfFile(const ModelOptions& options, std::string&
   absl::StatusOr<ModelGraph> model =
       spec.architecture_case() == v1::ModelSpec::ARCHITECTURE_NOT_SET
           ? InvalidKey("model", "is missing; the job has no model to show")
-          : BuildModel(spec);
+          : BuildModel(document.spec);
   if (!model.ok()) return WithPlace(model.status(), document.path, document.positions);
   return model;
 }

@@ -174,7 +174,7 @@ absl::Status TrainOnCluster(const TrainJob& train, const TrainOptions& options, 
   const absl::Status drawn = DrawTimeline(timeline, job, options, console);
   const absl::Status written = WriteOrder(job, options, console);
   absl::Status ended = StatusOfEnd(job);
-  if (ended.ok() || absl::IsCancelled(ended)) console.err << ModelCommands(job);
+  if (ended.ok() || absl::IsCancelled(ended)) console.err << ModelCommands(job, train.data_root);
   if (!drawn.ok()) {
     ended = EndWith(ended, absl::StrCat("--timeline: not drawn: ", drawn.message()), console);
   }

@@ -21,6 +21,7 @@ function factsOf(job) {
     ["step", `${number(job.step)} of ${number(job.steps)}`],
     ["training loss", loss(result.train_loss)],
     ["validation loss", loss(result.validation_loss)],
+    ...Object.entries(result.validation_metrics).map(([name, share]) => [name, percent(share)]),
     ["tokens/s", many(result.tokens_per_second)],
     ["step time", seconds(step)],
     ["bubble", percent(result.bubble_ratio)],

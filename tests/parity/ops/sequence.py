@@ -13,7 +13,12 @@ def lstm_parameters(width, hidden, bidirectional=False):
 
 
 def lstm(c, x, lengths=None):
-    """torch.nn.LSTM, sample by sample as long as each is."""
+    """torch.nn.LSTM, sample by sample as long as each is, from zero or from the carried state."""
+    return lstm_and_states(c, x, lengths)[0]
+
+
+def lstm_and_states(c, x, lengths=None):
+    """Also the states [samples, hidden] after the last step of the carried ones."""
     a = c.attributes
     hidden, bidirectional = a["hidden"], a.get("bidirectional", False)
     names = lstm_parameters(x.shape[2], hidden, bidirectional)
@@ -29,25 +34,30 @@ def lstm(c, x, lengths=None):
             forget[1] = a.get("forget_bias", 0.0)
             tensors[name] = c[name] + forget.reshape(-1)
     module = torch.nn.LSTM(x.shape[2], hidden, batch_first=True, bidirectional=bidirectional).double()
-    outputs = []
+    outputs, states = [], []
     for s in range(x.shape[0]):
+        before = ((c["hidden_state"][None, s:s + 1], c["cell_state"][None, s:s + 1]) if a.get("carried", False) else
+                  (torch.zeros(2 if bidirectional else 1, 1, hidden, dtype=torch.float64),) * 2)
         length = x.shape[1] if lengths is None else int(lengths[s])
         seen = x[s:s + 1, :length]
         if a.get("reverse", False):
             seen = seen.flip(1)
-        y = (torch.func.functional_call(module, tensors, (seen,))[0] if length > 0 else
-             torch.zeros(1, 0, hidden * (2 if bidirectional else 1), dtype=torch.float64))
+        y, after = (torch.func.functional_call(module, tensors, (seen, before)) if length > 0 else
+                    (torch.zeros(1, 0, hidden * (2 if bidirectional else 1), dtype=torch.float64), before))
+        states.append(after)
         if a.get("reverse", False):
             y = y.flip(1)
         outputs.append(F.pad(y, (0, 0, 0, x.shape[1] - length)))
-    return torch.cat(outputs)
+    return torch.cat(outputs), *(torch.cat([after[i][0] for after in states]) for i in (0, 1))
 
 
 def add_lstm(name, time, width, hidden, samples=3, has_lengths=False, numbers=0, **attributes):
     inputs = [f32(time, width)] + ([i32(below=time + 1)] if has_lengths else [])
+    states = {"hidden_state": ((hidden,), lambda *of: lstm_and_states(*of)[1]),
+              "cell_state": ((hidden,), lambda *of: lstm_and_states(*of)[2])}
     case("lstm", name, {"hidden": hidden, **attributes}, inputs, lstm,
-         parameters=lstm_parameters(width, hidden, attributes.get("bidirectional", False)), samples=samples,
-         numbers=numbers, library=True)
+         parameters=lstm_parameters(width, hidden, attributes.get("bidirectional", False)),
+         states=states if attributes.get("carried", False) else {}, samples=samples, numbers=numbers, library=True)
 
 
 add_lstm("forward", 5, 7, 6)
@@ -62,6 +72,9 @@ add_lstm("lengths both ways", 6, 4, 5, samples=9, has_lengths=True, bidirectiona
 add_lstm("forget bias", 5, 4, 5, forget_bias=1.5)
 add_lstm("weight drop", 5, 4, 18, weight_drop=0.5)
 add_lstm("weight drop both ways", 4, 4, 6, weight_drop=0.25, bidirectional=True)
+add_lstm("carried", 5, 7, 6, samples=9, carried=True)
+add_lstm("carried, one step", 1, 3, 4, carried=True)
+add_lstm("carried, weight drop and forget bias", 3, 4, 18, carried=True, weight_drop=0.5, forget_bias=1.5)
 
 
 def additive_attention(c, queries, memory, lengths=None):
@@ -126,4 +139,8 @@ for causal in (False, True):
     add_attention(prefix + "three inputs with lengths", [f32(6, 4), f32(5, 4), f32(5, 4)], samples=9, heads=2,
                   causal=causal, has_lengths=True)
     add_attention(prefix + "several blocks", [f32(67, 12)], samples=1, heads=2, causal=causal)
+    # What cuDNN's fused attention takes in bf16: heads of a multiple of 8.
+    add_attention(prefix + "side by side, heads of 8", [f32(20, 48)], samples=2, heads=2, causal=causal)
+    add_attention(prefix + "three inputs, heads of 8", [f32(12, 16), f32(20, 16), f32(20, 16)], samples=2, heads=2,
+                  causal=causal)
 add_attention("a wide head", [f32(3, 34), f32(2, 34), f32(2, 34)], heads=1)

@@ -4,9 +4,11 @@
 
 #include <string>
 
+#include "absl/strings/str_cat.h"
 #include "job/defaults.h"
 #include "job/profile/device_times.h"
 #include "job/run/message_bytes.h"
+#include "job/yaml/yaml.h"
 #include "planner/cost/run_memory.h"
 #include "tests/job/jobs.h"
 #include "tests/support/status_matchers.h"
@@ -31,8 +33,8 @@ v1::DeviceTimes Times(const std::string& more) {
 struct SplitRun {
   explicit SplitRun(const v1::JobSpec& spec, const std::vector<LayerRange>& parts)
       : job(*ResolveJob(spec)),
-        topology(
-            ScheduleOptionsOf(job, TopologyOf(job, static_cast<int64_t>(parts.size()))).topology),
+        topology(ScheduleOptionsOf(job, TopologyOf(job, static_cast<int64_t>(parts.size())), parts)
+                     .topology),
         layers(LayersOfStages(topology, parts)) {}
 
   absl::StatusOr<SimulationCosts> Costs(const std::string& more) const {
@@ -59,6 +61,58 @@ TEST(RunCosts, WithoutSpeedsAndLinks_AreThoseOfTheStages) {
   for (const StageCosts& stage : costs.stages) EXPECT_DOUBLE_EQ(stage.forward_s, 0.020);
   EXPECT_FALSE(costs.worker_links.has_value());
   EXPECT_THAT(costs.links, IsEmpty());
+}
+
+constexpr char kBundles[] = "bundles: {pack_ms_per_megabyte: 200, unpack_ms_per_megabyte: 300}\n";
+
+// Of a value that crosses whole there is nothing to copy, unless it is narrowed.
+TEST(RunCosts, Bundles_TakeTimeAtBothEndsOfAStageInBf16) {
+  PENSTOCK_ASSERT_OK_AND_ASSIGN(const SimulationCosts f32,
+                                SplitRun(GoodJob(), kFour).Costs(kBundles));
+  EXPECT_DOUBLE_EQ(f32.stages[1].forward_s, 0.020);
+  v1::JobSpec spec = GoodJob();
+  spec.mutable_training()->set_precision("bf16");
+  const SplitRun run(spec, kFour);
+  PENSTOCK_ASSERT_OK_AND_ASSIGN(const SimulationCosts bf16, run.Costs(kBundles));
+  const double megabytes = static_cast<double>(ActivationBytesAt(run.job, 3)) * 1e-6;
+  ASSERT_GT(megabytes, 0);
+  EXPECT_DOUBLE_EQ(bf16.stages[0].forward_s, 0.020 + 0.200 * megabytes);
+  EXPECT_DOUBLE_EQ(bf16.stages[0].backward_input_s, 0.010 + 0.300 * megabytes);
+  EXPECT_DOUBLE_EQ(bf16.stages[1].forward_s, 0.020 + 0.500 * megabytes);
+  EXPECT_DOUBLE_EQ(bf16.stages[1].backward_input_s, 0.010 + 0.500 * megabytes);
+  EXPECT_DOUBLE_EQ(bf16.stages[3].forward_s, 0.020 + 0.300 * megabytes);
+  EXPECT_DOUBLE_EQ(bf16.stages[3].backward_input_s, 0.010 + 0.200 * megabytes);
+  EXPECT_DOUBLE_EQ(bf16.stages[1].backward_weight_s, f32.stages[1].backward_weight_s);
+  PENSTOCK_ASSERT_OK_AND_ASSIGN(const SimulationCosts slow,
+                                run.Costs(absl::StrCat(kBundles, "speeds: [0.5, 1, 1, 1]")));
+  EXPECT_DOUBLE_EQ(slow.stages[0].forward_s, 2 * bf16.stages[0].forward_s);
+}
+
+TEST(RunCosts, BundlesOfSeveralValues_AreCopiedTogetherInF32) {
+  const absl::StatusOr<v1::JobSpec> spec = ParseJobYaml(R"(
+name: skip
+model:
+  layers:
+    - input: {x: {f32: [16]}, wanted: {f32: [16]}}
+    - linear: {of: x, outputs: 32, name: first}
+    - linear: {outputs: 64, name: second}
+    - linear: {outputs: 16, name: third}
+    - linear: {of: first, outputs: 16, name: fourth}
+    - add: {of: [third, fourth], name: sum}
+    - mse: {of: [sum, wanted]}
+data: {synthetic: {}}
+training: {steps: 1, batch: 8, microbatches: 2, optimizer: {sgd: {learning_rate: 0.1}}}
+pipeline: {method: 1f1b}
+)",
+                                                        "job.yaml");
+  ASSERT_THAT(spec, IsOk());
+  const SplitRun run(*spec, {{0, 2}, {2, 2}});
+  PENSTOCK_ASSERT_OK_AND_ASSIGN(const SimulationCosts costs, run.Costs(kBundles));
+  const double megabytes = 4 * (32 + 64) * 4 * 1e-6;  // first and second, of 4 samples
+  EXPECT_DOUBLE_EQ(costs.stages[0].forward_s, 0.040 + 0.200 * megabytes);
+  EXPECT_DOUBLE_EQ(costs.stages[0].backward_input_s, 0.020);
+  EXPECT_DOUBLE_EQ(costs.stages[1].forward_s, 0.040);
+  EXPECT_DOUBLE_EQ(costs.stages[1].backward_input_s, 0.020 + 0.200 * megabytes);
 }
 
 TEST(RunCosts, Speeds_DivideTheTimesOfEachWorker) {
@@ -118,7 +172,9 @@ TEST(RunCosts, Traffic_IsWhatTheWorkersSend) {
   EXPECT_DOUBLE_EQ(parts, 4.0 * static_cast<double>(GradientsOfLayers(run.job.model, {0, 10})));
   EXPECT_THAT(traffic.groups[0].parts, SizeIs(4));
   EXPECT_THAT(traffic.groups[1].parts, IsEmpty());
-  EXPECT_DOUBLE_EQ(traffic.groups[1].whole, 256.0 * 192 * 4) << "the embedding";
+  ASSERT_THAT(traffic.groups[1].tied, SizeIs(1));
+  EXPECT_DOUBLE_EQ(traffic.groups[1].tied[0].bytes, 256.0 * 192 * 4) << "the embedding";
+  EXPECT_EQ(traffic.groups[1].tied[0].sum, (TiedSum{.parts = {0, 1}, .exchanges = true}));
   EXPECT_THAT(traffic.sums, IsEmpty());
   EXPECT_THAT(traffic.norms, ElementsAre(80, 80, 80, 80, 40)) << "8 bytes for each layer";
 }
@@ -138,7 +194,7 @@ TEST(RunCosts, TrafficThereAndBack_HasSumsAndCopies) {
                    4.0 * static_cast<double>(GradientsOfLayers(run.job.model, {0, 10})));
   for (size_t group = 0; group < traffic.groups.size(); ++group) {
     const LayerRange& range = run.layers[run.topology.groups[group].stages.front().value];
-    EXPECT_DOUBLE_EQ(traffic.groups[group].whole,
+    EXPECT_DOUBLE_EQ(traffic.groups[group].copied,
                      4.0 * static_cast<double>(WeightsOfLayers(run.job.model, range)));
   }
 }

@@ -122,6 +122,17 @@ TEST(PartitionChain, AsManyStagesAsLayers_GivesEachItsOwn) {
   EXPECT_THAT(PartitionChain({0.0, 0.0, 0.0}, 3), IsOkAndHolds(ElementsAre(0, 1, 2)));
 }
 
+TEST(PartitionChain, LayersThatStayTogether_AreNeverCutApart) {
+  const std::vector<double> costs = {1, 1, 1, 1, 1, 1};
+  const std::vector<double> speeds = {1, 1};
+  EXPECT_THAT(*PartitionChain(costs, speeds, {true, true, true, true, true, true}),
+              ElementsAre(0, 3));
+  EXPECT_THAT(*PartitionChain(costs, speeds, {true, true, false, false, false, true}),
+              ElementsAre(0, 5));
+  EXPECT_THAT(PartitionChain(costs, {1, 1, 1}, {true, false, false, true, false, false}),
+              StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("3")));
+}
+
 TEST(PartitionChain, BadArguments_AreNamed) {
   EXPECT_THAT(PartitionChain({1.0, 2.0}, 3),
               StatusIs(absl::StatusCode::kInvalidArgument,

@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "job/yaml/yaml.h"
 #include "tests/job/jobs.h"
 #include "tests/support/status_matchers.h"
 
@@ -72,6 +73,29 @@ TEST(MakePlan, StageLayers_AreThoseOfTheJob) {
     EXPECT_THAT(LayersOf(plan), ElementsAreArray(layers));
     EXPECT_EQ(plan.stages(2).first_layer(), 7 - plan.stages(2).layers());
   }
+}
+
+// Layers one and three share a weight, which a method that updates each stage by itself leaves on one stage.
+TEST(MakePlan, LayersThatShareWeights_StayOnOneStageWhereEachUpdatesByItself) {
+  const auto layers_of = [](const std::string& method) {
+    const absl::StatusOr<v1::JobSpec> spec = ParseJobYaml(R"(
+name: ties
+model:
+  layers:
+    - input: {x: {f32: [8]}, y: {f32: [8]}}
+    - linear: {outputs: 8, name: zero}
+    - linear: {outputs: 8, name: one}
+    - linear: {outputs: 8, name: two}
+    - linear: {outputs: 8, name: three, weights_of: one}
+    - mse: {targets: y}
+data: {synthetic: {}}
+training: {steps: 2, batch: 4, microbatches: 2, optimizer: {sgd: {learning_rate: 0.1}}}
+pipeline: {method: )" + method + "}\n",
+                                                          "job.yaml");
+    return LayersOf(PlanOf(spec.value(), 2).value());
+  };
+  EXPECT_THAT(layers_of("1f1b"), ElementsAre(2, 2));
+  EXPECT_THAT(layers_of("pipedream"), ElementsAre(1, 3));
 }
 
 TEST(MakePlan, StageLayers_AreEqualInAllReplicasOfAStageAndOfTheModel) {

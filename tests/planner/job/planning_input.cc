@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "job/defaults.h"
+#include "job/profile/model_profile.h"
 #include "job/resolve.h"
 #include "job/yaml/yaml_message.h"
 #include "model/describe.h"
@@ -36,12 +37,9 @@ v1::ModelProfile ProfileOf(const v1::JobSpec& written, const std::map<std::strin
   profile.set_precision("f32");
   profile.set_optimizer("adamw");
   profile.set_time_steps(model.targets_per_sample());
+  SetLayers(model, Precision::kF32, profile);
   for (const LayerSpec& layer : model.layers) {
-    // A shape for each layer, so that each may have its own times.
     const std::string shape = Describe(model, layer);
-    v1::ProfiledLayer& profiled = *profile.add_layers();
-    profiled.set_layer(layer.name);
-    profiled.set_shape(shape);
     const auto known =
         std::find_if(profile.shapes().begin(), profile.shapes().end(),
                      [&](const v1::ShapeProfile& other) { return other.shape() == shape; });
@@ -60,8 +58,9 @@ v1::ModelProfile ProfileOf(const v1::JobSpec& written, const std::map<std::strin
       size.mutable_forward()->set_ms(of_size);
       size.mutable_backward_input()->set_ms(of_size);
       size.mutable_backward_weight()->set_ms(of_size);
-      size.set_output_bytes(samples * 512);
-      size.add_nodes()->set_stash_bytes(samples * 1024);
+      for (int node = 0; node < layer.node_count; ++node) {
+        size.add_nodes()->set_stash_bytes(samples * 1024);
+      }
     }
   }
   return profile;

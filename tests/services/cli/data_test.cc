@@ -4,6 +4,7 @@
 #include <filesystem>
 #include <nlohmann/json.hpp>
 
+#include "absl/strings/match.h"
 #include "base/files.h"
 #include "data/record_writer.h"
 #include "tests/services/cli/job_directory.h"
@@ -45,7 +46,7 @@ class DataCommandTest : public ::testing::Test {
 TEST_F(DataCommandTest, PrepareThenShow_TellsWhatIsThere) {
   WriteMnist();
   const ProcessResult made =
-      Penstock({"data", "prepare", folder_.path(), "-o", folder_.path("mnist")});
+      Penstock({"data", "prepare", "images", folder_.path(), "-o", folder_.path("mnist")});
   ASSERT_EQ(made.exit_code, 0) << made.err;
   EXPECT_EQ(made.out, "wrote " + folder_.path("mnist/train") + ": 6 records of MNIST\nwrote " +
                           folder_.path("mnist/test") + ": 1 record of MNIST\n");
@@ -80,15 +81,17 @@ TEST_F(DataCommandTest, RecordsOfThePythonExample_AreRead) {
 
 TEST_F(DataCommandTest, WhatCannotBeDone_IsNamed) {
   const ProcessResult unknown =
-      Penstock({"data", "prepare", folder_.path(), "-o", folder_.path("out")});
+      Penstock({"data", "prepare", "images", folder_.path(), "-o", folder_.path("out")});
   EXPECT_NE(unknown.exit_code, 0);
   EXPECT_THAT(unknown.err, HasSubstr("train-images-idx3-ubyte"));
   EXPECT_FALSE(std::filesystem::exists(folder_.path("out")));
 
   WriteMnist();
-  ASSERT_EQ(Penstock({"data", "prepare", folder_.path(), "-o", folder_.path("out")}).exit_code, 0);
+  ASSERT_EQ(
+      Penstock({"data", "prepare", "images", folder_.path(), "-o", folder_.path("out")}).exit_code,
+      0);
   const ProcessResult again =
-      Penstock({"data", "prepare", folder_.path(), "-o", folder_.path("out")});
+      Penstock({"data", "prepare", "images", folder_.path(), "-o", folder_.path("out")});
   EXPECT_NE(again.exit_code, 0);
   EXPECT_THAT(again.err, HasSubstr("out/train/index.json is there already"));
 
@@ -96,6 +99,61 @@ TEST_F(DataCommandTest, WhatCannotBeDone_IsNamed) {
   const ProcessResult cut = Penstock({"data", "show", folder_.path("out/train")});
   EXPECT_NE(cut.exit_code, 0);
   EXPECT_THAT(cut.err, HasSubstr("out/train/00000.safetensors"));
+}
+
+// Sentences of a few words that all differ, and two that are left out.
+std::string PairTable() {
+  std::string table = "<b>bold</b>\tfett\nsame\tsame\n";
+  for (int i = 0; i < 200; ++i) {
+    table += "Open file number " + std::to_string(i) + "\tDatei Nummer " + std::to_string(i) +
+             " öffnen\n";
+  }
+  return table;
+}
+
+TEST_F(DataCommandTest, PreparePairsThenShow_TellsWhatIsThere) {
+  folder_.Write("pairs.tsv", PairTable());
+  const ProcessResult made =
+      Penstock({"data", "prepare", "pairs", folder_.path("pairs.tsv"), "-o", folder_.path("out"),
+                "--pieces", "60", "--test", "0", "--validation", "0.25"});
+  ASSERT_EQ(made.exit_code, 0) << made.err;
+  EXPECT_THAT(made.out, AllOf(HasSubstr("wrote " + folder_.path("out/validation") + ": "),
+                              HasSubstr("wrote " + folder_.path("out/train") + ": "),
+                              HasSubstr("Of 202 pairs that were read, these were left out: empty "
+                                        "0, same 1, markup 1, no letters 0, long 0, uneven 0, "
+                                        "repeated source 0.\n")));
+  EXPECT_EQ(made.err, "");
+  EXPECT_FALSE(std::filesystem::exists(folder_.path("out/test")));
+
+  const ProcessResult shown = Penstock({"data", "show", folder_.path("out/train"), "--check"});
+  ASSERT_EQ(shown.exit_code, 0) << shown.err;
+  EXPECT_THAT(shown.out,
+              AllOf(HasSubstr("SEQUENCE  TYPE  SHORTEST"), HasSubstr("PAIRS THAT FIT"),
+                    HasSubstr("0 is padding, 1 unknown, 2 the beginning of a sentence, 3 its end"),
+                    HasSubstr("read 202, empty 0, same 1, markup 1")));
+  const ProcessResult json = Penstock({"data", "show", folder_.path("out/train"), "--json"});
+  const Json parsed = Json::parse(json.out, nullptr, /*allow_exceptions=*/false);
+  ASSERT_TRUE(parsed.is_object()) << json.out;
+  EXPECT_EQ(parsed["pairs"]["vocabulary"]["eos"], 3);
+  EXPECT_EQ(parsed["pairs"]["counts"]["markup"], 1);
+  EXPECT_EQ(parsed["pairs"]["pairs_that_fit"]["256"], parsed["records"]);
+  EXPECT_GT(parsed["sequences"]["source"]["longest"], 3);
+}
+
+TEST_F(DataCommandTest, PairsThatCannotBePrepared_AreNamed) {
+  const auto error = [&](std::vector<std::string> more) {
+    more.insert(more.begin(), {"data", "prepare", "pairs", "-o", folder_.path("out")});
+    const ProcessResult result = Penstock(more);
+    EXPECT_NE(result.exit_code, 0);
+    return result.err;
+  };
+  EXPECT_THAT(error({}), HasSubstr("there is nothing to read"));
+  EXPECT_THAT(error({folder_.path()}), HasSubstr("has no .mo file below it"));
+  folder_.Write("broken.mo", "no catalogue at all, but long enough");
+  EXPECT_THAT(error({folder_.path()}),
+              HasSubstr("broken.mo: is no gettext catalogue, or is cut short"));
+  EXPECT_THAT(error({"--source", folder_.path("broken.mo")}), HasSubstr("--target"));
+  EXPECT_FALSE(std::filesystem::exists(folder_.path("out")));
 }
 
 constexpr int64_t kContext = 16;  // of the job's model
@@ -160,9 +218,14 @@ TEST_F(TrainOnDataTest, ImagesOfTheExample_AreLearnt) {
   std::string weights;
   for (const std::vector<std::string>& how :
        {std::vector<std::string>{"--reference"}, std::vector<std::string>{"--workers", "2"}}) {
-    std::vector<std::string> call = {ProgramPath("penstock"),   "train",
-                                     examples + "squares.yaml", "--data",
-                                     job_.path("squares"),      "--json"};
+    std::vector<std::string> call = {ProgramPath("penstock"),
+                                     "train",
+                                     examples + "squares.yaml",
+                                     "--data",
+                                     job_.path("squares"),
+                                     "--json",
+                                     "--set",
+                                     "checkpoint.directory=" + job_.checkpoints()};
     call.insert(call.end(), how.begin(), how.end());
     const ProcessResult trained = RunProcess(call);
     ASSERT_EQ(trained.exit_code, 0) << trained.err;
@@ -171,7 +234,19 @@ TEST_F(TrainOnDataTest, ImagesOfTheExample_AreLearnt) {
     EXPECT_LT(json["validation_loss"].get<double>(), 0.2) << trained.out;  // log 4 before training
     if (weights.empty()) weights = json["weights_sha256"];
     EXPECT_EQ(json["weights_sha256"], weights);
+    EXPECT_GT(json["validation_metrics"]["accuracy"], 0.9);
+    EXPECT_FALSE(json["validation_metrics"].contains("top5"));  // of four classes
+    EXPECT_EQ(how[0] == "--workers", absl::StrContains(trained.err, "next:\n  penstock evaluate"));
   }
+  const ProcessResult evaluated =
+      RunProcess({ProgramPath("penstock"), "evaluate", job_.checkpoints(), "--data",
+                  job_.path("squares"), "--split", "validation", "--json"});
+  ASSERT_EQ(evaluated.exit_code, 0) << evaluated.err;
+  const Json json = Json::parse(evaluated.out, nullptr, /*allow_exceptions=*/false);
+  ASSERT_TRUE(json.is_object()) << evaluated.out;
+  EXPECT_GT(json["metrics"]["accuracy"], 0.9);
+  EXPECT_TRUE(json["perplexity"].is_null());
+  EXPECT_TRUE(json["bits_per_byte"].is_null());
 }
 
 TEST_F(TrainOnDataTest, OtherRecords_AreTakenWithTheFlag) {

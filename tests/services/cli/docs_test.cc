@@ -97,10 +97,12 @@ Flags FlagsOfCommand(const std::string& command) {
       {"model", {"show"}},
       {"schedule", {"show", "verify", "search"}},
       {"certs", {"init", "issue", "rotate", "show"}},
-      {"data", {"prepare", "show"}}};
+      {"data", {"prepare images", "prepare pairs", "show"}}};
   if (const auto found = verbs.find(command); found != verbs.end()) {
     for (const std::string& verb : found->second) {
-      flags = Both(flags, FlagsOf({"penstock", command, verb}));
+      std::vector<std::string> words = Words(verb);
+      words.insert(words.begin(), {"penstock", command});
+      flags = Both(flags, FlagsOf(words));
     }
   }
   return flags;

@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <stdlib.h>
 
+#include "job/defaults.h"
 #include "services/cli/shell_word.h"
 
 namespace penstock {
@@ -55,21 +56,50 @@ TEST_F(NextCommandsTest, PlainText_IsSaidAgain) {
   EXPECT_THAT(DetachedText("job-7", ""), Not(HasSubstr("\n")));
 }
 
-TEST(ModelCommandsTest, ModelThatWasKept_IsGeneratedFromAndExported) {
+// A GPT that reads bytes.
+v1::GetJobResponse TextJob() {
   v1::GetJobResponse job;
+  v1::GptSpec& gpt = *job.mutable_spec()->mutable_model()->mutable_gpt();
+  gpt.set_layers(1);
+  gpt.set_width(4);
+  gpt.set_heads(1);
+  gpt.set_context(8);
+  FillDefaultsOfAnyMethod(*job.mutable_spec());
+  return job;
+}
+
+TEST(ModelCommandsTest, TextModelThatWasKept_IsGeneratedFromAndExported) {
+  v1::GetJobResponse job = TextJob();
   job.mutable_spec()->mutable_checkpoint()->set_directory("/my models");
   job.mutable_result()->set_checkpoint("/my models/step-6");
-  EXPECT_EQ(ModelCommands(job),
+  EXPECT_EQ(ModelCommands(job, "/data"),
             "next:\n"
             "  penstock generate '/my models/step-6' --prompt 'The '\n"
             "  penstock export '/my models/step-6' -o model\n");
 }
 
-TEST(ModelCommandsTest, ModelThatWasNotKept_SaysHowToKeepIt) {
+TEST(ModelCommandsTest, AnotherModelThatWasKept_IsEvaluated) {
   v1::GetJobResponse job;
-  EXPECT_THAT(ModelCommands(job), HasSubstr("--set checkpoint.directory=DIR keeps it"));
+  job.mutable_spec()->mutable_checkpoint()->set_directory("/models");
+  job.mutable_result()->set_checkpoint("/models/step-6");
+  EXPECT_EQ(ModelCommands(job, "/data"), "next:\n  penstock evaluate /models/step-6 --data PATH\n");
+  v1::RecordsSpec& records = *job.mutable_spec()->mutable_data()->mutable_records();
+  records.set_path("digits/train");
+  EXPECT_EQ(ModelCommands(job, "/data"),
+            "next:\n  penstock evaluate /models/step-6 --data /data/digits/train --split "
+            "validation\n");
+  records.set_validation("digits/test");
+  EXPECT_EQ(ModelCommands(job, "/data"),
+            "next:\n  penstock evaluate /models/step-6 --data /data/digits/test\n");
+}
+
+TEST(ModelCommandsTest, ModelThatWasNotKept_SaysHowToKeepIt) {
+  v1::GetJobResponse job = TextJob();
+  EXPECT_EQ(ModelCommands(job, "/data"),
+            "the model was not kept; --set checkpoint.directory=DIR keeps it, for `penstock "
+            "generate DIR --prompt 'The '` and `penstock export DIR -o model`\n");
   job.mutable_result()->set_checkpoint("/where/it/began");
-  EXPECT_THAT(ModelCommands(job), HasSubstr("was not kept"));
+  EXPECT_THAT(ModelCommands(job, "/data"), HasSubstr("was not kept"));
 }
 
 TEST(ShellWordTest, WhatAShellWouldTakeApart_IsQuoted) {

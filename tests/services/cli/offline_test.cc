@@ -1,6 +1,7 @@
 // Commands that need no cluster: methods, simulate, schedule, export, generate, compare.
 #include <gmock/gmock.h>
 
+#include <cmath>
 #include <nlohmann/json.hpp>
 #include <set>
 
@@ -49,6 +50,26 @@ TEST(OutputTest, ThatCannotBeWritten_FailsWithTheReason) {
 }
 
 // ---------------------------------------------------------------------------------------- model
+
+TEST(ModelTest, WeightsThatAreSharedOrWere_AreListed) {
+  JobDirectory directory;
+  directory.Write("model.yaml",
+                  "model: {gpt: {layers: 1, width: 16, heads: 2, context: 8, vocabulary: 256}}\n");
+  const std::string path = directory.path("model.yaml");
+  EXPECT_THAT(RunPenstock({"model", "show", path}).out,
+              HasSubstr("wte.weight is shared by embedding, head."));
+  const Json tied = RunJson({"model", "show", path});
+  EXPECT_EQ(tied["shared"],
+            Json::array({{{"parameter", "wte.weight"}, {"layers", {"embedding", "head"}}}}));
+  EXPECT_TRUE(tied["untied"].empty());
+  const Json untied = RunJson({"model", "show", path, "--set", "model.untie=true"});
+  EXPECT_TRUE(untied["shared"].empty());
+  EXPECT_EQ(untied["untied"],
+            Json::array({{{"parameter", "head.wte.weight"}, {"copy_of", "wte.weight"}}}));
+  EXPECT_EQ(untied["parameters"].get<int64_t>(), tied["parameters"].get<int64_t>() + 256 * 16);
+  EXPECT_THAT(RunPenstock({"model", "show", path, "--set", "model.untie=true"}).out,
+              HasSubstr("head.wte.weight was tied to wte.weight"));
+}
 
 TEST(ModelTest, Gpt_HasTheLayersAndCostsOfItsNumbers) {
   JobDirectory directory;
@@ -624,6 +645,54 @@ TEST_F(CheckpointCommandsTest, Generate_SameSeed_SameText) {
   EXPECT_EQ(plain.out.size(), 5u + 40u + 1u);
 }
 
+TEST_F(CheckpointCommandsTest, Evaluate_AText_IsTheSameInAnyBatches) {
+  Train();
+  const std::string text = job_.path("input.txt");
+  const Json whole = RunJson({"evaluate", job_.checkpoints(), "--data", text});
+  const auto samples = static_cast<int64_t>(ReadText(text).size() - 1) / 16;
+  EXPECT_EQ(whole["step"], 20);
+  EXPECT_EQ(whole["data"], text);
+  EXPECT_EQ(whole["split"], "all");
+  EXPECT_EQ(whole["samples"], samples);
+  EXPECT_EQ(whole["targets"], 16 * samples);
+  const double loss = whole["loss"];
+  EXPECT_GT(loss, 0);
+  EXPECT_DOUBLE_EQ(whole["perplexity"], std::exp(loss));
+  EXPECT_DOUBLE_EQ(whole["bits_per_byte"], loss / std::log(2.0));
+  EXPECT_GT(whole["metrics"]["accuracy"], 0);
+  EXPECT_GE(whole["metrics"]["top5"], whole["metrics"]["accuracy"]);
+
+  // One that does not divide the samples.
+  const std::string batch = std::to_string(samples / 2 + 1);
+  const Json halves = RunJson({"evaluate", job_.checkpoints(), "--data", text, "--batch", batch});
+  EXPECT_EQ(halves["targets"], whole["targets"]);
+  EXPECT_NEAR(halves["loss"], loss, 1e-5);
+  EXPECT_NEAR(halves["metrics"]["accuracy"], whole["metrics"]["accuracy"], 1e-3);
+}
+
+TEST_F(CheckpointCommandsTest, Evaluate_OnAJobsData_TakesWhatItKeepsForValidation) {
+  Train();
+  const Json part = RunJson({"evaluate", job_.checkpoints(), "--data", job_.job()});
+  EXPECT_EQ(part["split"], "validation");
+  const Json first =
+      RunJson({"evaluate", job_.checkpoints(), "--data", job_.job(), "--samples", "1"});
+  EXPECT_EQ(first["samples"], 1);
+  EXPECT_GT(part["samples"], 1);
+  const Json rest =
+      RunJson({"evaluate", job_.checkpoints(), "--data", job_.job(), "--split", "training"});
+  EXPECT_GT(rest["samples"], part["samples"]);
+
+  const auto refused = [](std::vector<std::string> arguments, const char* because) {
+    arguments.insert(arguments.begin(), ProgramPath("penstock"));
+    const ProcessResult result = RunProcess(arguments);
+    EXPECT_EQ(result.exit_code, 2) << result.err;
+    EXPECT_THAT(result.err, HasSubstr(because));
+  };
+  refused({"evaluate", job_.checkpoints()}, "--data: is missing");
+  refused({"evaluate", job_.job()}, "checkpoint.directory: is missing");
+  refused({"evaluate", job_.checkpoints(), "--data", job_.path("none.txt")}, "none.txt");
+}
+
 TEST_F(CheckpointCommandsTest, Export_UntiedHead_HasTheNamesHuggingFaceExpects) {
   Train();
   const Json exported = RunJson({"export", job_.checkpoints(), "-o", job_.path("model")});
@@ -667,6 +736,24 @@ TEST_F(CheckpointCommandsTest, Export_TiedHead_IsStoredOnce) {
     heads += tensor.name == "lm_head.weight" || tensor.name == "transformer.wte.weight";
   }
   EXPECT_EQ(heads, 1);
+  RunPenstock({"generate", job_.checkpoints(), "--tokens", "5"});
+}
+
+// The head was tied and is a tensor of its own now, which any reader of such files finds under its usual name.
+TEST_F(CheckpointCommandsTest, Export_HeadThatModelUntieCopied_IsStoredAndSaid) {
+  Train({"--set", "model.gpt.tied_head=true", "--set", "model.untie=true", "--set",
+         "pipeline.method=pipedream", "--set", "pipeline.stages=2", "--workers", "2"});
+  const Json exported = RunJson({"export", job_.checkpoints(), "-o", job_.path("model")});
+  EXPECT_EQ(exported["untied"], true);
+  EXPECT_EQ(Json::parse(ReadText(job_.path("model/config.json")))["tie_word_embeddings"], false);
+  const std::string file = ReadText(job_.path("model/model.safetensors"));
+  PENSTOCK_ASSERT_OK_AND_ASSIGN(const SafetensorsView view, ParseSafetensors(file));
+  std::vector<std::string> names;
+  for (const TensorView& tensor : view.tensors) names.push_back(tensor.name);
+  EXPECT_THAT(names, Contains("lm_head.weight"));
+  EXPECT_THAT(names, Contains("transformer.wte.weight"));
+  EXPECT_THAT(RunPenstock({"export", job_.checkpoints(), "-o", job_.path("again")}).out,
+              HasSubstr("weights that were tied are copies of their own now"));
   RunPenstock({"generate", job_.checkpoints(), "--tokens", "5"});
 }
 

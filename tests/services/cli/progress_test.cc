@@ -123,6 +123,21 @@ TEST(ProgressTest, Add_Validation_IsANoteAndStaysOnTheLine) {
   EXPECT_THAT(progress.PlainLine(), HasSubstr("validation 2.2500"));
 }
 
+TEST(ProgressTest, Add_ValidationWithMetrics_NotesAllAndKeepsTheFirstOnTheLine) {
+  Progress progress(100);
+  progress.Add(Step(1, 0));
+  v1::JobEvent event = Validation(1, 2.25);
+  for (const auto& [name, value] : {std::pair("accuracy", 0.3412), {"top5", 0.7}, {"new", 0.5}}) {
+    v1::MetricValue& metric = *event.mutable_validation_done()->add_metrics();
+    metric.set_name(name);
+    metric.set_value(value);
+  }
+  EXPECT_EQ(progress.Add(event),
+            "step 1: validation loss 2.2500, accuracy 34.1 %, top-5 70.0 %, new 50.0 %");
+  EXPECT_THAT(progress.PlainLine(), HasSubstr("validation 2.2500  accuracy 34.1 %"));
+  EXPECT_THAT(progress.PlainLine(), Not(HasSubstr("top-5")));
+}
+
 TEST(ProgressDisplayTest, Update_Terminal_RedrawsOneLine) {
   std::ostringstream out;
   std::ostringstream err;

@@ -93,6 +93,12 @@ v1::GetJobResponse Job() {
   v1::LossPoint& validation = *result.add_validations();
   validation.set_step(50);
   validation.set_loss(2.4021);
+  for (const auto& [name, value] : {std::pair("accuracy", 0.3412), {"top5", 0.7}}) {
+    v1::MetricValue& metric = *validation.add_metrics();
+    metric.set_name(name);
+    metric.set_value(value);
+  }
+  *result.mutable_validation_metrics() = validation.metrics();
   v1::LossPoint& loss = *result.add_losses();
   loss.set_step(1);
   loss.set_loss(5.5);
@@ -135,7 +141,8 @@ TEST(ResultTextTest, LossOfSeveralSteps_SaysOfHowMany) {
     while (job.result().losses_size() < losses) job.mutable_result()->add_losses();
     EXPECT_THAT(ResultText(job), ::testing::HasSubstr("training loss 2.3412 (mean of the last " +
                                                       std::to_string(std::min(losses, 10)) +
-                                                      " steps), validation loss 2.4021"));
+                                                      " steps), validation loss 2.4021, "
+                                                      "accuracy 34.1 %, top-5 70.0 %, bubble"));
   }
   job.mutable_result()->set_train_loss(2.1e23);
   EXPECT_THAT(ResultText(job), ::testing::HasSubstr("training loss 2.1e+23 (mean"));

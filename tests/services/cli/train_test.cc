@@ -310,7 +310,8 @@ TEST_F(TrainTest, Json_IsOneObjectWithTheDocumentedKeysInOrder) {
                                             "recoveries",
                                             "prediction",
                                             "block_delay_measured",
-                                            "feedback"}));
+                                            "feedback",
+                                            "validation_metrics"}));
   EXPECT_EQ(json["job"], "tiny");
   EXPECT_EQ(json["method"], "pipedream");
   EXPECT_EQ(json["steps"], 6);
@@ -319,6 +320,10 @@ TEST_F(TrainTest, Json_IsOneObjectWithTheDocumentedKeysInOrder) {
   EXPECT_GT(json["train_loss"], 0);
   EXPECT_GT(json["validation_loss"], 0);
   EXPECT_THAT(json["validations"], SizeIs(2));
+  for (const char* metric : {"accuracy", "top5"}) {
+    EXPECT_GT(json["validation_metrics"][metric], 0) << metric;
+    EXPECT_EQ(json["validation_metrics"][metric], json["validations"][1][metric]) << metric;
+  }
   EXPECT_EQ(json["block_delay"]["max"], 3);  // floor(S^2 - S/2) for S = 2
   EXPECT_EQ(json["block_delay"]["mean"], 1.5);
   ASSERT_THAT(json["per_stage"], SizeIs(2));

@@ -203,7 +203,7 @@ void ActingWorker::Measure(const v1::PrepareRunRequest& run,
     v1::RunEvent event;
     v1::ModelProfile& model = *event.mutable_layers_timed()->mutable_model();
     model.set_time_steps(job->model.targets_per_sample());
-    SetLayers(job->model, model);
+    SetLayers(job->model, job->precision, model);
     for (const int layer : FirstLayersOfShapes(job->model)) {
       v1::ShapeProfile& shape = *model.add_shapes();
       shape.set_shape(model.layers(layer).shape());

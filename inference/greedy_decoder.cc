@@ -1,0 +1,203 @@
+#include "inference/greedy_decoder.h"
+
+#include <algorithm>
+#include <cstring>
+#include <iterator>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "base/check.h"
+#include "base/status.h"
+
+namespace penstock {
+namespace {
+
+int FindPort(const ModelGraph& model, absl::string_view name, size_t dims) {
+  for (size_t port = 0; port < model.ports.size(); ++port) {
+    const ValueType& type = model.ports[port].type;
+    if (model.ports[port].name == name && type.dtype == DType::kI32 && type.dims.size() == dims) {
+      return static_cast<int>(port);
+    }
+  }
+  return -1;
+}
+
+absl::Span<const std::byte> BytesOf(const std::vector<int32_t>& values) {
+  return absl::MakeConstSpan(reinterpret_cast<const std::byte*>(values.data()),
+                             values.size() * sizeof(int32_t));
+}
+
+int64_t OffsetIn(const Bundle& bundle, int value) {
+  const auto part = std::find_if(bundle.parts.begin(), bundle.parts.end(),
+                                 [&](const Bundle::Part& p) { return p.value == value; });
+  PENSTOCK_CHECK(part != bundle.parts.end());
+  return part->offset;
+}
+
+}  // namespace
+
+GreedyDecoder::GreedyDecoder(const CheckpointModel& model, const DecoderOptions& options)
+    : directory_(model.directory),
+      manifest_(model.manifest),
+      graph_(model.graph),
+      options_(options) {}
+
+absl::StatusOr<GreedyDecoder> GreedyDecoder::Create(Files& files, const CheckpointModel& model,
+                                                    const DecoderOptions& options) {
+  GreedyDecoder decoder(model, options);
+  PENSTOCK_RETURN_IF_ERROR(Annotate(decoder.FindPorts(), model.directory));
+  PENSTOCK_ASSIGN_OR_RETURN(decoder.backend_, MakeCpuBackend(options.threads));
+  PENSTOCK_RETURN_IF_ERROR(decoder.MakeRuns(files));
+  return decoder;
+}
+
+absl::Status GreedyDecoder::FindPorts() {
+  source_ = FindPort(graph_, "source", 1);
+  source_lengths_ = FindPort(graph_, "source_lengths", 0);
+  inputs_port_ = FindPort(graph_, "inputs", 1);
+  const int targets = FindPort(graph_, "targets", 1);
+  const auto known =
+      std::count_if(std::begin(graph_.ports), std::end(graph_.ports), [&](const Port& port) {
+        const auto number = &port - graph_.ports.data();
+        return number == source_ || number == source_lengths_ || number == inputs_port_ ||
+               number == targets;
+      });
+  const ValueType& logits = graph_.TypeOf(graph_.nodes.back().inputs.front());
+  if (source_ < 0 || inputs_port_ < 0 || known != static_cast<int64_t>(graph_.ports.size())) {
+    return absl::UnimplementedError(
+        "sequences can be decoded for models with the inputs source, inputs, targets and, if they "
+        "like, source_lengths, as data.pairs fills them");
+  }
+  source_time_ = graph_.ports[source_].type.dims[0];
+  target_time_ = graph_.ports[inputs_port_].type.dims[0];
+  if (logits.dims.size() != 2 || logits.dims[0] != target_time_) {
+    return absl::UnimplementedError(absl::StrCat("the loss is over ", logits.ToString(),
+                                                 "; to decode, it has to be over [", target_time_,
+                                                 ", pieces], one row for each step of inputs"));
+  }
+  pieces_ = logits.dims[1];
+  return absl::OkStatus();
+}
+
+std::vector<bool> GreedyDecoder::NodesThatDepend() const {
+  std::vector<bool> depends(graph_.nodes.size(), false);
+  for (size_t node = 0; node < graph_.nodes.size(); ++node) {
+    for (const int input : graph_.nodes[node].inputs) {
+      const bool read =
+          graph_.is_port(input) ? input == inputs_port_ : depends[graph_.NodeOf(input)];
+      depends[node] = depends[node] || read;
+    }
+  }
+  return depends;
+}
+
+absl::Status GreedyDecoder::MakeRuns(Files& files) {
+  const std::vector<bool> depends = NodesThatDepend();
+  const auto repeats = [&](int layer) {
+    // Shared weights are held once by the stage that has all their uses.
+    if (graph_.tied() || layer + 1 == graph_.size()) return true;
+    const auto first = depends.begin() + graph_.layers[layer].first_node;
+    return std::find(first, first + graph_.layers[layer].node_count, true) !=
+           first + graph_.layers[layer].node_count;
+  };
+  for (int first = 0; first < graph_.size();) {
+    LayerRange layers = {first, 1};
+    while (layers.end() < graph_.size() && repeats(layers.end()) == repeats(first)) ++layers.count;
+    Run& run = runs_.emplace_back();
+    run.repeats = repeats(first);
+    run.output = ActivationsAt(graph_, layers.end(), options_.batch);
+    const StageOptions options = {
+        .layers = layers, .samples = options_.batch, .updates = false, .optimizer = SgdConfig()};
+    PENSTOCK_ASSIGN_OR_RETURN(run.stage, Stage::Create(*backend_, graph_, options));
+    PENSTOCK_RETURN_IF_ERROR(LoadWeights(files, directory_, manifest_, graph_, layers, *run.stage));
+    first = layers.end();
+  }
+  for (size_t run = 1; run < runs_.size(); ++run) {
+    if (runs_[run].repeats) continue;
+    for (const Bundle::Part& part : runs_[run].output.parts) {
+      if (!depends[graph_.NodeOf(part.value)]) continue;
+      passing_.push_back({.run = run,
+                          .from = OffsetIn(runs_[run - 1].output, part.value),
+                          .to = part.offset,
+                          .elements = options_.batch * graph_.TypeOf(part.value).elements()});
+    }
+  }
+  return absl::OkStatus();
+}
+
+absl::StatusOr<std::vector<Tensor>> GreedyDecoder::PortsOf(const Run& run) {
+  std::vector<Tensor> ports;
+  for (const int port : run.stage->ports()) {
+    Tensor& tensor = ports.emplace_back();
+    const std::vector<int32_t>* values = nullptr;
+    if (port == source_) values = &sources_;
+    if (port == source_lengths_) values = &lengths_;
+    if (port == inputs_port_) values = &inputs_;
+    if (values == nullptr) continue;  // targets, which the loss alone reads
+    PENSTOCK_ASSIGN_OR_RETURN(tensor, run.stage->PortToDevice(port, BytesOf(*values)));
+  }
+  return ports;
+}
+
+absl::StatusOr<std::vector<float>> GreedyDecoder::Logits(bool first) {
+  Tensor handed;
+  for (size_t number = 0; number + 1 < runs_.size(); ++number) {
+    Run& run = runs_[number];
+    if (!first && !run.repeats) {
+      for (const Passing& passing : passing_) {
+        if (passing.run != number) continue;
+        std::memcpy(run.handed.data<float>() + passing.to, handed.data<float>() + passing.from,
+                    passing.elements * sizeof(float));
+      }
+      handed = run.handed;
+      continue;
+    }
+    PENSTOCK_ASSIGN_OR_RETURN(const std::vector<Tensor> ports, PortsOf(run));
+    PENSTOCK_ASSIGN_OR_RETURN(Stage::Evaluated evaluated,
+                              run.stage->Evaluate(run.stage->version(), std::move(handed), ports));
+    handed = std::move(evaluated.output);
+    if (!run.repeats) run.handed = handed;
+  }
+  Stage& last = *runs_.back().stage;
+  PENSTOCK_ASSIGN_OR_RETURN(const std::vector<Tensor> ports, PortsOf(runs_.back()));
+  return last.Predictions(last.version(), std::move(handed), ports);
+}
+
+absl::StatusOr<std::vector<std::vector<int32_t>>> GreedyDecoder::Decode(
+    absl::Span<const std::vector<int32_t>> sources) {
+  const auto samples = static_cast<int64_t>(sources.size());
+  PENSTOCK_CHECK(samples > 0 && samples <= options_.batch);
+  // Rows of the batch beyond the sources have a source that ends at once.
+  sources_.assign(options_.batch * source_time_, options_.padding);
+  lengths_.assign(options_.batch, 1);
+  for (int64_t i = 0; i < options_.batch; ++i) {
+    const auto row = sources_.begin() + i * source_time_;
+    const auto length = i < samples ? static_cast<int64_t>(sources[i].size()) : 0;
+    PENSTOCK_CHECK(length <= source_pieces_max());
+    if (i < samples) std::copy(sources[i].begin(), sources[i].end(), row);
+    row[length] = options_.eos;
+    lengths_[i] = static_cast<int32_t>(length + 1);
+  }
+  inputs_.assign(options_.batch * target_time_, options_.padding);
+  for (int64_t i = 0; i < options_.batch; ++i) inputs_[i * target_time_] = options_.bos;
+
+  std::vector<std::vector<int32_t>> targets(samples);
+  std::vector<bool> ended(samples, false);
+  for (int64_t t = 0; t < target_time_; ++t) {
+    PENSTOCK_ASSIGN_OR_RETURN(const std::vector<float> logits, Logits(t == 0));
+    for (int64_t i = 0; i < samples; ++i) {
+      if (ended[i]) continue;
+      const auto row = logits.begin() + (i * target_time_ + t) * pieces_;
+      const auto piece = static_cast<int32_t>(std::max_element(row, row + pieces_) - row);
+      ended[i] = piece == options_.eos;
+      if (ended[i]) continue;
+      targets[i].push_back(piece);
+      if (t + 1 < target_time_) inputs_[i * target_time_ + t + 1] = piece;
+    }
+    if (std::find(ended.begin(), ended.end(), false) == ended.end()) break;
+  }
+  for (Run& run : runs_) run.handed = Tensor();
+  return targets;
+}
+
+}  // namespace penstock

@@ -1,0 +1,24 @@
+// What the commands about data say of a directory of records.
+#pragma once
+
+#include <string>
+
+#include "CLI/CLI.hpp"
+#include "absl/strings/string_view.h"
+#include "data/record_index.h"
+#include "services/cli/command.h"
+#include "services/cli/json_output.h"
+
+namespace penstock {
+
+std::string Plural(int64_t count, absl::string_view noun);
+
+// {"image": {"dtype": "U8", "shape": [28, 28, 1]}}, and {"source": {"dtype": "I32"}}.
+nlohmann::ordered_json TensorsJson(const RecordIndex& index);
+nlohmann::ordered_json SequencesJson(const RecordIndex& index);
+
+// Declare `penstock data prepare` and `penstock data show`.
+CommandRunner DeclareDataPrepare(CLI::App& app);
+CommandRunner DeclareDataShow(CLI::App& app);
+
+}  // namespace penstock
