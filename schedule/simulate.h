@@ -52,7 +52,8 @@ struct LinkSpeed {
 };
 
 // The links between all workers: one kind, but for the pairs (the lower number first) that have another. Where the cards of
-// the workers have a limit, all messages of a worker share it (network_cards.h), beside what their links take.
+// the workers have a limit, all messages of a worker share it (network_cards.h), beside what their links take; files of
+// device times (job/profile/device_times.h) have none.
 struct WorkerLinks {
   LinkSpeed others;
   std::map<std::pair<int32_t, int32_t>, LinkSpeed> pairs;
