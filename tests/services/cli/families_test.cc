@@ -24,7 +24,7 @@ struct FamilyCase {
   const char* replicas_refused = nullptr;
 };
 
-constexpr char kShares[] = "must not share weights";
+constexpr char kShares[] = "share";
 constexpr char kHasBuffers[] = "running statistics";
 
 constexpr FamilyCase kFamilies[] = {
@@ -90,12 +90,17 @@ TEST_P(FamiliesOverGrpc, MethodsThatDrain_GiveTheReferencesWeights) {
   ASSERT_THAT(reference, SizeIs(64));
   EXPECT_EQ(Weights({"--method", "1f1b"}), reference);
   EXPECT_EQ(Weights({"--method", "zb-h1"}), reference);
-  const std::vector<std::string> replicas = {"--set", "pipeline.replicas=2"};
+}
+
+TEST_P(FamiliesOverGrpc, TwoReplicasOfTwoStages_GiveTheReferencesWeights) {
+  const std::string replicas = "pipeline.replicas=2";
   if (GetParam().replicas_refused != nullptr) {
-    ExpectRefused(replicas, GetParam().replicas_refused);
-  } else {
-    EXPECT_EQ(Weights(replicas), reference);
+    ExpectRefused({"--set", replicas}, GetParam().replicas_refused);
+    return;
   }
+  const std::string reference = Weights({"--set", replicas, "--reference"});
+  ASSERT_THAT(reference, SizeIs(64));
+  EXPECT_EQ(Weights({"--set", replicas}), reference);
 }
 
 TEST_P(FamiliesOverGrpc, MethodsThatDoNotDrain_GiveTheirReferencesWeights) {
