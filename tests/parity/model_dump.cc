@@ -105,8 +105,8 @@ class ModelDump {
     std::ofstream list(directory_ + "/ports.txt");
     for (size_t port = 0; port < job_.model.ports.size(); ++port) {
       const Port& spec = job_.model.ports[port];
-      list << spec.name << " " << Name(spec.type.dtype) << " "
-           << absl::StrJoin(spec.type.dims, " ") << "\n";
+      list << spec.name << " " << Name(spec.type.dtype) << " " << absl::StrJoin(spec.type.dims, " ")
+           << "\n";
       std::vector<std::byte> values(samples * spec.type.size_bytes());
       PENSTOCK_RETURN_IF_ERROR(
           data_.Read(Split::kTraining, 0, static_cast<int>(port), absl::MakeSpan(values)));
