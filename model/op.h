@@ -33,13 +33,13 @@ struct ValueType {
 // One parameter tensor, named and laid out as in the files that users have.
 struct ParameterSpec {
   std::string name;            // "h.0.attn.c_attn.weight"
-  std::string initial_as;      // the parameter whose initial values it has; empty: its own
   std::vector<int64_t> shape;  // its layout is the op's affair
   enum class Init : uint8_t { kZeros, kOnes, kNormal, kUniform, kConstant } init = Init::kNormal;
   // Of kNormal the deviation, of kUniform the bound on both sides, of kConstant the number.
   double init_scale = 0.02;
   bool decays = true;          // weight decay applies (matrices yes, biases and norms no)
   bool maps_features = false;  // a matrix between hidden features, which Muon orthogonalizes
+  std::string initial_as;      // the parameter whose initial values it has; empty: its own
 
   int64_t size() const;
   friend bool operator==(const ParameterSpec&, const ParameterSpec&) = default;

@@ -51,17 +51,20 @@ class Slots {
   const int64_t local_step_;  // slots from one local step of a replica to its next
 };
 
-// A stage makes its update this many microbatches after its backward: it waits for the first stage that shares
-// parameters with it, whose backward comes later.
+// A stage makes its update this many microbatches after its backward, because it waits for stages before it that share
+// parameters with it, whose backwards come later. Between a stage and one that it shares with, s places behind, the
+// delay must not fall, and rise by at most s: then no update waits for a forward that waits for the update. With fewer
+// replicas than stages microbatches do not follow each other closely enough for that, and there is no delay.
 int64_t UpdateDelay(const Topology& topology, StageId stage) {
+  if (topology.pipelines < topology.depth()) return 0;
+  bool shares = false;
   int32_t first = topology[stage].place;
   for (const ReduceGroup& group : topology.groups) {
-    const bool shares =
-        group.quantity == ReduceGroup::Quantity::kGradient &&
-        std::find(group.stages.begin(), group.stages.end(), stage) != group.stages.end();
-    if (shares) first = std::min(first, topology[group.stages.front()].place);
+    if (group.quantity != ReduceGroup::Quantity::kGradient) continue;
+    first = std::min(first, topology[group.stages.front()].place);
+    shares |= std::find(group.stages.begin(), group.stages.end(), stage) != group.stages.end();
   }
-  return std::min(topology.pipelines - 1, (topology[stage].place - first + 1) / 2);
+  return shares ? (topology[stage].place - first + 1) / 2 : 0;
 }
 
 }  // namespace

@@ -38,6 +38,7 @@ const std::vector<LabelDescription>& MetricLabels() {
       {"job", "the job's id, as `penstock list` shows it"},
       {"name", "the job's name in its file"},
       {"method", "the job's method"},
+      {"metric", "what a validation measures beside the loss: accuracy or top5"},
       {"worker", "the worker's name"},
       {"device", "the worker's device"},
       {"stage", "the stage's number, from 0"},

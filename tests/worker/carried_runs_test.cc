@@ -59,9 +59,9 @@ class CarriedRuns : public ::testing::Test {
   void ExpectEqual(const v1::JobSpec& spec, const std::vector<int>& layers) {
     SCOPED_TRACE(spec.pipeline().ShortDebugString());
     PENSTOCK_ASSERT_OK_AND_ASSIGN(const Trained serial,
-                                  TrainSerially(spec, Split(layers), {}, files_));
+                                  TrainSerially(spec, SplitInto(layers), {}, files_));
     PENSTOCK_ASSERT_OK_AND_ASSIGN(const Trained cluster,
-                                  TrainCluster({.spec = spec, .layers = Split(layers)}, files_));
+                                  TrainCluster({.spec = spec, .layers = SplitInto(layers)}, files_));
     ExpectSameTraining(cluster, serial);
   }
 
@@ -109,17 +109,17 @@ TEST_F(CarriedRuns, Replicas_GiveTheReferencesBits) {
 
 TEST_F(CarriedRuns, NumberOfReplicas_ChangesLossesByRoundingAlone) {
   PENSTOCK_ASSERT_OK_AND_ASSIGN(const Trained one,
-                                TrainSerially(CarriedJob("1f1b"), Split({4}), {}, files_));
+                                TrainSerially(CarriedJob("1f1b"), SplitInto({4}), {}, files_));
   v1::JobSpec spec = CarriedJob("1f1b");
   spec.mutable_pipeline()->add_replicas(4);
   spec.mutable_pipeline()->add_replicas(2);
   PENSTOCK_ASSERT_OK_AND_ASSIGN(const Trained four,
-                                TrainCluster({.spec = spec, .layers = Split({2, 2})}, files_));
+                                TrainCluster({.spec = spec, .layers = SplitInto({2, 2})}, files_));
   for (size_t step = 0; step < one.steps.size(); ++step) {
     EXPECT_NEAR(four.steps[step].loss, one.steps[step].loss, 1e-5);
   }
   for (size_t i = 0; i < one.validations.size(); ++i) {
-    EXPECT_NEAR(four.validations[i].loss, one.validations[i].loss, 1e-5);
+    EXPECT_NEAR(four.validations[i].evaluation.loss, one.validations[i].evaluation.loss, 1e-5);
   }
 }
 
@@ -129,9 +129,9 @@ TEST_F(CarriedRuns, InRecordedOrder_AreReplayed) {
     spec.mutable_pipeline()->set_order("recorded");
     PENSTOCK_ASSERT_OK_AND_ASSIGN(
         const Trained cluster,
-        TrainCluster({.spec = spec, .layers = Split({1, 2, 1}), .delay_seed = 5}, files_));
+        TrainCluster({.spec = spec, .layers = SplitInto({1, 2, 1}), .delay_seed = 5}, files_));
     PENSTOCK_ASSERT_OK_AND_ASSIGN(const Trained serial,
-                                  TrainSerially(spec, Split({1, 2, 1}), {}, files_, cluster.order));
+                                  TrainSerially(spec, SplitInto({1, 2, 1}), {}, files_, cluster.order));
     ExpectSameTraining(cluster, serial);
   }
 }
@@ -145,9 +145,9 @@ TEST_F(CarriedRuns, EpochsOfOneWindow_TrainAsIfNothingWereCarried) {
   const v1::JobSpec spec = CarriedJob("1f1b", yaml);
   const v1::JobSpec fresh =
       CarriedJob("1f1b", absl::StrReplaceAll(yaml, {{"carried: true", "carried: false"}}));
-  PENSTOCK_ASSERT_OK_AND_ASSIGN(const Trained with, TrainSerially(spec, Split({4}), {}, files_));
+  PENSTOCK_ASSERT_OK_AND_ASSIGN(const Trained with, TrainSerially(spec, SplitInto({4}), {}, files_));
   PENSTOCK_ASSERT_OK_AND_ASSIGN(const Trained without,
-                                TrainSerially(fresh, Split({4}), {}, files_));
+                                TrainSerially(fresh, SplitInto({4}), {}, files_));
   ASSERT_EQ(with.steps.size(), without.steps.size());
   for (size_t step = 0; step < with.steps.size(); ++step) {
     EXPECT_EQ(with.steps[step].loss, without.steps[step].loss);
@@ -167,15 +167,15 @@ TEST_F(CarriedRuns, WhatIsCarried_ReachesTheSecondStepOfAnEpochAndNotTheFirst) {
   const v1::JobSpec fresh =
       still(absl::StrReplaceAll(kCarriedJob, {{"carried: true", "carried: false"}}));
   PENSTOCK_ASSERT_OK_AND_ASSIGN(const Trained without,
-                                TrainSerially(fresh, Split({4}), {}, files_));
-  PENSTOCK_ASSERT_OK_AND_ASSIGN(const Trained with, TrainSerially(carried, Split({4}), {}, files_));
+                                TrainSerially(fresh, SplitInto({4}), {}, files_));
+  PENSTOCK_ASSERT_OK_AND_ASSIGN(const Trained with, TrainSerially(carried, SplitInto({4}), {}, files_));
   for (size_t step = 0; step < with.steps.size(); ++step) {
     const bool begins = step % 3 == 0;
     const double apart = std::abs(with.steps[step].loss - without.steps[step].loss);
     EXPECT_EQ(apart < 1e-6, begins) << "step " << step << ": " << apart;
   }
   for (size_t i = 0; i < with.validations.size(); ++i) {
-    EXPECT_NEAR(with.validations[i].loss, without.validations[i].loss, 1e-5);
+    EXPECT_NEAR(with.validations[i].evaluation.loss, without.validations[i].evaluation.loss, 1e-5);
   }
 }
 
@@ -194,7 +194,7 @@ TEST_F(CarriedRuns, FromACheckpointInTheMiddleOfAnEpoch_OnOtherWorkers_GoOnAsIfN
                                      {replicated({2, 2}), {2, 2}},
                                      {replicated({4, 1}), {2, 2}}};
   for (const Place& saver : places) {
-    TestCluster cluster({.spec = saver.spec, .layers = Split(saver.layers)}, files_);
+    TestCluster cluster({.spec = saver.spec, .layers = SplitInto(saver.layers)}, files_);
     ASSERT_THAT(cluster.prepared(), IsOk());
     cluster.Start();
     for (const absl::Status& status : cluster.Join()) ASSERT_THAT(status, IsOk());
@@ -204,7 +204,7 @@ TEST_F(CarriedRuns, FromACheckpointInTheMiddleOfAnEpoch_OnOtherWorkers_GoOnAsIfN
                                 loader.spec.pipeline().ShortDebugString()));
       PENSTOCK_ASSERT_OK_AND_ASSIGN(const Trained resumed,
                                     TrainCluster({.spec = loader.spec,
-                                                  .layers = Split(loader.layers),
+                                                  .layers = SplitInto(loader.layers),
                                                   .first_step = 4,
                                                   .checkpoint = directory},
                                                  files_));
@@ -223,7 +223,7 @@ TEST_F(CarriedRuns, FromACheckpointInTheMiddleOfAnEpoch_OnOtherWorkers_GoOnAsIfN
 
 TEST_F(CarriedRuns, PipeDreamFromACheckpoint_GoesOnAsIfNotStopped) {
   const v1::JobSpec spec = CarriedJob("pipedream");
-  TestCluster cluster({.spec = spec, .layers = Split({1, 2, 1})}, files_);
+  TestCluster cluster({.spec = spec, .layers = SplitInto({1, 2, 1})}, files_);
   ASSERT_THAT(cluster.prepared(), IsOk());
   cluster.Start();
   for (const absl::Status& status : cluster.Join()) ASSERT_THAT(status, IsOk());
@@ -231,7 +231,7 @@ TEST_F(CarriedRuns, PipeDreamFromACheckpoint_GoesOnAsIfNotStopped) {
   PENSTOCK_ASSERT_OK_AND_ASSIGN(
       const Trained resumed,
       TrainCluster(
-          {.spec = spec, .layers = Split({1, 2, 1}), .first_step = 4, .checkpoint = directory},
+          {.spec = spec, .layers = SplitInto({1, 2, 1}), .first_step = 4, .checkpoint = directory},
           files_));
   EXPECT_EQ(resumed.weights_sha256, cluster.WeightsSha256());
   EXPECT_EQ(resumed.steps.back().loss, cluster.Steps().back().loss);
@@ -239,7 +239,7 @@ TEST_F(CarriedRuns, PipeDreamFromACheckpoint_GoesOnAsIfNotStopped) {
 
 TEST_F(CarriedRuns, FromACheckpointOfAnotherBatch_AreRefused) {
   const v1::JobSpec spec = CarriedJob("1f1b");
-  TestCluster cluster({.spec = spec, .layers = Split({2, 2})}, files_);
+  TestCluster cluster({.spec = spec, .layers = SplitInto({2, 2})}, files_);
   ASSERT_THAT(cluster.prepared(), IsOk());
   cluster.Start();
   for (const absl::Status& status : cluster.Join()) ASSERT_THAT(status, IsOk());
@@ -248,7 +248,7 @@ TEST_F(CarriedRuns, FromACheckpointOfAnotherBatch_AreRefused) {
   other.mutable_training()->set_batch(4);
   EXPECT_THAT(
       TrainCluster(
-          {.spec = other, .layers = Split({2, 2}), .first_step = 4, .checkpoint = directory},
+          {.spec = other, .layers = SplitInto({2, 2}), .first_step = 4, .checkpoint = directory},
           files_),
       StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("training.batch is 8")));
   // In other microbatches the samples of a step are the same.
@@ -256,7 +256,7 @@ TEST_F(CarriedRuns, FromACheckpointOfAnotherBatch_AreRefused) {
   halves.mutable_training()->set_microbatches(2);
   EXPECT_THAT(
       TrainCluster(
-          {.spec = halves, .layers = Split({2, 2}), .first_step = 4, .checkpoint = directory},
+          {.spec = halves, .layers = SplitInto({2, 2}), .first_step = 4, .checkpoint = directory},
           files_),
       IsOk());
 }
@@ -266,7 +266,7 @@ TEST_F(CarriedRuns, Memory_IsAsPredicted) {
     v1::JobSpec spec = CarriedJob("1f1b");
     if (recomputes) spec.mutable_pipeline()->set_recompute("all");
     PENSTOCK_ASSERT_OK_AND_ASSIGN(const Trained cluster,
-                                  TrainCluster({.spec = spec, .layers = Split({4})}, files_));
+                                  TrainCluster({.spec = spec, .layers = SplitInto({4})}, files_));
     for (const v1::StageReport& report : cluster.reports) {
       EXPECT_EQ(report.peak_memory_bytes(), report.predicted_memory_bytes());
       EXPECT_EQ(report.allocations_steady(), 0);

@@ -169,15 +169,15 @@ TEST_F(Equivalence, PipeDream_RangeShorterThanThePipeline) {
 TEST_F(Equivalence, PipeDream_PartitionMatters) {
   // The method is not synchronous: another partition reads other versions.
   const v1::JobSpec spec = SmallJob("pipedream");
-  PENSTOCK_ASSERT_OK_AND_ASSIGN(Trained two, TrainSerially(spec, Split({3, 4}), {}, files_));
-  PENSTOCK_ASSERT_OK_AND_ASSIGN(Trained other, TrainSerially(spec, Split({4, 3}), {}, files_));
+  PENSTOCK_ASSERT_OK_AND_ASSIGN(Trained two, TrainSerially(spec, SplitInto({3, 4}), {}, files_));
+  PENSTOCK_ASSERT_OK_AND_ASSIGN(Trained other, TrainSerially(spec, SplitInto({4, 3}), {}, files_));
   EXPECT_NE(two.weights_sha256, other.weights_sha256);
 }
 
 TEST_F(Equivalence, PipeDream_CutsMatter) {
   const v1::JobSpec spec = SmallJob("pipedream");
-  PENSTOCK_ASSERT_OK_AND_ASSIGN(Trained whole, TrainSerially(spec, Split({3, 4}), {}, files_));
-  PENSTOCK_ASSERT_OK_AND_ASSIGN(Trained cut, TrainSerially(spec, Split({3, 4}), {1}, files_));
+  PENSTOCK_ASSERT_OK_AND_ASSIGN(Trained whole, TrainSerially(spec, SplitInto({3, 4}), {}, files_));
+  PENSTOCK_ASSERT_OK_AND_ASSIGN(Trained cut, TrainSerially(spec, SplitInto({3, 4}), {1}, files_));
   EXPECT_NE(whole.weights_sha256, cut.weights_sha256);
 }
 
@@ -586,7 +586,7 @@ TEST_F(Equivalence, Rpd_SeedAndDeltaMatter) {
 
 // One microbatch changes the layers of the stage that is drawn, and no others.
 TEST_F(Equivalence, Rpd_OneMicrobatch_MovesTheDrawnStageAlone) {
-  const std::vector<LayerRange> layers = Split({2, 2, 2, 1});
+  const std::vector<LayerRange> layers = SplitInto({2, 2, 2, 1});
   v1::JobSpec spec = RpdJob();
   spec.mutable_training()->set_batch(2);
   spec.mutable_training()->set_microbatches(1);

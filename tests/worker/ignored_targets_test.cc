@@ -56,6 +56,9 @@ pipeline: {method: )",
 
 class IgnoredTargets : public ::testing::Test {
  protected:
+  Trained Serially(const v1::JobSpec& spec) {
+    return Serially(spec, EvenSplit(ChainOf(spec).size(), 1));
+  }
   Trained Serially(const v1::JobSpec& spec, const std::vector<LayerRange>& layers) {
     const absl::StatusOr<Trained> trained = TrainSerially(spec, layers, {}, files_);
     EXPECT_THAT(trained, IsOk());
@@ -67,10 +70,10 @@ class IgnoredTargets : public ::testing::Test {
 
 // A mean of means would give others: of 16 samples' 32 targets, a seventh is ignored.
 TEST_F(IgnoredTargets, HoweverABatchIsCut_AStepIsTheSame) {
-  const Trained whole = Serially(IgnoringJob("1f1b", 1, 16), Split({5}));
+  const Trained whole = Serially(IgnoringJob("1f1b", 1, 16));
   ASSERT_EQ(whole.steps.size(), 3u);
   for (const int microbatches : {2, 4, 8, 16}) {
-    const Trained cut = Serially(IgnoringJob("1f1b", microbatches, 16), Split({5}));
+    const Trained cut = Serially(IgnoringJob("1f1b", microbatches, 16));
     for (size_t step = 0; step < whole.steps.size(); ++step) {
       EXPECT_NEAR(cut.steps[step].loss, whole.steps[step].loss, 2e-6)
           << microbatches << " microbatches, step " << step;
@@ -88,7 +91,8 @@ TEST_F(IgnoredTargets, ReplicasOfAnyNumbers_AreTheSerialReference) {
       v1::JobSpec spec =
           IgnoringJob(method, microbatches, microbatches, {.targets = "{i32: [2], ids: 2}"});
       spec.mutable_pipeline()->mutable_replicas()->Assign(replicas.begin(), replicas.end());
-      const std::vector<LayerRange> layers = EvenSplit(5, static_cast<int>(replicas.size()));
+      const std::vector<LayerRange> layers =
+          EvenSplit(ChainOf(spec).size(), static_cast<int>(replicas.size()));
       const absl::StatusOr<Trained> cluster =
           TrainCluster({.spec = spec, .layers = layers, .delay_seed = 3}, files_);
       ASSERT_THAT(cluster, IsOk());
@@ -100,7 +104,7 @@ TEST_F(IgnoredTargets, ReplicasOfAnyNumbers_AreTheSerialReference) {
 TEST_F(IgnoredTargets, ThatAreAll_GiveALossOfZeroAndNoGradient) {
   v1::JobSpec spec =
       IgnoringJob("1f1b", 4, 4, {.targets = "{i32: [2], ids: 1}", .ignore = ", ignore: 0"});
-  const Trained trained = Serially(spec, Split({5}));
+  const Trained trained = Serially(spec);
   for (const StepResult& step : trained.steps) EXPECT_EQ(step.loss, 0.0);
   ASSERT_FALSE(trained.validations.empty());
   for (const ReferenceResult::Validation& validation : trained.validations) {
@@ -109,7 +113,7 @@ TEST_F(IgnoredTargets, ThatAreAll_GiveALossOfZeroAndNoGradient) {
                 testing::ElementsAre(MetricValue{"accuracy", 0.0}, MetricValue{"top5", 0.0}));
   }
   spec.mutable_training()->set_steps(1);
-  EXPECT_EQ(Serially(spec, Split({5})).weights_sha256, trained.weights_sha256);
+  EXPECT_EQ(Serially(spec).weights_sha256, trained.weights_sha256);
 }
 
 }  // namespace

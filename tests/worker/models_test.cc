@@ -155,7 +155,7 @@ pipeline: {method: )",
 std::vector<LayerRange> RandomSplit(int layers, int stages, std::mt19937& random) {
   std::vector<int> counts(stages, 1);
   for (int left = layers - stages; left > 0; --left) ++counts[random() % stages];
-  return Split(counts);
+  return SplitInto(counts);
 }
 
 class Models : public ::testing::TestWithParam<TestModel> {
@@ -243,9 +243,9 @@ pipeline: {method: 1f1b}
   MemoryFiles files;
   AddTestText(files);
   // Drained at every step, both uses get the sum of the two gradients.
-  PENSTOCK_ASSERT_OK_AND_ASSIGN(const Trained whole, TrainSerially(*spec, Split({3}), {}, files));
+  PENSTOCK_ASSERT_OK_AND_ASSIGN(const Trained whole, TrainSerially(*spec, SplitInto({3}), {}, files));
   PENSTOCK_ASSERT_OK_AND_ASSIGN(const Trained cut,
-                                TrainCluster({.spec = *spec, .layers = Split({1, 2})}, files));
+                                TrainCluster({.spec = *spec, .layers = SplitInto({1, 2})}, files));
   ExpectSameTraining(cut, whole);
   v1::JobSpec asynchronous = *spec;
   asynchronous.mutable_pipeline()->set_method("pipedream");
@@ -266,7 +266,7 @@ TEST(TiedModels, AwdLm_DrainedAtEveryStep_GivesTheReferencesBits) {
   for (const char* method : {"1f1b", "gpipe", "zb-h1"}) {
     const v1::JobSpec spec = JobOf(model, method);
     PENSTOCK_ASSERT_OK_AND_ASSIGN(const Trained whole,
-                                  TrainSerially(spec, Split({layers}), {}, files));
+                                  TrainSerially(spec, SplitInto({layers}), {}, files));
     for (int stages = 2; stages <= 4; ++stages) {
       SCOPED_TRACE(absl::StrCat(method, ", stages ", stages));
       PENSTOCK_ASSERT_OK_AND_ASSIGN(

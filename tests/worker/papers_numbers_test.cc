@@ -50,7 +50,7 @@ class PapersNumbers : public ::testing::Test {
 
   // By stage, after the update. The serial reference must come to the same weights.
   std::vector<Arrays> Train(const v1::JobSpec& spec) {
-    const std::vector<LayerRange> layers = Split({2, 2, 2, 1});
+    const std::vector<LayerRange> layers = SplitInto({2, 2, 2, 1});
     TestCluster cluster({.spec = spec, .layers = layers}, files_);
     EXPECT_THAT(cluster.prepared(), IsOk());
     cluster.Start();

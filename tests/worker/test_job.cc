@@ -84,7 +84,7 @@ ModelGraph ChainOf(const v1::JobSpec& spec) {
   return job->model;
 }
 
-std::vector<LayerRange> Split(absl::Span<const int> counts) {
+std::vector<LayerRange> SplitInto(absl::Span<const int> counts) {
   std::vector<LayerRange> layers;
   int first = 0;
   for (int count : counts) {
@@ -99,7 +99,7 @@ std::vector<LayerRange> EvenSplit(int layers, int stages) {
   counts.reserve(stages);
   for (int s = 0; s < stages; ++s)
     counts.push_back(layers * (s + 1) / stages - layers * s / stages);
-  return Split(counts);
+  return SplitInto(counts);
 }
 
 std::vector<std::vector<LayerRange>> AllSplits(int layers, int stages) {
@@ -109,7 +109,7 @@ std::vector<std::vector<LayerRange>> AllSplits(int layers, int stages) {
     const int stages_left = stages - static_cast<int>(counts.size());
     if (stages_left == 1) {
       counts.push_back(left);
-      splits.push_back(Split(counts));
+      splits.push_back(SplitInto(counts));
       counts.pop_back();
       return;
     }

@@ -34,7 +34,7 @@ absl::Span<const StalenessCase> StalenessCases();
 ModelGraph ChainOf(const v1::JobSpec& spec);
 
 // `counts` layers each, one after the other.
-std::vector<LayerRange> Split(absl::Span<const int> counts);
+std::vector<LayerRange> SplitInto(absl::Span<const int> counts);
 // As even as can be.
 std::vector<LayerRange> EvenSplit(int layers, int stages);
 // Every way to cut `layers` into `stages`.

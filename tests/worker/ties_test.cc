@@ -6,6 +6,7 @@
 #include <gtest/gtest.h>
 
 #include <cstddef>
+#include <map>
 #include <random>
 #include <string>
 #include <vector>
@@ -92,7 +93,7 @@ pipeline: {method: )",
 std::vector<LayerRange> RandomCut(int layers, int stages, std::mt19937& random) {
   std::vector<int> counts(stages, 1);
   for (int left = layers - stages; left > 0; --left) ++counts[random() % stages];
-  return Split(counts);
+  return SplitInto(counts);
 }
 
 void SetClip(const std::string& kind, v1::JobSpec& spec) {
@@ -253,7 +254,7 @@ class TwoTables : public Ties {};
 TEST_F(TwoTables, UsesOnOneStage_TrainByAMethodThatUpdatesEachStageByItself) {
   // The last layer alone shares nothing.
   for (const char* method : {"pipedream", "pipedream-2bw", "paci", "nesterov"}) {
-    ExpectEqual(JobOf(kTwoTables, method), Split({7, 1}));
+    ExpectEqual(JobOf(kTwoTables, method), SplitInto({7, 1}));
   }
 }
 
@@ -283,7 +284,7 @@ TEST_F(TwoTables, Groups_AreThePartsThatShare) {
   PENSTOCK_ASSERT_OK_AND_ASSIGN(const ResolvedJob job, ResolveJob(JobOf(kTwoTables, "1f1b")));
   const auto groups_of = [&](std::vector<int> counts) {
     std::vector<std::string> texts;
-    for (const TieGroup& group : TieGroupsOf(job.model, Split(counts))) {
+    for (const TieGroup& group : TieGroupsOf(job.model, SplitInto(counts))) {
       std::string text = absl::StrJoin(group.parts, ",");
       for (const auto& [tie, sum] : group.sums) {
         absl::StrAppend(&text, " ", job.model.ties[tie].parameters[0].name, ":",
@@ -304,21 +305,40 @@ TEST_F(TwoTables, Groups_AreThePartsThatShare) {
                           "2,4 twice.a.weight:2,4"));
 }
 
-TEST(Untied, EveryLayer_StartsAsTheTiedModelDoes) {
+TEST(Untied, EveryCopy_StartsAsTheSharedParameterDoes) {
   for (const std::string& yaml : {Albert(), std::string(kTwoTables)}) {
     v1::JobSpec spec = JobOf(yaml, "1f1b");
-    const auto digests_of = [&] {
+    const auto weights_of = [&] {
       const ModelGraph model = ChainOf(spec);
       const auto backend = MakeCpuBackend(1).value();
       const auto stage =
           Stage::Create(*backend, model, {.layers = {0, model.size()}, .seed = 5}).value();
       stage->InitializeWeights();
-      return stage->LayerDigests();
+      std::map<std::string, std::vector<float>> weights;
+      for (int layer = 0; layer < model.size(); ++layer) {
+        for (const NamedArray& array : stage->LayerWeights(layer)) {
+          weights[array.name] = array.values;
+        }
+      }
+      return weights;
     };
-    const std::vector<std::string> tied = digests_of();
+    const auto tied = weights_of();
     spec.mutable_model()->set_untie(true);
-    EXPECT_FALSE(ChainOf(spec).tied());
-    EXPECT_EQ(digests_of(), tied);
+    const ModelGraph model = ChainOf(spec);
+    EXPECT_FALSE(model.tied());
+    const auto untied = weights_of();
+    int copies = 0;
+    for (const LayerSpec& layer : model.layers) {
+      for (const ParameterSpec& parameter : layer.parameters) {
+        const bool is_copy = !parameter.initial_as.empty();
+        copies += is_copy ? 1 : 0;
+        EXPECT_EQ(untied.at(parameter.name),
+                  tied.at(is_copy ? parameter.initial_as : parameter.name))
+            << parameter.name;
+      }
+    }
+    EXPECT_EQ(untied.size(), tied.size() + copies);
+    EXPECT_GT(copies, 0);
   }
 }
 

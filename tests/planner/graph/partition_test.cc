@@ -127,8 +127,8 @@ TEST(PartitionChain, LayersThatStayTogether_AreNeverCutApart) {
   const std::vector<double> speeds = {1, 1};
   EXPECT_THAT(*PartitionChain(costs, speeds, {true, true, true, true, true, true}),
               ElementsAre(0, 3));
-  EXPECT_THAT(*PartitionChain(costs, speeds, {true, true, false, false, false, true}),
-              ElementsAre(0, 5));
+  EXPECT_THAT(*PartitionChain(costs, speeds, {true, true, false, false, true, true}),
+              ElementsAre(0, 4));
   EXPECT_THAT(PartitionChain(costs, {1, 1, 1}, {true, false, false, true, false, false}),
               StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("3")));
 }
