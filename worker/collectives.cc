@@ -11,6 +11,7 @@
 #include "compute/buffer_layout.h"
 #include "job/run/message_bytes.h"
 #include "worker/acquire.h"
+#include "worker/evaluation.h"
 #include "worker/limits.h"
 
 namespace penstock {
@@ -102,13 +103,15 @@ absl::Status Collectives::OpenLinks(Transport& transport) {
       options_, kinds_, GroupKind::kCopies, [&model](LayerRange layers, int64_t) -> int64_t {
         return WeightsOfLayers(model, layers) * SizeOf(DType::kF32);
       });
-  // A part of a replica's gradients and of its buffers, and its losses.
-  const int64_t losses = std::max(options_.job.microbatches, options_.job.validation_batches);
+  // A part of a replica's gradients and of its buffers, its losses, and its part of a validation.
+  const int64_t numbers =
+      std::max(options_.job.microbatches,
+               options_.job.validation_batches * int64_t{EvaluationSums::kNumbers});
   const int64_t replica_bytes = LargestMessage(
       options_, kinds_, GroupKind::kReplicas, [&](LayerRange layers, int64_t replicas) -> int64_t {
         const int64_t floats = std::max(GradientsOfLayers(model, layers),
                                         LayOutBuffers(model, layers, options_.job.batch).count);
-        return std::max(ReplicaChunkBytes(floats, replicas), losses * kDoubleBytes);
+        return std::max(ReplicaChunkBytes(floats, replicas), numbers * kDoubleBytes);
       });
   const int64_t bytes_max =
       std::max<int64_t>({tied_bytes, copied_bytes, replica_bytes, model.size() * kDoubleBytes,

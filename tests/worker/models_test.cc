@@ -105,6 +105,8 @@ constexpr char kIgnoring[] = R"(
     - relu
     - linear: {outputs: 7}
     - dropout: {probability: 0.25}
+    - linear: {outputs: 5}
+    - tanh
     - linear: {outputs: 3}
     - cross_entropy: {targets: label, ignore: 1, label_smoothing: 0.1}
 )";

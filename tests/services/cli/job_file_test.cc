@@ -1,5 +1,6 @@
 #include "services/cli/job_file.h"
 
+#include <algorithm>
 #include <filesystem>
 #include <fstream>
 
@@ -133,6 +134,15 @@ TEST(ExamplesTest, EveryExample_FitsEveryMethod) {
         const int stages = workers * job.stages_per_worker;
         if (method.steps_in_rounds && job.microbatches % workers != 0) continue;
         if (stages > job.model.size()) continue;  // every stage needs a layer
+        const bool has_buffers =
+            std::any_of(job.model.nodes.begin(), job.model.nodes.end(),
+                        [](const Node& node) { return !node.buffers.empty(); });
+        if (name == "roundpipe" && workers > 1 && has_buffers) {
+          EXPECT_THAT(CheckStages(job, stages), StatusIs(absl::StatusCode::kInvalidArgument,
+                                                         HasSubstr("through any worker")))
+              << entry.path();
+          continue;
+        }
         EXPECT_THAT(CheckStages(job, stages), IsOk())
             << entry.path() << " with " << name << " on " << stages << " stages";
       }
