@@ -575,9 +575,8 @@ absl::StatusOr<Stage::Evaluated> Stage::Evaluate(int64_t version, Tensor input,
     wanted.ranks = &evaluated.ranks;
   }
   PENSTOCK_ASSIGN_OR_RETURN(
-      evaluated.output,
-      RunWithoutTapes(version, std::move(input), ports, start,
-                      static_cast<float*>(evaluation_carries_.data()), wanted));
+      evaluated.output, RunWithoutTapes(version, std::move(input), ports, start,
+                                        static_cast<float*>(evaluation_carries_.data()), wanted));
   return evaluated;
 }
 

@@ -288,9 +288,8 @@ absl::Status Executor::Forward(LocalStage& local, int64_t microbatch, const Effe
   PENSTOCK_ASSIGN_OR_RETURN(const absl::Span<const Tensor> ports, ReadPorts(stage, microbatch));
 
   const MicrobatchStart start = ports_.StartOf(stage, split(), FirstSample(parts_.job, microbatch));
-  absl::StatusOr<Tensor> output =
-      stage.Forward(MicrobatchId(microbatch), start, {effect.version, effect.ahead},
-                    std::move(input), ports);
+  absl::StatusOr<Tensor> output = stage.Forward(
+      MicrobatchId(microbatch), start, {effect.version, effect.ahead}, std::move(input), ports);
   ports_.Forget();
   if (!output.ok()) return output.status();
   // There and back the first stage keeps nothing: its ports are read again where the forward is done again.

@@ -604,8 +604,7 @@ absl::StatusOr<EvaluationSums> Reference::ValidateBatch(int64_t batch, int64_t s
                               ports_->Read(stage, Split::kValidation, first));
     const MicrobatchStart start = ports_->StartOf(stage, Split::kValidation, first);
     PENSTOCK_ASSIGN_OR_RETURN(
-        evaluated,
-        stage.Evaluate(stage.version(), std::move(evaluated.output), ports, start));
+        evaluated, stage.Evaluate(stage.version(), std::move(evaluated.output), ports, start));
   }
   Stage& last = *model.back().stage;
   PENSTOCK_ASSIGN_OR_RETURN(const double loss, last.ReadLoss(evaluated.output));

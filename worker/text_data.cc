@@ -90,10 +90,9 @@ TextData::TextData(std::string text, const TextOptions& options)
                         validation_first_),
       training_streams_(StreamsOf(training_bytes_, options)),
       validation_streams_(StreamsOf(validation_bytes_, options)),
-      windows_(!options.evaluated.has_value() ? options.validation_windows
-               : validation_streams_.has_value()
-                   ? validation_streams_->windows() * options.streams
-                   : (validation_bytes_ - 1) / options.context) {}
+      windows_(!options.evaluated.has_value()    ? options.validation_windows
+               : validation_streams_.has_value() ? validation_streams_->windows() * options.streams
+                                                 : (validation_bytes_ - 1) / options.context) {}
 
 absl::Status TextData::Read(Split split, int64_t first_sample, int port,
                             absl::Span<std::byte> values) const {

@@ -52,17 +52,16 @@ absl::StatusOr<Convolution> Convolution::Create(CpuContext& context, const Convo
 absl::Status Convolution::MakeProducts(CpuContext& context, const ConvolutionShape& shape,
                                        memory::data_type type) {
   const int64_t rows = shape.samples * shape.window.height.outputs * shape.window.width.outputs;
-  PENSTOCK_ASSIGN_OR_RETURN(forward_product_,
-                            MatrixProduct::Create(context,
-                                                  {.rows = rows,
-                                                   .columns = shape.outputs,
-                                                   .inner = shape.inputs,
-                                                   .transposed_right = true},
-                                                  type));
+  PENSTOCK_ASSIGN_OR_RETURN(
+      forward_product_,
+      MatrixProduct::Create(
+          context,
+          {.rows = rows, .columns = shape.outputs, .inner = shape.inputs, .transposed_right = true},
+          type));
   PENSTOCK_ASSIGN_OR_RETURN(
       input_product_,
-      MatrixProduct::Create(
-          context, {.rows = rows, .columns = shape.inputs, .inner = shape.outputs}, type));
+      MatrixProduct::Create(context,
+                            {.rows = rows, .columns = shape.inputs, .inner = shape.outputs}, type));
   PENSTOCK_ASSIGN_OR_RETURN(weight_product_, MatrixProduct::Create(context,
                                                                    {.rows = shape.outputs,
                                                                     .columns = shape.inputs,

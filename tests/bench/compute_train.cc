@@ -47,8 +47,8 @@ class Trainer {
     trainer->stage_->InitializeWeights();
     trainer->scales_.resize(own.model.size());
     trainer->norms_.resize(own.model.size());
-    trainer->reader_ = std::make_unique<PortReader>(own.model, own.microbatch_samples,
-                                                    trainer->data_.get());
+    trainer->reader_ =
+        std::make_unique<PortReader>(own.model, own.microbatch_samples, trainer->data_.get());
     trainer->valid_targets_.emplace(own, trainer->data_.get());
     return trainer;
   }
@@ -78,9 +78,10 @@ class Trainer {
     const int64_t first = FirstSample(job_, microbatch);
     PENSTOCK_ASSIGN_OR_RETURN(const absl::Span<const Tensor> ports,
                               reader_->Read(*stage_, Split::kTraining, first));
-    PENSTOCK_ASSIGN_OR_RETURN(const Tensor mean_loss,
-                              stage_->Forward(id, reader_->StartOf(*stage_, Split::kTraining, first),
-                                              step_, Tensor(), ports));
+    PENSTOCK_ASSIGN_OR_RETURN(
+        const Tensor mean_loss,
+        stage_->Forward(id, reader_->StartOf(*stage_, Split::kTraining, first), step_, Tensor(),
+                        ports));
     reader_->Forget();
     PENSTOCK_ASSIGN_OR_RETURN(const double loss, stage_->ReadLoss(mean_loss));
     PENSTOCK_ASSIGN_OR_RETURN(const float scale, valid_targets_->LossScale(microbatch));

@@ -125,7 +125,8 @@ TEST(GettextCatalogue, NumbersThatLeadOutside_AreRefused) {
     for (const uint32_t value : {0x7FFFFFFFu, 0xFFFFFFFFu, 0xFFFFFFF0u}) {
       std::string broken = whole;
       broken.replace(at, 4, words.Words({value}));
-      EXPECT_THAT(ReadGettextCatalogue(broken).status(), StatusIs(absl::StatusCode::kDataLoss, HasSubstr("cut short")))
+      EXPECT_THAT(ReadGettextCatalogue(broken).status(),
+                  StatusIs(absl::StatusCode::kDataLoss, HasSubstr("cut short")))
           << at << " " << value;
     }
   }

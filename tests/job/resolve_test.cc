@@ -182,8 +182,7 @@ TEST(ResolveJob, RoundPipe_GoesRoundTheWorkersThatTheJobSays) {
   PENSTOCK_ASSERT_OK_AND_ASSIGN(job, ResolveJob(spec));
   EXPECT_EQ(job.WorkersOf(6), 4);
   EXPECT_EQ(job.StagesOn(4), 6);
-  const ScheduleOptions options =
-      ScheduleOptionsOf(job, TopologyOf(job, 6), SomeParts(job, 6));
+  const ScheduleOptions options = ScheduleOptionsOf(job, TopologyOf(job, 6), SomeParts(job, 6));
   EXPECT_EQ(options.topology.stages(), 2 * 11) << "slots in the places of two rounds";
   EXPECT_EQ(options.topology.parts(), 6);
   EXPECT_EQ(options.topology.groups.size(), 6u + 1u) << "copied weights by part, and tied ends";

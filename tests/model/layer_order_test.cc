@@ -163,11 +163,8 @@ TEST(LayerOrder, ThatPutsAUseBeforeTheOwner_IsRefused) {
   builder.BeginLayer("a");
   builder.Add({.name = "a", .op = "linear", .attributes = linear, .inputs = {"left"}});
   builder.BeginLayer("b");
-  builder.Add({.name = "b",
-               .op = "linear",
-               .attributes = linear,
-               .inputs = {"right"},
-               .weights_of = "a"});
+  builder.Add(
+      {.name = "b", .op = "linear", .attributes = linear, .inputs = {"right"}, .weights_of = "a"});
   builder.BeginLayer("end");
   builder.Add({.name = "sum", .op = "add", .inputs = {"a", "b"}});
   builder.Add({.name = "loss", .op = "mse", .inputs = {"sum", "wanted"}});

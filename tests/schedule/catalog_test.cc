@@ -842,7 +842,7 @@ TEST(Catalog, ForwardsOfAStage_ComeStepByStep) {
         const int64_t step = StepFor(method, workers, few);
         const Schedule schedule = CatalogSteps(method, workers, few, 0, kSteps);
         if (step % schedule.topology.pipelines != 0) continue;  // refused for replicas of a model
-        std::map<std::pair<int32_t, int64_t>, int64_t> last;  // by stage and place in a step
+        std::map<std::pair<int32_t, int64_t>, int64_t> last;    // by stage and place in a step
         for (const Program& program : schedule.programs) {
           for (const Action& action : Expand(program)) {
             if (action.kind != ActionKind::kForward) continue;

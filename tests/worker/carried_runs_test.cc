@@ -60,8 +60,8 @@ class CarriedRuns : public ::testing::Test {
     SCOPED_TRACE(spec.pipeline().ShortDebugString());
     PENSTOCK_ASSERT_OK_AND_ASSIGN(const Trained serial,
                                   TrainSerially(spec, SplitInto(layers), {}, files_));
-    PENSTOCK_ASSERT_OK_AND_ASSIGN(const Trained cluster,
-                                  TrainCluster({.spec = spec, .layers = SplitInto(layers)}, files_));
+    PENSTOCK_ASSERT_OK_AND_ASSIGN(
+        const Trained cluster, TrainCluster({.spec = spec, .layers = SplitInto(layers)}, files_));
     ExpectSameTraining(cluster, serial);
   }
 
@@ -130,8 +130,8 @@ TEST_F(CarriedRuns, InRecordedOrder_AreReplayed) {
     PENSTOCK_ASSERT_OK_AND_ASSIGN(
         const Trained cluster,
         TrainCluster({.spec = spec, .layers = SplitInto({1, 2, 1}), .delay_seed = 5}, files_));
-    PENSTOCK_ASSERT_OK_AND_ASSIGN(const Trained serial,
-                                  TrainSerially(spec, SplitInto({1, 2, 1}), {}, files_, cluster.order));
+    PENSTOCK_ASSERT_OK_AND_ASSIGN(
+        const Trained serial, TrainSerially(spec, SplitInto({1, 2, 1}), {}, files_, cluster.order));
     ExpectSameTraining(cluster, serial);
   }
 }
@@ -145,7 +145,8 @@ TEST_F(CarriedRuns, EpochsOfOneWindow_TrainAsIfNothingWereCarried) {
   const v1::JobSpec spec = CarriedJob("1f1b", yaml);
   const v1::JobSpec fresh =
       CarriedJob("1f1b", absl::StrReplaceAll(yaml, {{"carried: true", "carried: false"}}));
-  PENSTOCK_ASSERT_OK_AND_ASSIGN(const Trained with, TrainSerially(spec, SplitInto({4}), {}, files_));
+  PENSTOCK_ASSERT_OK_AND_ASSIGN(const Trained with,
+                                TrainSerially(spec, SplitInto({4}), {}, files_));
   PENSTOCK_ASSERT_OK_AND_ASSIGN(const Trained without,
                                 TrainSerially(fresh, SplitInto({4}), {}, files_));
   ASSERT_EQ(with.steps.size(), without.steps.size());
@@ -168,7 +169,8 @@ TEST_F(CarriedRuns, WhatIsCarried_ReachesTheSecondStepOfAnEpochAndNotTheFirst) {
       still(absl::StrReplaceAll(kCarriedJob, {{"carried: true", "carried: false"}}));
   PENSTOCK_ASSERT_OK_AND_ASSIGN(const Trained without,
                                 TrainSerially(fresh, SplitInto({4}), {}, files_));
-  PENSTOCK_ASSERT_OK_AND_ASSIGN(const Trained with, TrainSerially(carried, SplitInto({4}), {}, files_));
+  PENSTOCK_ASSERT_OK_AND_ASSIGN(const Trained with,
+                                TrainSerially(carried, SplitInto({4}), {}, files_));
   for (size_t step = 0; step < with.steps.size(); ++step) {
     const bool begins = step % 3 == 0;
     const double apart = std::abs(with.steps[step].loss - without.steps[step].loss);

@@ -245,7 +245,8 @@ pipeline: {method: 1f1b}
   MemoryFiles files;
   AddTestText(files);
   // Drained at every step, both uses get the sum of the two gradients.
-  PENSTOCK_ASSERT_OK_AND_ASSIGN(const Trained whole, TrainSerially(*spec, SplitInto({3}), {}, files));
+  PENSTOCK_ASSERT_OK_AND_ASSIGN(const Trained whole,
+                                TrainSerially(*spec, SplitInto({3}), {}, files));
   PENSTOCK_ASSERT_OK_AND_ASSIGN(const Trained cut,
                                 TrainCluster({.spec = *spec, .layers = SplitInto({1, 2})}, files));
   ExpectSameTraining(cut, whole);

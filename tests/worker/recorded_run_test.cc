@@ -362,7 +362,8 @@ TEST_F(RecordedRun, OrderOfAnotherJob_IsRefused) {
   refused(in_order, layers, trained.order, "pipeline.order is static");
   refused(RecordedJob("paci"), layers, trained.order, "method pipedream");
   refused(spec, EvenSplit(kLayers, 3), trained.order, "2 stages, expected 3");
-  refused(spec, SplitInto({2, 5}), trained.order, "with layers 0+3, expected worker 0 with layers 0+2");
+  refused(spec, SplitInto({2, 5}), trained.order,
+          "with layers 0+3, expected worker 0 with layers 0+2");
   v1::JobSpec longer = spec;
   longer.mutable_training()->set_steps(8);
   refused(longer, layers, trained.order, "0+28, but the job has 0+32");

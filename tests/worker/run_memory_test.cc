@@ -110,7 +110,8 @@ class RunMemory : public ::testing::Test {
 };
 
 std::vector<std::vector<LayerRange>> SomeSplits() {
-  return {SplitInto({7}), SplitInto({3, 4}), SplitInto({1, 6}), SplitInto({2, 3, 2}), SplitInto({1, 1, 4, 1})};
+  return {SplitInto({7}), SplitInto({3, 4}), SplitInto({1, 6}), SplitInto({2, 3, 2}),
+          SplitInto({1, 1, 4, 1})};
 }
 
 TEST_F(RunMemory, EveryMethodAndSplit_FromAProfile_IsWhatTheWorkersSay) {

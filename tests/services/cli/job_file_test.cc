@@ -138,8 +138,8 @@ TEST(ExamplesTest, EveryExample_FitsEveryMethod) {
             std::any_of(job.model.nodes.begin(), job.model.nodes.end(),
                         [](const Node& node) { return !node.buffers.empty(); });
         if (name == "roundpipe" && workers > 1 && has_buffers) {
-          EXPECT_THAT(CheckStages(job, stages), StatusIs(absl::StatusCode::kInvalidArgument,
-                                                         HasSubstr("through any worker")))
+          EXPECT_THAT(CheckStages(job, stages),
+                      StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("through any worker")))
               << entry.path();
           continue;
         }
