@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
-# Layers of the CPU back-end by themselves, then one worker's tokens/s against eager PyTorch.
+# Layers of the CPU back-end by themselves, then one worker's samples/s against PyTorch 2, eager and compiled.
 # usage: scripts/bench_compute.sh BUILD_DIR
+# TORCH_PYTHON names a Python that has torch 2 and torchvision; without it they are installed in BUILD_DIR/torch.
 set -euo pipefail
 [ $# -eq 1 ] || { echo "usage: scripts/bench_compute.sh BUILD_DIR" >&2; exit 2; }
 cd "$(dirname "$0")/.."
@@ -8,6 +9,11 @@ scripts/setup.sh packages-parity.txt
 cmake --build "$1" --target compute_benchmark compute_train >/dev/null
 
 "$1/tests/bench/compute_benchmark" --benchmark_counters_tabular=true
-# One thread each; an exported OPENBLAS_CORETYPE would slow PyTorch down.
-env -u OPENBLAS_CORETYPE OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 PYTHONDONTWRITEBYTECODE=1 \
-  /usr/bin/python3 tests/bench/compare_torch.py "$1/tests/bench/compute_train"
+python=${TORCH_PYTHON:-$1/torch/bin/python}
+if ! "$python" -c 'import torch, torchvision' 2>/dev/null; then
+  /usr/bin/python3 -m venv "$1/torch"
+  "$1/torch/bin/pip" install --quiet torch torchvision
+  python=$1/torch/bin/python
+fi
+OMP_NUM_THREADS=1 PYTHONDONTWRITEBYTECODE=1 \
+  "$python" tests/bench/compare_torch.py "$1/tests/bench/compute_train" --curves

@@ -154,12 +154,6 @@ pipeline: {method: )",
   return spec.value_or(v1::JobSpec());
 }
 
-std::vector<LayerRange> RandomSplit(int layers, int stages, std::mt19937& random) {
-  std::vector<int> counts(stages, 1);
-  for (int left = layers - stages; left > 0; --left) ++counts[random() % stages];
-  return SplitInto(counts);
-}
-
 class Models : public ::testing::TestWithParam<TestModel> {
  protected:
   void ExpectEqual(const v1::JobSpec& spec, const std::vector<LayerRange>& layers) {

@@ -94,6 +94,12 @@ std::vector<LayerRange> SplitInto(absl::Span<const int> counts) {
   return layers;
 }
 
+std::vector<LayerRange> RandomSplit(int layers, int stages, std::mt19937& random) {
+  std::vector<int> counts(stages, 1);
+  for (int left = layers - stages; left > 0; --left) ++counts[random() % stages];
+  return SplitInto(counts);
+}
+
 std::vector<LayerRange> EvenSplit(int layers, int stages) {
   std::vector<int> counts;
   counts.reserve(stages);

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <random>
 #include <string>
 #include <vector>
 
@@ -37,6 +38,7 @@ ModelGraph ChainOf(const v1::JobSpec& spec);
 std::vector<LayerRange> SplitInto(absl::Span<const int> counts);
 // As even as can be.
 std::vector<LayerRange> EvenSplit(int layers, int stages);
+std::vector<LayerRange> RandomSplit(int layers, int stages, std::mt19937& random);
 // Every way to cut `layers` into `stages`.
 std::vector<std::vector<LayerRange>> AllSplits(int layers, int stages);
 

@@ -90,12 +90,6 @@ pipeline: {method: )",
   return spec.value_or(v1::JobSpec());
 }
 
-std::vector<LayerRange> RandomCut(int layers, int stages, std::mt19937& random) {
-  std::vector<int> counts(stages, 1);
-  for (int left = layers - stages; left > 0; --left) ++counts[random() % stages];
-  return SplitInto(counts);
-}
-
 void SetClip(const std::string& kind, v1::JobSpec& spec) {
   auto& clip = *spec.mutable_training()->mutable_clip();
   if (kind == "global") clip.set_global_norm(0.3);
@@ -130,7 +124,7 @@ TEST_P(Ties, CutAnywhere_ChangesNoBit) {
       PENSTOCK_ASSERT_OK_AND_ASSIGN(const Trained whole,
                                     TrainSerially(spec, EvenSplit(layers, 1), {}, files_));
       for (int cut = 0; cut < 4; ++cut) {
-        const std::vector<LayerRange> split = RandomCut(layers, 4, random_);
+        const std::vector<LayerRange> split = RandomSplit(layers, 4, random_);
         SCOPED_TRACE(absl::StrCat(clip, " ", method, ", first layers ", split[1].first, " ",
                                   split[2].first, " ", split[3].first));
         PENSTOCK_ASSERT_OK_AND_ASSIGN(const Trained cluster,
@@ -150,7 +144,7 @@ TEST_P(Ties, SeveralStagesOnAWorker_ChangeNoBit) {
       spec.mutable_training()->set_microbatches(8);
       SetClip(clip, spec);
       const int layers = ChainOf(spec).size();
-      for (const int stages : {4, 8}) ExpectEqual(spec, RandomCut(layers, stages, random_));
+      for (const int stages : {4, 8}) ExpectEqual(spec, RandomSplit(layers, stages, random_));
     }
   }
 }
@@ -162,7 +156,7 @@ TEST_P(Ties, ThereAndBack_ChangesNoBit) {
   spec.mutable_training()->set_batch(16);
   spec.mutable_training()->set_microbatches(8);
   SetClip("layer", spec);
-  ExpectEqual(spec, RandomCut(ChainOf(spec).size(), 4, random_));
+  ExpectEqual(spec, RandomSplit(ChainOf(spec).size(), 4, random_));
 }
 
 TEST_P(Ties, ReplicasOfTheModel_ChangeNoBit) {
@@ -170,7 +164,7 @@ TEST_P(Ties, ReplicasOfTheModel_ChangeNoBit) {
   spec.mutable_pipeline()->set_local_steps(2);
   for (const char* clip : {"none", "layer"}) {
     SetClip(clip, spec);
-    ExpectEqual(spec, RandomCut(ChainOf(spec).size(), 4, random_));
+    ExpectEqual(spec, RandomSplit(ChainOf(spec).size(), 4, random_));
   }
 }
 
@@ -181,14 +175,14 @@ TEST_P(Ties, ReplicasOfStages_ChangeNoBit) {
       v1::JobSpec spec = JobOf(GetParam(), "1f1b");
       SetClip(clip, spec);
       for (const int32_t count : replicas) spec.mutable_pipeline()->add_replicas(count);
-      ExpectEqual(spec, RandomCut(ChainOf(spec).size(), 3, random_));
+      ExpectEqual(spec, RandomSplit(ChainOf(spec).size(), 3, random_));
     }
   }
 }
 
 TEST_P(Ties, Recomputation_ChangesNoBit) {
   v1::JobSpec spec = JobOf(GetParam(), "1f1b");
-  const std::vector<LayerRange> split = RandomCut(ChainOf(spec).size(), 4, random_);
+  const std::vector<LayerRange> split = RandomSplit(ChainOf(spec).size(), 4, random_);
   PENSTOCK_ASSERT_OK_AND_ASSIGN(const Trained serial, TrainSerially(spec, split, {}, files_));
   spec.mutable_pipeline()->set_recompute("all");
   PENSTOCK_ASSERT_OK_AND_ASSIGN(const Trained cluster,
@@ -206,7 +200,7 @@ TEST_P(Ties, InBf16_CutAnywhere_ChangesNoBit) {
   for (int cut = 0; cut < 3; ++cut) {
     PENSTOCK_ASSERT_OK_AND_ASSIGN(
         const Trained cluster,
-        TrainCluster({.spec = spec, .layers = RandomCut(layers, 4, random_)}, files_));
+        TrainCluster({.spec = spec, .layers = RandomSplit(layers, 4, random_)}, files_));
     ExpectSameTraining(cluster, whole);
   }
 }
@@ -218,7 +212,7 @@ TEST_P(Ties, ResumedAtAnotherCut_IsBitEqual) {
   spec.mutable_checkpoint()->set_directory(kCheckpointRoot);
   SetClip("layer", spec);
   const int layers = ChainOf(spec).size();
-  TestCluster saver({.spec = spec, .layers = RandomCut(layers, 3, random_)}, files_);
+  TestCluster saver({.spec = spec, .layers = RandomSplit(layers, 3, random_)}, files_);
   ASSERT_THAT(saver.prepared(), IsOk());
   saver.Start();
   for (const absl::Status& status : saver.Join()) ASSERT_THAT(status, IsOk());
@@ -226,7 +220,7 @@ TEST_P(Ties, ResumedAtAnotherCut_IsBitEqual) {
   for (const int stages : {1, 2, 4, 5}) {
     PENSTOCK_ASSERT_OK_AND_ASSIGN(const Trained resumed,
                                   TrainCluster({.spec = spec,
-                                                .layers = RandomCut(layers, stages, random_),
+                                                .layers = RandomSplit(layers, stages, random_),
                                                 .first_step = 2,
                                                 .checkpoint = directory},
                                                files_));
@@ -240,7 +234,7 @@ TEST_P(Ties, Untied_TrainsAnywhereByAMethodThatUpdatesEachStageByItself) {
   spec.mutable_model()->set_untie(true);
   for (const char* method : {"pipedream", "pipedream-2bw", "paci"}) {
     spec.mutable_pipeline()->set_method(method);
-    ExpectEqual(spec, RandomCut(ChainOf(spec).size(), 4, random_));
+    ExpectEqual(spec, RandomSplit(ChainOf(spec).size(), 4, random_));
   }
 }
 
