@@ -49,6 +49,12 @@ def gpt(layers, width, heads, time, batch):
                 lambda: baseline.tokens(batch, time, 256), has_text=True)
 
 
+def lstm_lm(layers, width, time, batch):
+    return Case(f"lstm_lm: {{layers: {layers}, hidden: {width}, context: {time}, dropout: 0}}", batch,
+                lambda: baseline.LstmLm(layers, width, 256),
+                lambda: baseline.tokens(batch, time, 256), has_text=True)
+
+
 def classifier(model, size, batch, make):
     return Case(f"{model[:-1]}, image: {{size: {size}, classes: 10}}}}", batch, make,
                 lambda: baseline.images(batch, size, 10))
@@ -62,6 +68,7 @@ CASES = {
     "resnet18": classifier("resnet: {depth: 18}", 112, 8, lambda: vision.resnet18(num_classes=10)),
     "resnet50": classifier("resnet: {depth: 50}", 112, 8, lambda: vision.resnet50(num_classes=10)),
     "vgg16": classifier("vgg: {depth: 16}", 112, 4, lambda: vision.vgg16(num_classes=10)),
+    "lstm_lm L2 h650": lstm_lm(2, 650, 35, 20),
     "alexnet": classifier("alexnet: {variant: torchvision}", 224, 16, lambda: vision.alexnet(num_classes=10)),
 }
 
