@@ -1,12 +1,14 @@
 """Samples/s of one Penstock worker against PyTorch 2, one thread each: compare_torch.py COMPUTE_TRAIN [MODEL...]
 
-PyTorch runs eager and compiled, with images channels first and last, and the fastest of these counts. All take turns, a few
+PyTorch runs eager and compiled, with images channels first and last, with attention by its own kernel and written out, and the
+fastest of these counts. All take turns, a few
 steps each, so that a change of the machine's speed meets all of them; a ratio is the median over the turns. Needs torch 2
 and torchvision. With --curves, bf16's loss curve of the first model is compared with f32's.
 """
 
 import argparse
 import glob
+import itertools
 import os
 import pathlib
 import statistics
@@ -36,27 +38,31 @@ training:
 
 
 class Case:
-    """A model as a job has it, and as PyTorch has it."""
+    """A model as a job has it, and as PyTorch has it: `makes` has a function for each way of writing it, by its name."""
 
-    def __init__(self, model, batch, make, data, has_text=False):
-        self.model, self.batch, self.make, self.data, self.has_text = model, batch, make, data, has_text
+    def __init__(self, model, batch, makes, data, has_text=False):
+        self.model, self.batch, self.makes, self.data, self.has_text = model, batch, makes, data, has_text
+        self.layouts = {"": torch.contiguous_format}
+        if not has_text:
+            self.layouts = {", NCHW": torch.contiguous_format, ", NHWC": torch.channels_last}
         self.optimizer = (ADAMW, baseline.adamw) if has_text else (SGD, baseline.sgd)
 
 
 def gpt(layers, width, heads, time, batch):
     return Case(f"gpt: {{layers: {layers}, width: {width}, heads: {heads}, context: {time}}}", batch,
-                lambda: baseline.Gpt(layers, width, heads, time, 256),
+                {"": lambda: baseline.Gpt(layers, width, heads, time, 256, is_fused=True),
+                 ", attention written out": lambda: baseline.Gpt(layers, width, heads, time, 256, is_fused=False)},
                 lambda: baseline.tokens(batch, time, 256), has_text=True)
 
 
 def lstm_lm(layers, width, time, batch):
     return Case(f"lstm_lm: {{layers: {layers}, hidden: {width}, context: {time}, dropout: 0}}", batch,
-                lambda: baseline.LstmLm(layers, width, 256),
+                {"": lambda: baseline.LstmLm(layers, width, 256)},
                 lambda: baseline.tokens(batch, time, 256), has_text=True)
 
 
 def classifier(model, size, batch, make):
-    return Case(f"{model[:-1]}, image: {{size: {size}, classes: 10}}}}", batch, make,
+    return Case(f"{model[:-1]}, image: {{size: {size}, classes: 10}}}}", batch, {"": make},
                 lambda: baseline.images(batch, size, 10))
 
 
@@ -99,14 +105,11 @@ class Penstock:
 def compare(program, directory, name, precision, text):
     case = CASES[name]
     data = case.data()
-    layouts = {"": torch.contiguous_format}
-    if data[0].dim() == 4:
-        layouts = {", NCHW": torch.contiguous_format, ", NHWC": torch.channels_last}
     theirs = {}
     for kind in ("eager", "compiled"):
-        for suffix, layout in layouts.items():
-            theirs[kind + suffix] = baseline.Trainer(case.make, data, case.optimizer[1], precision, layout,
-                                                     kind == "compiled")
+        for (way, make), (order, layout) in itertools.product(case.makes.items(), case.layouts.items()):
+            theirs[kind + way + order] = baseline.Trainer(make, data, case.optimizer[1], precision, layout,
+                                                          kind == "compiled")
     ours = Penstock(program, directory, case, precision, text)
     ours.run(2)
     for trainer in theirs.values():

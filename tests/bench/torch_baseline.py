@@ -9,9 +9,12 @@ import torch.nn.functional as F
 
 
 class Attention(nn.Module):
-    def __init__(self, width, heads):
+    """`is_fused`: by PyTorch's kernel for it. Compiled in bf16, the products written out can be faster."""
+
+    def __init__(self, width, heads, context, is_fused):
         super().__init__()
-        self.heads = heads
+        self.heads, self.is_fused = heads, is_fused
+        self.register_buffer("hidden", torch.ones(context, context, dtype=torch.bool).triu(1), persistent=False)
         self.expansion = nn.Linear(width, 3 * width)
         self.projection = nn.Linear(width, width)
 
@@ -21,15 +24,19 @@ class Attention(nn.Module):
             part.view(batch, length, self.heads, width // self.heads).transpose(1, 2)
             for part in self.expansion(x).split(width, dim=2)
         )
-        attention = F.scaled_dot_product_attention(query, key, value, is_causal=True)
+        if self.is_fused:
+            attention = F.scaled_dot_product_attention(query, key, value, is_causal=True)
+        else:
+            scores = query @ key.transpose(-2, -1) / math.sqrt(width // self.heads)
+            attention = F.softmax(scores.masked_fill(self.hidden, float("-inf")), dim=-1) @ value
         return self.projection(attention.transpose(1, 2).reshape(batch, length, width))
 
 
 class Block(nn.Module):
-    def __init__(self, width, heads):
+    def __init__(self, width, heads, context, is_fused):
         super().__init__()
         self.norm_1 = nn.LayerNorm(width)
-        self.attention = Attention(width, heads)
+        self.attention = Attention(width, heads, context, is_fused)
         self.norm_2 = nn.LayerNorm(width)
         self.mlp = nn.Sequential(
             nn.Linear(width, 4 * width), nn.GELU(approximate="tanh"), nn.Linear(4 * width, width))
@@ -40,11 +47,11 @@ class Block(nn.Module):
 
 
 class Gpt(nn.Module):
-    def __init__(self, layers, width, heads, context, vocabulary):
+    def __init__(self, layers, width, heads, context, vocabulary, is_fused):
         super().__init__()
         self.tokens = nn.Embedding(vocabulary, width)
         self.positions = nn.Embedding(context, width)
-        self.blocks = nn.ModuleList(Block(width, heads) for _ in range(layers))
+        self.blocks = nn.ModuleList(Block(width, heads, context, is_fused) for _ in range(layers))
         self.norm = nn.LayerNorm(width)
         for parameter in self.parameters():
             if parameter.dim() == 2:

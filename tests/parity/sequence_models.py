@@ -95,12 +95,13 @@ class Attention(nn.Module):
 
 
 class Gnmt(nn.Module):
-    """As NVIDIA's seq2seq/models/gnmt.py, without dropout."""
+    """As NVIDIA's seq2seq/models/gnmt.py. Dropout stands before each LSTM; parity is without, as masks differ."""
 
-    def __init__(self, layers, hidden, vocabulary, label_smoothing):
+    def __init__(self, layers, hidden, vocabulary, label_smoothing, dropout=0.0):
         super().__init__()
         each = layers // 2
         self.label_smoothing = label_smoothing
+        self.dropout = nn.Dropout(dropout)
         self.encoder, self.decoder = nn.Module(), nn.Module()
         self.encoder.embedder = nn.Embedding(vocabulary, hidden)
         self.encoder.rnn_layers = nn.ModuleList(
@@ -113,26 +114,32 @@ class Gnmt(nn.Module):
         self.decoder.classifier = nn.Module()
         self.decoder.classifier.classifier = nn.Linear(hidden, vocabulary)
 
-    def encode(self, source, lengths):
+    def encode_both_ways(self, x, lengths):
         both_ways = self.encoder.rnn_layers[0]
-        x = self.encoder.embedder(source)
         # Sample by sample as long as each is, which may be nothing.
         samples = [F.pad(both_ways(x[s:s + 1, :length])[0], (0, 0, 0, x.shape[1] - length)) if length > 0 else
                    x.new_zeros(1, x.shape[1], 2 * x.shape[2]) for s, length in enumerate(lengths.tolist())]
-        x, _ = self.encoder.rnn_layers[1](torch.cat(samples))
+        return torch.cat(samples)
+
+    def encode(self, source, lengths):
+        x = self.encode_both_ways(self.dropout(self.encoder.embedder(source)), lengths)
+        x, _ = self.encoder.rnn_layers[1](self.dropout(x))
         for layer in self.encoder.rnn_layers[2:]:
-            x = x + layer(x)[0]
+            x = x + layer(self.dropout(x))[0]
         return x
 
-    def forward(self, source, source_lengths, inputs, targets):
-        memory = self.encode(source, source_lengths)
-        x, _ = self.decoder.att_rnn.rnn(self.decoder.embedder(inputs))
+    def decode(self, memory, source_lengths, inputs):
+        """Logits [batch, target time, vocabulary]."""
+        x, _ = self.decoder.att_rnn.rnn(self.dropout(self.decoder.embedder(inputs)))
         context = self.decoder.att_rnn.attn(x, memory, source_lengths)
         for i, layer in enumerate(self.decoder.rnn_layers):
-            y, _ = layer(torch.cat([x, context], dim=-1))
+            y, _ = layer(self.dropout(torch.cat([x, context], dim=-1)))
             x = y if i == 0 else x + y
-        return class_loss(self.decoder.classifier.classifier(x), targets, ignore_index=0,
-                          label_smoothing=self.label_smoothing)
+        return self.decoder.classifier.classifier(x)
+
+    def forward(self, source, source_lengths, inputs, targets):
+        logits = self.decode(self.encode(source, source_lengths), source_lengths, inputs)
+        return class_loss(logits, targets, ignore_index=0, label_smoothing=self.label_smoothing)
 
 
 class S2vt(nn.Module):
