@@ -11,6 +11,7 @@
 #include "job/run/recorded.h"
 #include "job/run/run_schedule.h"
 #include "job/run/ties.h"
+#include "model/families/gpt.h"
 #include "schedule/block_draws.h"
 #include "schedule/lower.h"
 
@@ -39,7 +40,7 @@ absl::Status CheckTies(const ResolvedJob& job, int64_t stages) {
   const std::string why = absl::StrCat(
       " for ", job.method->name, " with ", stages,
       " stages: the method updates every stage by itself, so two stages cannot share ");
-  if (job.model.architecture == "gpt") {
+  if (job.model.architecture == kGptArchitecture) {
     return InvalidKey("model.gpt.tied_head",
                       absl::StrCat("must be false", why,
                                    "the embedding's weight; model.untie: true would do as well, "
@@ -80,7 +81,7 @@ absl::Status CheckBuffers(const ResolvedJob& job, const Topology& topology) {
 
 // A user who writes numbers, and no layers, learns here which there are.
 std::string WhatLayersAre(const ModelGraph& model) {
-  if (model.architecture == "gpt") {
+  if (model.architecture == kGptArchitecture) {
     return " (embedding, attention and MLP of each block, final norm, head)";
   }
   return absl::StrCat(" (", model.layers.front().name, " to ", model.layers.back().name,
