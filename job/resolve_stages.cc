@@ -32,6 +32,18 @@ absl::StatusOr<Topology> PlaceStages(const ResolvedJob& job, int64_t stages) {
                static_cast<int32_t>(job.WorkersOf(stages)), job.microbatches, job.replicas);
 }
 
+// The methods that can have the stages where the job's cannot.
+std::string OthersThatPlace(const ResolvedJob& job, int64_t stages) {
+  std::vector<absl::string_view> names;
+  for (const Method& method : Methods()) {
+    const absl::Status placed = CheckPlacement(
+        method.placement, static_cast<int32_t>(stages),
+        static_cast<int32_t>(stages / job.stages_per_worker), job.microbatches);
+    if (placed.ok()) names.push_back(method.name);
+  }
+  return names.empty() ? "other numbers" : absl::StrJoin(names, ", ");
+}
+
 // Checks that the stages are not more than shared parameters leave, if all uses of each have to be on one stage.
 absl::Status CheckTies(const ResolvedJob& job, int64_t stages) {
   const std::vector<bool> places = PlacesToCut(job);
@@ -181,7 +193,8 @@ absl::Status CheckStages(const ResolvedJob& job, int64_t stages) {
   }
   if (!topology.ok()) {
     return InvalidKey("pipeline.stages_per_worker",
-                      absl::StrCat(job.method->name, ": ", topology.status().message()));
+                      absl::StrCat(job.method->name, ": ", topology.status().message(),
+                                   "; leave the key out, or use ", OthersThatPlace(job, stages)));
   }
   const double drawn = static_cast<double>(job.steps) * static_cast<double>(job.microbatches) *
                        static_cast<double>(stages);

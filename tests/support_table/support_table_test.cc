@@ -39,6 +39,9 @@ using google::protobuf::FieldDescriptor;
 
 constexpr char kDocument[] = "docs/support.md";
 constexpr char kListedMethod[] = "schedule-file";
+// What a message ends with that names another method than the job.
+constexpr char kStandInMethod[] = "1f1b";
+constexpr absl::string_view kStandIn = " (1f1b stands for searched until its order is found)";
 
 // ------------------------------------------------------------------------------------ jobs
 
@@ -207,7 +210,7 @@ struct Feature {
 const Feature kModelFeatures[] = {
     {"weights that several stages share",
      "model: {gpt: {layers: 1, width: 8, heads: 2, context: 8, tied_head: true}}"},
-    {"state that is carried from step to step", "model: {lstm_lm: {carried: true}}"},
+    {"state that is carried from step to step", "model: {lstm_lm: {layers: 3, carried: true}}"},
     {"running statistics of a batch norm", "model: {cifar_resnet: {depth: 8}}"},
 };
 constexpr Trait kTraits[] = {&Traits::shares, &Traits::carries, &Traits::statistics};
@@ -223,7 +226,7 @@ std::vector<Feature> JobFeatures() {
       {"a split that the job names", "pipeline: {stage_layers: [1, 1, 1, 2]}"},
       {"recorded order", "pipeline: {order: recorded}"},
       {"steps that drain first", "pipeline: {synchronous_steps: 1}"},
-      {"sampled delays", "pipeline: {rpd: {delta: 2}}"},
+      {"sampled delays", "pipeline: {rpd: {delta: 14}}"},
       {"a checkpoint and a validation",
        "{checkpoint: {every_steps: 2, directory: d}, validation: {every_steps: 2}}"},
       {"another split during the run",
@@ -267,43 +270,80 @@ std::string Without(const std::string& text, const std::string& name,
   return result + text.substr(at);
 }
 
-// The reasons for which a feature is refused, in the order of the subjects.
-struct Refusals {
-  void Add(const std::string& subject, const absl::Status& status) {
-    if (status.ok()) return;
-    const std::string message(status.message());
-    const std::string general = Without(message, subject, placeholder);
-    const auto known = std::find_if(reasons.begin(), reasons.end(), [&](const Reason& reason) {
-      return reason.general == general;
-    });
-    Reason& reason = known == reasons.end() ? reasons.emplace_back() : *known;
-    reason.general = general;
-    reason.own = message;
-    reason.subjects.push_back(subject);
-  }
-  // Rows of a table: feature, in a job, who refuses it, why.
-  void AppendTo(std::string& table, const std::string& feature, const std::string& in_a_job) const {
-    const std::string begin = absl::StrCat("| ", feature, " | ", in_a_job, " | ");
-    if (reasons.empty()) absl::StrAppend(&table, begin, "none | |\n");
-    for (const Reason& reason : reasons) {
-      absl::StrAppend(&table, begin, absl::StrJoin(reason.subjects, ", "), " | ",
-                      absl::StrReplaceAll(
-                          reason.subjects.size() == 1 ? reason.own : reason.general,
-                          {{"|", "\\|"}, {"<", "\\<"}, {"_", "\\_"}, {"*", "\\*"}}),
-                      " |\n");
+// A table of who refuses what, and why. Features that the same refuse with the same words share a row.
+class RefusalTable {
+ public:
+  // `placeholder` stands for the name of a method or a family.
+  explicit RefusalTable(std::string placeholder) : placeholder_(std::move(placeholder)) {}
+
+  // `in_a_job`: how a job says it; may be empty. `check`: by subject.
+  void Add(const std::string& feature, const std::string& in_a_job,
+           const std::vector<std::string>& subjects,
+           const std::function<absl::Status(const std::string&)>& check) {
+    std::vector<Row> rows;
+    for (const std::string& subject : subjects) {
+      const absl::Status status = check(subject);
+      if (status.ok()) continue;
+      const std::string reason = General(std::string(status.message()), subject);
+      const auto known = std::find_if(rows.begin(), rows.end(),
+                                      [&](const Row& row) { return row.reason == reason; });
+      Row& row = known == rows.end() ? rows.emplace_back() : *known;
+      row.reason = reason;
+      row.subjects.push_back(subject);
+    }
+    if (rows.empty()) rows.emplace_back();
+    for (Row& row : rows) {
+      const auto alike = std::find_if(rows_.begin(), rows_.end(), [&](const Row& other) {
+        return other.subjects == row.subjects && other.reason == row.reason;
+      });
+      Row& kept = alike == rows_.end() ? rows_.emplace_back(std::move(row)) : *alike;
+      kept.features.push_back(feature);
+      if (!in_a_job.empty()) kept.in_a_job.push_back(absl::StrCat("`", in_a_job, "`"));
     }
   }
 
-  struct Reason {
-    std::string own;      // of the first
-    std::string general;  // with a placeholder for the subject
-    std::vector<std::string> subjects;
-  };
-  std::string placeholder;
-  std::vector<Reason> reasons;
-};
+  std::string Text() const {
+    const bool says_how = std::any_of(rows_.begin(), rows_.end(),
+                                      [](const Row& row) { return !row.in_a_job.empty(); });
+    std::string table = absl::StrCat("| feature |", says_how ? " in a job |" : "",
+                                     " refused by | because |\n|---|---|---|",
+                                     says_how ? "---|" : "", "\n");
+    for (const Row& row : rows_) {
+      const std::string how = absl::StrCat(" ", absl::StrJoin(row.in_a_job, " "), " |");
+      const std::string reason =
+          row.subjects.size() == 1 ? Without(row.reason, placeholder_, row.subjects.front())
+                                   : row.reason;
+      absl::StrAppend(&table, "| ", absl::StrJoin(row.features, "; "), " |", says_how ? how : "",
+                      " ", row.subjects.empty() ? "none" : absl::StrJoin(row.subjects, ", "), " | ",
+                      absl::StrReplaceAll(reason, {{"|", "\\|"}, {"_", "\\_"}, {"*", "\\*"}}),
+                      " |\n");
+    }
+    return table;
+  }
 
-std::string InCode(const std::string& yaml) { return absl::StrCat("`", yaml, "`"); }
+ private:
+  struct Row {
+    std::vector<std::string> features;
+    std::vector<std::string> in_a_job;
+    std::vector<std::string> subjects;
+    std::string reason;  // with placeholders
+  };
+
+  std::string General(std::string message, std::string subject) const {
+    if (absl::EndsWith(message, kStandIn)) {
+      message.erase(message.size() - kStandIn.size());
+      subject = kStandInMethod;
+    }
+    for (const Weights* weights : kAllWeights) {
+      message = absl::StrReplaceAll(message,
+                                    {{absl::StrCat("\"", weights->name, "\""), "WEIGHTS"}});
+    }
+    return Without(message, subject, placeholder_);
+  }
+
+  std::string placeholder_;
+  std::vector<Row> rows_;
+};
 
 std::string FamiliesTable(const std::vector<Family>& families) {
   std::string table =
@@ -323,50 +363,95 @@ std::string FamiliesTable(const std::vector<Family>& families) {
 
 // What a family's models read, and what they can be used for.
 std::string UsesTable(const std::vector<Family>& families) {
-  std::string table = "| | in a job | refused with | because |\n|---|---|---|---|\n";
-  const auto add = [&](const std::string& feature, const std::string& in_a_job, const auto& check) {
-    Refusals refusals = {.placeholder = "FAMILY"};
-    for (const Family& family : families) refusals.Add(family.name, check(family.usual()));
-    refusals.AppendTo(table, feature, in_a_job);
+  RefusalTable table("FAMILY");
+  std::vector<std::string> names;
+  for (const Family& family : families) names.push_back(family.name);
+  const auto add = [&](const std::string& use, const std::string& in_a_job,
+                       const std::function<absl::Status(const Variant&)>& check) {
+    table.Add(use, in_a_job, names, [&](const std::string& name) {
+      const auto family = std::find_if(families.begin(), families.end(),
+                                       [&](const Family& f) { return f.name == name; });
+      return check(family->usual());
+    });
   };
   for (const Feature& data : {Feature{"a text", "data: {text: {path: FILE}}"},
                               Feature{"records", "data: {records: {path: DIR}}"},
                               Feature{"pairs", "data: {pairs: {path: DIR}}"},
                               Feature{"made-up values", kSynthetic}}) {
-    add(data.name, InCode(data.yaml), [&](const Variant& variant) {
+    add(data.name, data.yaml, [&](const Variant& variant) {
       v1::JobSpec spec = SpecOf({kTraining, data.yaml});
       spec.MergeFrom(variant.model);
       spec.mutable_pipeline()->set_stages(1);
       return Resolve(spec, "1f1b");
     });
   }
+  add("`penstock evaluate`", "", [](const Variant&) { return absl::OkStatus(); });
   add("`penstock generate`", "",
       [](const Variant& variant) { return CheckGeneratesText(variant.graph); });
   add("`penstock evaluate --decode`", "",
       [](const Variant& variant) { return GreedyDecoder::CheckDecodes(variant.graph); });
   add("`penstock export`", "",
       [](const Variant& variant) { return CheckExportsHuggingFace(variant.graph); });
-  return table;
+  return table.Text();
 }
 
-absl::Status ResolveFeature(const Feature& feature, const std::string& method) {
-  const bool is_model = absl::StartsWith(feature.yaml, "model:");
-  return Resolve(
-      SpecOf({kTraining, kSynthetic, is_model ? "{}" : kPlainModel, feature.yaml}), method);
+absl::Status ResolveFeatures(const std::vector<std::string>& features, const std::string& method) {
+  v1::JobSpec spec = SpecOf({kTraining, kSynthetic});
+  const v1::JobSpec said = SpecOf(features);
+  spec.MergeFrom(said.has_model() ? v1::JobSpec() : SpecOf({kPlainModel}));
+  spec.MergeFrom(said);
+  return Resolve(spec, method);
+}
+
+std::vector<Feature> AllFeatures() {
+  std::vector<Feature> features(std::begin(kModelFeatures), std::end(kModelFeatures));
+  for (Feature& feature : JobFeatures()) features.push_back(std::move(feature));
+  return features;
 }
 
 std::string FeaturesTable() {
-  std::string table = "| feature | in a job | refused by | because |\n|---|---|---|---|\n";
-  std::vector<Feature> features(std::begin(kModelFeatures), std::end(kModelFeatures));
-  for (Feature& feature : JobFeatures()) features.push_back(std::move(feature));
-  for (const Feature& feature : features) {
-    Refusals refusals = {.placeholder = "METHOD"};
-    for (const std::string& method : MethodNames()) {
-      refusals.Add(method, ResolveFeature(feature, method));
-    }
-    refusals.AppendTo(table, feature.name, InCode(feature.yaml));
+  RefusalTable table("METHOD");
+  for (const Feature& feature : AllFeatures()) {
+    table.Add(feature.name, feature.yaml, MethodNames(), [&](const std::string& method) {
+      return ResolveFeatures({feature.yaml}, method);
+    });
   }
-  return table;
+  return table.Text();
+}
+
+// The key that a feature sets, so that two of one key are no pair: "training: {clip".
+std::string KeyOf(const Feature& feature) {
+  return feature.yaml.substr(0, feature.yaml.find(':', feature.yaml.find('{')));
+}
+
+// What a method takes one by one, and not together.
+std::string PairsTable() {
+  RefusalTable table("METHOD");
+  const std::vector<Feature> features = AllFeatures();
+  std::map<std::pair<std::string, std::string>, bool> alone;
+  for (const std::string& method : MethodNames()) {
+    for (const Feature& feature : features) {
+      alone[{method, feature.name}] = ResolveFeatures({feature.yaml}, method).ok();
+    }
+  }
+  for (size_t i = 0; i < features.size(); ++i) {
+    for (size_t j = i + 1; j < features.size(); ++j) {
+      const Feature& one = features[i];
+      const Feature& other = features[j];
+      if (KeyOf(one) == KeyOf(other)) continue;
+      const auto check = [&](const std::string& method) {
+        if (!alone[{method, one.name}] || !alone[{method, other.name}]) return absl::OkStatus();
+        return ResolveFeatures({one.yaml, other.yaml}, method);
+      };
+      const std::vector<std::string> methods = MethodNames();
+      if (std::all_of(methods.begin(), methods.end(),
+                      [&](const std::string& method) { return check(method).ok(); })) {
+        continue;
+      }
+      table.Add(absl::StrCat(one.name, " with ", other.name), "", methods, check);
+    }
+  }
+  return table.Text();
 }
 
 // Puts the tables in the place of those that the document has.
@@ -392,7 +477,8 @@ TEST(SupportTable, IsWhatJobsAreRefusedFor) {
   ExpectEqualsSourceFile(kDocument,
                          WithTables(document.str(), {{"families", FamiliesTable(families)},
                                                      {"uses", UsesTable(families)},
-                                                     {"features", FeaturesTable()}}));
+                                                     {"features", FeaturesTable()},
+                                                     {"pairs", PairsTable()}}));
 }
 
 // A family with a method and a feature is refused if and only if the method refuses the feature, or what the model has.
@@ -402,10 +488,10 @@ TEST(SupportTable, OfTwo_HasAllRefusalsOfThree) {
   std::map<std::pair<std::string, std::string>, bool> takes;
   for (const std::string& method : MethodNames()) {
     for (const Feature& feature : kModelFeatures) {
-      takes[{method, feature.name}] = ResolveFeature(feature, method).ok();
+      takes[{method, feature.name}] = ResolveFeatures({feature.yaml}, method).ok();
     }
     for (const Feature& feature : features) {
-      takes[{method, feature.name}] = ResolveFeature(feature, method).ok();
+      takes[{method, feature.name}] = ResolveFeatures({feature.yaml}, method).ok();
     }
   }
   int resolved = 0;
@@ -439,15 +525,13 @@ TEST(SupportTable, OfTwo_HasAllRefusalsOfThree) {
 }
 
 // The words behind which a message says what would do.
-constexpr const char* kRemedies[] = {"would do", "; use ",  ", use ",  "or use ", "leave ", "; keep ",
-                                     "; set ",   "; give ", "; train "};
+constexpr const char* kRemedies[] = {"would do", "; use ", "or use ", "leave ",
+                                     "; keep ",  "; local-sgd has ", " keep them"};
 
 TEST(SupportTable, Refusals_NameARemedy) {
-  std::vector<Feature> features = JobFeatures();
-  features.insert(features.end(), std::begin(kModelFeatures), std::end(kModelFeatures));
-  for (const Feature& feature : features) {
+  for (const Feature& feature : AllFeatures()) {
     for (const std::string& method : MethodNames()) {
-      const absl::Status status = ResolveFeature(feature, method);
+      const absl::Status status = ResolveFeatures({feature.yaml}, method);
       if (status.ok()) continue;
       const bool names_one = std::any_of(
           std::begin(kRemedies), std::end(kRemedies), [&](const char* words) {
