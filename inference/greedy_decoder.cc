@@ -63,7 +63,8 @@ absl::Status GreedyDecoder::CheckDecodes(const ModelGraph& model) {
   const int inputs = FindPort(model, kInputs, 1);
   const int known[] = {source, inputs, FindPort(model, kSourceLengths, 0),
                        FindPort(model, kTargets, 1)};
-  const auto found = std::count_if(std::begin(known), std::end(known), [](int p) { return p >= 0; });
+  const auto found =
+      std::count_if(std::begin(known), std::end(known), [](int p) { return p >= 0; });
   if (source < 0 || inputs < 0 || found != static_cast<int64_t>(model.ports.size())) {
     return absl::UnimplementedError(
         "sequences can be decoded for models with the inputs source, inputs, targets and, if they "
@@ -73,9 +74,9 @@ absl::Status GreedyDecoder::CheckDecodes(const ModelGraph& model) {
   const int64_t target_time = model.ports[inputs].type.dims[0];
   const ValueType& logits = model.TypeOf(model.nodes.back().inputs.front());
   if (logits.dims.size() == 2 && logits.dims[0] == target_time) return absl::OkStatus();
-  return absl::UnimplementedError(
-      absl::StrCat("the loss is over ", logits.ToString(), "; to decode, it has to be over [",
-                   target_time, ", pieces], one row for each step of inputs"));
+  return absl::UnimplementedError(absl::StrCat("the loss is over ", logits.ToString(),
+                                               "; to decode, it has to be over [", target_time,
+                                               ", pieces], one row for each step of inputs"));
 }
 
 void GreedyDecoder::FindPorts() {

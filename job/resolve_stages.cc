@@ -36,9 +36,9 @@ absl::StatusOr<Topology> PlaceStages(const ResolvedJob& job, int64_t stages) {
 std::string OthersThatPlace(const ResolvedJob& job, int64_t stages) {
   std::vector<absl::string_view> names;
   for (const Method& method : Methods()) {
-    const absl::Status placed = CheckPlacement(
-        method.placement, static_cast<int32_t>(stages),
-        static_cast<int32_t>(stages / job.stages_per_worker), job.microbatches);
+    const absl::Status placed =
+        CheckPlacement(method.placement, static_cast<int32_t>(stages),
+                       static_cast<int32_t>(stages / job.stages_per_worker), job.microbatches);
     if (placed.ok()) names.push_back(method.name);
   }
   return names.empty() ? "other numbers" : absl::StrJoin(names, ", ");

@@ -286,9 +286,8 @@ absl::Status CheckReplicatedWeights(const Method& method, const Weights& weights
   for (const Weights* other : kAllWeights) {
     if (other->on_replicas) names.push_back(other->name);
   }
-  return RefuseWeights(
-      method, weights,
-      absl::StrCat("replicas of stages have one of ", absl::StrJoin(names, ", ")));
+  return RefuseWeights(method, weights,
+                       absl::StrCat("replicas of stages have one of ", absl::StrJoin(names, ", ")));
 }
 
 absl::Status CheckListed(const ScheduleOptions& options) {

@@ -24,8 +24,7 @@ Program ZeroBubbleH2(const ScheduleOptions& options, WorkerId worker, Microbatch
   const std::vector<int64_t> after =
       WarmUpForwards(ReplicasOf(options.topology), ReplicasMeet::kAtSteps);
   const int32_t place = options.topology[stage].place;
-  return DelayedWeights(options, stage, range, 2 * after[place] + 1,
-                        2 * (after[0] - after[place]));
+  return DelayedWeights(options, stage, range, 2 * after[place] + 1, 2 * (after[0] - after[place]));
 }
 
 }  // namespace penstock

@@ -52,7 +52,8 @@ std::vector<std::string> CommandsForModel(const v1::JobSpec& job, const std::str
     const std::string data = ValidationDataFlags(job.data(), data_root);
     commands.push_back(CommandLine("evaluate", checkpoint, data.c_str(), ""));
   }
-  if (model.ok() && CheckExportsHuggingFace(*model).ok()) commands.push_back(CommandLine("export", checkpoint, "-o model", ""));
+  if (model.ok() && CheckExportsHuggingFace(*model).ok())
+    commands.push_back(CommandLine("export", checkpoint, "-o model", ""));
   return commands;
 }
 

@@ -77,7 +77,8 @@ std::string ResultText(const v1::GetJobResponse& job) {
   std::string text = absl::StrFormat(
       "%s: %s on %d stage%s, %d steps, %s %s in %s (%s %s/s)\n", job.summary().name(),
       job.summary().method(), result.stages(), result.stages() == 1 ? "" : "s", result.steps(),
-      FormatCount(static_cast<double>(work.count)), work.unit, FormatDuration(result.wall_seconds()),
+      FormatCount(static_cast<double>(work.count)), work.unit,
+      FormatDuration(result.wall_seconds()),
       reported || per_second > 0 ? FormatCount(per_second) : "-", work.unit);
   absl::StrAppend(&text, TrainLossText(result));
   if (result.has_validation_loss()) {

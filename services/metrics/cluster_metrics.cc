@@ -35,7 +35,8 @@ const JobRows& RowsOfJobs() {
       {kGauge, "penstock_job_target_steps", "", "Steps the job is to do.",
        Value<&JobFigures::job, &Job::steps>},
       {kCounter, "penstock_job_tokens_total", "",
-       "Tokens trained on since this run began; 0 of a model without tokens, such as one of images.",
+       "Tokens trained on since this run began; 0 of a model without tokens, such as one of "
+       "images.",
        Value<&JobFigures::result, &Result::tokens>},
       {kCounter, "penstock_job_samples_total", "", "Samples trained on since this run began.",
        Value<&JobFigures::result, &Result::samples>},

@@ -34,7 +34,7 @@ struct Outcome {
   std::map<int64_t, double> seconds_at;  // simulated, by step of a cut
   double bubble_ratio = 0.0;             // simulated
   double sent_bytes_per_step = 0.0;      // simulated, by all workers
-  v1::StepDone step;                       // what each trains on
+  v1::StepDone step;                     // what each trains on
 
   const std::string& method() const { return job->summary().method(); }
   // Trained on in `steps` steps.
@@ -164,9 +164,8 @@ std::vector<StudyCell> Row(const Outcome& outcome, double loss, const Yardstick&
   if (crossing.has_value()) {
     const int64_t tokens = crossing->steps * outcome.step.tokens();
     const double share = static_cast<double>(crossing->steps) / static_cast<double>(result.steps());
-    row.insert(row.end(),
-               {crossing->steps, tokens > 0 ? StudyCell(tokens) : "-", crossing->at_s,
-                share * TrainingSeconds(result)});
+    row.insert(row.end(), {crossing->steps, tokens > 0 ? StudyCell(tokens) : "-", crossing->at_s,
+                           share * TrainingSeconds(result)});
   } else {
     row.insert(row.end(), 4, "-");
   }
@@ -184,11 +183,11 @@ std::vector<StudyCell> Row(const Outcome& outcome, double loss, const Yardstick&
     versions = std::max(versions, stage.versions_peak());
     memory = std::max(memory, stage.peak_memory_bytes());
   }
-  row.insert(row.end(), {outcome.bubble_ratio, result.bubble_ratio(), staleness, versions,
-                         static_cast<double>(memory) / kMiB, outcome.sent_bytes_per_step,
-                         MeasuredBytesPerStep(result), BestLoss(*outcome.job),
-                         crossing.has_value() ? StudyCell(crossing->steps * outcome.step.samples())
-                                              : "-"});
+  row.insert(row.end(),
+             {outcome.bubble_ratio, result.bubble_ratio(), staleness, versions,
+              static_cast<double>(memory) / kMiB, outcome.sent_bytes_per_step,
+              MeasuredBytesPerStep(result), BestLoss(*outcome.job),
+              crossing.has_value() ? StudyCell(crossing->steps * outcome.step.samples()) : "-"});
   return row;
 }
 

@@ -35,10 +35,9 @@ std::string PerStage(const Json& result, std::string (*format)(const Json& stage
 // "8.89 k tokens/s". Files of the version before say no unit, and have tokens.
 std::string Speed(const Json& result) {
   const auto said = result.find("unit");
-  const std::string unit = said != result.end() && said->is_string() ? said->get<std::string>()
-                                                                     : std::string(kTokens);
-  const std::string number =
-      Number(result, absl::StrCat(unit, "_per_second").c_str(), FormatCount);
+  const std::string unit =
+      said != result.end() && said->is_string() ? said->get<std::string>() : std::string(kTokens);
+  const std::string number = Number(result, absl::StrCat(unit, "_per_second").c_str(), FormatCount);
   return number == "-" ? number : absl::StrCat(number, " ", unit, "/s");
 }
 
@@ -78,8 +77,7 @@ absl::StatusOr<std::string> CompareResultFiles(const std::vector<std::string>& p
   for (const std::string& path : paths) {
     PENSTOCK_ASSIGN_OR_RETURN(const Json result, ReadResult(path));
     table.AddRow({result["method"].get<std::string>(), Number(result, "train_loss", FormatLoss),
-                  Number(result, "validation_loss", FormatLoss),
-                  Speed(result),
+                  Number(result, "validation_loss", FormatLoss), Speed(result),
                   Number(result, "wall_seconds", FormatDuration), PerStage(result, Bubble),
                   PerStage(result, Staleness), PerStage(result, Versions)});
   }

@@ -798,7 +798,8 @@ TEST(Rpd, WhatCannotHold_IsRefusedWithWhatWouldDo) {
 
   spec = ContinuousJob("rpd");
   spec.mutable_pipeline()->set_weights("stash");
-  ExpectRefused(spec, "pipeline.weights", "rpd cannot have the weights \"stash\": it samples what is read");
+  ExpectRefused(spec, "pipeline.weights",
+                "rpd cannot have the weights \"stash\": it samples what is read");
   spec = ContinuousJob("rpd");
   spec.mutable_training()->mutable_staleness()->set_rescheduled_steps(5);
   ExpectRefused(spec, "training.staleness.rescheduled_steps", "rpd samples another for each");

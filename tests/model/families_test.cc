@@ -176,10 +176,9 @@ TEST(Families, S2vt_SendsNoPadding) {
 }
 
 TEST(Families, OfSequences_HaveTokens) {
-  const absl::StatusOr<ModelGraph> sequences[] = {BuildLstmLm({}), BuildAwdLm({}), BuildGnmt({}),
-                                                  BuildS2vt({.vocabulary = 30}),
-                                                  BuildGpt({.layers = 1, .width = 4, .heads = 1,
-                                                            .context = 2})};
+  const absl::StatusOr<ModelGraph> sequences[] = {
+      BuildLstmLm({}), BuildAwdLm({}), BuildGnmt({}), BuildS2vt({.vocabulary = 30}),
+      BuildGpt({.layers = 1, .width = 4, .heads = 1, .context = 2})};
   for (const absl::StatusOr<ModelGraph>& model : sequences) {
     ASSERT_THAT(model, IsOk());
     EXPECT_TRUE(model->has_tokens()) << model->architecture;
@@ -207,8 +206,8 @@ TEST(Families, WhatIsNoSequenceOfClasses_HasNoTokens) {
     builder.Add({.op = loss, .inputs = {"linear", "y"}});
     return std::move(builder).Build();
   };
-  PENSTOCK_ASSERT_OK_AND_ASSIGN(
-      const ModelGraph numbers, of_loss("mse", {DType::kF32, {4}}, {DType::kF32, {4}}));
+  PENSTOCK_ASSERT_OK_AND_ASSIGN(const ModelGraph numbers,
+                                of_loss("mse", {DType::kF32, {4}}, {DType::kF32, {4}}));
   EXPECT_FALSE(numbers.has_tokens());
   PENSTOCK_ASSERT_OK_AND_ASSIGN(
       const ModelGraph pixels,

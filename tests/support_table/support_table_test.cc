@@ -153,11 +153,10 @@ struct Family {
 
 Variant VariantOf(const std::string& family, const std::string& key = "", bool value = false) {
   Variant variant = {.key = key, .value = value};
-  variant.model =
-      SpecOf({absl::StrCat("model: {", family, ": ", NumbersOf(family), "}"),
-              key.empty() ? "{}"
-                          : absl::StrCat("model: {", family, ": {", key, ": ",
-                                         value ? "true" : "false", "}}")});
+  variant.model = SpecOf({absl::StrCat("model: {", family, ": ", NumbersOf(family), "}"),
+                          key.empty() ? "{}"
+                                      : absl::StrCat("model: {", family, ": {", key, ": ",
+                                                     value ? "true" : "false", "}}")});
   v1::JobSpec filled = variant.model;
   FillDefaultsOfAnyMethod(filled);
   absl::StatusOr<ModelGraph> graph = BuildModel(filled.model());
@@ -262,8 +261,8 @@ std::string Without(const std::string& text, const std::string& name,
   size_t at = 0;
   for (size_t found; (found = text.find(name, at)) != std::string::npos;) {
     const size_t end = found + name.size();
-    const bool whole = (found == 0 || !is_part(text[found - 1])) &&
-                       (end == text.size() || !is_part(text[end]));
+    const bool whole =
+        (found == 0 || !is_part(text[found - 1])) && (end == text.size() || !is_part(text[end]));
     absl::StrAppend(&result, text.substr(at, found - at), whole ? placeholder : name);
     at = end;
   }
@@ -305,14 +304,14 @@ class RefusalTable {
   std::string Text() const {
     const bool says_how = std::any_of(rows_.begin(), rows_.end(),
                                       [](const Row& row) { return !row.in_a_job.empty(); });
-    std::string table = absl::StrCat("| feature |", says_how ? " in a job |" : "",
-                                     " refused by | because |\n|---|---|---|",
-                                     says_how ? "---|" : "", "\n");
+    std::string table =
+        absl::StrCat("| feature |", says_how ? " in a job |" : "",
+                     " refused by | because |\n|---|---|---|", says_how ? "---|" : "", "\n");
     for (const Row& row : rows_) {
       const std::string how = absl::StrCat(" ", absl::StrJoin(row.in_a_job, " "), " |");
-      const std::string reason =
-          row.subjects.size() == 1 ? Without(row.reason, placeholder_, row.subjects.front())
-                                   : row.reason;
+      const std::string reason = row.subjects.size() == 1
+                                     ? Without(row.reason, placeholder_, row.subjects.front())
+                                     : row.reason;
       absl::StrAppend(&table, "| ", absl::StrJoin(row.features, "; "), " |", says_how ? how : "",
                       " ", row.subjects.empty() ? "none" : absl::StrJoin(row.subjects, ", "), " | ",
                       absl::StrReplaceAll(reason, {{"|", "\\|"}, {"_", "\\_"}, {"*", "\\*"}}),
@@ -335,8 +334,8 @@ class RefusalTable {
       subject = kStandInMethod;
     }
     for (const Weights* weights : kAllWeights) {
-      message = absl::StrReplaceAll(message,
-                                    {{absl::StrCat("\"", weights->name, "\""), "WEIGHTS"}});
+      message =
+          absl::StrReplaceAll(message, {{absl::StrCat("\"", weights->name, "\""), "WEIGHTS"}});
     }
     return Without(message, subject, placeholder_);
   }
@@ -347,11 +346,13 @@ class RefusalTable {
 
 std::string FamiliesTable(const std::vector<Family>& families) {
   std::string table =
-      "| family | work is counted in | validations show | shares weights | carries state | has running "
+      "| family | work is counted in | validations show | shares weights | carries state | has "
+      "running "
       "statistics |\n|---|---|---|---|---|---|\n";
   for (const Family& family : families) {
     std::vector<std::string> metrics = {"loss"};
-    for (const Metric* metric : MetricsOf(family.usual().graph)) metrics.emplace_back(metric->label);
+    for (const Metric* metric : MetricsOf(family.usual().graph))
+      metrics.emplace_back(metric->label);
     absl::StrAppend(&table, "| `", family.name, "` | ",
                     family.usual().graph.has_tokens() ? "tokens" : "samples", " | ",
                     absl::StrJoin(metrics, ", "));
@@ -374,10 +375,10 @@ std::string UsesTable(const std::vector<Family>& families) {
       return check(family->usual());
     });
   };
-  for (const Feature& data : {Feature{"a text", "data: {text: {path: FILE}}"},
-                              Feature{"records", "data: {records: {path: DIR}}"},
-                              Feature{"pairs", "data: {pairs: {path: DIR}}"},
-                              Feature{"made-up values", kSynthetic}}) {
+  for (const Feature& data :
+       {Feature{"a text", "data: {text: {path: FILE}}"},
+        Feature{"records", "data: {records: {path: DIR}}"},
+        Feature{"pairs", "data: {pairs: {path: DIR}}"}, Feature{"made-up values", kSynthetic}}) {
     add(data.name, data.yaml, [&](const Variant& variant) {
       v1::JobSpec spec = SpecOf({kTraining, data.yaml});
       spec.MergeFrom(variant.model);
@@ -412,9 +413,8 @@ std::vector<Feature> AllFeatures() {
 std::string FeaturesTable() {
   RefusalTable table("METHOD");
   for (const Feature& feature : AllFeatures()) {
-    table.Add(feature.name, feature.yaml, MethodNames(), [&](const std::string& method) {
-      return ResolveFeatures({feature.yaml}, method);
-    });
+    table.Add(feature.name, feature.yaml, MethodNames(),
+              [&](const std::string& method) { return ResolveFeatures({feature.yaml}, method); });
   }
   return table.Text();
 }
@@ -525,7 +525,7 @@ TEST(SupportTable, OfTwo_HasAllRefusalsOfThree) {
 }
 
 // The words behind which a message says what would do.
-constexpr const char* kRemedies[] = {"would do", "; use ", "or use ", "leave ",
+constexpr const char* kRemedies[] = {"would do", "; use ",           "or use ",   "leave ",
                                      "; keep ",  "; local-sgd has ", " keep them"};
 
 TEST(SupportTable, Refusals_NameARemedy) {
@@ -534,9 +534,8 @@ TEST(SupportTable, Refusals_NameARemedy) {
       const absl::Status status = ResolveFeatures({feature.yaml}, method);
       if (status.ok()) continue;
       const bool names_one = std::any_of(
-          std::begin(kRemedies), std::end(kRemedies), [&](const char* words) {
-            return absl::StrContains(status.message(), words);
-          });
+          std::begin(kRemedies), std::end(kRemedies),
+          [&](const char* words) { return absl::StrContains(status.message(), words); });
       EXPECT_TRUE(names_one) << method << ", " << feature.name << ": " << status;
     }
   }

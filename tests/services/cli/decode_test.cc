@@ -52,7 +52,8 @@ Words Sources() {
 
 constexpr char kJob[] = R"(name: reversed
 model:
-  gnmt: {layers: 4, hidden: 32, vocabulary: 64, source_time: 6, target_time: 6, dropout: 0, label_smoothing: 0}
+  gnmt: {layers: 4, hidden: 32, vocabulary: 64, source_time: 6, target_time: 6, dropout: 0,
+         label_smoothing: 0}
 data: {pairs: {path: pairs/train, validation: pairs/validation}}
 training:
   steps: 600
@@ -85,10 +86,10 @@ class DecodeTest : public ::testing::Test {
     }
     folder_.Write("sources.txt", sources);
     folder_.Write("targets.txt", targets);
-    const ProcessResult made = Penstock(
-        {"data", "prepare", "pairs", "--source", folder_.path("sources.txt"), "--target",
-         folder_.path("targets.txt"), "-o", folder_.path("pairs"), "--pieces", "48",
-         "--validation", "0.1", "--test", "0.1"});
+    const ProcessResult made =
+        Penstock({"data", "prepare", "pairs", "--source", folder_.path("sources.txt"), "--target",
+                  folder_.path("targets.txt"), "-o", folder_.path("pairs"), "--pieces", "48",
+                  "--validation", "0.1", "--test", "0.1"});
     ASSERT_EQ(made.exit_code, 0) << made.err;
   }
   void Train() const {

@@ -151,14 +151,13 @@ TEST(MethodComparison, Text_HasUnits) {
 // A classifier of images has samples, and losses whose unit is not told.
 TEST(MethodComparison, ModelWithoutTokens_CountsSamples) {
   v1::GetJobResponse job = Job("1f1b", {3.0, 2.0});
-  *job.mutable_spec()->mutable_model() =
-      ParseJobYaml(R"(name: tiny
+  *job.mutable_spec()->mutable_model() = ParseJobYaml(R"(name: tiny
 model: {cifar_resnet: {depth: 8, width: 4, image: {size: 8}}}
 data: {synthetic: {}}
 training: {steps: 30, batch: 16, microbatches: 4, optimizer: {sgd: {learning_rate: 0.1}}}
 )",
-                   "job.yaml")
-          ->model();
+                                                      "job.yaml")
+                                             ->model();
   job.mutable_spec()->mutable_data()->mutable_synthetic();
   PENSTOCK_ASSERT_OK_AND_ASSIGN(const ResolvedJob resolved, ResolveJob(job.spec()));
   job.mutable_plan()->mutable_stages(1)->set_layers(resolved.model.size() - 4);
