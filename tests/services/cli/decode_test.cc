@@ -52,17 +52,18 @@ Words Sources() {
 
 constexpr char kJob[] = R"(name: reversed
 model:
-  gnmt: {layers: 4, hidden: 32, vocabulary: 64, source_time: 6, target_time: 6, dropout: 0,
+  gnmt: {layers: 4, hidden: 64, vocabulary: 64, source_time: 6, target_time: 6, dropout: 0,
          label_smoothing: 0}
 data: {pairs: {path: pairs/train, validation: pairs/validation}}
 training:
-  steps: 600
+  steps: 1500
   batch: 64
   microbatches: 4
-  optimizer: {adamw: {learning_rate: 1.0e-2, weight_decay: 0}}
+  optimizer: {adamw: {learning_rate: 5.0e-3, weight_decay: 0}}
   learning_rate: {warmup_steps: 20, decay: cosine}
+  clip: {global_norm: 1}
   seed: 1
-validation: {every_steps: 600}
+validation: {every_steps: 1500, batches: 1}
 checkpoint: {directory: checkpoints}
 planning: {split: estimated}
 )";
