@@ -58,8 +58,10 @@ void RunProgress::GoOnFrom(const v1::JobResult& before) {
     recent_losses_.push_back(losses[i].loss());
   }
   if (!validations_.points.empty()) validation_ = validations_.points.back();
-  // All steps have as many tokens.
-  if (before.steps() > 0) tokens_ = tokens_before_ = before.tokens() / before.steps() * step_;
+  if (before.steps() == 0) return;
+  // All steps have as many.
+  work_ = work_before_ = {.samples = before.samples() / before.steps() * step_,
+                          .tokens = before.tokens() / before.steps() * step_};
 }
 
 void RunProgress::Curve::WriteTo(google::protobuf::RepeatedPtrField<v1::LossPoint>& curve) const {
@@ -69,8 +71,8 @@ void RunProgress::Curve::WriteTo(google::protobuf::RepeatedPtrField<v1::LossPoin
 
 void RunProgress::BeginAgain(int32_t reporting_stage) {
   reporting_stage_ = reporting_stage;
-  tokens_before_ = tokens_;
-  window_tokens_ = 0;
+  work_before_ = work_;
+  window_work_ = {};
   window_seconds_ = 0.0;
   stages_.clear();
   layer_digests_.clear();
@@ -81,7 +83,8 @@ bool RunProgress::OnStep(const v1::StepDone& done) {
     return false;
   }
   step_ = done.step();
-  tokens_ += done.tokens();
+  work_.samples += done.samples();
+  work_.tokens += done.tokens();
   recent_losses_.push_back(done.loss());
   if (recent_losses_.size() > kTrainLossSteps) {
     recent_losses_.pop_front();
@@ -106,7 +109,8 @@ void RunProgress::OnReports(const google::protobuf::RepeatedPtrField<v1::StageRe
   for (const v1::StageReport& stage : stages) {
     stages_[stage.stage()] = stage;
     if (stage.stage() == reporting_stage_) {
-      window_tokens_ = tokens_ - tokens_before_;
+      window_work_ = {.samples = work_.samples - work_before_.samples,
+                      .tokens = work_.tokens - work_before_.tokens};
       window_seconds_ = stage.window_seconds();
     }
   }
@@ -144,7 +148,8 @@ google::protobuf::RepeatedPtrField<v1::StageReport> RunProgress::Reports() const
 
 void RunProgress::WriteTo(v1::JobResult& result) const {
   result.set_steps(step_);
-  result.set_tokens(tokens_);
+  result.set_samples(work_.samples);
+  result.set_tokens(work_.tokens);
   if (!recent_losses_.empty()) {
     result.set_train_loss(std::accumulate(recent_losses_.begin(), recent_losses_.end(), 0.0) /
                           static_cast<double>(recent_losses_.size()));
@@ -165,7 +170,8 @@ void RunProgress::WriteTo(v1::JobResult& result) const {
                             static_cast<double>(bubbles.size()));
   }
   if (window_seconds_ > 0.0) {
-    result.set_tokens_per_second(static_cast<double>(window_tokens_) / window_seconds_);
+    result.set_samples_per_second(static_cast<double>(window_work_.samples) / window_seconds_);
+    result.set_tokens_per_second(static_cast<double>(window_work_.tokens) / window_seconds_);
   }
 }
 

@@ -37,7 +37,7 @@ class RunProgress {
   void BeginAgain(int32_t reporting_stage);
 
   // The job was at `before` in an earlier process and goes on after its first step here: takes over the curves and the
-  // tokens up to there. REQUIRES: nothing was reported yet.
+  // work up to there. REQUIRES: nothing was reported yet.
   void GoOnFrom(const v1::JobResult& before);
 
   int32_t reporting_stage() const { return reporting_stage_; }
@@ -71,13 +71,19 @@ class RunProgress {
     int64_t skipped = 0;
   };
 
+  // What was trained on.
+  struct Work {
+    int64_t samples = 0;
+    int64_t tokens = 0;
+  };
+
   int64_t step_;
   int32_t reporting_stage_;
-  int64_t tokens_ = 0;
-  int64_t tokens_before_ = 0;  // of runs with other stages
+  Work work_;
+  Work work_before_;  // of runs with other stages
   // These cover the range of steps of the last stage's last report. That stage's worker is the one that reports the
   // steps, and in order, so these are the same steps.
-  int64_t window_tokens_ = 0;
+  Work window_work_;
   double window_seconds_ = 0.0;
   std::deque<double> recent_losses_;
   Curve losses_;

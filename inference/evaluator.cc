@@ -12,9 +12,8 @@
 namespace penstock {
 namespace {
 
-// A model of sequences has more than one target for a sample.
 bool HasPerplexity(const ModelGraph& model) {
-  return model.loss().is_log_likelihood && !model.TypeOf(model.targets()).dims.empty();
+  return model.has_tokens() && model.loss().is_log_likelihood;
 }
 
 }  // namespace

@@ -12,6 +12,12 @@
 namespace penstock {
 namespace {
 
+// As data.pairs names what it fills.
+constexpr char kSource[] = "source";
+constexpr char kSourceLengths[] = "source_lengths";
+constexpr char kInputs[] = "inputs";
+constexpr char kTargets[] = "targets";
+
 int FindPort(const ModelGraph& model, absl::string_view name, size_t dims) {
   for (size_t port = 0; port < model.ports.size(); ++port) {
     const ValueType& type = model.ports[port].type;
@@ -44,39 +50,42 @@ GreedyDecoder::GreedyDecoder(const CheckpointModel& model, const DecoderOptions&
 
 absl::StatusOr<GreedyDecoder> GreedyDecoder::Create(Files& files, const CheckpointModel& model,
                                                     const DecoderOptions& options) {
+  PENSTOCK_RETURN_IF_ERROR(Annotate(CheckDecodes(model.graph), model.directory));
   GreedyDecoder decoder(model, options);
-  PENSTOCK_RETURN_IF_ERROR(Annotate(decoder.FindPorts(), model.directory));
+  decoder.FindPorts();
   PENSTOCK_ASSIGN_OR_RETURN(decoder.backend_, MakeCpuBackend(options.threads));
   PENSTOCK_RETURN_IF_ERROR(decoder.MakeRuns(files));
   return decoder;
 }
 
-absl::Status GreedyDecoder::FindPorts() {
-  source_ = FindPort(graph_, "source", 1);
-  source_lengths_ = FindPort(graph_, "source_lengths", 0);
-  inputs_port_ = FindPort(graph_, "inputs", 1);
-  const int targets = FindPort(graph_, "targets", 1);
-  const auto known =
-      std::count_if(std::begin(graph_.ports), std::end(graph_.ports), [&](const Port& port) {
-        const auto number = &port - graph_.ports.data();
-        return number == source_ || number == source_lengths_ || number == inputs_port_ ||
-               number == targets;
-      });
-  const ValueType& logits = graph_.TypeOf(graph_.nodes.back().inputs.front());
-  if (source_ < 0 || inputs_port_ < 0 || known != static_cast<int64_t>(graph_.ports.size())) {
+absl::Status GreedyDecoder::CheckDecodes(const ModelGraph& model) {
+  const int source = FindPort(model, kSource, 1);
+  const int inputs = FindPort(model, kInputs, 1);
+  const int known[] = {source, inputs, FindPort(model, kSourceLengths, 0),
+                       FindPort(model, kTargets, 1)};
+  const auto found =
+      std::count_if(std::begin(known), std::end(known), [](int p) { return p >= 0; });
+  if (source < 0 || inputs < 0 || found != static_cast<int64_t>(model.ports.size())) {
     return absl::UnimplementedError(
         "sequences can be decoded for models with the inputs source, inputs, targets and, if they "
-        "like, source_lengths, as data.pairs fills them");
+        "like, source_lengths, as data.pairs fills them; give the model inputs of these names, or "
+        "leave --decode out");
   }
+  const int64_t target_time = model.ports[inputs].type.dims[0];
+  const ValueType& logits = model.TypeOf(model.nodes.back().inputs.front());
+  if (logits.dims.size() == 2 && logits.dims[0] == target_time) return absl::OkStatus();
+  return absl::UnimplementedError(absl::StrCat("the loss is over ", logits.ToString(),
+                                               "; to decode, it has to be over [", target_time,
+                                               ", pieces], one row for each step of inputs"));
+}
+
+void GreedyDecoder::FindPorts() {
+  source_ = FindPort(graph_, kSource, 1);
+  source_lengths_ = FindPort(graph_, kSourceLengths, 0);
+  inputs_port_ = FindPort(graph_, kInputs, 1);
   source_time_ = graph_.ports[source_].type.dims[0];
   target_time_ = graph_.ports[inputs_port_].type.dims[0];
-  if (logits.dims.size() != 2 || logits.dims[0] != target_time_) {
-    return absl::UnimplementedError(absl::StrCat("the loss is over ", logits.ToString(),
-                                                 "; to decode, it has to be over [", target_time_,
-                                                 ", pieces], one row for each step of inputs"));
-  }
-  pieces_ = logits.dims[1];
-  return absl::OkStatus();
+  pieces_ = graph_.TypeOf(graph_.nodes.back().inputs.front()).dims[1];
 }
 
 std::vector<bool> GreedyDecoder::NodesThatDepend() const {

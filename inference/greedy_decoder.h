@@ -35,8 +35,11 @@ struct DecoderOptions {
 
 class GreedyDecoder {
  public:
-  // Loads the weights. Errors: DataLoss (a damaged file), Unimplemented (a model with other ports, or without logits for
-  // each step of the target), ResourceExhausted.
+  // Checks that the model is one to decode with. Errors: Unimplemented (other ports, or no logits for each step of the
+  // target).
+  static absl::Status CheckDecodes(const ModelGraph& model);
+
+  // Loads the weights. Errors: those of CheckDecodes; DataLoss (a damaged file), ResourceExhausted.
   static absl::StatusOr<GreedyDecoder> Create(Files& files, const CheckpointModel& model,
                                               const DecoderOptions& options);
 
@@ -64,7 +67,7 @@ class GreedyDecoder {
   };
 
   GreedyDecoder(const CheckpointModel& model, const DecoderOptions& options);
-  absl::Status FindPorts();
+  void FindPorts();
   absl::Status MakeRuns(Files& files);
   // Whether a node reads `inputs`, itself or through others; by node.
   std::vector<bool> NodesThatDepend() const;

@@ -60,13 +60,16 @@ absl::StatusOr<std::vector<NamedArray>> HuggingFaceWeights(Files& files,
   return arrays;
 }
 
+absl::Status CheckExportsHuggingFace(const ModelGraph& model) {
+  if (model.architecture == kGptArchitecture) return absl::OkStatus();
+  return absl::UnimplementedError(
+      "the model is no GPT, and of others Hugging Face's transformers has no class with these "
+      "weights; use the checkpoint's own files, which are safetensors with PyTorch's layouts");
+}
+
 absl::StatusOr<ExportedFiles> ExportHuggingFace(Files& files, const CheckpointModel& model,
                                                 const std::string& output) {
-  if (!model.gpt.has_value()) {
-    return absl::UnimplementedError(
-        absl::StrCat(model.directory,
-                     ": the model is no GPT; only GPTs can be written as Hugging Face's files"));
-  }
+  PENSTOCK_RETURN_IF_ERROR(Annotate(CheckExportsHuggingFace(model.graph), model.directory));
   const bool names_file = absl::EndsWith(output, ".safetensors");
   const std::string directory =
       names_file ? std::filesystem::path(output).parent_path().string() : output;

@@ -23,12 +23,15 @@ nlohmann::ordered_json HuggingFaceConfig(const GptConfig& config);
 absl::StatusOr<std::vector<NamedArray>> HuggingFaceWeights(Files& files,
                                                            const CheckpointModel& model);
 
+// Checks that Hugging Face has a class for the model. Errors: Unimplemented (it is no GPT).
+absl::Status CheckExportsHuggingFace(const ModelGraph& model);
+
 struct ExportedFiles {
   std::string weights;
   std::string config;
 };
 // Writes them. `output` is a directory (created), or a path that ends with .safetensors, whose folder
-// then takes config.json. Errors: those of Files; AlreadyExists if a file is there.
+// then takes config.json. Errors: those of CheckExportsHuggingFace and of Files; AlreadyExists if a file is there.
 absl::StatusOr<ExportedFiles> ExportHuggingFace(Files& files, const CheckpointModel& model,
                                                 const std::string& output);
 

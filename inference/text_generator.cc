@@ -13,23 +13,6 @@ namespace {
 constexpr int kThreads = 1;
 constexpr int64_t kByteVocabulary = 256;
 
-// Ports: tokens and the targets that follow them, as data of the kind text has them.
-absl::Status CheckReadsBytes(const ModelGraph& model) {
-  const std::vector<Port>& ports = model.ports;
-  const bool reads_tokens = ports.size() == 2 && ports[0].type.dtype == DType::kI32 &&
-                            ports[0].type.dims.size() == 1 && ports[1].type == ports[0].type;
-  if (!reads_tokens) {
-    return absl::UnimplementedError(
-        "the model does not read tokens and their targets; text can be generated for models of "
-        "text "
-        "only");
-  }
-  if (ports[0].ids == kByteVocabulary) return absl::OkStatus();
-  return absl::UnimplementedError(
-      absl::StrCat("the model has ", ports[0].ids,
-                   " tokens; text can be generated for byte-level models (256 tokens) only"));
-}
-
 // Of the token after time step `position`.
 std::vector<float> LogitsAt(const std::vector<float>& logits, int64_t position) {
   const auto first = logits.begin() + position * kByteVocabulary;
@@ -38,10 +21,25 @@ std::vector<float> LogitsAt(const std::vector<float>& logits, int64_t position) 
 
 }  // namespace
 
-bool GeneratesText(const ModelGraph& model) { return CheckReadsBytes(model).ok(); }
+// Ports: tokens and the targets that follow them, as data of the kind text has them.
+absl::Status CheckGeneratesText(const ModelGraph& model) {
+  const std::vector<Port>& ports = model.ports;
+  const bool reads_tokens = ports.size() == 2 && ports[0].type.dtype == DType::kI32 &&
+                            ports[0].type.dims.size() == 1 && ports[1].type == ports[0].type;
+  if (!reads_tokens) {
+    return absl::UnimplementedError(
+        "the model does not read tokens and their targets, so there is no text to go on with; use "
+        "penstock evaluate, with --decode for a model that translates");
+  }
+  if (ports[0].ids == kByteVocabulary) return absl::OkStatus();
+  return absl::UnimplementedError(
+      absl::StrCat("the model has ", ports[0].ids,
+                   " tokens, and nothing says which text the ones beyond bytes are; use a model of "
+                   "256, or penstock evaluate"));
+}
 
 absl::StatusOr<TextGenerator> TextGenerator::Create(Files& files, const CheckpointModel& model) {
-  PENSTOCK_RETURN_IF_ERROR(Annotate(CheckReadsBytes(model.graph), model.directory));
+  PENSTOCK_RETURN_IF_ERROR(Annotate(CheckGeneratesText(model.graph), model.directory));
   PENSTOCK_ASSIGN_OR_RETURN(std::unique_ptr<Backend> backend, MakeCpuBackend(kThreads));
   TextGenerator generator(std::move(backend), model.graph.ports[0].type.dims[0]);
   PENSTOCK_ASSIGN_OR_RETURN(generator.stage_,

@@ -19,13 +19,12 @@
 
 namespace penstock {
 
-// Returns whether a TextGenerator can be made of the model.
-bool GeneratesText(const ModelGraph& model);
+// Checks that a TextGenerator can be made of the model. Errors: Unimplemented (not a byte-level model).
+absl::Status CheckGeneratesText(const ModelGraph& model);
 
 class TextGenerator {
  public:
-  // Loads the weights. Errors: DataLoss (a damaged file), Unimplemented (not a byte-level model),
-  // ResourceExhausted.
+  // Loads the weights. Errors: those of CheckGeneratesText; DataLoss (a damaged file), ResourceExhausted.
   static absl::StatusOr<TextGenerator> Create(Files& files, const CheckpointModel& model);
 
   // The byte that follows `text`, chosen by `sampler`. REQUIRES: `text` is not empty.

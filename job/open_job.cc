@@ -3,6 +3,7 @@
 #include <string>
 #include <vector>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "base/status.h"
 #include "job/defaults.h"
@@ -92,7 +93,16 @@ absl::StatusOr<ResolvedJob> ResolveSubmitted(const v1::JobSpec& spec) {
   PENSTOCK_RETURN_IF_ERROR(CheckPlanning(spec));
   if (MethodIsOpen(spec)) PENSTOCK_RETURN_IF_ERROR(CheckOpenPipeline(spec.pipeline()));
   if (OrderIsOpen(spec)) PENSTOCK_RETURN_IF_ERROR(CheckOpenOrder(spec.pipeline()));
-  return ResolveJob(DraftOf(spec));
+  const v1::JobSpec draft = DraftOf(spec);
+  absl::StatusOr<ResolvedJob> job = ResolveJob(draft);
+  const std::string& stand_in = draft.pipeline().method();
+  if (job.ok() || !OrderIsOpen(spec) || !absl::StrContains(job.status().message(), stand_in)) {
+    return job;
+  }
+  // The job does not name this method.
+  return absl::InvalidArgumentError(absl::StrCat(job.status().message(), " (", stand_in,
+                                                 " stands for ", SearchedMethod().name,
+                                                 " until its order is found)"));
 }
 
 }  // namespace penstock

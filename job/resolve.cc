@@ -112,6 +112,18 @@ absl::StatusOr<const Weights*> WeightsOfJob(const std::string& name) {
                    nearest.empty() ? "" : absl::StrCat("; did you mean ", nearest, "?")));
 }
 
+absl::Status CheckWeightsOfMethod(const ResolvedJob& job) {
+  const absl::Status weights = CheckWeights(*job.method, *job.weights);
+  if (weights.ok()) return weights;
+  std::vector<absl::string_view> others;
+  for (const Method& method : Methods()) {
+    if (CheckWeights(method, *job.weights).ok()) others.push_back(method.name);
+  }
+  return InvalidKey("pipeline.weights",
+                    absl::StrCat(weights.message(), "; leave the key out, or use one of ",
+                                 absl::StrJoin(others, ", ")));
+}
+
 // Returns whether all microbatches of an update read one version, which still exists at the update.
 bool KeepsWhatAnUpdateRead(const ResolvedJob& job) {
   const Weights& weights = job.weights_read();
@@ -172,7 +184,7 @@ absl::Status CheckMethod(const ResolvedJob& job) {
         "training.stash",
         absl::StrCat("cannot be host with ", job.method->name, " and the weights \"", weights.name,
                      "\": every microbatch in flight reads another old version, so "
-                     "that all would be on the device again"));
+                     "that all would be on the device again; leave it on the device"));
   }
   const bool updates_alone = !job.method->synchronous || job.method->updates_each_microbatch;
   if (updates_alone && job.clip.kind == Clip::Kind::kGlobalNorm) {
@@ -226,6 +238,7 @@ absl::StatusOr<ResolvedJob> ResolveJob(const v1::JobSpec& spec) {
   }
   if (!spec.pipeline().weights().empty()) {
     PENSTOCK_ASSIGN_OR_RETURN(job.weights, WeightsOfJob(spec.pipeline().weights()));
+    PENSTOCK_RETURN_IF_ERROR(CheckWeightsOfMethod(job));
   }
   job.stages_per_worker = spec.pipeline().has_stages_per_worker()
                               ? spec.pipeline().stages_per_worker()

@@ -133,7 +133,10 @@ struct ResolvedJob {
                          int64_t stage = 0) const;
   // Where updates are sampled: how many of those up to `step` changed the weights of `stage`.
   int64_t MovesUntil(int64_t step, int64_t stage, int64_t stages) const;
-  int64_t tokens_per_step() const { return batch * model.targets_per_sample(); }
+  // 0 if the model has none.
+  int64_t tokens_per_step() const {
+    return model.has_tokens() ? batch * model.targets_per_sample() : 0;
+  }
 };
 
 // Checks all of `spec` first, so whatever comes out of here is a job that can run somewhere.

@@ -11,6 +11,7 @@
 #include "job/run/recorded.h"
 #include "job/run/run_schedule.h"
 #include "job/run/ties.h"
+#include "model/families/gpt.h"
 #include "schedule/block_draws.h"
 #include "schedule/lower.h"
 
@@ -31,6 +32,18 @@ absl::StatusOr<Topology> PlaceStages(const ResolvedJob& job, int64_t stages) {
                static_cast<int32_t>(job.WorkersOf(stages)), job.microbatches, job.replicas);
 }
 
+// The methods that can have the stages where the job's cannot.
+std::string OthersThatPlace(const ResolvedJob& job, int64_t stages) {
+  std::vector<absl::string_view> names;
+  for (const Method& method : Methods()) {
+    const absl::Status placed =
+        CheckPlacement(method.placement, static_cast<int32_t>(stages),
+                       static_cast<int32_t>(stages / job.stages_per_worker), job.microbatches);
+    if (placed.ok()) names.push_back(method.name);
+  }
+  return names.empty() ? "other numbers" : absl::StrJoin(names, ", ");
+}
+
 // Checks that the stages are not more than shared parameters leave, if all uses of each have to be on one stage.
 absl::Status CheckTies(const ResolvedJob& job, int64_t stages) {
   const std::vector<bool> places = PlacesToCut(job);
@@ -39,7 +52,7 @@ absl::Status CheckTies(const ResolvedJob& job, int64_t stages) {
   const std::string why = absl::StrCat(
       " for ", job.method->name, " with ", stages,
       " stages: the method updates every stage by itself, so two stages cannot share ");
-  if (job.model.architecture == "gpt") {
+  if (job.model.architecture == kGptArchitecture) {
     return InvalidKey("model.gpt.tied_head",
                       absl::StrCat("must be false", why,
                                    "the embedding's weight; model.untie: true would do as well, "
@@ -80,7 +93,7 @@ absl::Status CheckBuffers(const ResolvedJob& job, const Topology& topology) {
 
 // A user who writes numbers, and no layers, learns here which there are.
 std::string WhatLayersAre(const ModelGraph& model) {
-  if (model.architecture == "gpt") {
+  if (model.architecture == kGptArchitecture) {
     return " (embedding, attention and MLP of each block, final norm, head)";
   }
   return absl::StrCat(" (", model.layers.front().name, " to ", model.layers.back().name,
@@ -180,7 +193,8 @@ absl::Status CheckStages(const ResolvedJob& job, int64_t stages) {
   }
   if (!topology.ok()) {
     return InvalidKey("pipeline.stages_per_worker",
-                      absl::StrCat(job.method->name, ": ", topology.status().message()));
+                      absl::StrCat(job.method->name, ": ", topology.status().message(),
+                                   "; leave the key out, or use ", OthersThatPlace(job, stages)));
   }
   const double drawn = static_cast<double>(job.steps) * static_cast<double>(job.microbatches) *
                        static_cast<double>(stages);

@@ -57,6 +57,10 @@ int64_t ModelGraph::targets_per_sample() const {
   return nodes.empty() ? 0 : TypeOf(targets()).elements();
 }
 
+bool ModelGraph::has_tokens() const {
+  return loss().classes > 0 && TypeOf(targets()).dims.size() == 1;
+}
+
 std::optional<int32_t> ModelGraph::IgnoredIn(int port) const {
   if (targets() != port) return std::nullopt;
   const bool others_read = std::any_of(nodes.begin(), nodes.end() - 1, [port](const Node& node) {

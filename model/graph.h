@@ -128,6 +128,9 @@ struct ModelGraph {
   LossTraits loss() const;
   // In one sample, whether they count or not.
   int64_t targets_per_sample() const;
+  // Whether a sample's targets are a sequence of classes, as the tokens of a text. Its loss then has a perplexity, unless
+  // labels are smoothed, and work is counted in tokens. Of other models, such as one of images, it is counted in samples.
+  bool has_tokens() const;
   // The first node of these layers with state that is carried from step to step (BufferSpec::kCarried); null: none.
   const Node* FindCarrying(LayerRange layers) const;
   const Node* FindCarrying() const { return FindCarrying({0, size()}); }

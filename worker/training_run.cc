@@ -425,6 +425,7 @@ void TrainingRun::ReportStep(const StepResult& result) {
   done.set_learning_rate(result.learning_rate);
   done.set_gradient_norm(result.gradient_norm);
   done.set_tokens(plan_.job.tokens_per_step());
+  done.set_samples(plan_.job.batch);
   done.set_monotonic_ns(environment_.clock.MonotonicNs());
   Emit(std::move(event));
 }

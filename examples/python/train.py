@@ -51,6 +51,11 @@ def make_job(data, steps):
     return job
 
 
+def metrics_of(metrics):
+    """", accuracy 34.1 %, top5 70.2 %", of a model over classes."""
+    return "".join(f", {metric.name} {metric.value:.1%}".replace("%", " %") for metric in metrics)
+
+
 def connect(coordinator, certificates):
     """A channel with mutual TLS by ca.crt, tls.crt and tls.key in `certificates`; without them in plain text."""
     if certificates is None:
@@ -123,13 +128,16 @@ def main():
                 print(f"step {event.step_done.step} loss {event.step_done.loss:.4f}", flush=True)
             elif kind == "validation_done":
                 done = event.validation_done
-                print(f"step {done.step} validation loss {done.loss:.4f}", flush=True)
+                print(f"step {done.step} validation loss {done.loss:.4f}{metrics_of(done.metrics)}", flush=True)
             elif kind == "state_changed":
                 state = cluster_pb2.JobState.Name(event.state_changed.state)
                 print(state.removeprefix("JOB_STATE_").lower(), event.state_changed.error, flush=True)
         job = get_job(jobs, job_id)
         if job.result.steps > 0:
             print(f"train loss {job.result.train_loss:.4f}")
+        if job.result.HasField("validation_loss"):
+            right = metrics_of(job.result.validation_metrics)
+            print(f"validation loss {job.result.validation_loss:.4f}{right}")
         return EXIT_CODES[job.summary.state]
 
 

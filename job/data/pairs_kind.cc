@@ -52,9 +52,11 @@ absl::Status PairsFits(const v1::DataSpec&, const ModelGraph& model) {
   if (other != model.ports.end()) {
     return InvalidKey(
         "data.pairs",
-        absl::StrCat("has nothing for the model's input ", other->name, " ", other->type.ToString(),
-                     "; it fills source i32 [source time], source_lengths i32 [], inputs i32 "
-                     "[target time], targets i32 [target time] and target_lengths i32 []"));
+        absl::StrCat(
+            "has nothing for the model's input ", other->name, " ", other->type.ToString(),
+            "; it fills source i32 [source time], source_lengths i32 [], inputs i32 "
+            "[target time], targets i32 [target time] and target_lengths i32 []; change its "
+            "inputs, or train on data.records, which can have any"));
   }
   const auto find = [&](absl::string_view name) {
     return std::find_if(model.ports.begin(), model.ports.end(),

@@ -53,7 +53,7 @@ Attributes BranchAttributes(const GptConfig& c, absl::string_view size_name, int
 absl::StatusOr<ModelGraph> BuildGpt(const GptConfig& config) {
   PENSTOCK_RETURN_IF_ERROR(Check(config));
   const GptConfig& c = config;
-  GraphBuilder builder("gpt");
+  GraphBuilder builder(kGptArchitecture);
   builder.AddPort({"tokens", {DType::kI32, {c.context}}, c.vocabulary});
   builder.AddPort({"targets", {DType::kI32, {c.context}}, c.vocabulary});
   builder.BeginLayer("embedding");

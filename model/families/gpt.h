@@ -7,6 +7,8 @@
 
 namespace penstock {
 
+inline constexpr char kGptArchitecture[] = "gpt";  // of its graph
+
 struct GptConfig {
   int64_t layers = 0;
   int64_t width = 0;

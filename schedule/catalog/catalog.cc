@@ -55,7 +55,8 @@ constexpr Method kMethods[] = {
      .weights = &Weights::kSingle,
      .synchronous = true,
      .program = ZeroBubbleH1,
-     .sends_gradient_early = true},
+     .sends_gradient_early = true,
+     .replicates_stages = true},
     {.name = "zb-h2",
      .summary =
          "zb-h1 with more forwards in flight; no bubble if F, I and W are equal, twice the stash",
@@ -63,7 +64,8 @@ constexpr Method kMethods[] = {
      .weights = &Weights::kSingle,
      .synchronous = true,
      .program = ZeroBubbleH2,
-     .sends_gradient_early = true},
+     .sends_gradient_early = true,
+     .replicates_stages = true},
     {.name = "zb-v",
      .summary = "zero bubble with two stages on each worker, down and back up; the stash of 1f1b",
      .paper = "Qi et al., NeurIPS 2024, arXiv 2405.15362",
@@ -272,31 +274,20 @@ absl::Status CheckSteps(const Method& method, const ScheduleOptions& options,
   return absl::OkStatus();
 }
 
-absl::Status CheckWeights(const Method& method, const ScheduleOptions& options) {
-  const Weights& weights = WeightsOf(method, options);
-  const auto refuse = [&](absl::string_view reason) {
-    return absl::InvalidArgumentError(
-        absl::StrCat(method.name, " cannot have the weights \"", weights.name, "\": ", reason));
-  };
-  if (method.synchronous && &weights != &Weights::kSingle) {
-    return refuse(method.placement == Placement::kReplicas
-                      ? "every microbatch reads the newest weights of its replica anyway"
-                      : "all microbatches of a step read the same version anyway");
+absl::Status RefuseWeights(const Method& method, const Weights& weights, absl::string_view why) {
+  return absl::InvalidArgumentError(
+      absl::StrCat(method.name, " cannot have the weights \"", weights.name, "\": ", why));
+}
+
+// On replicas of stages.
+absl::Status CheckReplicatedWeights(const Method& method, const Weights& weights) {
+  if (weights.on_replicas) return absl::OkStatus();
+  std::vector<absl::string_view> names;
+  for (const Weights* other : kAllWeights) {
+    if (other->on_replicas) names.push_back(other->name);
   }
-  if (weights.draws != method.weights->draws) {
-    return refuse(weights.draws
-                      ? "only rpd samples what is read and which stage is updated"
-                      : "it samples what is read, together with the stage that is updated");
-  }
-  if (options.topology.form == Topology::Form::kReplicas && !weights.on_replicas) {
-    std::vector<absl::string_view> names;
-    for (const Weights* other : kAllWeights) {
-      if (other->on_replicas) names.push_back(other->name);
-    }
-    return refuse(absl::StrCat("replicas of stages have one of ", absl::StrJoin(names, ", ")));
-  }
-  const absl::string_view reason = weights.refusal(method.updates_each_microbatch);
-  return reason.empty() ? absl::OkStatus() : refuse(reason);
+  return RefuseWeights(method, weights,
+                       absl::StrCat("replicas of stages have one of ", absl::StrJoin(names, ", ")));
 }
 
 absl::Status CheckListed(const ScheduleOptions& options) {
@@ -392,7 +383,10 @@ absl::Status CheckPlaced(const Method& method, const ScheduleOptions& options) {
 absl::Status CheckFits(const Method& method, const ScheduleOptions& options) {
   const Topology& topology = options.topology;
   PENSTOCK_RETURN_IF_ERROR(CheckTopology(topology));
-  PENSTOCK_RETURN_IF_ERROR(CheckWeights(method, options));
+  PENSTOCK_RETURN_IF_ERROR(CheckWeights(method, WeightsOf(method, options)));
+  if (topology.form == Topology::Form::kReplicas) {
+    PENSTOCK_RETURN_IF_ERROR(CheckReplicatedWeights(method, WeightsOf(method, options)));
+  }
   PENSTOCK_RETURN_IF_ERROR(
       Annotate(CheckDraws(WeightPolicyOf(method, options), topology), method.name));
   if (method.placement == Placement::kListed) return CheckListed(options);
@@ -422,6 +416,23 @@ absl::StatusOr<Topology> PlaceReplicas(const Method& method, absl::Span<const in
   PENSTOCK_RETURN_IF_ERROR(CheckReplicates(method));
   PENSTOCK_RETURN_IF_ERROR(CheckCycle(replicas));
   return ReplicatedStages(replicas, GradientsCombine(method));
+}
+
+absl::Status CheckWeights(const Method& method, const Weights& weights) {
+  if (method.synchronous && &weights != &Weights::kSingle) {
+    return RefuseWeights(method, weights,
+                         method.placement == Placement::kReplicas
+                             ? "every microbatch reads the newest weights of its replica anyway"
+                             : "all microbatches of a step read the same version anyway");
+  }
+  if (weights.draws != method.weights->draws) {
+    return RefuseWeights(method, weights,
+                         weights.draws
+                             ? "only rpd samples what is read and which stage is updated"
+                             : "it samples what is read, together with the stage that is updated");
+  }
+  const absl::string_view reason = weights.refusal(method.updates_each_microbatch);
+  return reason.empty() ? absl::OkStatus() : RefuseWeights(method, weights, reason);
 }
 
 WeightPolicy WeightPolicyOf(const Method& method, const ScheduleOptions& options) {

@@ -80,6 +80,9 @@ absl::StatusOr<Topology> PlaceReplicas(const Method& method, absl::Span<const in
 // one may be (pipeline.synchronous_steps). REQUIRES: `method` is one that does not drain.
 const Method& SynchronousStart(const Method& method);
 
+// Checks that passes of the method may read such weights, on any topology. Errors: InvalidArgument with the reason.
+absl::Status CheckWeights(const Method& method, const Weights& weights);
+
 // REQUIRES: the method can do what the options ask (CheckBuildable).
 WeightPolicy WeightPolicyOf(const Method& method, const ScheduleOptions& options);
 

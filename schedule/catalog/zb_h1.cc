@@ -6,14 +6,23 @@
 //   activation stash  S on every stage (between F and W)
 //   weight versions   1; staleness 0
 //
+// With r(s) replicas of stage s each has every r(s)-th microbatch, and the warm-up forwards w(s) of 1F1B (replicas.cc)
+// stand in the place of S-1-s: a replica keeps w(0)+1 microbatches.
+//
 // Qi, Wan, Huang, Lin, "Zero Bubble Pipeline Parallelism", ICLR 2024, arXiv 2401.10241.
+#include <vector>
+
+#include "schedule/catalog/replicas.h"
 #include "schedule/catalog/zero_bubble.h"
 
 namespace penstock {
 
 Program ZeroBubbleH1(const ScheduleOptions& options, WorkerId worker, MicrobatchRange range) {
-  const int64_t stages = options.topology.stages();
-  return DelayedWeights(options, StageOf(worker), range, stages - worker.value, worker.value);
+  const StageId stage = StageOf(worker);
+  const std::vector<int64_t> after =
+      WarmUpForwards(ReplicasOf(options.topology), ReplicasMeet::kAtSteps);
+  const int32_t place = options.topology[stage].place;
+  return DelayedWeights(options, stage, range, after[place] + 1, after[0] - after[place]);
 }
 
 }  // namespace penstock

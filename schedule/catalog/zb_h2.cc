@@ -9,14 +9,22 @@
 // The paper lets stages update without waiting for a norm over all of them; with clipping by the global
 // norm (a NORM before the update) the workers wait for the last one in every step.
 //
+// With replicas as ZB-H1: w(s) of 1F1B stands in the place of S-1-s.
+//
 // Qi, Wan, Huang, Lin, "Zero Bubble Pipeline Parallelism", ICLR 2024, arXiv 2401.10241.
+#include <vector>
+
+#include "schedule/catalog/replicas.h"
 #include "schedule/catalog/zero_bubble.h"
 
 namespace penstock {
 
 Program ZeroBubbleH2(const ScheduleOptions& options, WorkerId worker, MicrobatchRange range) {
-  const int64_t after = options.topology.stages() - 1 - worker.value;
-  return DelayedWeights(options, StageOf(worker), range, 2 * after + 1, 2 * worker.value);
+  const StageId stage = StageOf(worker);
+  const std::vector<int64_t> after =
+      WarmUpForwards(ReplicasOf(options.topology), ReplicasMeet::kAtSteps);
+  const int32_t place = options.topology[stage].place;
+  return DelayedWeights(options, stage, range, 2 * after[place] + 1, 2 * (after[0] - after[place]));
 }
 
 }  // namespace penstock

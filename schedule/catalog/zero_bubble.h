@@ -6,7 +6,7 @@
 namespace penstock {
 
 // `warm_up` forwards; then I, W and F in turn, the W of a microbatch `delay` microbatches after its I;
-// the delayed ones fill the drain. `stage` is alone on its worker.
+// the delayed ones fill the drain. Microbatches are those of `stage`, which is alone on its worker.
 Program DelayedWeights(const ScheduleOptions& options, StageId stage, MicrobatchRange range,
                        int64_t warm_up, int64_t delay);
 

@@ -100,6 +100,7 @@ nlohmann::ordered_json EventJson(const v1::JobEvent& event) {
       json["learning_rate"] = event.step_done().learning_rate();
       json["gradient_norm"] = event.step_done().gradient_norm();
       json["tokens"] = event.step_done().tokens();
+      json["samples"] = event.step_done().samples();
       break;
     case v1::JobEvent::kValidationDone:
       json["event"] = "validation_done";

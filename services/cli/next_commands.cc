@@ -6,6 +6,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "base/files.h"
+#include "inference/hugging_face.h"
 #include "inference/text_generator.h"
 #include "job/data/data_kind.h"
 #include "job/model_graph.h"
@@ -45,13 +46,14 @@ std::vector<std::string> CommandsForModel(const v1::JobSpec& job, const std::str
                                           const std::string& checkpoint) {
   std::vector<std::string> commands;
   const absl::StatusOr<ModelGraph> model = BuildModel(job.model());
-  if (model.ok() && GeneratesText(*model)) {
+  if (model.ok() && CheckGeneratesText(*model).ok()) {
     commands.push_back(CommandLine("generate", checkpoint, "--prompt 'The '", ""));
   } else {
     const std::string data = ValidationDataFlags(job.data(), data_root);
     commands.push_back(CommandLine("evaluate", checkpoint, data.c_str(), ""));
   }
-  if (job.model().has_gpt()) commands.push_back(CommandLine("export", checkpoint, "-o model", ""));
+  if (model.ok() && CheckExportsHuggingFace(*model).ok())
+    commands.push_back(CommandLine("export", checkpoint, "-o model", ""));
   return commands;
 }
 

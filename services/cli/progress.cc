@@ -40,8 +40,9 @@ std::string Progress::Add(const v1::JobEvent& event) {
       if (remaining_) remaining_->OnStep(done.step(), done.monotonic_ns());
       step_ = done.step();
       loss_ = done.loss();
-      tokens_ += done.tokens();
-      recent_.push_back({done.monotonic_ns(), tokens_});
+      const WorkDone of_step = WorkDoneOf(done);
+      work_ = {of_step.unit, work_.count + of_step.count};
+      recent_.push_back({done.monotonic_ns(), work_.count});
       while (recent_.size() > 2 &&
              recent_.back().monotonic_ns - recent_[1].monotonic_ns >= kSpeedWindowNs) {
         recent_.pop_front();
@@ -74,12 +75,12 @@ void Progress::SetStages(const v1::JobResult& result) {
   bubbles_ = BubblesByWorker(result.per_stage());
 }
 
-double Progress::tokens_per_second() const {
+double Progress::work_per_second() const {
   if (recent_.size() < 2) return 0;
   const double seconds =
       static_cast<double>(recent_.back().monotonic_ns - recent_.front().monotonic_ns) * 1e-9;
   if (seconds <= 0) return 0;
-  return static_cast<double>(recent_.back().tokens - recent_.front().tokens) / seconds;
+  return static_cast<double>(recent_.back().work - recent_.front().work) / seconds;
 }
 
 std::optional<double> Progress::remaining_seconds() const {
@@ -101,8 +102,8 @@ std::vector<std::string> Progress::Facts() const {
     // A line has room for one.
     if (validation_->metrics_size() > 0) facts.push_back(MetricText(validation_->metrics(0)));
   }
-  if (tokens_per_second() > 0) {
-    facts.push_back(absl::StrCat(FormatCount(tokens_per_second()), " tokens/s"));
+  if (work_per_second() > 0) {
+    facts.push_back(absl::StrCat(FormatCount(work_per_second()), " ", work_.unit, "/s"));
   }
   if (const auto seconds = remaining_seconds();
       seconds && step_ < steps_ && state_ != v1::JOB_STATE_DRAINING) {

@@ -13,6 +13,7 @@
 #include "absl/types/span.h"
 #include "coordinator/remaining_time.h"
 #include "penstock/v1/cluster.pb.h"
+#include "services/documents/work_done.h"
 
 namespace penstock {
 
@@ -33,8 +34,8 @@ class Progress {
 
   int64_t step() const { return step_; }
   int64_t steps() const { return steps_; }
-  // Over the last seconds; 0 before the second step.
-  double tokens_per_second() const;
+  // In the unit of services/documents/work_done.h, over the last seconds; 0 before the second step.
+  double work_per_second() const;
   // Seconds to the end, as the coordinator counts them, else at the speed so far; none before the second
   // step.
   std::optional<double> remaining_seconds() const;
@@ -48,7 +49,7 @@ class Progress {
  private:
   struct Mark {
     int64_t monotonic_ns;  // on the worker's clock
-    int64_t tokens;        // since the start
+    int64_t work;          // since the start
   };
   std::vector<std::string> Facts() const;
 
@@ -58,7 +59,7 @@ class Progress {
   int64_t first_step_ = 0;  // of those this run makes
   int64_t first_ns_ = 0;
   std::optional<RemainingTime> remaining_;  // of a job
-  int64_t tokens_ = 0;
+  WorkDone work_;
   double loss_ = 0;
   std::optional<v1::ValidationDone> validation_;  // the last
   v1::JobState state_ = v1::JOB_STATE_QUEUED;

@@ -44,8 +44,10 @@ v1::GetJobResponse ResponseOf(const v1::JobSpec& spec, const ResolvedJob& job,
   result.set_stages(spec.pipeline().stages());
   result.set_microbatches(job.microbatches);
   result.set_steps(static_cast<int64_t>(trained.steps.size()));
+  result.set_samples(result.steps() * job.batch);
   result.set_tokens(result.steps() * job.tokens_per_step());
   result.set_wall_seconds(seconds);
+  result.set_samples_per_second(static_cast<double>(result.samples()) / seconds);
   result.set_tokens_per_second(static_cast<double>(result.tokens()) / seconds);
   result.set_train_loss(MeanOfLastLosses(trained.steps));
   result.set_weights_sha256(trained.weights_sha256);
@@ -85,6 +87,7 @@ absl::StatusOr<v1::GetJobResponse> RunReference(const TrainJob& train,
     v1::JobEvent event;
     event.mutable_step_done()->set_step(step.step);
     event.mutable_step_done()->set_loss(step.loss);
+    event.mutable_step_done()->set_samples(job.batch);
     event.mutable_step_done()->set_tokens(job.tokens_per_step());
     event.mutable_step_done()->set_monotonic_ns(clock.MonotonicNs());
     progress.Add(event);

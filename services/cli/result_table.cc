@@ -11,6 +11,7 @@
 #include "services/cli/metric_text.h"
 #include "services/cli/table.h"
 #include "services/cli/text.h"
+#include "services/documents/work_done.h"
 
 namespace penstock {
 namespace {
@@ -71,13 +72,14 @@ std::string LayersText(int first, int count) {
 std::string ResultText(const v1::GetJobResponse& job) {
   const v1::JobResult& result = job.result();
   const bool reported = result.per_stage_size() > 0;
-  const std::string speed =
-      reported || result.tokens_per_second() > 0 ? FormatCount(result.tokens_per_second()) : "-";
+  const WorkDone work = WorkDoneOf(result);
+  const double per_second = WorkPerSecond(result);
   std::string text = absl::StrFormat(
-      "%s: %s on %d stage%s, %d steps, %s tokens in %s (%s tokens/s)\n", job.summary().name(),
+      "%s: %s on %d stage%s, %d steps, %s %s in %s (%s %s/s)\n", job.summary().name(),
       job.summary().method(), result.stages(), result.stages() == 1 ? "" : "s", result.steps(),
-      FormatCount(static_cast<double>(result.tokens())), FormatDuration(result.wall_seconds()),
-      speed);
+      FormatCount(static_cast<double>(work.count)), work.unit,
+      FormatDuration(result.wall_seconds()),
+      reported || per_second > 0 ? FormatCount(per_second) : "-", work.unit);
   absl::StrAppend(&text, TrainLossText(result));
   if (result.has_validation_loss()) {
     absl::StrAppend(&text, ", validation loss ", FormatLoss(result.validation_loss()),

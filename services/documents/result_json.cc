@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "coordinator/job_state.h"
+#include "services/documents/work_done.h"
 
 namespace penstock {
 namespace {
@@ -205,6 +206,7 @@ Json ResultJson(const v1::GetJobResponse& job, const ResultJsonOptions& options)
   const auto if_reported = [reported](double value) {
     return reported || value > 0 ? Json(value) : Json();
   };
+  const WorkDone work = WorkDoneOf(result);
   Json validations = Json::array();
   for (const v1::LossPoint& point : result.validations()) {
     Json& validation = validations.emplace_back();
@@ -221,7 +223,8 @@ Json ResultJson(const v1::GetJobResponse& job, const ResultJsonOptions& options)
       {"steps", result.steps()},
       {"tokens", result.tokens()},
       {"wall_seconds", result.wall_seconds()},
-      {"tokens_per_second", if_reported(result.tokens_per_second())},
+      {"tokens_per_second",
+       work.unit == kTokens ? if_reported(result.tokens_per_second()) : Json()},
       {"train_loss", result.steps() > 0 ? Json(result.train_loss()) : Json()},
       {"validation_loss", result.has_validation_loss() ? Json(result.validation_loss()) : Json()},
       {"weights_sha256", TextOrNull(result.weights_sha256())},
@@ -247,6 +250,9 @@ Json ResultJson(const v1::GetJobResponse& job, const ResultJsonOptions& options)
       result.has_block_delay_measured() ? StatisticJson(result.block_delay_measured()) : Json();
   json["feedback"] = FeedbackJson(result.feedback());
   json["validation_metrics"] = validation_metrics;
+  json["samples"] = result.samples();
+  json["samples_per_second"] = if_reported(result.samples_per_second());
+  json["unit"] = work.count > 0 ? Json(std::string(work.unit)) : Json();
   return json;
 }
 

@@ -34,8 +34,12 @@ const JobRows& RowsOfJobs() {
        Value<&JobFigures::result, &Result::steps>},
       {kGauge, "penstock_job_target_steps", "", "Steps the job is to do.",
        Value<&JobFigures::job, &Job::steps>},
-      {kCounter, "penstock_job_tokens_total", "", "Tokens trained on since this run began.",
+      {kCounter, "penstock_job_tokens_total", "",
+       "Tokens trained on since this run began; 0 of a model without tokens, such as one of "
+       "images.",
        Value<&JobFigures::result, &Result::tokens>},
+      {kCounter, "penstock_job_samples_total", "", "Samples trained on since this run began.",
+       Value<&JobFigures::result, &Result::samples>},
       {kGauge, "penstock_job_last_step_timestamp_seconds", "",
        "Time when the coordinator heard of the last step, or of the start of training, in seconds "
        "since 1970.",
@@ -45,7 +49,7 @@ const JobRows& RowsOfJobs() {
        }},
       {kGauge, "penstock_job_train_loss", "", "Mean training loss of the last 10 steps.",
        [](const JobFigures& of, MetricSamples& samples) {
-         if (of.result->tokens() > 0) samples.Add(of.result->train_loss());
+         if (of.result->losses_size() > 0) samples.Add(of.result->train_loss());
        }},
       {kGauge, "penstock_job_validation_loss", "", "Loss of the last validation.",
        [](const JobFigures& of, MetricSamples& samples) {

@@ -40,6 +40,7 @@ struct RunSnapshot {
   std::vector<LinkCount> links;
   v1::StepDone last_step;  // of the worker with the last stage; else empty
   int64_t tokens = 0;      // of all steps so far, there too
+  int64_t samples = 0;     // likewise
   int64_t actions_done = 0;
   double last_step_unix_seconds = 0;  // 0: of none
 };

@@ -35,6 +35,7 @@ void EventReporter::Begin(const std::string& job_id, int64_t epoch,
   given_up_ = false;
   last_step_.Clear();
   tokens_ = 0;
+  samples_ = 0;
 }
 
 void EventReporter::Add(v1::RunEvent event) {
@@ -45,6 +46,7 @@ void EventReporter::Add(v1::RunEvent event) {
     if (event.has_step_done()) {
       last_step_ = event.step_done();
       tokens_ += event.step_done().tokens();
+      samples_ += event.step_done().samples();
     }
     if (given_up_) return;
     if (waiting_.size() < kEventsWaitingMax) {
@@ -78,6 +80,11 @@ v1::StepDone EventReporter::last_step() const {
 int64_t EventReporter::tokens() const {
   MutexLock lock(mutex_);
   return tokens_;
+}
+
+int64_t EventReporter::samples() const {
+  MutexLock lock(mutex_);
+  return samples_;
 }
 
 void EventReporter::Report() {

@@ -57,9 +57,10 @@ class EventReporter {
   // Waits until all events are acknowledged or dropped. False if `deadline` came first.
   bool Flush(absl::Time deadline) ABSL_LOCKS_EXCLUDED(mutex_);
 
-  // Figures for metrics: the last step, and all tokens so far, of the run.
+  // Figures for metrics: the last step, and all tokens and samples so far, of the run.
   v1::StepDone last_step() const ABSL_LOCKS_EXCLUDED(mutex_);
   int64_t tokens() const ABSL_LOCKS_EXCLUDED(mutex_);
+  int64_t samples() const ABSL_LOCKS_EXCLUDED(mutex_);
 
  private:
   void Report() ABSL_LOCKS_EXCLUDED(mutex_);
@@ -81,6 +82,7 @@ class EventReporter {
   bool given_up_ ABSL_GUARDED_BY(mutex_) = false;  // later events of the run are dropped
   v1::StepDone last_step_ ABSL_GUARDED_BY(mutex_);
   int64_t tokens_ ABSL_GUARDED_BY(mutex_) = 0;
+  int64_t samples_ ABSL_GUARDED_BY(mutex_) = 0;
   bool stopping_ ABSL_GUARDED_BY(mutex_) = false;
 
   std::thread thread_;

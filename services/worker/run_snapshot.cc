@@ -16,6 +16,7 @@ RunSnapshot SnapshotOf(const std::string& worker, const RunHost& host,
                           .stages = std::move(activity.stages),
                           .last_step = reporter.last_step(),
                           .tokens = reporter.tokens(),
+                          .samples = reporter.samples(),
                           .actions_done = activity.actions_done};
   for (const LinkTraffic& link : hub.Traffic(activity.job_id)) {
     snapshot.links.push_back({.kind = Name(link.edge.kind),

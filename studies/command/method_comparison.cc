@@ -7,6 +7,7 @@
 #include <string>
 #include <utility>
 
+#include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "base/status.h"
@@ -19,6 +20,7 @@
 #include "schedule/sent_bytes.h"
 #include "services/cli/table.h"
 #include "services/cli/text.h"
+#include "services/documents/work_done.h"
 #include "studies/command/study_output.h"
 
 namespace penstock {
@@ -32,9 +34,14 @@ struct Outcome {
   std::map<int64_t, double> seconds_at;  // simulated, by step of a cut
   double bubble_ratio = 0.0;             // simulated
   double sent_bytes_per_step = 0.0;      // simulated, by all workers
-  int64_t tokens_per_step = 0;
+  v1::StepDone step;                     // what each trains on
 
   const std::string& method() const { return job->summary().method(); }
+  // Trained on in `steps` steps.
+  WorkDone WorkIn(int64_t steps) const {
+    const WorkDone work = WorkDoneOf(step);
+    return {work.unit, steps * work.count};
+  }
 };
 
 absl::StatusOr<Outcome> Simulated(const v1::GetJobResponse& job, const v1::DeviceTimes& times) {
@@ -62,8 +69,9 @@ absl::StatusOr<Outcome> Simulated(const v1::GetJobResponse& job, const v1::Devic
   }
   Outcome outcome = {.job = &job,
                      .bubble_ratio = run.bubble_ratio,
-                     .sent_bytes_per_step = sent_bytes / static_cast<double>(steps),
-                     .tokens_per_step = resolved.tokens_per_step()};
+                     .sent_bytes_per_step = sent_bytes / static_cast<double>(steps)};
+  outcome.step.set_samples(resolved.batch);
+  outcome.step.set_tokens(resolved.tokens_per_step());
   for (size_t i = 0; i < cuts.size(); ++i) outcome.seconds_at[cuts[i].step] = run.cut_s[i];
   return outcome;
 }
@@ -154,10 +162,10 @@ std::vector<StudyCell> Row(const Outcome& outcome, double loss, const Yardstick&
   const std::optional<Crossing> crossing = CrossingOf(loss, outcome);
   std::vector<StudyCell> row = {outcome.method()};
   if (crossing.has_value()) {
-    const int64_t tokens = crossing->steps * outcome.tokens_per_step;
+    const int64_t tokens = crossing->steps * outcome.step.tokens();
     const double share = static_cast<double>(crossing->steps) / static_cast<double>(result.steps());
-    row.insert(row.end(),
-               {crossing->steps, tokens, crossing->at_s, share * TrainingSeconds(result)});
+    row.insert(row.end(), {crossing->steps, tokens > 0 ? StudyCell(tokens) : "-", crossing->at_s,
+                           share * TrainingSeconds(result)});
   } else {
     row.insert(row.end(), 4, "-");
   }
@@ -175,16 +183,24 @@ std::vector<StudyCell> Row(const Outcome& outcome, double loss, const Yardstick&
     versions = std::max(versions, stage.versions_peak());
     memory = std::max(memory, stage.peak_memory_bytes());
   }
-  row.insert(row.end(), {outcome.bubble_ratio, result.bubble_ratio(), staleness, versions,
-                         static_cast<double>(memory) / kMiB, outcome.sent_bytes_per_step,
-                         MeasuredBytesPerStep(result), BestLoss(*outcome.job)});
+  row.insert(row.end(),
+             {outcome.bubble_ratio, result.bubble_ratio(), staleness, versions,
+              static_cast<double>(memory) / kMiB, outcome.sent_bytes_per_step,
+              MeasuredBytesPerStep(result), BestLoss(*outcome.job),
+              crossing.has_value() ? StudyCell(crossing->steps * outcome.step.samples()) : "-"});
   return row;
+}
+
+// The unit of a loss, behind a comma or a blank; empty where it depends on the model.
+std::string UnitOfLoss(const Outcome& outcome, absl::string_view before) {
+  return outcome.step.tokens() > 0 ? absl::StrCat(before, "nats per token") : "";
 }
 
 // Validation loss of every method, over what `x` makes of a step.
 template <typename X>
 LineChart ChartOf(absl::Span<const Outcome> outcomes, double loss, const X& x) {
-  LineChart chart = {.y_label = "validation loss, nats per token"};
+  LineChart chart = {.y_label =
+                         absl::StrCat("validation loss", UnitOfLoss(outcomes.front(), ", "))};
   double x_max = 0.0;
   for (const Outcome& outcome : outcomes) {
     ChartLine line = {.label = outcome.method(), .marked = true};
@@ -275,20 +291,22 @@ absl::StatusOr<StudyResult> CompareMethods(absl::Span<const v1::GetJobResponse> 
     if (!until.has_value()) loss = std::max(loss, BestLoss(job));
   }
   const Outcome& first = outcomes.front();
+  const WorkDone of_step = first.WorkIn(1);
+  const std::string unit(of_step.unit);
   const Yardstick yardstick = {.outcome = first, .crossing = CrossingOf(loss, first)};
 
   StudyResult result = {
-      .title = absl::StrFormat("%s: time to a validation loss of %.4g nats per token",
-                               first.job->summary().name(), loss),
+      .title = absl::StrFormat("%s: time to a validation loss of %.4g%s",
+                               first.job->summary().name(), loss, UnitOfLoss(first, " ")),
       .settings = {{"loss", loss},
                    {"stages", int64_t{first.job->result().stages()}},
                    {"microbatches", first.job->result().microbatches()},
-                   {"tokens_per_step", first.tokens_per_step},
+                   {absl::StrCat(unit, "_per_step"), of_step.count},
                    {"times", times.device()}},
       .table = {.columns = {"method", "steps", "tokens", "simulated_seconds", "measured_seconds",
                             "speedup", "speedup_min", "speedup_max", "bubble", "bubble_measured",
                             "staleness_max", "versions", "memory_mib", "sent_bytes_per_step",
-                            "sent_bytes_per_step_measured", "best_loss"}}};
+                            "sent_bytes_per_step_measured", "best_loss", "samples"}}};
   for (const Outcome& outcome : outcomes) {
     result.table.rows.push_back(Row(outcome, loss, yardstick));
   }
@@ -300,21 +318,22 @@ absl::StatusOr<StudyResult> CompareMethods(absl::Span<const v1::GetJobResponse> 
       absl::StrFormat("%d stages on %sdevices, times %s", first.job->result().stages(),
                       times.speeds().empty() ? "equal " : "", times.device());
   by_time.x_label = "simulated time, s";
-  LineChart by_tokens = ChartOf(outcomes, loss, [](const Outcome& outcome, int64_t step) {
-    return static_cast<double>(step * outcome.tokens_per_step);
+  LineChart by_work = ChartOf(outcomes, loss, [](const Outcome& outcome, int64_t step) {
+    return static_cast<double>(outcome.WorkIn(step).count);
   });
-  by_tokens.title = absl::StrCat(first.job->summary().name(), ": what staleness costs");
-  by_tokens.subtitle = "the same data in the same order";
-  by_tokens.x_label = "tokens";
-  result.charts = {{"time", std::move(by_time)}, {"tokens", std::move(by_tokens)}};
+  by_work.title = absl::StrCat(first.job->summary().name(), ": what staleness costs");
+  by_work.subtitle = "the same data in the same order";
+  by_work.x_label = unit;
+  result.charts = {{"time", std::move(by_time)}, {unit, std::move(by_work)}};
   return result;
 }
 
 std::string ComparisonText(const StudyResult& result) {
   using Align = Table::Align;
+  const std::string unit = result.charts.back().chart.x_label;
   Table table({{"METHOD"},
                {"STEPS", Align::kRight},
-               {"TOKENS", Align::kRight},
+               {absl::AsciiStrToUpper(unit), Align::kRight},
                {"SIMULATED", Align::kRight},
                {"MEASURED", Align::kRight},
                {"SPEED-UP"},
@@ -335,7 +354,7 @@ std::string ComparisonText(const StudyResult& result) {
       return row.at(std::find(columns.begin(), columns.end(), column) - columns.begin());
     };
     table.AddRow({TextOf(cell("method"), whole), TextOf(cell("steps"), whole),
-                  TextOf(cell("tokens"), FormatCount), TextOf(cell("simulated_seconds"), seconds),
+                  TextOf(cell(unit), FormatCount), TextOf(cell("simulated_seconds"), seconds),
                   TextOf(cell("measured_seconds"), seconds),
                   SpeedupText(cell("speedup"), cell("speedup_min"), cell("speedup_max")),
                   TextOf(cell("bubble"), FormatPercent),

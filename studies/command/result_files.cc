@@ -8,6 +8,7 @@
 #include "services/cli/json_output.h"
 #include "services/cli/table.h"
 #include "services/cli/text.h"
+#include "services/documents/work_done.h"
 
 namespace penstock {
 namespace {
@@ -29,6 +30,15 @@ std::string PerStage(const Json& result, std::string (*format)(const Json& stage
   std::vector<std::string> values;
   for (const Json& stage : *stages) values.push_back(format(stage));
   return absl::StrJoin(values, " | ");
+}
+
+// "8.89 k tokens/s". Files of the version before say no unit, and have tokens.
+std::string Speed(const Json& result) {
+  const auto said = result.find("unit");
+  const std::string unit =
+      said != result.end() && said->is_string() ? said->get<std::string>() : std::string(kTokens);
+  const std::string number = Number(result, absl::StrCat(unit, "_per_second").c_str(), FormatCount);
+  return number == "-" ? number : absl::StrCat(number, " ", unit, "/s");
 }
 
 std::string Bubble(const Json& stage) { return Number(stage, "bubble_ratio", FormatPercent); }
@@ -59,7 +69,7 @@ absl::StatusOr<std::string> CompareResultFiles(const std::vector<std::string>& p
   Table table({{"METHOD"},
                {"TRAINING LOSS", Align::kRight},
                {"VALIDATION LOSS", Align::kRight},
-               {"TOKENS/S", Align::kRight},
+               {"SPEED", Align::kRight},
                {"TIME", Align::kRight},
                {"BUBBLE BY STAGE", Align::kRight},
                {"STALENESS BY STAGE (UPDATES)", Align::kRight},
@@ -67,8 +77,7 @@ absl::StatusOr<std::string> CompareResultFiles(const std::vector<std::string>& p
   for (const std::string& path : paths) {
     PENSTOCK_ASSIGN_OR_RETURN(const Json result, ReadResult(path));
     table.AddRow({result["method"].get<std::string>(), Number(result, "train_loss", FormatLoss),
-                  Number(result, "validation_loss", FormatLoss),
-                  Number(result, "tokens_per_second", FormatCount),
+                  Number(result, "validation_loss", FormatLoss), Speed(result),
                   Number(result, "wall_seconds", FormatDuration), PerStage(result, Bubble),
                   PerStage(result, Staleness), PerStage(result, Versions)});
   }

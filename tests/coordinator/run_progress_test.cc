@@ -12,6 +12,7 @@ v1::StepDone Step(int64_t step, double loss) {
   done.set_step(step);
   done.set_loss(loss);
   done.set_tokens(100);
+  done.set_samples(5);
   return done;
 }
 
@@ -25,6 +26,7 @@ TEST(RunProgress, TrainLoss_IsTheMeanOfTheLastTenSteps) {
   EXPECT_DOUBLE_EQ(result.train_loss(), 20.5);  // mean of 16 .. 25
   EXPECT_EQ(result.steps(), 25);
   EXPECT_EQ(result.tokens(), 2500);
+  EXPECT_EQ(result.samples(), 125);
   EXPECT_EQ(result.losses_size(), 25);
   EXPECT_FALSE(result.has_validation_loss());
 }
@@ -69,6 +71,7 @@ TEST(RunProgress, Reports_GiveSpeedAndBubble) {
   v1::JobResult result;
   progress.WriteTo(result);
   EXPECT_DOUBLE_EQ(result.tokens_per_second(), 20.0);
+  EXPECT_DOUBLE_EQ(result.samples_per_second(), 1.0);
   EXPECT_DOUBLE_EQ(result.bubble_ratio(), 0.2);
   EXPECT_EQ(result.per_stage_size(), 2);
 }
@@ -113,6 +116,20 @@ TEST(RunProgress, BetweenCuts_SpeedIsThatOfTheLastCut) {
   EXPECT_DOUBLE_EQ(speed(), 200.0);
   report(1, 50.0);
   EXPECT_DOUBLE_EQ(speed(), 200.0);
+}
+
+TEST(RunProgress, WorkOfAnEarlierProcess_CountsUpToTheStepThatItGoesOnFrom) {
+  v1::JobResult before;
+  before.set_steps(30);
+  before.set_samples(30 * 5);
+  before.set_tokens(30 * 100);
+  RunProgress progress(20, 1);
+  progress.GoOnFrom(before);
+  progress.OnStep(Step(21, 1.0));
+  v1::JobResult result;
+  progress.WriteTo(result);
+  EXPECT_EQ(result.samples(), 21 * 5);
+  EXPECT_EQ(result.tokens(), 21 * 100);
 }
 
 TEST(RunProgress, OrdersOfWorkers_ComeOutByRangeAndWorkerWhoeverIsFirst) {

@@ -407,10 +407,10 @@ TEST(ResolveJob, ReplicasOfStagesThatCannotBe_AreRefusedWithTheNumbersThatWouldD
       refusal(ReplicatedJob("1f1b", {3, 1})),
       "training.microbatches: is 8, but with pipeline.replicas 3,1 a step needs a multiple of "
       "3, the least common multiple, so that all replicas do as much; 6 or 9 would do");
-  EXPECT_EQ(refusal(ReplicatedJob("zb-h1", {2, 1})),
-            "pipeline.replicas: is not for zb-h1, which has no replicas of stages; gpipe, 1f1b, "
-            "pipedream, nesterov, nesterov-no-stash have; local-sgd has replicas of the whole "
-            "model");
+  EXPECT_EQ(refusal(ReplicatedJob("zb-v", {2, 1})),
+            "pipeline.replicas: is not for zb-v, which has no replicas of stages; gpipe, 1f1b, "
+            "zb-h1, zb-h2, pipedream, nesterov, nesterov-no-stash have; local-sgd has replicas of "
+            "the whole model");
   EXPECT_THAT(refusal(ReplicatedJob("1f1b", {2, 65})), HasSubstr("pipeline.replicas: is 65"));
   v1::JobSpec other_stages = ReplicatedJob("1f1b", {2, 1});
   other_stages.mutable_pipeline()->set_stages(3);
@@ -505,8 +505,10 @@ TEST(ResolveJob, WeightsThatAMethodCannotHave_AreRefused) {
                                          AllOf(StartsWith("pipeline.weights: \"stashed\""),
                                                HasSubstr("did you mean stash?"))));
   spec.mutable_pipeline()->set_weights("stash");
-  EXPECT_THAT(ResolveJob(spec), StatusIs(absl::StatusCode::kInvalidArgument,
-                                         HasSubstr("cannot have the weights \"stash\"")));
+  EXPECT_THAT(ResolveJob(spec),
+              StatusIs(absl::StatusCode::kInvalidArgument,
+                       AllOf(StartsWith("pipeline.weights: 1f1b cannot have the weights \"stash\""),
+                             HasSubstr("leave the key out, or use one of pipedream, "))));
 }
 
 TEST(ResolveJob, RecordedOrder_IsForMethodsWhoseOrderIsFree) {
@@ -796,7 +798,8 @@ TEST(Rpd, WhatCannotHold_IsRefusedWithWhatWouldDo) {
 
   spec = ContinuousJob("rpd");
   spec.mutable_pipeline()->set_weights("stash");
-  ExpectRefused(spec, "pipeline.method", "it samples what is read");
+  ExpectRefused(spec, "pipeline.weights",
+                "rpd cannot have the weights \"stash\": it samples what is read");
   spec = ContinuousJob("rpd");
   spec.mutable_training()->mutable_staleness()->set_rescheduled_steps(5);
   ExpectRefused(spec, "training.staleness.rescheduled_steps", "rpd samples another for each");

@@ -5,8 +5,10 @@
 #include <gtest/gtest.h>
 
 #include "model/bundle.h"
+#include "model/families/gpt.h"
 #include "model/families/images.h"
 #include "model/families/sequences.h"
+#include "model/graph_builder.h"
 #include "tests/support/status_matchers.h"
 
 namespace penstock {
@@ -171,6 +173,50 @@ TEST(Families, S2vt_SendsNoPadding) {
       BuildS2vt({.vocabulary = 30, .frames = 5, .words = 3, .hidden = 8, .embedding = 4}));
   // Embedded frames; the first LSTM's output; that and embedded words; the caption's steps of the second's.
   EXPECT_THAT(ElementsAtCuts(model), ElementsAre(5 * 4, 8 * 8, 8 * 8 + 3 * 4, 3 * 8));
+}
+
+TEST(Families, OfSequences_HaveTokens) {
+  const absl::StatusOr<ModelGraph> sequences[] = {
+      BuildLstmLm({}), BuildAwdLm({}), BuildGnmt({}), BuildS2vt({.vocabulary = 30}),
+      BuildGpt({.layers = 1, .width = 4, .heads = 1, .context = 2})};
+  for (const absl::StatusOr<ModelGraph>& model : sequences) {
+    ASSERT_THAT(model, IsOk());
+    EXPECT_TRUE(model->has_tokens()) << model->architecture;
+  }
+  const absl::StatusOr<ModelGraph> images[] = {BuildVgg({}), BuildAlexNet({}), BuildResNet({}),
+                                               BuildCifarResNet({})};
+  for (const absl::StatusOr<ModelGraph>& model : images) {
+    ASSERT_THAT(model, IsOk());
+    EXPECT_FALSE(model->has_tokens()) << model->architecture;
+  }
+}
+
+// Targets that are numbers, or one class for each place of an image, are no sequence of classes.
+TEST(Families, WhatIsNoSequenceOfClasses_HasNoTokens) {
+  const auto of_loss = [](const std::string& loss, const ValueType& predicted,
+                          const ValueType& targets) {
+    GraphBuilder builder("layers");
+    builder.AddPort({"x", predicted});
+    builder.AddPort({"y", targets});
+    builder.BeginLayer("all");
+    builder.Add({.name = "linear",
+                 .op = "linear",
+                 .attributes = {{"outputs", predicted.dims.back()}},
+                 .inputs = {"x"}});
+    builder.Add({.op = loss, .inputs = {"linear", "y"}});
+    return std::move(builder).Build();
+  };
+  PENSTOCK_ASSERT_OK_AND_ASSIGN(const ModelGraph numbers,
+                                of_loss("mse", {DType::kF32, {4}}, {DType::kF32, {4}}));
+  EXPECT_FALSE(numbers.has_tokens());
+  PENSTOCK_ASSERT_OK_AND_ASSIGN(
+      const ModelGraph pixels,
+      of_loss("cross_entropy", {DType::kF32, {2, 3, 5}}, {DType::kI32, {2, 3}}));
+  EXPECT_FALSE(pixels.has_tokens());
+  PENSTOCK_ASSERT_OK_AND_ASSIGN(
+      const ModelGraph sequence,
+      of_loss("cross_entropy", {DType::kF32, {3, 5}}, {DType::kI32, {3}}));
+  EXPECT_TRUE(sequence.has_tokens());
 }
 
 TEST(Families, BadNumbers_AreNamedWithWhatWouldDo) {

@@ -24,7 +24,8 @@ namespace {
 
 using Replicas = std::vector<int32_t>;
 
-constexpr const char* kMethods[] = {"1f1b", "gpipe", "pipedream", "nesterov-no-stash"};
+constexpr const char* kMethods[] = {"1f1b",  "gpipe",     "zb-h1",
+                                    "zb-h2", "pipedream", "nesterov-no-stash"};
 
 int Stages(const Replicas& replicas) { return static_cast<int>(replicas.size()); }
 

@@ -22,7 +22,8 @@ function factsOf(job) {
     ["training loss", loss(result.train_loss)],
     ["validation loss", loss(result.validation_loss)],
     ...Object.entries(result.validation_metrics).map(([name, share]) => [name, percent(share)]),
-    ["tokens/s", many(result.tokens_per_second)],
+    ["speed", result.unit === null ? "–"
+      : `${many(result[`${result.unit}_per_second`])} ${result.unit}/s`],
     ["step time", seconds(step)],
     ["bubble", percent(result.bubble_ratio)],
   ];

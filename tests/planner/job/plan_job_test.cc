@@ -230,7 +230,7 @@ TEST(EnumerateCandidates, Microbatches_ChangeOnlyWhereResultsDoNot) {
   const PlanningInput input = InputOf(kPlannedJob, Alike(2));
   PENSTOCK_ASSERT_OK_AND_ASSIGN(
       const std::vector<Candidate> synchronous,
-      EnumerateCandidates(input, PlanJobOptions{.methods = {"zb-h1"}}, Unlimited()));
+      EnumerateCandidates(input, PlanJobOptions{.methods = {"zb-v"}}, Unlimited()));
   // 1 or 2 workers; 4, 8, 16 or 32 microbatches of 8 to 1 samples; with and without recomputation.
   EXPECT_EQ(synchronous.size(), 2u * 4 * 2);
   PENSTOCK_ASSERT_OK_AND_ASSIGN(

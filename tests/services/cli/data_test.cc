@@ -236,6 +236,10 @@ TEST_F(TrainOnDataTest, ImagesOfTheExample_AreLearnt) {
     EXPECT_EQ(json["weights_sha256"], weights);
     EXPECT_GT(json["validation_metrics"]["accuracy"], 0.9);
     EXPECT_FALSE(json["validation_metrics"].contains("top5"));  // of four classes
+    EXPECT_EQ(json["unit"], "samples");
+    EXPECT_GT(json["samples"], 0);
+    EXPECT_EQ(json["tokens"], 0);
+    EXPECT_THAT(trained.err, HasSubstr(" samples/s"));
     EXPECT_EQ(how[0] == "--workers", absl::StrContains(trained.err, "next:\n  penstock evaluate"));
   }
   const ProcessResult evaluated =

@@ -51,10 +51,20 @@ TEST(ProgressTest, Line_WhileWaiting_SaysWhy) {
 TEST(ProgressTest, Line_WhileRunning_HasLossSpeedAndRemainingTime) {
   Progress progress(100);
   for (int64_t step = 1; step <= 10; ++step) progress.Add(Step(step, step * kSecondNs / 2));
-  EXPECT_DOUBLE_EQ(progress.tokens_per_second(), 2000);
+  EXPECT_DOUBLE_EQ(progress.work_per_second(), 2000);
   ASSERT_TRUE(progress.remaining_seconds().has_value());
   EXPECT_DOUBLE_EQ(*progress.remaining_seconds(), 45);
   EXPECT_EQ(progress.PlainLine(), "step 10/100  loss 2.5000  2.00 k tokens/s  45.0 s left");
+}
+
+TEST(ProgressTest, Speed_OfAModelWithoutTokens_IsInSamples) {
+  Progress progress(100);
+  for (int64_t step = 1; step <= 10; ++step) {
+    v1::JobEvent event = Step(step, step * kSecondNs / 2, 2.5, /*tokens=*/0);
+    event.mutable_step_done()->set_samples(64);
+    progress.Add(event);
+  }
+  EXPECT_EQ(progress.PlainLine(), "step 10/100  loss 2.5000  128 samples/s  45.0 s left");
 }
 
 TEST(ProgressTest, Speed_CountsTheLastSecondsOnly) {
@@ -62,7 +72,7 @@ TEST(ProgressTest, Speed_CountsTheLastSecondsOnly) {
   for (int64_t step = 1; step <= 5; ++step) progress.Add(Step(step, step * 100 * kSecondNs));
   for (int64_t i = 1; i <= 100; ++i)
     progress.Add(Step(5 + i, 500 * kSecondNs + i * kSecondNs / 10));
-  EXPECT_NEAR(progress.tokens_per_second(), 10'000, 1);
+  EXPECT_NEAR(progress.work_per_second(), 10'000, 1);
 }
 
 // After a new split another worker tells the steps, whose clock began at another time.
@@ -73,13 +83,13 @@ TEST(ProgressTest, Speed_IsOfOneClockOnly) {
   planned.mutable_planned()->set_method("1f1b");
   progress.Add(planned);
   progress.Add(Step(6, 1'000'000 * kSecondNs));
-  EXPECT_EQ(progress.tokens_per_second(), 0) << "one step has no speed";
+  EXPECT_EQ(progress.work_per_second(), 0) << "one step has no speed";
   progress.Add(Step(7, 1'000'000 * kSecondNs + kSecondNs / 2));
-  EXPECT_DOUBLE_EQ(progress.tokens_per_second(), 2000);
+  EXPECT_DOUBLE_EQ(progress.work_per_second(), 2000);
   // Even if nobody says so.
   progress.Add(Step(8, 3 * kSecondNs));
   progress.Add(Step(9, 4 * kSecondNs));
-  EXPECT_DOUBLE_EQ(progress.tokens_per_second(), 1000);
+  EXPECT_DOUBLE_EQ(progress.work_per_second(), 1000);
 }
 
 TEST(ProgressTest, RemainingTime_AfterResume_CountsOwnStepsOnly) {

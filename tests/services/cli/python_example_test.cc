@@ -11,6 +11,7 @@
 namespace penstock {
 namespace {
 
+using ::testing::ContainsRegex;
 using ::testing::HasSubstr;
 
 constexpr char kSource[] = PENSTOCK_SOURCE_DIR;
@@ -61,7 +62,9 @@ TEST_F(PythonExampleTest, TrainsAJobAndPrintsItsLosses) {
   for (int step = 1; step <= 6; ++step) {
     EXPECT_THAT(result.out, HasSubstr("\nstep " + std::to_string(step) + " loss "));
   }
-  EXPECT_THAT(result.out, HasSubstr("\nstep 6 validation loss "));
+  EXPECT_THAT(result.out,
+              ContainsRegex("\nstep 6 validation loss [0-9.]+, accuracy [0-9.]+ %, top5 "));
+  EXPECT_THAT(result.out, ContainsRegex("\nvalidation loss [0-9.]+, accuracy [0-9.]+ %, top5 "));
   EXPECT_THAT(result.out, HasSubstr("\nsucceeded"));
   const Json list = RunJson({"list"});
   EXPECT_THAT(result.out, HasSubstr("submitted " + list[0]["job_id"].get<std::string>() + "\n"));

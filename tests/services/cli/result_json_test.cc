@@ -79,8 +79,10 @@ v1::GetJobResponse Job() {
   result.set_microbatches(8);
   result.set_steps(50);
   result.set_tokens(204'800);
+  result.set_samples(1600);
   result.set_wall_seconds(20.5);
   result.set_tokens_per_second(9990.2);
+  result.set_samples_per_second(78.05);
   result.set_train_loss(2.3412);
   result.set_validation_loss(2.4021);
   result.set_weights_sha256(std::string(64, 'a'));
@@ -121,6 +123,8 @@ TEST(ResultJsonTest, JobWithoutSteps_HasAllKeysAndNulls) {
   EXPECT_TRUE(empty["validation_loss"].is_null());
   EXPECT_TRUE(empty["weights_sha256"].is_null());
   EXPECT_TRUE(empty["tokens_per_second"].is_null());
+  EXPECT_TRUE(empty["samples_per_second"].is_null());
+  EXPECT_TRUE(empty["unit"].is_null());
   EXPECT_TRUE(empty["bubble_ratio"].is_null());
 }
 
@@ -129,9 +133,25 @@ TEST(ResultTextTest, BeforeTheFirstReport_SpeedAndBubbleAreNotKnown) {
   EXPECT_THAT(ResultText(job), ::testing::HasSubstr("bubble 8.8 %"));
   job.mutable_result()->clear_per_stage();
   job.mutable_result()->clear_tokens_per_second();
+  job.mutable_result()->clear_samples_per_second();
   job.mutable_result()->clear_bubble_ratio();
   EXPECT_THAT(ResultText(job), ::testing::AllOf(::testing::HasSubstr("(- tokens/s)"),
                                                 ::testing::HasSubstr("bubble -, ")));
+}
+
+TEST(ResultJsonTest, WithoutTokens_WorkIsInSamples) {
+  v1::GetJobResponse job = Job();
+  EXPECT_EQ(ResultJson(job, {})["unit"], "tokens");
+  job.mutable_result()->set_tokens(0);
+  job.mutable_result()->set_tokens_per_second(0);
+  const nlohmann::ordered_json json = ResultJson(job, {});
+  EXPECT_EQ(json["unit"], "samples");
+  EXPECT_EQ(json["samples"], 1600);
+  EXPECT_EQ(json["samples_per_second"], 78.05);
+  EXPECT_EQ(json["tokens"], 0);
+  EXPECT_TRUE(json["tokens_per_second"].is_null());
+  EXPECT_THAT(ResultText(job), ::testing::HasSubstr("50 steps, 1.60 k samples in "));
+  EXPECT_THAT(ResultText(job), ::testing::HasSubstr("(78.0 samples/s)"));
 }
 
 TEST(ResultTextTest, LossOfSeveralSteps_SaysOfHowMany) {

@@ -311,11 +311,16 @@ TEST_F(TrainTest, Json_IsOneObjectWithTheDocumentedKeysInOrder) {
                                             "prediction",
                                             "block_delay_measured",
                                             "feedback",
-                                            "validation_metrics"}));
+                                            "validation_metrics",
+                                            "samples",
+                                            "samples_per_second",
+                                            "unit"}));
   EXPECT_EQ(json["job"], "tiny");
   EXPECT_EQ(json["method"], "pipedream");
   EXPECT_EQ(json["steps"], 6);
   EXPECT_EQ(json["tokens"], 6 * 16 * 16);
+  EXPECT_EQ(json["samples"], 6 * 16);
+  EXPECT_EQ(json["unit"], "tokens");
   EXPECT_EQ(json["state"], "succeeded");
   EXPECT_GT(json["train_loss"], 0);
   EXPECT_GT(json["validation_loss"], 0);

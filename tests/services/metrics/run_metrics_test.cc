@@ -74,6 +74,7 @@ RunSnapshot Running() {
   snapshot.last_step.set_step(9);
   snapshot.last_step.set_loss(2.25);
   snapshot.tokens = 1000;
+  snapshot.samples = 60;
   return snapshot;
 }
 
@@ -132,6 +133,7 @@ TEST(RunMetrics, LinksAndSteps_AreShown) {
   EXPECT_EQ(values.at("penstock_run_steps_total{job=j1,worker=w0}"), 9);
   EXPECT_EQ(values.at("penstock_run_loss{job=j1,worker=w0}"), 2.25);
   EXPECT_EQ(values.at("penstock_run_tokens_total{job=j1,worker=w0}"), 1000);
+  EXPECT_EQ(values.at("penstock_run_samples_total{job=j1,worker=w0}"), 60);
   EXPECT_EQ(values.at("penstock_worker_running{worker=w0}"), 1);
 }
 

@@ -114,7 +114,7 @@ TEST_F(PageTest, QueuedJob_SaysWhatItWaitsForAndNoTimes) {
   EXPECT_TRUE(browser_.Await("document.querySelector('.reason')?.innerText.includes('worker')"))
       << Shown();
   EXPECT_EQ(browser_.Evaluate(kFacts),
-            Json({"step", "training loss", "validation loss", "tokens/s", "step time", "bubble"}));
+            Json({"step", "training loss", "validation loss", "speed", "step time", "bubble"}));
 }
 
 TEST_F(PageTest, FailedJob_ShowsWhyAndWhatItsWorkersDidLast) {

@@ -14,6 +14,7 @@ v1::RunEvent Step(int64_t step) {
   v1::RunEvent event;
   event.mutable_step_done()->set_step(step);
   event.mutable_step_done()->set_tokens(10);
+  event.mutable_step_done()->set_samples(2);
   return event;
 }
 
@@ -92,6 +93,7 @@ TEST_F(EventReporterTest, Events_ArriveInOrderOnce) {
   ExpectSteps(500);
   EXPECT_EQ(reporter_->last_step().step(), 500);
   EXPECT_EQ(reporter_->tokens(), 5000);
+  EXPECT_EQ(reporter_->samples(), 1000);
 }
 
 TEST_F(EventReporterTest, Reports_CarryTheTraceOfTheirRun) {
@@ -151,6 +153,7 @@ TEST_F(EventReporterTest, NextRun_StartsFromZeroAndDropsTheRest) {
   coordinator_.AwaitCalls(1);
   reporter_->Begin("j", 2);
   EXPECT_EQ(reporter_->tokens(), 0);
+  EXPECT_EQ(reporter_->samples(), 0);
   reporter_->Add(Step(1));
   EXPECT_TRUE(reporter_->Flush(Later()));
   ExpectSteps(1);

@@ -6,6 +6,7 @@
 
 #include "base/status.h"
 #include "job/profile/device_times.h"
+#include "job/resolve.h"
 #include "job/yaml/yaml.h"
 #include "studies/command/study_output.h"
 #include "tests/support/status_matchers.h"
@@ -147,6 +148,31 @@ TEST(MethodComparison, Text_HasUnits) {
             "         25.0 %                    1         2  4.00 MiB            2.9000\n");
 }
 
+// A classifier of images has samples, and losses whose unit is not told.
+TEST(MethodComparison, ModelWithoutTokens_CountsSamples) {
+  v1::GetJobResponse job = Job("1f1b", {3.0, 2.0});
+  *job.mutable_spec()->mutable_model() = ParseJobYaml(R"(name: tiny
+model: {cifar_resnet: {depth: 8, width: 4, image: {size: 8}}}
+data: {synthetic: {}}
+training: {steps: 30, batch: 16, microbatches: 4, optimizer: {sgd: {learning_rate: 0.1}}}
+)",
+                                                      "job.yaml")
+                                             ->model();
+  job.mutable_spec()->mutable_data()->mutable_synthetic();
+  PENSTOCK_ASSERT_OK_AND_ASSIGN(const ResolvedJob resolved, ResolveJob(job.spec()));
+  job.mutable_plan()->mutable_stages(1)->set_layers(resolved.model.size() - 4);
+  PENSTOCK_ASSERT_OK_AND_ASSIGN(const StudyResult result, CompareMethods({job}, Seconds(), 2.0));
+  EXPECT_THAT(ComparisonText(result),
+              HasSubstr("tiny: time to a validation loss of 2\n"
+                        "loss 2, stages 2, microbatches 4, samples per step 16, times emulated\n"));
+  EXPECT_THAT(ComparisonText(result), HasSubstr("STEPS  SAMPLES "));
+  const nlohmann::ordered_json row = StudyJson("compare", result, 0, {})["rows"][0];
+  EXPECT_EQ(row["samples"], 20 * 16);
+  EXPECT_TRUE(row["tokens"].is_null());
+  EXPECT_EQ(result.charts[1].name, "samples");
+  EXPECT_EQ(result.charts[1].chart.y_label, "validation loss");
+}
+
 TEST(MethodComparison, SpeedsAndLinksOfTheFile_AreCounted) {
   const auto simulated_s = [](const v1::DeviceTimes& times) -> absl::StatusOr<double> {
     PENSTOCK_ASSIGN_OR_RETURN(const StudyResult result,
@@ -225,6 +251,7 @@ TEST(MethodComparison, Charts_HaveALineForEachMethodAndTheLoss) {
   EXPECT_EQ(result.charts[0].chart.lines[0].points.size(), 2u);
   EXPECT_NEAR(result.charts[0].chart.lines[0].points[0].x, 10 * 15, 1e-6);
   EXPECT_EQ(result.charts[1].chart.lines[1].points[2].x, 30 * 256);
+  EXPECT_EQ(result.charts[1].chart.y_label, "validation loss, nats per token");
 }
 
 TEST(MeasuredTimes, OfAJob_AreTheSumsOverItsStages) {
