@@ -17,6 +17,12 @@ void ForFlat(const CpuContext& cpu, int64_t count, Body body) {
                         [&](int64_t first, int64_t size, int64_t) { body(first, size); });
 }
 
+inline void ToBf16(const CpuContext& cpu, int64_t count, const float* from, Bf16* to) {
+  ForFlat(cpu, count, [&](int64_t first, int64_t size) {
+    cpu.kernels.to_bf16(size, from + first, to + first);
+  });
+}
+
 inline void RoundParameter(const CpuContext& cpu, const StochasticRounding& rounding, int64_t count,
                            const float* from, Bf16* to) {
   ForFlat(cpu, count, [&](int64_t first, int64_t size) {

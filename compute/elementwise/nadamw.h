@@ -26,14 +26,14 @@ struct NAdamWStep {
   float root_scale;     // 1 / sqrt(second bias correction)
   float epsilon;
 
-  PENSTOCK_STEP void LeaveOutDecay() { keep = 1.0f; }
+  PENSTOCK_ELEMENTWISE void LeaveOutDecay() { keep = 1.0f; }
 
   template <typename Number>
-  PENSTOCK_STEP Number Direction(Number g, Number m) const {
+  PENSTOCK_ELEMENTWISE Number Direction(Number g, Number m) const {
     return m * mean_rate + g * gradient_rate;
   }
   template <typename Math, typename Number>
-  PENSTOCK_STEP Number Next(Number w, Number g, Number* state) const {
+  PENSTOCK_ELEMENTWISE Number Next(Number w, Number g, Number* state) const {
     return StepByMoments<Math>(*this, w, g, state);
   }
 };

@@ -17,11 +17,11 @@ struct SgdStep {
   float rate;
   bool nesterov;
 
-  PENSTOCK_STEP void LeaveOutDecay() { weight_decay = 0.0f; }
+  PENSTOCK_ELEMENTWISE void LeaveOutDecay() { weight_decay = 0.0f; }
 
   // `velocity`: null without momentum.
   template <typename Math, typename Number>
-  PENSTOCK_STEP Number Next(Number w, Number g, Number* velocity) const {
+  PENSTOCK_ELEMENTWISE Number Next(Number w, Number g, Number* velocity) const {
     g = g + w * weight_decay;
     if (velocity != nullptr) {
       const Number v = *velocity * momentum + g;

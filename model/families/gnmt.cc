@@ -30,7 +30,7 @@ class GnmtBuilder {
  public:
   explicit GnmtBuilder(const GnmtConfig& config) : c_(config), model_("gnmt") {
     model_.AddIds("source", c_.source_time, c_.vocabulary);
-    model_.graph().AddPort({"source_lengths", {DType::kI32, {}}});
+    model_.graph().AddPort({kLengths, {DType::kI32, {}}});
     model_.AddIds("inputs", c_.target_time, c_.vocabulary);
     model_.AddIds("targets", c_.target_time, c_.vocabulary);
   }
@@ -64,33 +64,31 @@ class GnmtBuilder {
     if (c_.shared_embedding) AddEmbedding(kTargetEmbedding, "inputs", kSourceEmbedding);
   }
 
-  // An LSTM of what `inputs` hold side by side, with dropout; `residual` is added, unless it is empty.
+  // An LSTM of what `inputs` hold side by side, with dropout; `residual` is added, unless it is empty. `lengths`: their
+  // port, or none.
   std::string AddLstm(const std::string& name, std::vector<std::string> inputs,
                       const std::string& residual, Attributes attributes = {},
-                      std::vector<std::string> lengths = {}) {
+                      const std::string& lengths = "") {
     std::string input = inputs.front();
     if (inputs.size() > 1) input = model_.Add("concat", name + ".inputs", {}, std::move(inputs));
     input = model_.AddDropout(name + ".dropout", c_.dropout, std::move(input));
     attributes.Set("hidden", c_.hidden);
     attributes.Set("bound", kGnmtBound);
     std::vector<std::string> reads = {std::move(input)};
-    reads.insert(reads.end(), lengths.begin(), lengths.end());
+    if (!lengths.empty()) reads.push_back(lengths);
     model_.Add("lstm", name, std::move(attributes), std::move(reads));
     if (residual.empty()) return name;
     return model_.Add("add", name + ".sum", {}, {name, residual});
   }
 
-  // The source as the attention reads it. What LSTMs make of padding has no reader, so lengths matter in reverse alone.
+  // The source as the attention reads it. What LSTMs make of padding has no reader, so that lengths change what is read
+  // in reverse alone; the other LSTMs stop by them at the longest source of a microbatch.
   std::string AddEncoder() {
     std::string last = kSourceEmbedding;
     for (int64_t i = 0; i < c_.layers / 2; ++i) {
       const std::string name = absl::StrCat("encoder.rnn_layers.", i);
       model_.BeginLayer(name);
-      if (i == 0) {
-        last = AddLstm(name, {last}, "", {{"bidirectional", true}}, {"source_lengths"});
-      } else {
-        last = AddLstm(name, {last}, i < 2 ? "" : last);
-      }
+      last = AddLstm(name, {last}, i < 2 ? "" : last, {{"bidirectional", i == 0}}, kLengths);
     }
     return last;
   }
@@ -105,7 +103,7 @@ class GnmtBuilder {
     model_.BeginLayer("decoder.att_rnn.attn");
     const std::string attended =
         model_.Add("additive_attention", "decoder.att_rnn.attn",
-                   {{"units", c_.hidden}, {"bound", kGnmtBound}}, {last, memory, "source_lengths"});
+                   {{"units", c_.hidden}, {"bound", kGnmtBound}}, {last, memory, kLengths});
     for (int64_t i = 0; i + 1 < c_.layers / 2; ++i) {
       const std::string name = absl::StrCat("decoder.rnn_layers.", i);
       model_.BeginLayer(name);
@@ -115,6 +113,7 @@ class GnmtBuilder {
 
   static constexpr char kSourceEmbedding[] = "encoder.embedder";
   static constexpr char kTargetEmbedding[] = "decoder.embedder";
+  static constexpr char kLengths[] = "source_lengths";
 
   const GnmtConfig c_;
   SequenceBuilder model_;

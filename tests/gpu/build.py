@@ -1,7 +1,6 @@
 """Step `build`: the compute library, its CUDA back-end and the GPU's tests, built on this machine without
 gRPC, from the headers and libraries of the bundle. It compiles beside the steps that measure no times."""
 
-import json
 import os
 import pathlib
 import shutil
@@ -9,6 +8,7 @@ import shutil
 import correctness
 import device
 import process
+import programs
 import report
 from training import StepFailed
 
@@ -50,14 +50,6 @@ def header_folders(found):
     return sorted(str(folder) for folder in folders if folder.exists() and str(folder) != "/usr/include")
 
 
-def gpu_tests(context, folder):
-    """{name: program} of the tests with the label gpu; the program is None until it is built."""
-    listed = context.run(["ctest", "--test-dir", folder, "--show-only=json-v1", "-L", "^gpu$"], 20)
-    if listed.code != 0:
-        raise StepFailed(f"ctest: {listed.complaint()}")
-    return {test["name"]: test.get("command", [None])[0] for test in json.loads(listed.output)["tests"]}
-
-
 def prepare(context):
     """Configures, and starts the compiler in the background; what fails, `check` reports."""
     try:
@@ -77,7 +69,7 @@ def _prepare(context):
     result = context.run(command, 60, environment)
     if result.code != 0:
         raise StepFailed(f"cmake: {result.complaint()}")
-    tests = gpu_tests(context, folder)
+    tests = programs.gpu_tests(folder)
     if not tests:
         raise StepFailed("the build has no tests with the label gpu")
     if not context.dry_run:
@@ -104,4 +96,4 @@ def check(context):
         raise StepFailed(f"{result.complaint()} (all of it: {context.scratch / LOG})")
     environment = {"LD_LIBRARY_PATH": context.programs.library_path(context.cuda_folders)}
     return [correctness.run_tests(context, f"built here, {correctness.title(name)}", program, [], 60,
-                                  env=environment)[0] for name, program in gpu_tests(context, folder).items()]
+                                  env=environment)[0] for name, program in programs.gpu_tests(folder).items()]

@@ -24,6 +24,8 @@ import sys
 import tarfile
 import tempfile
 
+import programs
+
 SIZE_MAX = 64 << 20  # bytes, the archive and the repository's files together
 PROGRAMS = ["bin/penstock", "bin/penstock-worker", "bin/penstock-coordinator",
             "tests/compute/compute_conformance_test"]
@@ -60,12 +62,12 @@ def needs(path):
 
 
 def gpu_tests(build):
-    """The test programs labelled `gpu`, as ctest knows them."""
-    listed = json.loads(output_of("ctest", "--test-dir", build, "--show-only=json-v1", "-L", "^gpu$"))
-    unbuilt = [test["name"] for test in listed["tests"] if "command" not in test]
+    """The test programs labelled `gpu`."""
+    tests = programs.gpu_tests(build)
+    unbuilt = [name for name, program in tests.items() if program is None]
     if unbuilt:
         sys.exit(f"gpu-bundle: {', '.join(unbuilt)} is not built yet; `make build` builds it")
-    return [pathlib.Path(test["command"][0]) for test in listed["tests"]]
+    return [pathlib.Path(program) for program in tests.values()]
 
 
 def glibc_needed(files):
@@ -87,15 +89,15 @@ def copy(source, target):
 
 
 def copy_programs(build, root):
-    programs = [build / program for program in PROGRAMS] + gpu_tests(build)
+    carried = [build / program for program in PROGRAMS] + gpu_tests(build)
     launcher = pathlib.Path(__file__).parent / "launch.sh"
     binaries = root / "bin"
     binaries.mkdir()
-    for program in programs:
+    for program in carried:
         shutil.copy(program, binaries / f"{program.name}.elf")
         shutil.copy(launcher, binaries / program.name)
     shutil.copy(build / PLUGIN, binaries / os.path.basename(PLUGIN))
-    return programs
+    return carried
 
 
 def copy_libraries(needed, root):
@@ -156,9 +158,9 @@ def main():
                  "toolkit and cuDNN are found")
     with tempfile.TemporaryDirectory() as scratch:
         root = pathlib.Path(scratch)
-        programs = copy_programs(build, root)
+        carried = copy_programs(build, root)
         needed = {}
-        for path in [*programs, build / PLUGIN]:
+        for path in [*carried, build / PLUGIN]:
             needed.update(needs(path))
         left = copy_libraries(needed, root)
         copy_development_files(root)
@@ -170,7 +172,7 @@ def main():
         (root / "glibc/version").write_text(version + "\n")
         manifest = {
             "commit": output_of("git", "describe", "--always", "--dirty").strip(),
-            "programs": sorted(program.name for program in programs),
+            "programs": sorted(program.name for program in carried),
             "gpu_tests": sorted(program.name for program in gpu_tests(build)),
             "left_to_the_machine": left,
             "glibc": version,

@@ -17,6 +17,7 @@ import build
 import correctness
 import device
 import environment
+import families
 import process
 import programs
 import report
@@ -30,6 +31,7 @@ STEPS = {
     "environment": (environment.check, 20),
     "conformance": (correctness.conformance, 30),
     "losses": (correctness.losses, 50),
+    "families": (families.families, 30),
     "sanitizers": (correctness.sanitizers, 10),
     "build": (build.check, 10),
     "speed": (speed.speed, 200),
@@ -118,7 +120,7 @@ def main():
     folder.mkdir(parents=True, exist_ok=True)
     try:
         found = find_programs(arguments, folder)
-    except FileNotFoundError as missing:
+    except (FileNotFoundError, ValueError) as missing:
         print(f"gpu-check: {missing}", file=sys.stderr)
         return 2
     scratch = pathlib.Path(tempfile.mkdtemp(prefix="run-", dir=folder))

@@ -6,6 +6,7 @@ The dry run goes through every step; what its rows are judged by is tested numbe
 import json
 import os
 import pathlib
+import re
 import shutil
 import subprocess
 import sys
@@ -20,7 +21,9 @@ sys.path.insert(0, str(FOLDER))
 
 import correctness  # noqa: E402
 import device  # noqa: E402
+import families  # noqa: E402
 import process  # noqa: E402
+import programs  # noqa: E402
 import report  # noqa: E402
 import speed  # noqa: E402
 import training  # noqa: E402
@@ -40,7 +43,8 @@ class Check(unittest.TestCase):
             self.assertEqual(ran.returncode, 0, ran.stdout + ran.stderr)
             figures = json.loads(pathlib.Path(folder, "figures.json").read_text())
         rows = {row["step"]: row for row in figures["rows"]}
-        for step in ("programs", "conformance", "memcheck", "racecheck", "build without gRPC",
+        for step in ("programs", "conformance", "memcheck, cuda conformance", "memcheck, cuda ops",
+                     "racecheck, cuda conformance", "racecheck, cuda ops", "build without gRPC",
                      "gpt2, 2 stages against 1", "bytes between the stages",
                      "gpt2, CUDA graphs against none"):
             self.assertIn(step, rows)
@@ -48,6 +52,8 @@ class Check(unittest.TestCase):
         for method in ("1f1b", "gpipe", "pipedream"):
             self.assertEqual(rows[f"loss, {method}, f32, 4 workers"]["status"], "pass")
             self.assertIn("predicted", rows[f"memory, {method}"]["figure"])
+        for family in ("resnet", "awd_lm", "gnmt"):
+            self.assertEqual(rows[f"loss, {family}, 2 workers"]["status"], "pass")
         for step in ("gpt2 against PyTorch", "gpt2, one stage"):
             self.assertIn(step, rows)
         crossed = rows["bytes between the stages"]["values"]
@@ -107,6 +113,18 @@ class Rows(unittest.TestCase):
         values = {"loss": float("nan"), "list": [float("inf"), 1.0]}
         text = report.document([report.judged("loss", "nan", "within 1 %", False, values)])
         self.assertEqual(json.loads(text)["rows"][0]["values"], {"loss": None, "list": [None, 1.0]})
+
+
+class Coverage(unittest.TestCase):
+    def test_every_family_of_a_job_is_trained(self):
+        job_file = (FOLDER.parent.parent / "docs/job-file.md").read_text()
+        described = set(re.findall(r"`model\.(\w+)\.\w+`", job_file))
+        trained = {model.split(":")[0] for model in families.FAMILIES.values()}
+        self.assertIn("gnmt", described)
+        self.assertEqual(described - {"gpt"}, trained - {"layers"})  # `losses` trains the GPT
+
+    def test_a_build_folder_has_the_suites_of_layers_and_of_ops(self):
+        self.assertLessEqual({program for _, program, _ in correctness.SANITIZED}, set(programs.gpu_tests(BUILD)))
 
 
 class Speed(unittest.TestCase):

@@ -2,6 +2,7 @@
 
 import json
 import os
+import pathlib
 import re
 import shutil
 
@@ -20,6 +21,14 @@ MEMCHECK_TESTS = ["Bf16_StaysWithin*", "Passes_RunTwice*", "AdamW_FirstStep*", "
                   "TiedGradient_IsTheSum*", "Head_WithLargeLogits*", "Dropout_Mask*", "NextTokenLogits*"]
 RACECHECK_TESTS = ["Passes_RunTwice*", "AdamW_FirstStep*", "Step_Mirror*", "SliceNorms*", "AddInto*",
                    "Head_WithLargeLogits*"]
+# All passes of every op in f32 and bf16; of those whose threads share memory.
+MEMCHECK_OPS = ["Passes_GiveTheNumbersOfPyTorch/*"]
+RACECHECK_OPS = [f"Passes_GiveTheNumbersOfPyTorch/*{op}*"
+                 for op in ("norm_", "attention_", "cross_entropy_", "mse_", "embedding_", "gpt_head_")]
+# (tool, program, tests)
+SANITIZED = [("memcheck", "cuda_conformance_test", MEMCHECK_TESTS), ("memcheck", "cuda_ops_test", MEMCHECK_OPS),
+             ("racecheck", "cuda_conformance_test", RACECHECK_TESTS), ("racecheck", "cuda_ops_test", RACECHECK_OPS)]
+REPOSITORY = pathlib.Path(__file__).resolve().parents[2]
 DRY_RUN_TESTS = ["ConvertToBf16*", "AddInto*", "AdamW_FirstStep*"]
 
 
@@ -53,11 +62,12 @@ def gtest_row(step, result, details):
 
 def run_tests(context, step, program, tests, limit_s, before=(), env=None):
     """(the row, what the program said). `before`: a command that runs the program."""
-    details = context.scratch / f"{step.replace(' ', '-')}.json"
+    details = context.scratch / f"{re.sub('[^a-z]+', '-', step)}.json"
     command = [*before, program, f"--gtest_output=json:{details}"]
     if tests:
         command.append(gtest_filter(tests))
-    result = context.run(command, limit_s, env)
+    # Where the numbers are that ops are compared with: the program may have been built elsewhere.
+    result = context.run(command, limit_s, {"PENSTOCK_SOURCE_DIR": str(REPOSITORY), **(env or {})})
     return gtest_row(step, result, details), result
 
 
@@ -88,6 +98,16 @@ def graphs_row(context, workers, plain, recorded):
         "the same weights, some replayed", same and replayed > 0, {"graphs": counts, "workers": workers})
 
 
+def loss_row(step, trained, reference):
+    """A training's loss beside that of the same steps on the CPU, both as `penstock train` tells of them."""
+    loss, expected = trained["train_loss"], reference["train_loss"]
+    difference = abs(loss - expected) / expected
+    return report.judged(
+        step, f"{loss:.4f}, on the CPU {expected:.4f}: {100 * difference:.2f} %",
+        f"within {100 * LOSS_DIFFERENCE_MAX:.0f} %", difference <= LOSS_DIFFERENCE_MAX,
+        {"loss": loss, "cpu_loss": expected, "tokens_per_second": trained["tokens_per_second"]})
+
+
 def losses(context):
     workers = context.sizes.loss_workers
     settings = {"validation.every_steps": 0, **context.sizes.loss}
@@ -110,16 +130,10 @@ def losses(context):
             trained[case] = training(case[0], context.device, case[1]).run(context, 60)
         except StepFailed as failure:
             rows.append(report.failed(f"loss, {case[0]}, {case[1]}, {workers} workers", str(failure)))
-    expected = {method: reference.read(process.finish(child, context.limit(100)))["train_loss"]
+    expected = {method: reference.read(process.finish(child, context.limit(100)))
                 for method, (reference, child) in references.items()}
     for (method, precision), result in trained.items():
-        loss, reference = result["train_loss"], expected[method]
-        difference = abs(loss - reference) / reference
-        rows.append(report.judged(
-            f"loss, {method}, {precision}, {workers} workers",
-            f"{loss:.4f}, on the CPU {reference:.4f}: {100 * difference:.2f} %",
-            f"within {100 * LOSS_DIFFERENCE_MAX:.0f} %", difference <= LOSS_DIFFERENCE_MAX,
-            {"loss": loss, "cpu_loss": reference, "tokens_per_second": result["tokens_per_second"]}))
+        rows.append(loss_row(f"loss, {method}, {precision}, {workers} workers", result, expected[method]))
     if (names[0], "f32") in trained:
         try:
             recorded = training(names[0], context.device, "f32", **{"training.cuda_graphs": "on"})
@@ -172,13 +186,14 @@ def sanitizer_verdict(text):
 def sanitizers(context):
     sanitizer = find_sanitizer()
     rows = []
-    for tool, tests in (("memcheck", MEMCHECK_TESTS), ("racecheck", RACECHECK_TESTS)):
+    for tool, program, tests in SANITIZED:
+        step = f"{tool}, {title(program)}"
         if sanitizer is None or context.dry_run:
             why = "no GPU" if context.dry_run else "compute-sanitizer is not here"
-            rows.append(report.skipped(tool, why))
+            rows.append(report.skipped(step, why))
             continue
         row, result = run_tests(
-            context, tool, context.programs.path("cuda_conformance_test"), tests, 70,
+            context, step, context.programs.path(program), tests, 60,
             before=[sanitizer, "--tool", tool, "--target-processes", "all", "--error-exitcode", "99"])
         clean, said = sanitizer_verdict(result.output + result.errors)
         row.figure, row.target = f"{row.figure}; {said}", "clean, none skipped"

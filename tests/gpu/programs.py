@@ -4,10 +4,21 @@ import json
 import os
 import pathlib
 import shutil
+import subprocess
 import tarfile
 
 BUNDLE = "build/gpu-bundle/bundle.tar.xz"
 LIBRARIES = "usr/lib/x86_64-linux-gnu"
+
+
+def gpu_tests(build):
+    """{name: program} of a build folder's tests with the label gpu, as ctest knows them; the program is None until it is
+    built. Errors: ValueError."""
+    listed = subprocess.run(["ctest", "--test-dir", str(build), "--show-only=json-v1", "-L", "^gpu$"],
+                            stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, timeout=60, check=False)
+    if listed.returncode != 0:
+        raise ValueError(f"ctest does not list the tests of {build}: {listed.stderr.strip()}")
+    return {test["name"]: test.get("command", [None])[0] for test in json.loads(listed.stdout)["tests"]}
 
 
 class Programs:
@@ -52,4 +63,5 @@ def in_build(build):
     if not (folders[0] / "penstock").exists():
         raise FileNotFoundError(f"{folders[0]}/penstock is missing; `make build` makes it, `make gpu-bundle` "
                                 "makes something to carry")
-    return Programs(folders, ["cuda_conformance_test"], None, None, {})
+    tests = [name for name, program in gpu_tests(build).items() if program]
+    return Programs(folders, tests, None, None, {})

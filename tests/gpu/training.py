@@ -28,10 +28,12 @@ class Training:
         return self.read(context.run(self._command, limit_s))
 
 
-def train(context, job, workers, device, settings, trace=None):
-    """`settings`: {key of the job: value}. `trace`: a path without ending; the timeline goes there."""
-    command = [context.programs.path("penstock"), "train", job, "--data", context.text, "--workers", workers,
-               "--device", device, "--json"]
+def train(context, job, workers, device, settings, trace=None, text=True):
+    """`settings`: {key of the job: value}. `trace`: a path without ending; the timeline goes there. `text`: whether the job
+    trains on one."""
+    command = [context.programs.path("penstock"), "train", job, "--workers", workers, "--device", device, "--json"]
+    if text:
+        command += ["--data", context.text]
     for key, value in settings.items():
         command += ["--set", f"{key}={value}"]
     if trace:

@@ -1,8 +1,8 @@
 // Additive attention of one sample and its gradient, a query after the other. The hyperbolic tangents, one for each query,
 // key and unit, are computed again in the gradient.
 #include "compute/cpu/kernels/isa.h"
-#include "compute/cpu/kernels/sigmoid.h"
 #include "compute/cpu/kernels/softmax.h"
+#include "compute/cpu/kernels/vector_math.h"
 
 namespace penstock::PENSTOCK_ISA {
 namespace {

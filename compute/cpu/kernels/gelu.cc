@@ -1,16 +1,12 @@
-// GELU in its tanh form: Hendrycks and Gimpel, arXiv 1606.08415.
+// GELU in its tanh form, with a bias (compute/elementwise/activation.h).
 #include "compute/cpu/kernels/isa.h"
-#include "compute/cpu/kernels/simd.h"
+#include "compute/cpu/kernels/vector_math.h"
 
 namespace penstock::PENSTOCK_ISA {
 namespace {
 
-constexpr float kRoot = 0.7978845608028654f;  // sqrt(2 / pi)
-constexpr float kCubic = 0.044715f;
+using GeluTanh = Functions<VectorMath>::GeluTanh;
 
-// With u = kRoot (z + kCubic z^3) and s the logistic function of 2u, (1 + tanh u) / 2 = s, so
-//   gelu(z) = z s,   gelu'(z) = s + z s (1 - s) 2 u'.
-// This needs one exponential e = exp(-2u), and nothing cancels: s = 1 / (1 + e), 1 - s = e s.
 template <typename Number>
 PENSTOCK_INLINE void Evaluate(int64_t rows, int64_t width, const float* product, const float* bias,
                               Number* derivative, Number* output) {
@@ -18,14 +14,8 @@ PENSTOCK_INLINE void Evaluate(int64_t rows, int64_t width, const float* product,
     ForVectors(width, [&](int64_t c, auto lanes) {
       const int64_t at = r * width + c;
       const Floats z = Load(product + at, lanes) + Load(bias + c, lanes);
-      const Floats square = z * z;
-      const Floats twice_u = z * (square * (2 * kRoot * kCubic) + 2 * kRoot);
-      const Floats e = Exp(-twice_u);
-      const Floats s = 1.0f / (e + 1.0f);
-      const Floats gelu = z * s;
-      const Floats twice_slope = square * (6 * kRoot * kCubic) + 2 * kRoot;
-      Store(s + gelu * (e * s) * twice_slope, derivative + at, lanes);
-      Store(gelu, output + at, lanes);
+      Store(GeluTanh::Slope(z), derivative + at, lanes);
+      Store(z * (1.0f / (GeluTanh::Exponential(z) + 1.0f)), output + at, lanes);
     });
   }
 }

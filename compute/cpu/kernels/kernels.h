@@ -12,6 +12,7 @@
 #include <cstdint>
 
 #include "compute/dropout_mask.h"
+#include "compute/elementwise/activation.h"
 #include "compute/elementwise/all.h"
 #include "compute/rounding.h"
 
@@ -90,9 +91,6 @@ struct CrossEntropyRows {
   int32_t ignored = kNoTarget;  // the id of targets that do not count
   float smoothing = 0.0f;
 };
-
-// Functions of each element by itself.
-enum class Activation : uint8_t { kRelu, kGeluTanh, kGeluErf, kSilu, kTanh, kSigmoid };
 
 // A block of rows in a normalisation of channels, with n = (input - mean) * inverse_deviation.
 struct ChannelRows {
@@ -225,7 +223,7 @@ using RmsNorm = void(const RmsNormRows&);
 using RmsNormGradient = void(const RmsNormGradientRows&);
 
 using Activate = void(Activation activation, int64_t count, const float* input, float* output);
-// gradient = incoming * derivative. `seen`: the output of relu, tanh and sigmoid, of others the input.
+// gradient = incoming * slope. `seen`: the output or the input, by HasSlopeOfOutput.
 using ActivateGradient = void(Activation activation, int64_t count, const float* seen,
                               const float* incoming, float* gradient);
 

@@ -1,6 +1,6 @@
 // One time step of an LSTM and its gradient, apart from the products.
 #include "compute/cpu/kernels/isa.h"
-#include "compute/cpu/kernels/sigmoid.h"
+#include "compute/cpu/kernels/vector_math.h"
 
 namespace penstock::PENSTOCK_ISA {
 namespace {

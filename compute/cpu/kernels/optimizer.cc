@@ -1,15 +1,11 @@
 // Optimizer steps: one pass that reads weights, gradients and state and writes the next weights, their
 // bf16 mirror and the state.
 #include "compute/cpu/kernels/isa.h"
-#include "compute/cpu/kernels/simd.h"
+#include "compute/cpu/kernels/vector_math.h"
 
 namespace penstock::PENSTOCK_ISA {
 
 namespace {
-
-struct VectorMath {
-  static PENSTOCK_INLINE Floats Sqrt(Floats values) { return penstock::Sqrt(values); }
-};
 
 template <bool kHasState, typename Step>
 PENSTOCK_INLINE void StepElements(const Step& step, float gradient_scale, int64_t count,

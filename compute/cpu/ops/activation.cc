@@ -1,4 +1,6 @@
-// Functions of each element by itself. Where the output tells the slope, I reads that; else the input.
+// Functions of each element by itself.
+#include "compute/ops/activation.h"
+
 #include "compute/cpu/flat_blocks.h"
 #include "compute/cpu/ops.h"
 
@@ -6,22 +8,12 @@ namespace penstock::cpu {
 namespace activation {
 namespace {
 
-bool HasSlopeOfOutput(Activation activation) {
-  return activation == Activation::kRelu || activation == Activation::kTanh ||
-         activation == Activation::kSigmoid;
-}
-
 class CpuActivation : public OpKernels {
  public:
   CpuActivation(CpuContext& context, const KernelSpec& spec, Activation activation)
       : cpu_(context), activation_(activation), count_(spec.output_elements()) {}
 
-  TapeNeeds tape_needs() const override {
-    TapeNeeds needs;
-    needs.output_for_input = HasSlopeOfOutput(activation_);
-    needs.inputs_for_input = needs.output_for_input ? kNoInputs : kAllInputs;
-    return needs;
-  }
+  TapeNeeds tape_needs() const override { return penstock::activation::NeedsOf(activation_); }
 
   absl::Status Forward(const PassContext&, const WeightView&, const Tape& tape) override {
     ForFlat(cpu_, count_, [&](int64_t first, int64_t size) {
@@ -31,7 +23,7 @@ class CpuActivation : public OpKernels {
   }
 
   absl::Status BackwardInput(const PassContext&, const WeightView&, const Tape& tape) override {
-    const float* seen = HasSlopeOfOutput(activation_) ? tape.result() : tape.input();
+    const float* seen = penstock::activation::ReadByBackward(activation_, tape);
     ForFlat(cpu_, count_, [&](int64_t first, int64_t size) {
       cpu_.kernels.activate_gradient(activation_, size, seen + first, tape.gradient() + first,
                                      tape.grad_input() + first);
@@ -56,8 +48,7 @@ MadeKernels MakeRelu(CpuContext& context, const KernelSpec& spec) {
   return activation::Make(context, spec, Activation::kRelu);
 }
 MadeKernels MakeGelu(CpuContext& context, const KernelSpec& spec) {
-  const bool is_tanh = spec.attributes().word("approximate") == "tanh";
-  return activation::Make(context, spec, is_tanh ? Activation::kGeluTanh : Activation::kGeluErf);
+  return activation::Make(context, spec, penstock::activation::GeluOf(spec));
 }
 MadeKernels MakeSilu(CpuContext& context, const KernelSpec& spec) {
   return activation::Make(context, spec, Activation::kSilu);

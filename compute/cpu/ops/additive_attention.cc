@@ -1,14 +1,13 @@
 // Additive attention: linear maps of queries and memory, and loops of our own over what both give. I computes the sums
-// of queries and keys again from F's maps, and leaves their gradients for W.
-//
-// Parameters: matrix of queries, matrix of the memory, v, its length g, bias. I makes the gradients of the last three.
+// of queries and keys again from F's maps, and leaves their gradients for W. It makes those of v, its length and the bias.
+#include "compute/ops/additive_attention.h"
+
 #include <algorithm>
 #include <array>
 #include <cmath>
 #include <type_traits>
 
 #include "base/status.h"
-#include "compute/block_layout.h"
 #include "compute/cpu/flat_blocks.h"
 #include "compute/cpu/linear.h"
 #include "compute/cpu/ops.h"
@@ -18,17 +17,17 @@ namespace penstock::cpu {
 namespace additive_attention {
 namespace {
 
-enum Parameter : int { kQueryMatrix, kMemoryMatrix, kVector, kLength, kBias };
-enum Input : int { kQueries, kMemory, kLengths };
+using penstock::additive_attention::Input;
+using penstock::additive_attention::Layout;
+using penstock::additive_attention::MapLayout;
+using penstock::additive_attention::Sizes;
+using enum penstock::additive_attention::Parameter;
+using enum penstock::additive_attention::Input;
 
-// A linear map of a sequence, and where its results and their gradients are.
+// What computes the linear map of queries or memory.
 template <typename Number>
 struct Map {
-  LinearShape shape;
   Linear<Number> products;
-  Place<float> results;        // stash [rows, units]
-  Place<Number> input;         // kept, unless float
-  Place<Number> gradients;     // weight stash
   Place<float> raw_gradients;  // scratch, unless float
 };
 
@@ -45,18 +44,18 @@ class CpuAdditiveAttention : public OpKernels {
   TapeNeeds tape_needs() const override { return needs_; }
 
   absl::Status Forward(const PassContext&, const WeightView& weights, const Tape& tape) override {
-    for (const int i : {kQueries, kMemory}) {
-      const Map<Number>& map = maps_[i];
-      if constexpr (!kFloat) {
-        ToBf16(map.shape.rows * map.shape.inputs, tape.input(i), map.input.in(tape.kept));
-      }
-      map.products.ForwardOfRows(weights, MapInput(i, tape), map.results.in(tape.stash));
+    for (const Input i : {kQueries, kMemory}) {
+      const MapLayout<Number>& map = layout_.maps[i];
+      map.input.Copy(tape, [this](int64_t count, const float* from, auto* to) {
+        ToBf16(cpu_, count, from, to);
+      });
+      maps_[i].products.ForwardOfRows(weights, map.input.In(tape), map.results.in(tape.stash));
     }
     AddBias(weights, tape);
     SetDirection(weights);
-    cpu_.threads.For(samples_, [&](int64_t sample, int) {
+    cpu_.threads.For(s_.samples, [&](int64_t sample, int) {
       cpu_.kernels.additive_attention_forward(SampleOf(tape, sample),
-                                              tape.result() + sample * queries_ * width_);
+                                              tape.result() + sample * s_.queries * s_.width);
     });
     return absl::OkStatus();
   }
@@ -64,19 +63,19 @@ class CpuAdditiveAttention : public OpKernels {
   absl::Status BackwardInput(const PassContext&, const WeightView& weights,
                              const Tape& tape) override {
     SetDirection(weights);
-    cpu_.threads.For(samples_, [&](int64_t sample, int thread) {
-      BackwardOfSample(tape, sample, In(slopes_) + thread * keys_);
+    cpu_.threads.For(s_.samples, [&](int64_t sample, int thread) {
+      BackwardOfSample(tape, sample, In(slopes_) + thread * s_.keys);
     });
     VectorGradients(weights, tape);
     BiasGradient(tape);
-    for (const int i : {kQueries, kMemory}) {
-      const Map<Number>& map = maps_[i];
+    for (const Input i : {kQueries, kMemory}) {
+      const MapLayout<Number>& map = layout_.maps[i];
       Number* const gradients = map.gradients.in(tape.weight_stash);
       if constexpr (!kFloat) {
-        ToBf16(map.shape.rows * map.shape.outputs, In(map.raw_gradients), gradients);
+        ToBf16(cpu_, map.rows * map.outputs, In(maps_[i].raw_gradients), gradients);
       }
       if (tape.grad_input(i) != nullptr) {
-        map.products.BackwardInputOfRows(weights, gradients, tape.grad_input(i));
+        maps_[i].products.BackwardInputOfRows(weights, gradients, tape.grad_input(i));
       }
     }
     return absl::OkStatus();
@@ -84,16 +83,17 @@ class CpuAdditiveAttention : public OpKernels {
 
   absl::Status BackwardWeight(const PassContext&, const GradientView& gradients,
                               const Tape& tape) override {
-    for (const int i : {kQueries, kMemory}) {
-      maps_[i].products.BackwardWeight(gradients, MapInput(i, tape),
-                                       maps_[i].gradients.in(tape.weight_stash));
+    for (const Input i : {kQueries, kMemory}) {
+      const MapLayout<Number>& map = layout_.maps[i];
+      maps_[i].products.BackwardWeight(gradients, map.input.In(tape),
+                                       map.gradients.in(tape.weight_stash));
     }
-    const auto add = [&](Parameter parameter, int64_t count, const Place<float>& sums) {
+    const auto add = [&](int parameter, int64_t count, const Place<float>& sums) {
       cpu_.kernels.add_into(count, sums.in(tape.weight_stash), gradients.parameter(parameter));
     };
-    add(kVector, units_, vector_gradient_);
-    add(kLength, 1, length_gradient_);
-    add(kBias, units_, bias_gradient_);
+    add(kVector, s_.units, layout_.vector_gradient);
+    add(kLength, 1, layout_.length_gradient);
+    add(kBias, s_.units, layout_.bias_gradient);
     return absl::OkStatus();
   }
 
@@ -101,53 +101,29 @@ class CpuAdditiveAttention : public OpKernels {
   static constexpr bool kFloat = std::is_same_v<Number, float>;
 
   CpuAdditiveAttention(CpuContext& context, const KernelSpec& spec)
-      : cpu_(context),
-        samples_(spec.samples),
-        queries_(spec.inputs[kQueries].dims[0]),
-        keys_(spec.inputs[kMemory].dims[0]),
-        units_(spec.attributes().integer("units")),
-        width_(spec.width(kMemory)),
-        has_lengths_(spec.inputs.size() > kLengths) {
-    BlockLayout stash, kept, weight_stash;
-    for (const int i : {kQueries, kMemory}) {
-      Map<Number>& map = maps_[i];
-      map.shape = {spec.rows(i), ChunkOf(spec.rows(i)), spec.width(i), units_};
-      map.shape.outputs_first = true;
-      map.shape.adds_to_input = i == kMemory;  // to the gradient of what is mixed
-      map.results = stash.Add<float>(map.shape.rows * units_);
-      map.input = kept.Add<Number>(kFloat ? 0 : map.shape.rows * map.shape.inputs);
-      map.gradients = weight_stash.Add<Number>(map.shape.rows * units_);
-    }
-    weights_ = stash.Add<float>(samples_ * queries_ * keys_);
-    vector_gradient_ = weight_stash.Add<float>(units_);
-    length_gradient_ = weight_stash.Add<float>(1);
-    bias_gradient_ = weight_stash.Add<float>(units_);
-    needs_.stash_bytes = stash.size_bytes();
-    needs_.kept_bytes = kept.size_bytes();
-    needs_.weight_stash_bytes = weight_stash.size_bytes();
-    needs_.inputs_for_input = InputSet{1} << kMemory | InputSet{1} << kLengths;
-    needs_.inputs_for_weight =
-        kFloat ? InputSet{1} << kQueries | InputSet{1} << kMemory : kNoInputs;
-  }
+      : cpu_(context), layout_(spec), s_(layout_.sizes), needs_(layout_.needs()) {}
 
   absl::Status MakeProducts() {
-    for (const int i : {kQueries, kMemory}) {
-      PENSTOCK_ASSIGN_OR_RETURN(
-          maps_[i].products, Linear<Number>::Create(cpu_, maps_[i].shape,
-                                                    i == kQueries ? kQueryMatrix : kMemoryMatrix));
+    for (const Input i : {kQueries, kMemory}) {
+      const MapLayout<Number>& map = layout_.maps[i];
+      LinearShape shape = {map.rows, ChunkOf(map.rows), map.inputs, map.outputs};
+      shape.outputs_first = true;
+      shape.adds_to_input = map.adds_to_input;
+      PENSTOCK_ASSIGN_OR_RETURN(maps_[i].products, Linear<Number>::Create(cpu_, shape, map.matrix));
     }
     return absl::OkStatus();
   }
 
   int64_t PlaceScratch() {  // bytes
     BlockLayout scratch;
-    direction_ = scratch.Add<float>(units_);
-    slopes_ = scratch.Add<float>(cpu_.threads.count() * keys_);
-    sample_sums_ = scratch.Add<float>(samples_ * units_);
-    sums_ = scratch.Add<float>(units_);
-    block_sums_ = scratch.Add<float>(BlocksOf(samples_ * queries_) * units_);
-    for (const int i : {kQueries, kMemory}) {
-      maps_[i].raw_gradients = scratch.Add<float>(kFloat ? 0 : maps_[i].shape.rows * units_);
+    direction_ = scratch.Add<float>(s_.units);
+    slopes_ = scratch.Add<float>(cpu_.threads.count() * s_.keys);
+    sample_sums_ = scratch.Add<float>(s_.samples * s_.units);
+    sums_ = scratch.Add<float>(s_.units);
+    block_sums_ = scratch.Add<float>(BlocksOf(s_.rows()) * s_.units);
+    for (const Input i : {kQueries, kMemory}) {
+      maps_[i].raw_gradients =
+          scratch.Add<float>(kFloat ? 0 : layout_.maps[i].rows * layout_.maps[i].outputs);
     }
     return scratch.size_bytes();
   }
@@ -157,122 +133,102 @@ class CpuAdditiveAttention : public OpKernels {
     return place.in(cpu_.layer_scratch.data());
   }
 
-  void ToBf16(int64_t count, const float* from, Bf16* to) const {
-    ForFlat(cpu_, count, [&](int64_t first, int64_t size) {
-      cpu_.kernels.to_bf16(size, from + first, to + first);
-    });
-  }
-
-  // What the products of W read.
-  const Number* MapInput(int i, const Tape& tape) const {
-    if constexpr (kFloat) {
-      return tape.input(i);
-    } else {
-      return maps_[i].input.in(tape.kept);
-    }
-  }
-
   // Gradients of a map's results, before they are rounded for its products.
-  float* RawGradients(int i, const Tape& tape) const {
+  float* RawGradients(Input i, const Tape& tape) const {
     if constexpr (kFloat) {
-      return maps_[i].gradients.in(tape.weight_stash);
+      return layout_.maps[i].gradients.in(tape.weight_stash);
     } else {
       return In(maps_[i].raw_gradients);
     }
   }
 
   void AddBias(const WeightView& weights, const Tape& tape) const {
-    float* const results = maps_[kQueries].results.in(tape.stash);
-    cpu_.threads.ForBlocks(
-        samples_ * queries_, kBlockRows, [&](int64_t first, int64_t count, int64_t) {
-          cpu_.kernels.add_bias(count, units_, results + first * units_, weights.parameter(kBias));
-        });
+    float* const results = layout_.maps[kQueries].results.in(tape.stash);
+    cpu_.threads.ForBlocks(s_.rows(), kBlockRows, [&](int64_t first, int64_t count, int64_t) {
+      cpu_.kernels.add_bias(count, s_.units, results + first * s_.units, weights.parameter(kBias));
+    });
   }
 
   double SizeOfVector(const WeightView& weights) const {
-    return std::sqrt(cpu_.kernels.squared_norm(units_, weights.parameter(kVector)));
+    return std::sqrt(cpu_.kernels.squared_norm(s_.units, weights.parameter(kVector)));
   }
 
   // direction = g v / |v|
   void SetDirection(const WeightView& weights) const {
     const auto factor = static_cast<float>(weights.parameter(kLength)[0] / SizeOfVector(weights));
     const float* const v = weights.parameter(kVector);
-    std::transform(v, v + units_, In(direction_), [factor](float x) { return factor * x; });
+    std::transform(v, v + s_.units, In(direction_), [factor](float x) { return factor * x; });
   }
 
   AdditiveAttention SampleOf(const Tape& tape, int64_t sample) const {
-    const int64_t seen = has_lengths_ ? tape.input<int32_t>(kLengths)[sample] : keys_;
-    return {.queries = queries_,
+    const int64_t seen = s_.has_lengths ? tape.input<int32_t>(kLengths)[sample] : s_.keys;
+    return {.queries = s_.queries,
             .keys = seen,
-            .units = units_,
-            .width = width_,
-            .query = maps_[kQueries].results.in(tape.stash) + sample * queries_ * units_,
-            .key = maps_[kMemory].results.in(tape.stash) + sample * keys_ * units_,
+            .units = s_.units,
+            .width = s_.width,
+            .query = layout_.maps[kQueries].results.in(tape.stash) + sample * s_.queries * s_.units,
+            .key = layout_.maps[kMemory].results.in(tape.stash) + sample * s_.keys * s_.units,
             .direction = In(direction_),
-            .memory = tape.input(kMemory) + sample * keys_ * width_,
-            .weights = {weights_.in(tape.stash) + sample * queries_ * keys_, keys_}};
+            .memory = tape.input(kMemory) + sample * s_.keys * s_.width,
+            .weights = {layout_.weights.in(tape.stash) + sample * s_.queries * s_.keys, s_.keys}};
   }
 
   void BackwardOfSample(const Tape& tape, int64_t sample, float* slopes) const {
     const AdditiveAttention attention = SampleOf(tape, sample);
-    const int64_t unseen = keys_ - attention.keys;
-    float* const key = RawGradients(kMemory, tape) + sample * keys_ * units_;
+    const int64_t unseen = s_.keys - attention.keys;
+    float* const key = RawGradients(kMemory, tape) + sample * s_.keys * s_.units;
     float* memory = tape.grad_input(kMemory);
-    cpu_.kernels.fill(unseen * units_, 0.0f, key + attention.keys * units_);
+    cpu_.kernels.fill(unseen * s_.units, 0.0f, key + attention.keys * s_.units);
     if (memory != nullptr) {
-      memory += sample * keys_ * width_;
-      cpu_.kernels.fill(unseen * width_, 0.0f, memory + attention.keys * width_);
+      memory += sample * s_.keys * s_.width;
+      cpu_.kernels.fill(unseen * s_.width, 0.0f, memory + attention.keys * s_.width);
     }
     cpu_.kernels.additive_attention_backward(
-        attention, tape.gradient() + sample * queries_ * width_,
-        {RawGradients(kQueries, tape) + sample * queries_ * units_, key,
-         In(sample_sums_) + sample * units_, memory},
+        attention, tape.gradient() + sample * s_.queries * s_.width,
+        {RawGradients(kQueries, tape) + sample * s_.queries * s_.units, key,
+         In(sample_sums_) + sample * s_.units, memory},
         slopes);
   }
 
   // From the gradient of the direction.
   void VectorGradients(const WeightView& weights, const Tape& tape) const {
     float* const sums = In(sums_);
-    cpu_.kernels.column_sums(samples_, units_, In(sample_sums_), sums);
+    cpu_.kernels.column_sums(s_.samples, s_.units, In(sample_sums_), sums);
     const float* const v = weights.parameter(kVector);
     const double size = SizeOfVector(weights);
     const double length = weights.parameter(kLength)[0];
     double along = 0.0;  // of the gradient
-    for (int64_t u = 0; u < units_; ++u) along += static_cast<double>(sums[u]) * v[u] / size;
-    float* const gradient = vector_gradient_.in(tape.weight_stash);
-    for (int64_t u = 0; u < units_; ++u) {
+    for (int64_t u = 0; u < s_.units; ++u) along += static_cast<double>(sums[u]) * v[u] / size;
+    float* const gradient = layout_.vector_gradient.in(tape.weight_stash);
+    for (int64_t u = 0; u < s_.units; ++u) {
       gradient[u] = static_cast<float>(length / size * (sums[u] - along * v[u] / size));
     }
-    *length_gradient_.in(tape.weight_stash) = static_cast<float>(along);
+    *layout_.length_gradient.in(tape.weight_stash) = static_cast<float>(along);
   }
 
   void BiasGradient(const Tape& tape) const {
-    const int64_t rows = samples_ * queries_;
+    const int64_t rows = s_.rows();
     const float* const gradients = RawGradients(kQueries, tape);
     float* const block_sums = In(block_sums_);
     cpu_.threads.ForBlocks(rows, kBlockRows, [&](int64_t first, int64_t count, int64_t block) {
-      cpu_.kernels.column_sums(count, units_, gradients + first * units_,
-                               block_sums + block * units_);
+      cpu_.kernels.column_sums(count, s_.units, gradients + first * s_.units,
+                               block_sums + block * s_.units);
     });
-    float* const sums = bias_gradient_.in(tape.weight_stash);
-    cpu_.kernels.fill(units_, 0.0f, sums);
-    AddBlockSums(cpu_, rows, units_, block_sums, sums);
+    float* const sums = layout_.bias_gradient.in(tape.weight_stash);
+    cpu_.kernels.fill(s_.units, 0.0f, sums);
+    AddBlockSums(cpu_, rows, s_.units, block_sums, sums);
   }
 
   CpuContext& cpu_;
-  const int64_t samples_, queries_, keys_, units_, width_;
-  const bool has_lengths_;
-  std::array<Map<Number>, 2> maps_;  // of queries and memory
-  TapeNeeds needs_;
-  Place<float> weights_;          // stash [samples, queries, keys]
-  Place<float> vector_gradient_;  // weight stash
-  Place<float> length_gradient_;  // weight stash
-  Place<float> bias_gradient_;    // weight stash
-  Place<float> direction_;        // scratch
-  Place<float> slopes_;           // scratch, of a query's weights, for each thread
-  Place<float> sample_sums_;      // scratch [samples, units]: of the direction's gradient
-  Place<float> sums_;             // scratch: in all
-  Place<float> block_sums_;       // scratch
+  const Layout<Number> layout_;
+  const Sizes& s_;
+  const TapeNeeds needs_;
+  std::array<Map<Number>, 2> maps_;  // by Input
+  Place<float> direction_;           // scratch
+  Place<float> slopes_;              // scratch, of a query's weights, for each thread
+  Place<float> sample_sums_;         // scratch [samples, units]: of the direction's gradient
+  Place<float> sums_;                // scratch: in all
+  Place<float> block_sums_;          // scratch
 };
 
 }  // namespace

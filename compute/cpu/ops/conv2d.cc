@@ -1,14 +1,14 @@
-// Convolution of images. With bf16, F keeps its input and I the gradient of its output as W will read them.
+// Convolution of images.
 //
 // Parameters: weight [outputs, inputs / groups, height, width], bias [outputs] if there is one.
 #include <type_traits>
 
 #include "base/status.h"
-#include "compute/block_layout.h"
 #include "compute/cpu/convolution.h"
 #include "compute/cpu/flat_blocks.h"
 #include "compute/cpu/ops.h"
 #include "compute/cpu/row_blocks.h"
+#include "compute/ops/affine.h"
 
 namespace penstock::cpu {
 namespace conv2d {
@@ -34,23 +34,25 @@ class CpuConv2d : public OpKernels {
     return std::unique_ptr<OpKernels>(std::move(op));
   }
 
-  TapeNeeds tape_needs() const override { return needs_; }
+  TapeNeeds tape_needs() const override { return layout_.needs(); }
 
   absl::Status Forward(const PassContext&, const WeightView& weights, const Tape& tape) override {
-    if constexpr (!kFloat) ToBf16(inputs_count_, tape.input(), input_.in(tape.kept));
-    convolution_.Forward(Input(tape), Weight(weights), bias_ ? weights.parameter(1) : nullptr,
-                         Scratch(packed_), tape.result());
+    layout_.input().Copy(tape, [this](int64_t count, const float* from, auto* to) {
+      ToBf16(cpu_, count, from, to);
+    });
+    convolution_.Forward(layout_.input().In(tape), Weight(weights),
+                         bias_ ? weights.parameter(1) : nullptr, Scratch(packed_), tape.result());
     return absl::OkStatus();
   }
 
   absl::Status BackwardInput(const PassContext&, const WeightView& weights,
                              const Tape& tape) override {
     if constexpr (!kFloat) {
-      ToBf16(rows_ * outputs_, tape.gradient(), gradient_.in(tape.weight_stash));
+      ToBf16(cpu_, layout_.gradient_elements(), tape.gradient(), layout_.GradientCopy(tape));
     }
     if (bias_) SumBiasGradient(tape);
     if (tape.grad_input() != nullptr) {
-      convolution_.BackwardInput(Gradient(tape), Weight(weights), Scratch(packed_),
+      convolution_.BackwardInput(layout_.Gradient(tape), Weight(weights), Scratch(packed_),
                                  tape.grad_input());
     }
     return absl::OkStatus();
@@ -58,10 +60,10 @@ class CpuConv2d : public OpKernels {
 
   absl::Status BackwardWeight(const PassContext&, const GradientView& gradients,
                               const Tape& tape) override {
-    convolution_.BackwardWeight(Input(tape), Gradient(tape), Scratch(packed_),
+    convolution_.BackwardWeight(layout_.input().In(tape), layout_.Gradient(tape), Scratch(packed_),
                                 gradients.parameter(0));
     if (bias_) {
-      cpu_.kernels.add_into(outputs_, bias_sums_.in(tape.weight_stash), gradients.parameter(1));
+      cpu_.kernels.add_into(outputs_, layout_.BiasSums(tape), gradients.parameter(1));
     }
     return absl::OkStatus();
   }
@@ -74,16 +76,7 @@ class CpuConv2d : public OpKernels {
         bias_(spec.attributes().flag("bias")),
         outputs_(spec.node.output.dims.back()),
         rows_(spec.output_elements() / outputs_),
-        inputs_count_(spec.input_elements()) {
-    BlockLayout kept, weight_stash;
-    input_ = kept.Add<Number>(kFloat ? 0 : inputs_count_);
-    gradient_ = weight_stash.Add<Number>(kFloat ? 0 : rows_ * outputs_);
-    bias_sums_ = weight_stash.Add<float>(bias_ ? outputs_ : 0);
-    needs_.kept_bytes = kept.size_bytes();
-    needs_.weight_stash_bytes = weight_stash.size_bytes();
-    needs_.inputs_for_weight = kFloat ? kAllInputs : kNoInputs;
-    needs_.grad_output_for_weight = kFloat;
-  }
+        layout_({spec.input_elements(), rows_, outputs_, bias_}) {}
 
   int64_t PlaceScratch() {  // bytes
     BlockLayout scratch;
@@ -96,30 +89,17 @@ class CpuConv2d : public OpKernels {
     return place.in(cpu_.layer_scratch.data());
   }
 
-  void ToBf16(int64_t count, const float* from, Bf16* to) const {
-    ForFlat(cpu_, count, [&](int64_t first, int64_t size) {
-      cpu_.kernels.to_bf16(size, from + first, to + first);
-    });
-  }
-
   void SumBiasGradient(const Tape& tape) const {
     float* sums = Scratch(block_sums_);
     cpu_.threads.ForBlocks(rows_, kBlockRows, [&](int64_t first, int64_t count, int64_t block) {
       cpu_.kernels.column_sums(count, outputs_, tape.gradient() + first * outputs_,
                                sums + block * outputs_);
     });
-    float* total = bias_sums_.in(tape.weight_stash);
+    float* total = layout_.BiasSums(tape);
     cpu_.kernels.fill(outputs_, 0.0f, total);
     AddBlockSums(cpu_, rows_, outputs_, sums, total);
   }
 
-  // What the products read.
-  const void* Input(const Tape& tape) const {
-    return kFloat ? tape.inputs[0] : input_.in(tape.kept);
-  }
-  const void* Gradient(const Tape& tape) const {
-    return kFloat ? tape.grad_output : gradient_.in(tape.weight_stash);
-  }
   static const void* Weight(const WeightView& weights) {
     if constexpr (kFloat) {
       return weights.parameter(0);
@@ -130,12 +110,9 @@ class CpuConv2d : public OpKernels {
 
   CpuContext& cpu_;
   const bool bias_;
-  const int64_t outputs_, rows_, inputs_count_;
+  const int64_t outputs_, rows_;
+  const AffineLayout<Number> layout_;
   Convolution convolution_;
-  TapeNeeds needs_;
-  Place<Number> input_;      // kept, unless float
-  Place<Number> gradient_;   // weight stash, unless float
-  Place<float> bias_sums_;   // weight stash
   Place<char> packed_;       // scratch
   Place<float> block_sums_;  // scratch
 };

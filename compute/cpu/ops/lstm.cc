@@ -11,15 +11,15 @@
 // A carried state stands before the first step as the one of any step does before the next: windows that follow each
 // other give the bits of one sequence. No gradient goes into it.
 //
-// Parameters of each direction: input matrix, recurrent matrix, two biases. I sums the gradient of the biases, which is
-// one and the same.
+// I sums the gradient of the biases, which is one and the same.
+#include "compute/ops/lstm.h"
+
 #include <algorithm>
 #include <optional>
 #include <type_traits>
 #include <vector>
 
 #include "base/status.h"
-#include "compute/block_layout.h"
 #include "compute/cpu/dropout.h"
 #include "compute/cpu/flat_blocks.h"
 #include "compute/cpu/linear.h"
@@ -30,44 +30,30 @@ namespace penstock::cpu {
 namespace lstm {
 namespace {
 
-enum State : int { kHiddenState, kCellState };
-enum Parameter : int { kInputMatrix, kRecurrentMatrix, kInputBias, kRecurrentBias, kParameters };
+using penstock::lstm::DirectionLayout;
+using penstock::lstm::Parameter;
+using penstock::lstm::Sizes;
+using enum penstock::lstm::State;
+using enum penstock::lstm::Parameter;
+using enum penstock::lstm::Input;
 
 constexpr int64_t kStepRows = 8;  // samples that one thread takes through a step
-
-struct Sizes {
-  int64_t samples, time, inputs, hidden;
-  int64_t directions;
-  float forget_bias;
-  bool is_carried;
-
-  int64_t gates() const { return 4 * hidden; }
-  int64_t rows() const { return samples * time; }
-  int64_t outputs() const { return directions * hidden; }
-};
-
-// What passes leave for one another.
-struct Blocks {
-  BlockLayout stash, kept, weight_stash;
-};
 
 template <typename Number>
 class Direction {
  public:
-  // `number`: of the direction. Places what it leaves in `blocks`.
-  static absl::StatusOr<Direction> Create(CpuContext& context, const Sizes& sizes,
-                                          const Dropout& weight_drop, int number, bool reverse,
-                                          Blocks& blocks) {
-    Direction direction(context, sizes, weight_drop, number, reverse);
-    direction.PlaceBlocks(blocks);
-    PENSTOCK_RETURN_IF_ERROR(direction.MakeProducts());
+  // `number`: of the direction. Places what it leaves in `layout`.
+  static absl::StatusOr<Direction> Create(CpuContext& context, const Sizes& sizes, int64_t number,
+                                          TapeLayout& layout) {
+    Direction direction(context, sizes, number, layout);
+    PENSTOCK_RETURN_IF_ERROR(direction.MakeProducts(/*adds_to_input=*/number > 0));
     PENSTOCK_RETURN_IF_ERROR(context.layer_scratch.Reserve(direction.PlaceScratch()));
     return direction;
   }
 
   void Forward(const PassContext& context, const WeightView& weights, const Number* input,
                const int32_t* lengths, const Tape& tape) {
-    float* const gates = gates_.in(tape.stash);
+    float* const gates = layout_.gates.in(tape.stash);
     input_products_.ForwardOfRows(weights, input, gates);
     SumBiases(weights);
     recurrent_forward_.Pack(RecurrentMatrix(context, weights), In(packed_));
@@ -80,18 +66,18 @@ class Direction {
         recurrent_forward_.Run(In(state_), In(packed_), In(recurrent_));
       }
       ForSamples([&](int64_t first, int64_t count) {
-        const Strided<Number> next =
-            n + 1 < steps ? Steps(states_.in(tape.kept), s_.hidden, first, StepAt(n + 1, steps))
-                          : Strided<Number>();
+        const Strided<Number> next = n + 1 < steps ? Steps(layout_.states.in(tape.kept), s_.hidden,
+                                                           first, StepAt(n + 1, steps))
+                                                   : Strided<Number>();
         cpu_->kernels.of<Number>().lstm_forward(
             {StepRows(n, steps, first, count, tape.stash), In(bias_),
              In(recurrent_) + first * s_.gates(), lengths == nullptr ? nullptr : lengths + first, t,
-             Steps(tape.result() + output_column(), s_.outputs(), first, t)},
+             Steps(tape.result() + layout_.first_column, s_.outputs(), first, t)},
             In(state_) + first * s_.hidden, next);
       });
     }
-    ZeroFrom(steps, s_.hidden, s_.hidden, states_.in(tape.kept));
-    ZeroFrom(steps, s_.outputs(), s_.hidden, tape.result() + output_column());
+    ZeroFrom(steps, s_.hidden, s_.hidden, layout_.states.in(tape.kept));
+    ZeroFrom(steps, s_.outputs(), s_.hidden, tape.result() + layout_.first_column);
     if (tape.next_states[kHiddenState] != nullptr) PutNextStates(tape);
   }
 
@@ -101,14 +87,14 @@ class Direction {
     Fill(s_.samples * s_.hidden, In(state_gradients_));
     Fill(s_.samples * s_.hidden, In(cell_gradients_));
     Fill(s_.samples * s_.gates(), In(sample_sums_));
-    Number* const gradients = gradients_.in(tape.weight_stash);
+    Number* const gradients = layout_.gate_gradients.in(tape.weight_stash);
     const int64_t steps = *steps_.in(tape.stash);
     for (int64_t n = steps - 1; n >= 0; --n) {
       const int64_t t = StepAt(n, steps);
       ForSamples([&](int64_t first, int64_t count) {
         cpu_->kernels.of<Number>().lstm_gradient(
             {StepRows(n, steps, first, count, tape.stash),
-             Steps(tape.gradient() + output_column(), s_.outputs(), first, t),
+             Steps(tape.gradient() + layout_.first_column, s_.outputs(), first, t),
              In(state_gradients_) + first * s_.hidden, In(cell_gradients_) + first * s_.hidden,
              In(sample_sums_) + first * s_.gates()},
             In(step_gradients_) + first * s_.gates(), Steps(gradients, s_.gates(), first, t));
@@ -119,7 +105,7 @@ class Direction {
     }
     ZeroFrom(steps, s_.gates(), s_.gates(), gradients);
     cpu_->kernels.column_sums(s_.samples, s_.gates(), In(sample_sums_),
-                              bias_sums_.in(tape.weight_stash));
+                              layout_.bias_sums.in(tape.weight_stash));
     if (tape.grad_input() != nullptr) {
       input_products_.BackwardInputOfRows(weights, gradients, tape.grad_input());
     }
@@ -127,49 +113,41 @@ class Direction {
 
   void BackwardWeight(const PassContext& context, const GradientView& gradients,
                       const Number* input, const Tape& tape) {
-    const Number* const of_gates = gradients_.in(tape.weight_stash);
+    const Number* const of_gates = layout_.gate_gradients.in(tape.weight_stash);
     input_products_.BackwardWeight(gradients, input, of_gates);
-    float* const recurrent = gradients.parameter(Index(kRecurrentMatrix));
+    float* const recurrent = gradients.parameter(layout_.IndexOf(kRecurrentMatrix));
     if (MaskOf(context, 0)) {
-      recurrent_weight_.Run(of_gates, states_.in(tape.kept), In(masked_));
+      recurrent_weight_.Run(of_gates, layout_.states.in(tape.kept), In(masked_));
       cpu_->threads.ForBlocks(s_.gates(), kBlockRows, [&](int64_t first, int64_t count, int64_t) {
         float* const rows = In(masked_) + first * s_.hidden;
         cpu_->kernels.mask_rows(count, s_.hidden, rows, OrNull(MaskOf(context, first)), rows);
         cpu_->kernels.add_into(count * s_.hidden, rows, recurrent + first * s_.hidden);
       });
     } else {
-      recurrent_weight_added_.Run(of_gates, states_.in(tape.kept), recurrent);
+      recurrent_weight_added_.Run(of_gates, layout_.states.in(tape.kept), recurrent);
     }
     for (const Parameter bias : {kInputBias, kRecurrentBias}) {
-      cpu_->kernels.add_into(s_.gates(), bias_sums_.in(tape.weight_stash),
-                             gradients.parameter(Index(bias)));
+      cpu_->kernels.add_into(s_.gates(), layout_.bias_sums.in(tape.weight_stash),
+                             gradients.parameter(layout_.IndexOf(bias)));
     }
   }
 
  private:
   static constexpr bool kFloat = std::is_same_v<Number, float>;
 
-  Direction(CpuContext& context, const Sizes& sizes, const Dropout& weight_drop, int number,
-            bool reverse)
-      : cpu_(&context), s_(sizes), weight_drop_(weight_drop), number_(number), reverse_(reverse) {}
+  Direction(CpuContext& context, const Sizes& sizes, int64_t number, TapeLayout& layout)
+      : cpu_(&context),
+        s_(sizes),
+        layout_(sizes, number, layout),
+        steps_(layout.stash.Add<int64_t>(1)) {}
 
-  void PlaceBlocks(Blocks& blocks) {
-    gates_ = blocks.stash.Add<float>(s_.rows() * s_.gates());
-    cells_ = blocks.stash.Add<float>(s_.rows() * s_.hidden);
-    steps_ = blocks.stash.Add<int64_t>(1);
-    first_cells_ = blocks.stash.Add<float>(s_.is_carried ? s_.samples * s_.hidden : 0);
-    states_ = blocks.kept.Add<Number>(s_.rows() * s_.hidden);
-    gradients_ = blocks.weight_stash.Add<Number>(s_.rows() * s_.gates());
-    bias_sums_ = blocks.weight_stash.Add<float>(s_.gates());
-  }
-
-  absl::Status MakeProducts() {
+  absl::Status MakeProducts(bool adds_to_input) {
     const auto type = kFloat ? dnnl::memory::data_type::f32 : dnnl::memory::data_type::bf16;
     LinearShape input = {s_.rows(), ChunkOf(s_.rows()), s_.inputs, s_.gates()};
     input.outputs_first = true;
-    input.adds_to_input = number_ > 0;
+    input.adds_to_input = adds_to_input;
     PENSTOCK_ASSIGN_OR_RETURN(input_products_,
-                              Linear<Number>::Create(*cpu_, input, Index(kInputMatrix)));
+                              Linear<Number>::Create(*cpu_, input, layout_.IndexOf(kInputMatrix)));
     ProductShape forward = {s_.samples, s_.gates(), s_.hidden};
     forward.transposed_right = true;
     PENSTOCK_ASSIGN_OR_RETURN(recurrent_forward_, PackedProduct::Create(*cpu_, forward, type));
@@ -177,7 +155,7 @@ class Direction {
     PENSTOCK_ASSIGN_OR_RETURN(recurrent_backward_, PackedProduct::Create(*cpu_, backward, type));
     ProductShape weight = {s_.gates(), s_.hidden, s_.rows()};
     weight.transposed_left = true;
-    if (weight_drop_.active()) {
+    if (s_.weight_drop.active()) {
       PENSTOCK_ASSIGN_OR_RETURN(recurrent_weight_, MatrixProduct::Create(*cpu_, weight, type));
     }
     weight.accumulate = true;
@@ -190,9 +168,9 @@ class Direction {
     BlockLayout scratch;
     packed_ = scratch.Add<char>(
         std::max(recurrent_forward_.packed_bytes(), recurrent_backward_.packed_bytes()));
-    masked_ = scratch.Add<float>(weight_drop_.active() ? s_.gates() * s_.hidden : 0);
+    masked_ = scratch.Add<float>(s_.weight_drop.active() ? s_.gates() * s_.hidden : 0);
     masked_numbers_ =
-        scratch.Add<Number>(weight_drop_.active() && !kFloat ? s_.gates() * s_.hidden : 0);
+        scratch.Add<Number>(s_.weight_drop.active() && !kFloat ? s_.gates() * s_.hidden : 0);
     zeros_ = scratch.Add<float>(s_.hidden);
     BlockLayout forward = scratch;
     bias_ = forward.Add<float>(s_.gates());
@@ -206,15 +184,13 @@ class Direction {
     return std::max(forward.size_bytes(), backward.size_bytes());
   }
 
-  int Index(Parameter parameter) const { return number_ * kParameters + parameter; }
   // Those that a pass goes through: to the end of the longest sample, and at least one.
   int64_t StepsOf(const int32_t* lengths) const {
     if (lengths == nullptr) return s_.time;
     return std::max<int64_t>(*std::max_element(lengths, lengths + s_.samples), 1);
   }
   // The time step that is the n-th of `steps` to be read.
-  int64_t StepAt(int64_t n, int64_t steps) const { return reverse_ ? steps - 1 - n : n; }
-  int64_t output_column() const { return number_ * s_.hidden; }
+  int64_t StepAt(int64_t n, int64_t steps) const { return layout_.is_reverse ? steps - 1 - n : n; }
   template <typename T>
   T* In(const Place<T>& place) const {
     return place.in(cpu_->layer_scratch.data());
@@ -245,21 +221,23 @@ class Direction {
   }
 
   LstmStepRows StepRows(int64_t n, int64_t steps, int64_t first, int64_t count, void* stash) const {
-    const float* cells = cells_.in(stash);
-    return {.rows = count,
-            .hidden = s_.hidden,
-            .gates = Steps(gates_.in(stash), s_.gates(), first, StepAt(n, steps)),
-            .cells_before =
-                n > 0 ? Steps(cells, s_.hidden, first, StepAt(n - 1, steps))
-                : s_.is_carried
-                    ? Strided<const float>{first_cells_.in(stash) + first * s_.hidden, s_.hidden}
-                    : Strided<const float>{In(zeros_), 0},
-            .cells = Steps(cells_.in(stash), s_.hidden, first, StepAt(n, steps))};
+    const float* cells = layout_.cells.in(stash);
+    return {
+        .rows = count,
+        .hidden = s_.hidden,
+        .gates = Steps(layout_.gates.in(stash), s_.gates(), first, StepAt(n, steps)),
+        .cells_before =
+            n > 0 ? Steps(cells, s_.hidden, first, StepAt(n - 1, steps))
+            : s_.is_carried
+                ? Strided<const float>{layout_.first_cells.in(stash) + first * s_.hidden, s_.hidden}
+                : Strided<const float>{In(zeros_), 0},
+        .cells = Steps(layout_.cells.in(stash), s_.hidden, first, StepAt(n, steps))};
   }
 
   // The state before the first step: what is carried, or zero.
   void Begin(int64_t steps, const Tape& tape) const {
-    const Strided<Number> kept = Steps(states_.in(tape.kept), s_.hidden, 0, StepAt(0, steps));
+    const Strided<Number> kept =
+        Steps(layout_.states.in(tape.kept), s_.hidden, 0, StepAt(0, steps));
     if (!s_.is_carried) {
       Fill(s_.hidden, In(zeros_));
       Fill(s_.samples * s_.gates(), In(recurrent_));
@@ -269,7 +247,7 @@ class Direction {
       return;
     }
     const int64_t count = s_.samples * s_.hidden;
-    std::copy_n(tape.states[kCellState], count, first_cells_.in(tape.stash));
+    std::copy_n(tape.states[kCellState], count, layout_.first_cells.in(tape.stash));
     if constexpr (kFloat) {
       std::copy_n(tape.states[kHiddenState], count, In(state_));
     } else {
@@ -284,9 +262,9 @@ class Direction {
   void PutNextStates(const Tape& tape) const {
     const int64_t last = StepAt(s_.time - 1, s_.time);
     const Strided<const float> outputs =
-        Steps<const float>(tape.result() + output_column(), s_.outputs(), 0, last);
+        Steps<const float>(tape.result() + layout_.first_column, s_.outputs(), 0, last);
     const Strided<const float> cells =
-        Steps<const float>(cells_.in(tape.stash), s_.hidden, 0, last);
+        Steps<const float>(layout_.cells.in(tape.stash), s_.hidden, 0, last);
     for (int64_t sample = 0; sample < s_.samples; ++sample) {
       const int64_t at = sample * s_.hidden;
       std::copy_n(outputs.row(sample), s_.hidden, tape.next_states[kHiddenState] + at);
@@ -296,8 +274,9 @@ class Direction {
 
   void SumBiases(const WeightView& weights) const {
     float* const sum = In(bias_);
-    cpu_->kernels.linear_combination(s_.gates(), 1.0f, weights.parameter(Index(kInputBias)), 1.0f,
-                                     weights.parameter(Index(kRecurrentBias)), sum);
+    cpu_->kernels.linear_combination(s_.gates(), 1.0f,
+                                     weights.parameter(layout_.IndexOf(kInputBias)), 1.0f,
+                                     weights.parameter(layout_.IndexOf(kRecurrentBias)), sum);
     std::for_each(sum + s_.hidden, sum + 2 * s_.hidden,
                   [this](float& bias) { bias += s_.forget_bias; });
   }
@@ -305,11 +284,11 @@ class Direction {
   // Of rows of the recurrent matrix from `first` on. All directions' matrices lie one below the other in a mask that is
   // that of the microbatch's first sample.
   std::optional<DropoutRows> MaskOf(const PassContext& context, int64_t first) const {
-    return RowsOf(weight_drop_, context, number_ * s_.gates() + first);
+    return RowsOf(s_.weight_drop, context, layout_.first_mask_row + first);
   }
 
   const Number* RecurrentMatrix(const PassContext& context, const WeightView& weights) const {
-    const int parameter = Index(kRecurrentMatrix);
+    const int parameter = layout_.IndexOf(kRecurrentMatrix);
     if (!MaskOf(context, 0)) {
       if constexpr (kFloat) {
         return weights.parameter(parameter);
@@ -334,19 +313,11 @@ class Direction {
 
   CpuContext* cpu_;
   Sizes s_;
-  Dropout weight_drop_;
-  int number_;
-  bool reverse_;
+  DirectionLayout<Number> layout_;
+  Place<int64_t> steps_;  // stash: that F went through
   Linear<Number> input_products_;
   PackedProduct recurrent_forward_, recurrent_backward_;
   MatrixProduct recurrent_weight_, recurrent_weight_added_;
-  // Each is [samples, time, ...].
-  Place<float> gates_, cells_;  // stash
-  Place<float> first_cells_;    // stash: [samples, hidden], carried
-  Place<int64_t> steps_;        // stash: that F went through
-  Place<Number> states_;        // kept: those that each step reads
-  Place<Number> gradients_;     // weight stash: of the gates' sums
-  Place<float> bias_sums_;      // weight stash
   // Scratch:
   Place<char> packed_;  // the recurrent matrix
   Place<float> masked_;
@@ -374,14 +345,12 @@ class CpuLstm : public OpKernels {
 
   absl::Status Forward(const PassContext& context, const WeightView& weights,
                        const Tape& tape) override {
-    if constexpr (!kFloat) {
-      ForFlat(cpu_, s_.rows() * s_.inputs, [&](int64_t first, int64_t size) {
-        cpu_.kernels.to_bf16(size, tape.input() + first, input_.in(tape.kept) + first);
-      });
-    }
-    const int32_t* lengths = has_lengths_ ? tape.input<int32_t>(1) : nullptr;
+    input_.Copy(tape, [this](int64_t count, const float* from, auto* to) {
+      ToBf16(cpu_, count, from, to);
+    });
+    const int32_t* lengths = s_.has_lengths ? tape.input<int32_t>(kLengths) : nullptr;
     for (auto& direction : directions_) {
-      direction.Forward(context, weights, Input(tape), lengths, tape);
+      direction.Forward(context, weights, input_.In(tape), lengths, tape);
     }
     return absl::OkStatus();
   }
@@ -395,58 +364,32 @@ class CpuLstm : public OpKernels {
   absl::Status BackwardWeight(const PassContext& context, const GradientView& gradients,
                               const Tape& tape) override {
     for (auto& direction : directions_) {
-      direction.BackwardWeight(context, gradients, Input(tape), tape);
+      direction.BackwardWeight(context, gradients, input_.In(tape), tape);
     }
     return absl::OkStatus();
   }
 
  private:
-  static constexpr bool kFloat = std::is_same_v<Number, float>;
-
-  CpuLstm(CpuContext& context, const KernelSpec& spec)
-      : cpu_(context),
-        s_{.samples = spec.samples,
-           .time = spec.inputs[0].dims[0],
-           .inputs = spec.width(),
-           .hidden = spec.attributes().integer("hidden"),
-           .directions = spec.attributes().flag("bidirectional") ? 2 : 1,
-           .forget_bias = static_cast<float>(spec.attributes().number("forget_bias")),
-           .is_carried = spec.attributes().flag("carried")},
-        reverse_(spec.attributes().flag("reverse")),
-        has_lengths_(spec.inputs.size() > 1),
-        weight_drop_(spec.attributes().number("weight_drop"), s_.directions * s_.gates()) {}
+  CpuLstm(CpuContext& context, const KernelSpec& spec) : cpu_(context), s_(spec) {}
 
   absl::Status MakeDirections() {
-    Blocks blocks;
-    for (int number = 0; number < s_.directions; ++number) {
+    TapeLayout layout;
+    for (int64_t number = 0; number < s_.directions; ++number) {
       PENSTOCK_ASSIGN_OR_RETURN(auto direction,
-                                Direction<Number>::Create(cpu_, s_, weight_drop_, number,
-                                                          reverse_ || number > 0, blocks));
+                                Direction<Number>::Create(cpu_, s_, number, layout));
       directions_.push_back(std::move(direction));
     }
-    input_ = blocks.kept.Add<Number>(kFloat ? 0 : s_.rows() * s_.inputs);
-    needs_.stash_bytes = blocks.stash.size_bytes();
-    needs_.kept_bytes = blocks.kept.size_bytes();
-    needs_.weight_stash_bytes = blocks.weight_stash.size_bytes();
-    needs_.inputs_for_weight = kFloat ? InputSet{1} : kNoInputs;
+    input_ = ProductInput<Number>(kSequences, s_.rows() * s_.inputs, layout);
+    needs_ = layout.needs();
+    needs_.inputs_for_weight = input_.for_weight();
     return absl::OkStatus();
-  }
-
-  const Number* Input(const Tape& tape) const {
-    if constexpr (kFloat) {
-      return tape.input();
-    } else {
-      return input_.in(tape.kept);
-    }
   }
 
   CpuContext& cpu_;
   const Sizes s_;
-  const bool reverse_, has_lengths_;
-  const Dropout weight_drop_;
   std::vector<Direction<Number>> directions_;
+  ProductInput<Number> input_;
   TapeNeeds needs_;
-  Place<Number> input_;  // kept, unless float
 };
 
 }  // namespace

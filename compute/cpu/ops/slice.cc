@@ -1,5 +1,7 @@
 // One part of each row of a value, columns of the last dimension or time steps of each sample, and the reverse: a value
 // as a part of a larger one of zeros.
+#include "compute/ops/slice.h"
+
 #include <cstring>
 
 #include "compute/cpu/ops.h"
@@ -9,10 +11,7 @@ namespace penstock::cpu {
 namespace slice {
 namespace {
 
-// Of each of `rows` rows of `width`, the columns from `from` on, `taken` of them.
-struct Part {
-  int64_t rows, width, from, taken;
-};
+using penstock::slice::Part;
 
 class CpuPart : public OpKernels {
  public:
@@ -85,31 +84,13 @@ class CpuPad : public CpuPart {
 }  // namespace slice
 
 MadeKernels MakeSlice(CpuContext& context, const KernelSpec& spec) {
-  const ValueType& input = spec.inputs[0];
-  const bool is_first = spec.attributes().word("dimension") == "first";
-  // What is taken together: a whole time step, or one element.
-  const int64_t unit = is_first ? input.elements() / input.dims.front() : 1;
-  const int64_t width = is_first ? input.elements() : spec.width();
-  const int64_t from = spec.attributes().integer("from");
-  const int64_t to = spec.attributes().integer("to");
-  return std::make_unique<slice::CpuSlice>(
-      context, slice::Part{spec.input_elements() / width, width, from * unit, (to - from) * unit});
+  return std::make_unique<slice::CpuSlice>(context, penstock::slice::PartOfSlice(spec));
 }
-
 MadeKernels MakePad(CpuContext& context, const KernelSpec& spec) {
-  const ValueType& input = spec.inputs[0];
-  const int64_t before =
-      spec.attributes().integer("before") * (input.elements() / input.dims.front());
-  return std::make_unique<slice::CpuPad>(
-      context, slice::Part{spec.samples, spec.node.output.elements(), before, input.elements()});
+  return std::make_unique<slice::CpuPad>(context, penstock::slice::PartOfPad(spec));
 }
-
 MadeKernels MakeSelect(CpuContext& context, const KernelSpec& spec) {
-  const int64_t time = spec.inputs[0].dims[0];
-  const int64_t step = spec.node.output.elements();
-  const int64_t index = spec.attributes().integer("index");
-  return std::make_unique<slice::CpuSlice>(
-      context, slice::Part{spec.samples, time * step, (index < 0 ? time - 1 : index) * step, step});
+  return std::make_unique<slice::CpuSlice>(context, penstock::slice::PartOfSelect(spec));
 }
 
 }  // namespace penstock::cpu

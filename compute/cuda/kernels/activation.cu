@@ -1,29 +1,10 @@
 // Functions of each element by itself.
+#include "compute/cuda/kernels/float_math.cuh"
 #include "compute/cuda/kernels/for_each.cuh"
-#include "compute/cuda/kernels/functions.cuh"
 #include "compute/cuda/kernels/values.h"
 
 namespace penstock::cuda {
 namespace {
-
-// Calls visit(Function()).
-template <typename Visit>
-void With(Activation activation, Visit visit) {
-  switch (activation) {
-    case Activation::kRelu:
-      return visit(Relu());
-    case Activation::kGeluTanh:
-      return visit(GeluTanh());
-    case Activation::kGeluErf:
-      return visit(GeluErf());
-    case Activation::kSilu:
-      return visit(Silu());
-    case Activation::kTanh:
-      return visit(Tanh());
-    case Activation::kSigmoid:
-      return visit(Sigmoid());
-  }
-}
 
 template <typename Function>
 void ActivateWith(cudaStream_t stream, int64_t count, const float* x, float* y) {
@@ -40,12 +21,13 @@ void ActivateBackwardWith(cudaStream_t stream, int64_t count, const float* seen,
 }  // namespace
 
 void Activate(cudaStream_t stream, Activation activation, int64_t count, const float* x, float* y) {
-  With(activation, [&](auto function) { ActivateWith<decltype(function)>(stream, count, x, y); });
+  Functions<FloatMath>::With(
+      activation, [&](auto function) { ActivateWith<decltype(function)>(stream, count, x, y); });
 }
 
 void ActivateBackward(cudaStream_t stream, Activation activation, int64_t count, const float* seen,
                       const float* dy, float* dx) {
-  With(activation, [&](auto function) {
+  Functions<FloatMath>::With(activation, [&](auto function) {
     ActivateBackwardWith<decltype(function)>(stream, count, seen, dy, dx);
   });
 }

@@ -2,7 +2,7 @@
 // one key; nothing is added atomically. The hyperbolic tangents, one for each query, key and unit, are computed again in
 // the gradients.
 #include "compute/cuda/kernels/common.cuh"
-#include "compute/cuda/kernels/functions.cuh"
+#include "compute/cuda/kernels/float_math.cuh"
 #include "compute/cuda/kernels/sequences.h"
 
 namespace penstock::cuda {

@@ -1,6 +1,6 @@
 // Element by element: dropout and residuals, GELU, biases, flat arrays.
+#include "compute/cuda/kernels/float_math.cuh"
 #include "compute/cuda/kernels/for_each.cuh"
-#include "compute/cuda/kernels/functions.cuh"
 
 namespace penstock::cuda {
 void ResidualForward(cudaStream_t stream, int64_t rows, int64_t width, const float* residual,

@@ -1,5 +1,6 @@
 // Optimizer steps: one launch over many slices of a flat array, Muon's matrix by matrix, norms, and what late
 // gradients want of flat arrays.
+#include "compute/cuda/kernels/float_math.cuh"
 #include "compute/cuda/kernels/for_each.cuh"
 
 namespace penstock::cuda {
@@ -50,10 +51,6 @@ __device__ void StoreWeight(const StepArrays& a, const Slice& slice, int64_t i, 
     a.next_bf16[i] = FromFloat<Bf16>(weight);
   }
 }
-
-struct FloatMath {
-  __device__ static float Sqrt(float value) { return sqrtf(value); }
-};
 
 template <int kStates>
 struct StateArrays {

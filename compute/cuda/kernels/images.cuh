@@ -8,6 +8,8 @@ namespace penstock::cuda {
 
 struct ImageSize {
   int64_t height, width, channels;
+
+  int64_t elements() const { return height * width * channels; }
 };
 
 struct ImagePlace {

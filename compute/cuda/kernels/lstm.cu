@@ -1,6 +1,6 @@
 // One time step of an LSTM and its gradient, apart from the products: a thread for each unit of each sample.
+#include "compute/cuda/kernels/float_math.cuh"
 #include "compute/cuda/kernels/for_each.cuh"
-#include "compute/cuda/kernels/functions.cuh"
 #include "compute/cuda/kernels/sequences.h"
 
 namespace penstock::cuda {

@@ -38,43 +38,45 @@ __device__ inline Range Within(const Range& range, const ImageAxis& axis) {
   return {max(range.first, int64_t{0}), min(range.end, axis.inputs)};
 }
 
-// Both sides of a pooling.
-struct Pooling {
+// Both sides of an op whose outputs see windows of the inputs.
+struct Windows {
   ImageAxis height, width;
   ImageSize x, y;
 
-  Pooling(const ImageAxis& h, const ImageAxis& w, int64_t channels)
-      : height(h), width(w), x{h.inputs, w.inputs, channels}, y{h.outputs, w.outputs, channels} {}
-  int64_t x_elements() const { return x.height * x.width * x.channels; }  // of a sample
-  int64_t y_elements() const { return y.height * y.width * y.channels; }
+  Windows(const ImageAxis& h, const ImageAxis& w, int64_t inputs, int64_t outputs)
+      : height(h), width(w), x{h.inputs, w.inputs, inputs}, y{h.outputs, w.outputs, outputs} {}
 };
+
+Windows Pooling(const ImageAxis& height, const ImageAxis& width, int64_t channels) {
+  return {height, width, channels, channels};
+}
+
+// body(place) for the pixels of these rows and columns, in the sample and the channel of `at`.
+template <typename Body>
+__device__ void ForPixels(const Range& rows, const Range& columns, const ImagePlace& at,
+                          Body body) {
+  for (int64_t row = rows.first; row < rows.end; ++row) {
+    for (int64_t column = columns.first; column < columns.end; ++column) {
+      body(ImagePlace{at.sample, row, column, at.channel});
+    }
+  }
+}
 
 // body(input) for the inputs inside the image that an output sees.
 template <typename Body>
-__device__ void ForSeen(const Pooling& p, const ImagePlace& output, Body body) {
-  const Range rows = Within(Seen(p.height, output.row), p.height);
-  const Range columns = Within(Seen(p.width, output.column), p.width);
-  for (int64_t row = rows.first; row < rows.end; ++row) {
-    for (int64_t column = columns.first; column < columns.end; ++column) {
-      body(ImagePlace{output.sample, row, column, output.channel});
-    }
-  }
+__device__ void ForSeen(const Windows& p, const ImagePlace& output, Body body) {
+  ForPixels(Within(Seen(p.height, output.row), p.height),
+            Within(Seen(p.width, output.column), p.width), output, body);
 }
 
 // body(output) for the outputs that see an input.
 template <typename Body>
-__device__ void ForSeers(const Pooling& p, const ImagePlace& input, Body body) {
-  const Range rows = Seers(p.height, input.row);
-  const Range columns = Seers(p.width, input.column);
-  for (int64_t row = rows.first; row < rows.end; ++row) {
-    for (int64_t column = columns.first; column < columns.end; ++column) {
-      body(ImagePlace{input.sample, row, column, input.channel});
-    }
-  }
+__device__ void ForSeers(const Windows& p, const ImagePlace& input, Body body) {
+  ForPixels(Seers(p.height, input.row), Seers(p.width, input.column), input, body);
 }
 
 // Which element of the output's window an input is.
-__device__ inline int32_t ElementOfWindow(const Pooling& p, const ImagePlace& output,
+__device__ inline int32_t ElementOfWindow(const Windows& p, const ImagePlace& output,
                                           const ImagePlace& input) {
   const int64_t down = input.row - Seen(p.height, output.row).first;
   const int64_t across = input.column - Seen(p.width, output.column).first;
@@ -82,7 +84,7 @@ __device__ inline int32_t ElementOfWindow(const Pooling& p, const ImagePlace& ou
 }
 
 // Of an output's window, with what lies outside.
-__device__ inline float WindowSize(const Pooling& p, const ImagePlace& output) {
+__device__ inline float WindowSize(const Windows& p, const ImagePlace& output) {
   return static_cast<float>(SizeOf(Seen(p.height, output.row)) *
                             SizeOf(Seen(p.width, output.column)));
 }
@@ -91,8 +93,8 @@ __device__ inline float WindowSize(const Pooling& p, const ImagePlace& output) {
 
 void MaxPoolForward(cudaStream_t stream, int64_t samples, int64_t channels, const ImageAxis& height,
                     const ImageAxis& width, const float* x, float* y, int32_t* places) {
-  const Pooling p(height, width, channels);
-  ForEach(stream, samples * p.y_elements(), [=] __device__(int64_t at) {
+  const Windows p = Pooling(height, width, channels);
+  ForEach(stream, samples * p.y.elements(), [=] __device__(int64_t at) {
     const ImagePlace output = PlaceOf(p.y, at);
     float largest = -INFINITY;
     int32_t place = -1;
@@ -110,8 +112,8 @@ void MaxPoolForward(cudaStream_t stream, int64_t samples, int64_t channels, cons
 void MaxPoolBackward(cudaStream_t stream, int64_t samples, int64_t channels,
                      const ImageAxis& height, const ImageAxis& width, const float* dy,
                      const int32_t* places, float* dx) {
-  const Pooling p(height, width, channels);
-  ForEach(stream, samples * p.x_elements(), [=] __device__(int64_t at) {
+  const Windows p = Pooling(height, width, channels);
+  ForEach(stream, samples * p.x.elements(), [=] __device__(int64_t at) {
     const ImagePlace input = PlaceOf(p.x, at);
     float sum = 0.0f;
     ForSeers(p, input, [&](const ImagePlace& output) {
@@ -124,8 +126,8 @@ void MaxPoolBackward(cudaStream_t stream, int64_t samples, int64_t channels,
 
 void AvgPoolForward(cudaStream_t stream, int64_t samples, int64_t channels, const ImageAxis& height,
                     const ImageAxis& width, const float* x, float* y) {
-  const Pooling p(height, width, channels);
-  ForEach(stream, samples * p.y_elements(), [=] __device__(int64_t at) {
+  const Windows p = Pooling(height, width, channels);
+  ForEach(stream, samples * p.y.elements(), [=] __device__(int64_t at) {
     const ImagePlace output = PlaceOf(p.y, at);
     float sum = 0.0f;
     ForSeen(p, output, [&](const ImagePlace& input) { sum += x[ElementOf(p.x, input)]; });
@@ -135,8 +137,8 @@ void AvgPoolForward(cudaStream_t stream, int64_t samples, int64_t channels, cons
 
 void AvgPoolBackward(cudaStream_t stream, int64_t samples, int64_t channels,
                      const ImageAxis& height, const ImageAxis& width, const float* dy, float* dx) {
-  const Pooling p(height, width, channels);
-  ForEach(stream, samples * p.x_elements(), [=] __device__(int64_t at) {
+  const Windows p = Pooling(height, width, channels);
+  ForEach(stream, samples * p.x.elements(), [=] __device__(int64_t at) {
     float sum = 0.0f;
     ForSeers(p, PlaceOf(p.x, at), [&](const ImagePlace& output) {
       sum += dy[ElementOf(p.y, output)] / WindowSize(p, output);
@@ -147,26 +149,24 @@ void AvgPoolBackward(cudaStream_t stream, int64_t samples, int64_t channels,
 
 void SubsampleForward(cudaStream_t stream, int64_t samples, int64_t inputs, int64_t outputs,
                       const ImageAxis& height, const ImageAxis& width, const float* x, float* y) {
-  const ImageAxis h = height, w = width;
-  const ImageSize from = {h.inputs, w.inputs, inputs}, to = {h.outputs, w.outputs, outputs};
-  ForEach(stream, samples * h.outputs * w.outputs * outputs, [=] __device__(int64_t at) {
-    ImagePlace place = PlaceOf(to, at);
-    place.row = InputOf(h, place.row, 0);
-    place.column = InputOf(w, place.column, 0);
-    y[at] = place.channel < inputs ? x[ElementOf(from, place)] : 0.0f;
+  const Windows p(height, width, inputs, outputs);
+  ForEach(stream, samples * p.y.elements(), [=] __device__(int64_t at) {
+    ImagePlace place = PlaceOf(p.y, at);
+    place.row = InputOf(p.height, place.row, 0);
+    place.column = InputOf(p.width, place.column, 0);
+    y[at] = place.channel < p.x.channels ? x[ElementOf(p.x, place)] : 0.0f;
   });
 }
 
 void SubsampleBackward(cudaStream_t stream, int64_t samples, int64_t inputs, int64_t outputs,
                        const ImageAxis& height, const ImageAxis& width, const float* dy,
                        float* dx) {
-  const ImageAxis h = height, w = width;
-  const ImageSize to = {h.inputs, w.inputs, inputs}, from = {h.outputs, w.outputs, outputs};
-  ForEach(stream, samples * h.inputs * w.inputs * inputs, [=] __device__(int64_t at) {
-    ImagePlace place = PlaceOf(to, at);
-    place.row = OutputOf(h, place.row, 0);
-    place.column = OutputOf(w, place.column, 0);
-    dx[at] = place.row >= 0 && place.column >= 0 ? dy[ElementOf(from, place)] : 0.0f;
+  const Windows p(height, width, inputs, outputs);
+  ForEach(stream, samples * p.x.elements(), [=] __device__(int64_t at) {
+    ImagePlace place = PlaceOf(p.x, at);
+    place.row = OutputOf(p.height, place.row, 0);
+    place.column = OutputOf(p.width, place.column, 0);
+    dx[at] = place.row >= 0 && place.column >= 0 ? dy[ElementOf(p.y, place)] : 0.0f;
   });
 }
 

@@ -8,16 +8,10 @@
 #include <cstdint>
 
 #include "compute/cuda/kernels/kernels.h"
+#include "compute/elementwise/activation.h"
 
 namespace penstock::cuda {
 
-enum class Activation : uint8_t { kRelu, kGeluTanh, kGeluErf, kSilu, kTanh, kSigmoid };
-
-// Says whether the output tells the slope; else the input does.
-constexpr bool HasSlopeOfOutput(Activation activation) {
-  return activation == Activation::kRelu || activation == Activation::kTanh ||
-         activation == Activation::kSigmoid;
-}
 void Activate(cudaStream_t stream, Activation activation, int64_t count, const float* x, float* y);
 // dx = dy * slope. seen: the output or the input, by HasSlopeOfOutput.
 void ActivateBackward(cudaStream_t stream, Activation activation, int64_t count, const float* seen,

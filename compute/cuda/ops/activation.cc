@@ -1,4 +1,6 @@
-// Functions of each element by itself. Where the output tells the slope, I reads that; else the input.
+// Functions of each element by itself.
+#include "compute/ops/activation.h"
+
 #include "base/status.h"
 #include "compute/cuda/kernels/values.h"
 #include "compute/cuda/ops.h"
@@ -12,11 +14,7 @@ class CudaActivation : public OpKernels {
   CudaActivation(CudaContext& context, const KernelSpec& spec, Activation activation)
       : cuda_(context), activation_(activation), count_(spec.output_elements()) {}
 
-  TapeNeeds tape_needs() const override {
-    const bool reads_output = HasSlopeOfOutput(activation_);
-    return {.inputs_for_input = reads_output ? kNoInputs : kAllInputs,
-            .output_for_input = reads_output};
-  }
+  TapeNeeds tape_needs() const override { return penstock::activation::NeedsOf(activation_); }
 
   absl::Status Forward(const PassContext&, const WeightView&, const Tape& tape) override {
     Activate(cuda_.stream(), activation_, count_, tape.input(), tape.result());
@@ -25,7 +23,7 @@ class CudaActivation : public OpKernels {
 
   absl::Status BackwardInput(const PassContext&, const WeightView&, const Tape& tape) override {
     ActivateBackward(cuda_.stream(), activation_, count_,
-                     HasSlopeOfOutput(activation_) ? tape.result() : tape.input(), tape.gradient(),
+                     penstock::activation::ReadByBackward(activation_, tape), tape.gradient(),
                      tape.grad_input());
     return cuda_.Check("backward of an activation");
   }
@@ -47,8 +45,7 @@ MadeKernels MakeRelu(CudaContext& context, const KernelSpec& spec) {
   return activation::Make(context, spec, Activation::kRelu);
 }
 MadeKernels MakeGelu(CudaContext& context, const KernelSpec& spec) {
-  const bool is_tanh = spec.attributes().word("approximate") == "tanh";
-  return activation::Make(context, spec, is_tanh ? Activation::kGeluTanh : Activation::kGeluErf);
+  return activation::Make(context, spec, penstock::activation::GeluOf(spec));
 }
 MadeKernels MakeSilu(CudaContext& context, const KernelSpec& spec) {
   return activation::Make(context, spec, Activation::kSilu);

@@ -1,11 +1,10 @@
-// A row of a table for each id. Rows of one id are added in ascending order, which a sort by id finds.
+// A row of a table for each id.
 //
 // Parameter: weight [vocabulary, width].
 #include "base/status.h"
-#include "compute/block_layout.h"
-#include "compute/cuda/error.h"
 #include "compute/cuda/kernels/values.h"
 #include "compute/cuda/ops.h"
+#include "compute/cuda/row_order.h"
 #include "compute/dropout.h"
 
 namespace penstock::cuda {
@@ -16,18 +15,12 @@ class CudaEmbedding : public OpKernels {
  public:
   CudaEmbedding(CudaContext& context, const KernelSpec& spec)
       : cuda_(context),
-        vocabulary_(spec.attributes().integer("vocabulary")),
         width_(spec.node.output.dims.back()),
         rows_(spec.input_elements()),
-        row_drop_(spec.attributes().number("row_drop"), vocabulary_) {
-    BlockLayout scratch;
-    order_ = scratch.Add<int32_t>(2 * rows_);
-    workspace_bytes_ = SortRowsWorkspaceBytes(rows_);
-    workspace_ = scratch.Add<char>(workspace_bytes_);
-    scratch_bytes_ = scratch.size_bytes();
-  }
+        row_drop_(spec.attributes().number("row_drop"), VocabularyOf(spec)),
+        order_(rows_, VocabularyOf(spec)) {}
 
-  int64_t scratch_bytes() const { return scratch_bytes_; }
+  int64_t scratch_bytes() const { return order_.scratch_bytes(); }
 
   TapeNeeds tape_needs() const override {
     return {.inputs_for_weight = kAllInputs, .grad_output_for_weight = true};
@@ -46,25 +39,22 @@ class CudaEmbedding : public OpKernels {
 
   absl::Status BackwardWeight(const PassContext& context, const GradientView& gradients,
                               const Tape& tape) override {
-    void* scratch = cuda_.layer_scratch().data();
-    int32_t* order = order_.in(scratch);
-    PENSTOCK_RETURN_IF_ERROR(
-        ToStatus(SortRows(cuda_.stream(), rows_, vocabulary_, tape.input<int32_t>(), order,
-                          workspace_.in(scratch), workspace_bytes_),
-                 "sorting ids"));
+    PENSTOCK_ASSIGN_OR_RETURN(const int32_t* const order,
+                              order_.Sort(cuda_, tape.input<int32_t>()));
     LookUpBackward(cuda_.stream(), rows_, width_, order, tape.gradient(),
                    cuda_.MaskOf(row_drop_, context), gradients.parameter(0));
     return cuda_.Check("backward of a table");
   }
 
  private:
+  static int64_t VocabularyOf(const KernelSpec& spec) {
+    return spec.attributes().integer("vocabulary");
+  }
+
   CudaContext& cuda_;
-  const int64_t vocabulary_, width_, rows_;
+  const int64_t width_, rows_;
   const Dropout row_drop_;  // of a matrix [vocabulary, 1]
-  Place<int32_t> order_;    // scratch
-  Place<char> workspace_;   // scratch, of the sort
-  int64_t workspace_bytes_ = 0;
-  int64_t scratch_bytes_ = 0;
+  const RowOrder order_;
 };
 
 }  // namespace

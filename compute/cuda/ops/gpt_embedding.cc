@@ -1,13 +1,10 @@
 // Token and position embedding: output = dropout(wte[id] + wpe[time step]).
 //
-// Rows of one id are added in ascending order, which a sort by id finds: no atomic sums.
-//
 // Parameters: wte.weight [vocabulary, width], wpe.weight [context, width].
 #include "base/status.h"
-#include "compute/block_layout.h"
-#include "compute/cuda/error.h"
 #include "compute/cuda/kernels/kernels.h"
 #include "compute/cuda/ops.h"
+#include "compute/cuda/row_order.h"
 #include "compute/dropout.h"
 
 namespace penstock::cuda {
@@ -21,19 +18,13 @@ class CudaGptEmbedding : public OpKernels {
  public:
   CudaGptEmbedding(CudaContext& context, const KernelSpec& spec)
       : cuda_(context),
-        vocabulary_(spec.attributes().integer("vocabulary")),
         width_(spec.node.output.dims[1]),
         rows_(spec.input_elements()),
         time_(spec.inputs[0].dims[0]),
-        dropout_(spec.attributes().number("dropout"), time_) {
-    BlockLayout scratch;
-    order_ = scratch.Add<int32_t>(2 * rows_);
-    workspace_bytes_ = SortRowsWorkspaceBytes(rows_);
-    workspace_ = scratch.Add<char>(workspace_bytes_);
-    scratch_bytes_ = scratch.size_bytes();
-  }
+        dropout_(spec.attributes().number("dropout"), time_),
+        order_(rows_, spec.attributes().integer("vocabulary")) {}
 
-  int64_t scratch_bytes() const { return scratch_bytes_; }
+  int64_t scratch_bytes() const { return order_.scratch_bytes(); }
 
   TapeNeeds tape_needs() const override {
     return {.inputs_for_weight = kAllInputs, .grad_output_for_weight = true};
@@ -53,12 +44,8 @@ class CudaGptEmbedding : public OpKernels {
 
   absl::Status BackwardWeight(const PassContext& context, const GradientView& gradients,
                               const Tape& tape) override {
-    void* scratch = cuda_.layer_scratch().data();
-    int32_t* order = order_.in(scratch);
-    PENSTOCK_RETURN_IF_ERROR(
-        ToStatus(SortRows(cuda_.stream(), rows_, vocabulary_, tape.input<int32_t>(), order,
-                          workspace_.in(scratch), workspace_bytes_),
-                 "sorting tokens"));
+    PENSTOCK_ASSIGN_OR_RETURN(const int32_t* const order,
+                              order_.Sort(cuda_, tape.input<int32_t>()));
     EmbeddingBackward(cuda_.stream(), rows_, time_, width_, order, tape.gradient(),
                       cuda_.MaskOf(dropout_, context), gradients.parameter(kTokens),
                       gradients.parameter(kPositions));
@@ -67,12 +54,9 @@ class CudaGptEmbedding : public OpKernels {
 
  private:
   CudaContext& cuda_;
-  const int64_t vocabulary_, width_, rows_, time_;
+  const int64_t width_, rows_, time_;
   const Dropout dropout_;
-  Place<int32_t> order_;   // scratch
-  Place<char> workspace_;  // scratch, of the sort
-  int64_t workspace_bytes_ = 0;
-  int64_t scratch_bytes_ = 0;
+  const RowOrder order_;
 };
 
 }  // namespace

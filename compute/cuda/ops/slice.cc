@@ -1,5 +1,7 @@
 // One part of each row of a value, columns of the last dimension or time steps of each sample, and the reverse: a value
 // as a part of a larger one of zeros.
+#include "compute/ops/slice.h"
+
 #include "base/status.h"
 #include "compute/cuda/kernels/values.h"
 #include "compute/cuda/ops.h"
@@ -8,10 +10,7 @@ namespace penstock::cuda {
 namespace slice {
 namespace {
 
-// Of each of `rows` rows of `width`, the columns from `from` on, `taken` of them.
-struct Part {
-  int64_t rows, width, from, taken;
-};
+using penstock::slice::Part;
 
 class CudaPart : public OpKernels {
  public:
@@ -69,31 +68,13 @@ class CudaPad : public CudaPart {
 }  // namespace slice
 
 MadeKernels MakeSlice(CudaContext& context, const KernelSpec& spec) {
-  const ValueType& input = spec.inputs[0];
-  const bool is_first = spec.attributes().word("dimension") == "first";
-  // What is taken together: a whole time step, or one element.
-  const int64_t unit = is_first ? input.elements() / input.dims.front() : 1;
-  const int64_t width = is_first ? input.elements() : spec.width();
-  const int64_t from = spec.attributes().integer("from");
-  const int64_t to = spec.attributes().integer("to");
-  return std::make_unique<slice::CudaSlice>(
-      context, slice::Part{spec.input_elements() / width, width, from * unit, (to - from) * unit});
+  return std::make_unique<slice::CudaSlice>(context, penstock::slice::PartOfSlice(spec));
 }
-
 MadeKernels MakePad(CudaContext& context, const KernelSpec& spec) {
-  const ValueType& input = spec.inputs[0];
-  const int64_t before =
-      spec.attributes().integer("before") * (input.elements() / input.dims.front());
-  return std::make_unique<slice::CudaPad>(
-      context, slice::Part{spec.samples, spec.node.output.elements(), before, input.elements()});
+  return std::make_unique<slice::CudaPad>(context, penstock::slice::PartOfPad(spec));
 }
-
 MadeKernels MakeSelect(CudaContext& context, const KernelSpec& spec) {
-  const int64_t time = spec.inputs[0].dims[0];
-  const int64_t step = spec.node.output.elements();
-  const int64_t index = spec.attributes().integer("index");
-  return std::make_unique<slice::CudaSlice>(
-      context, slice::Part{spec.samples, time * step, (index < 0 ? time - 1 : index) * step, step});
+  return std::make_unique<slice::CudaSlice>(context, penstock::slice::PartOfSelect(spec));
 }
 
 }  // namespace penstock::cuda
