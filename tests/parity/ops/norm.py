@@ -20,3 +20,4 @@ case("layer_norm", "a large epsilon", {"width": 6, "epsilon": 0.25}, [f32(6)], l
 case("rms_norm", "time and width", {}, [f32(5, 19)], rms_norm, parameters={"weight": (19,)})
 case("rms_norm", "many rows", {"epsilon": 1e-05}, [f32(70, 4, scale=8)], rms_norm, parameters={"weight": (4,)})
 case("rms_norm", "a vector and a large epsilon", {"epsilon": 0.25}, [f32(6)], rms_norm, parameters={"weight": (6,)})
+case("rms_norm", "more than two vectors", {}, [f32(3, 33)], rms_norm, parameters={"weight": (33,)})
