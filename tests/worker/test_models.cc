@@ -64,7 +64,7 @@ constexpr char kTowers[] = R"(
     - silu: {name: right_out}
     - mul: {of: [left_out, right_out], name: product}
     - add: {of: [product, left_out, right_out], name: sum}
-    - rms_norm
+    - layer_norm: {width: 7}
     - linear: {outputs: 9}
     - gelu
     - linear: {outputs: 4, name: answer}
