@@ -24,21 +24,24 @@ endif()
 
 add_library(penstock_options INTERFACE)
 target_compile_features(penstock_options INTERFACE cxx_std_20)
-target_compile_options(penstock_options INTERFACE -Wall -Wextra -Wno-missing-field-initializers -Wvla)
+# Of the C++ compiler, which nvcc does not take.
+function(penstock_cxx_options)
+  target_compile_options(penstock_options INTERFACE "$<$<COMPILE_LANGUAGE:CXX>:${ARGV}>")
+endfunction()
+penstock_cxx_options(-Wall -Wextra -Wno-missing-field-initializers -Wvla)
 if(PENSTOCK_WERROR)
-  target_compile_options(penstock_options INTERFACE -Werror)
+  penstock_cxx_options(-Werror)
 endif()
 if(CMAKE_CXX_COMPILER_ID MATCHES "Clang")
-  target_compile_options(penstock_options INTERFACE -Wthread-safety)
+  penstock_cxx_options(-Wthread-safety)
 else()
   # GCC 12 reports uninitialised and dangling reads inside optimised standard headers.
-  target_compile_options(penstock_options INTERFACE
-    -fpch-preprocess -Wno-maybe-uninitialized -Wno-restrict -Wno-array-bounds -Wno-stringop-overflow
-    $<$<COMPILE_LANG_AND_ID:CXX,GNU>:-Wno-use-after-free>)
+  penstock_cxx_options(-fpch-preprocess -Wno-maybe-uninitialized -Wno-restrict -Wno-array-bounds
+    -Wno-stringop-overflow -Wno-use-after-free)
 endif()
 if(PENSTOCK_UNITY AND NOT CMAKE_CXX_COMPILER_ID MATCHES "Clang")
   # Warns of classes whose parts are local to a file, as soon as that file is included in another.
-  target_compile_options(penstock_options INTERFACE -Wno-subobject-linkage)
+  penstock_cxx_options(-Wno-subobject-linkage)
 endif()
 if(PENSTOCK_SANITIZE)
   target_compile_options(penstock_options INTERFACE -fsanitize=${PENSTOCK_SANITIZE} -fno-omit-frame-pointer)

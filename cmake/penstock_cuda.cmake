@@ -33,6 +33,10 @@ endif()
 
 if(CMAKE_CUDA_COMPILER AND CUDAToolkit_FOUND AND PENSTOCK_CUDNN AND PENSTOCK_CUDNN_GRAPH)
   enable_language(CUDA)
+  if(NOT CMAKE_CUDA20_STANDARD_COMPILE_OPTION)  # CMake 3.25 does not know that nvcc has it
+    set(CMAKE_CUDA20_STANDARD_COMPILE_OPTION -std=c++20)
+    set(CMAKE_CUDA20_EXTENSION_COMPILE_OPTION -std=c++20)
+  endif()
   set(PENSTOCK_CUDA_FOUND ON)
   # The back-end is a shared library, and these become part of it.
   foreach(library penstock_base penstock_model)

@@ -3,7 +3,6 @@
 #include <algorithm>
 
 #include "absl/strings/str_format.h"
-#include "compute/cpu/kernels/best.h"
 
 namespace penstock {
 namespace {
@@ -42,9 +41,9 @@ absl::Status Scratch::Reserve(int64_t size_bytes) {
   return absl::OkStatus();
 }
 
-CpuContext::CpuContext(int thread_count)
+CpuContext::CpuContext(int thread_count, const Kernels& kernels)
     : threads(thread_count),
-      kernels(*SupportedKernels().front()),
+      kernels(kernels),
       engine(dnnl::engine::kind::cpu, 0),
       stream(engine),
       has_bf16_products(HasBf16Products()) {}

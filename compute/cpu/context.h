@@ -38,7 +38,8 @@ class Scratch {
 };
 
 struct CpuContext {
-  explicit CpuContext(int thread_count);
+  // REQUIRES: this machine has the kernels' instruction set.
+  CpuContext(int thread_count, const Kernels& kernels);
 
   Threads threads;
   const Kernels& kernels;

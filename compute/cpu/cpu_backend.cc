@@ -1,4 +1,5 @@
-// The CPU back-end: the parts of this folder put together.
+#include "compute/cpu/cpu_backend.h"
+
 #include <unistd.h>
 
 #include <algorithm>
@@ -8,9 +9,9 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
-#include "compute/backend.h"
 #include "compute/cpu/context.h"
 #include "compute/cpu/flat_blocks.h"
+#include "compute/cpu/kernels/best.h"
 #include "compute/cpu/ops.h"
 #include "compute/cpu/optimizers.h"
 
@@ -31,7 +32,8 @@ constexpr Maker kMakers[] = {
 
 class CpuBackend : public Backend {
  public:
-  explicit CpuBackend(int threads) : cpu_(threads), pool_(HostMemory()), name_(Describe(cpu_)) {}
+  CpuBackend(int threads, const Kernels& kernels)
+      : cpu_(threads, kernels), pool_(HostMemory()), name_(Describe(cpu_)) {}
 
   absl::string_view name() const override { return name_; }
   int64_t memory_bytes() const override {
@@ -161,12 +163,16 @@ class CpuBackend : public Backend {
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<Backend>> MakeCpuBackend(int threads) {
+  return MakeCpuBackend(threads, *SupportedKernels().front());
+}
+
+absl::StatusOr<std::unique_ptr<Backend>> MakeCpuBackend(int threads, const Kernels& kernels) {
   if (threads < 1 || threads > kThreadsMax) {
     return absl::InvalidArgumentError(
         absl::StrFormat("%d threads for the CPU; expected 1 to %d", threads, kThreadsMax));
   }
   try {
-    return std::unique_ptr<Backend>(std::make_unique<CpuBackend>(threads));
+    return std::unique_ptr<Backend>(std::make_unique<CpuBackend>(threads, kernels));
   } catch (const dnnl::error& error) {
     return absl::InternalError(absl::StrFormat("oneDNN does not start: %s", error.message));
   }

@@ -35,7 +35,6 @@
   ROW(Positions)          \
   ROW(Relu)               \
   ROW(Reshape)            \
-  ROW(RmsNorm)            \
   ROW(Select)             \
   ROW(Sigmoid)            \
   ROW(Silu)               \

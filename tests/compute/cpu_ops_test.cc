@@ -1,6 +1,8 @@
 // The conformance suite of ops on the CPU, and what holds there alone.
 #include <algorithm>
 
+#include "compute/cpu/cpu_backend.h"
+#include "compute/cpu/kernels/best.h"
 #include "tests/compute/conformance_ops.h"
 
 namespace penstock {
@@ -12,6 +14,10 @@ std::vector<BackendCase> CpuCases() {
   // ThreadSanitizer cannot see how OpenMP's threads wait for each other.
   cases.push_back({"ThreeThreads", [] { return MakeCpuBackend(3); }});
 #endif
+  for (const Kernels* kernels : SupportedKernels()) {
+    if (kernels == SupportedKernels().front()) continue;  // which those above have
+    cases.push_back({kernels->instruction_set, [kernels] { return MakeCpuBackend(1, *kernels); }});
+  }
   return cases;
 }
 

@@ -38,7 +38,7 @@ ModelGraph MakeModel() {
   builder.BeginLayer("dropout");
   add("dropout", "dropout", {{"probability", 0.2}});
   builder.BeginLayer("gated");
-  add("norm", "rms_norm");
+  add("norm", "layer_norm", {{"width", kFeatures}});
   add("expansion", "linear", {{"outputs", 2 * kFeatures}});
   add("gate", "slice", {{"from", int64_t{0}}, {"to", kFeatures}});
   add("open", "silu");

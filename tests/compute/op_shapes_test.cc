@@ -7,6 +7,7 @@
 
 #include "model/describe.h"
 #include "model/graph_builder.h"
+#include "tests/compute/op_case.h"
 #include "tests/support/status_matchers.h"
 
 namespace penstock {
@@ -69,7 +70,6 @@ TEST(OpShapes, Mistakes_SayWhatWouldFit) {
        "ids i32 [...]"},
       {"positions", {{"context", int64_t{2}}}, {F32({3, 4})}, "at most 2 time steps"},
       {"layer_norm", {{"width", int64_t{3}}}, {F32({4})}, "f32 [..., 3], the width"},
-      {"rms_norm", {}, {I32({4})}, "f32 [..., width]"},
       {"cross_entropy",
        {},
        {F32({5, 4}), I32({4})},
@@ -112,6 +112,19 @@ TEST(OpShapes, Mistakes_SayWhatWouldFit) {
     EXPECT_THAT(Infer(mistake.op, mistake.attributes, mistake.inputs),
                 StatusIs(kInvalid, HasSubstr(mistake.message)))
         << mistake.op;
+  }
+}
+
+// Each input of every case that PyTorch has numbers for.
+TEST(OpShapes, AnInputOfAnotherType_DoesNotFit) {
+  for (const OpCase& op_case : ReadOpCases()) {
+    for (size_t i = 0; i < op_case.inputs.size(); ++i) {
+      std::vector<ValueType> inputs = op_case.InputTypes();
+      inputs[i].dtype = inputs[i].dtype == DType::kI32 ? DType::kF32 : DType::kI32;
+      EXPECT_THAT(Infer(op_case.op, op_case.attributes, inputs),
+                  StatusIs(kInvalid, HasSubstr("not fit: expected ")))
+          << op_case << ", input " << i;
+    }
   }
 }
 

@@ -1,13 +1,18 @@
-// A microbatch in the steady state allocates nothing: executor, stage, transport and machine together.
+// A microbatch in the steady state allocates nothing: executor, stage, kernels, data, transport and machine together.
 // The transport is the one in memory: over gRPC every chunk costs what gRPC itself allocates for a slice
 // and a frame, and nothing of ours (services/transport/gather.h).
 #include <gtest/gtest.h>
 
+#include <vector>
+
+#include "data/record_writer.h"
 #include "job/defaults.h"
+#include "tests/data/pair_directory.h"
 #include "tests/support/status_matchers.h"
 #include "tests/worker/counting_allocator.h"
 #include "tests/worker/test_cluster.h"
 #include "tests/worker/test_job.h"
+#include "tests/worker/test_models.h"
 
 namespace penstock {
 namespace {
@@ -15,32 +20,45 @@ namespace {
 constexpr int64_t kWarmUpSteps = 6;
 constexpr int64_t kCountedSteps = 8;
 
+// How a model is trained.
+struct Way {
+  const char* method;
+  const char* recompute = "none";
+  const char* order = "static";
+  const char* precision = "f32";
+};
+
 class Allocations : public ::testing::Test {
  protected:
   Allocations() { AddTestText(files_); }
 
-  struct Kind {
-    std::string method;
-    const char* recompute = "none";
-    const char* order = "static";
-  };
-  // Allocations of all workers during kCountedSteps of `microbatches` microbatches each.
-  int64_t CountWith(const Kind& kind, int64_t microbatches) {
-    v1::JobSpec spec = SmallJob(kind.method);
-    spec.mutable_pipeline()->set_recompute(kind.recompute);
-    spec.mutable_pipeline()->set_order(kind.order);
+  // `many`: microbatches of a step that is compared with one of 4.
+  void ExpectNonePerMicrobatch(const Way& way, v1::JobSpec spec, int64_t many) {
+    SCOPED_TRACE(way.method + std::string(", recompute ") + way.recompute + ", " + way.order +
+                 ", " + way.precision);
+    spec.mutable_pipeline()->set_recompute(way.recompute);
+    spec.mutable_pipeline()->set_order(way.order);
+    spec.mutable_training()->set_precision(way.precision);
+    // A step allocates for the event that reports it; that must not grow with its microbatches.
+    constexpr int64_t kFew = 4;
+    const int64_t of_few = Count(spec, kFew);
+    const int64_t of_many = Count(spec, many);
+    EXPECT_GT(of_few, 0) << "the counter does not count";
+    const double per_microbatch =
+        static_cast<double>(of_many - of_few) / static_cast<double>(kCountedSteps * (many - kFew));
+    // How many buffers wait at once depends on timing, so a few may still be taken from the system late.
+    EXPECT_LT(per_microbatch, 0.05) << of_few << " and " << of_many << " allocations";
+  }
+
+  MemoryFiles files_;
+
+ private:
+  // Allocations of all workers during kCountedSteps of `microbatches` microbatches of 2 samples each.
+  int64_t Count(v1::JobSpec spec, int64_t microbatches) {
     spec.mutable_training()->set_steps(kWarmUpSteps + kCountedSteps + 2);
     spec.mutable_training()->set_batch(2 * microbatches);
     spec.mutable_training()->set_microbatches(microbatches);
-    if (kind.method == "1f1b") {
-      spec.mutable_training()->mutable_clip()->set_global_norm(0.5);
-      spec.mutable_model()->mutable_gpt()->set_tied_head(true);
-    }
-    if (kind.method == "spectrain") {
-      spec.mutable_training()->mutable_optimizer()->mutable_muon()->set_learning_rate(0.001);
-      FillDefaults(spec);
-    }
-    ClusterOptions options = {.spec = spec, .layers = EvenSplit(kLayers, 3)};
+    ClusterOptions options = {.spec = spec, .layers = EvenSplit(ChainOf(spec).size(), 3)};
     options.on_event = [](int, const v1::RunEvent& event) {
       if (!event.has_step_done()) return;
       if (event.step_done().step() == kWarmUpSteps) StartCountingAllocations();
@@ -49,33 +67,103 @@ class Allocations : public ::testing::Test {
     EXPECT_THAT(TrainCluster(options, files_), IsOk());
     return CountedAllocations();
   }
-
-  MemoryFiles files_;
 };
 
-TEST_F(Allocations, PerMicrobatch_InTheSteadyState_AreNone) {
+TEST_F(Allocations, PerMicrobatchOfAGpt_AreNone) {
   if (!CountsAllocations()) GTEST_SKIP() << "a sanitizer owns malloc";
-  for (const Kind& kind : {Kind{"1f1b"},
-                           {"gpipe"},
-                           {"pipedream"},
-                           {"spectrain"},
-                           {"pipemare"},
-                           {"1f1b", "all"},
-                           {"pipedream", "0,1"},
-                           {"1f1b", "none", "recorded"},
-                           {"1f1b", "all", "recorded"},
-                           {"pipedream", "none", "recorded"}}) {
-    // A step allocates for the event that reports it; that must not grow with its microbatches.
-    const int64_t few = CountWith(kind, 4);
-    const int64_t many = CountWith(kind, 64);
-    EXPECT_GT(few, 0) << "the counter does not count";
-    const double per_microbatch =
-        static_cast<double>(many - few) / static_cast<double>(kCountedSteps * (64 - 4));
-    // How many buffers wait at once depends on timing, so a few may still be taken from the system late.
-    EXPECT_LT(per_microbatch, 0.05) << kind.method << ", " << kind.recompute << ", " << kind.order
-                                    << ": " << few << " and " << many << " allocations";
+  for (const Way& way : {Way{"1f1b"},
+                         {"gpipe"},
+                         {"pipedream"},
+                         {"spectrain"},
+                         {"pipemare"},
+                         {"1f1b", "all"},
+                         {"pipedream", "0,1"},
+                         {"1f1b", "none", "recorded"},
+                         {"1f1b", "all", "recorded"},
+                         {"pipedream", "none", "recorded"}}) {
+    v1::JobSpec spec = SmallJob(way.method);
+    if (spec.pipeline().method() == "1f1b") {
+      spec.mutable_training()->mutable_clip()->set_global_norm(0.5);
+      spec.mutable_model()->mutable_gpt()->set_tied_head(true);
+    }
+    if (spec.pipeline().method() == "spectrain") {
+      spec.mutable_training()->mutable_optimizer()->mutable_muon()->set_learning_rate(0.001);
+      FillDefaults(spec);
+    }
+    ExpectNonePerMicrobatch(way, spec, 64);
   }
 }
+
+// Families that are not among TestModels(), and each kind of data.
+constexpr TestModel kMoreModels[] = {
+    {"gpt",
+     "\n  gpt: {layers: 2, width: 16, heads: 2, context: 8, dropout: 0.1, tied_head: false}\n",
+     "text: {path: /data/text.txt}"},
+    {"alexnet", "\n  alexnet: {hidden: 16, image: {size: 63, classes: 4}}\n"},
+    {"alexnet_2012",
+     "\n  alexnet: {variant: \"2012\", hidden: 16, image: {size: 63, classes: 4}}\n"},
+    {"resnet", "\n  resnet: {depth: 18, image: {size: 32, classes: 4}}\n"},
+    {"cifar_resnet_on_records",
+     "\n  cifar_resnet: {depth: 8, width: 4, image: {size: 8, classes: 10}}\n",
+     "records: {path: /data/images, augment: {flip: true, crop: 2}}"},
+    {"lstm_lm_on_text", "\n  lstm_lm: {hidden: 6, context: 8, tied: false}\n",
+     "text: {path: /data/text.txt}"},
+    {"awd_lm_on_text",
+     "\n  awd_lm: {hidden: 9, embedding: 6, context: 8, tied: false, carried: true}\n",
+     "text: {path: /data/text.txt, order: contiguous}"},
+    {"gnmt_on_pairs",
+     "\n  gnmt: {layers: 4, hidden: 5, vocabulary: 20, source_time: 7, target_time: 6}\n",
+     "pairs: {path: /data/pairs, validation: /data/pairs, buckets: 3}"},
+};
+
+std::vector<TestModel> AllModels() {
+  std::vector<TestModel> models(TestModels().begin(), TestModels().end());
+  models.insert(models.end(), std::begin(kMoreModels), std::end(kMoreModels));
+  return models;
+}
+
+class AllocationsOfModels : public Allocations, public ::testing::WithParamInterface<TestModel> {
+ protected:
+  void SetUp() override {
+    if (!CountsAllocations()) GTEST_SKIP() << "a sanitizer owns malloc";
+    WriteImages();
+    std::vector<PiecePair> pairs;
+    for (int32_t i = 0; i < 300; ++i) {
+      pairs.push_back({std::vector<int32_t>(1 + i % 6, 4 + i % 16),
+                       std::vector<int32_t>(1 + i % 5, 4 + i % 15)});
+    }
+    WritePairDirectory(files_, "/data/pairs", pairs, /*pieces=*/20);
+  }
+
+ private:
+  void WriteImages() {
+    auto writer = RecordWriter::Create(files_, "/data/images",
+                                       {{"image", "U8", {8, 8, 3}}, {"label", "I32", {}}}, 1 << 14);
+    ASSERT_THAT(writer, IsOk());
+    for (int32_t i = 0; i < 100; ++i) {
+      const std::vector<std::byte> image(8 * 8 * 3, static_cast<std::byte>(i));
+      const int32_t label = i % 10;
+      ASSERT_THAT((*writer)->Add(
+                      {image, absl::MakeConstSpan(reinterpret_cast<const std::byte*>(&label), 4)}),
+                  IsOk());
+    }
+    ASSERT_THAT((*writer)->Finish(), IsOk());
+  }
+};
+
+// Each method, precision and kind of recomputation once: what allocates in one of them does so whatever the others are.
+TEST_P(AllocationsOfModels, PerMicrobatch_AreNone) {
+  for (const Way& way : {Way{.method = "1f1b", .recompute = "all", .precision = "bf16"},
+                         Way{.method = "pipedream"}}) {
+    v1::JobSpec spec = JobOf(GetParam(), way.method);
+    spec.clear_validation();
+    FillDefaults(spec);
+    ExpectNonePerMicrobatch(way, spec, 20);
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(All, AllocationsOfModels, ::testing::ValuesIn(AllModels()),
+                         [](const auto& info) { return std::string(info.param.name); });
 
 }  // namespace
 }  // namespace penstock

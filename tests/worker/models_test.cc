@@ -1,5 +1,5 @@
 // Models other than the GPT through pipelines of workers: every method, random cuts, replicas and recomputation give the
-// bits of the serial reference. Three of the models exist only as YAML.
+// bits of the serial reference.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -11,7 +11,6 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "checkpoint/checkpoint.h"
-#include "job/defaults.h"
 #include "job/resolve.h"
 #include "job/run/run_schedule.h"
 #include "job/yaml/yaml.h"
@@ -23,136 +22,15 @@
 #include "tests/support/ticking_clock.h"
 #include "tests/worker/test_cluster.h"
 #include "tests/worker/test_job.h"
+#include "tests/worker/test_models.h"
 #include "worker/layer_profiler.h"
 
 namespace penstock {
 namespace {
 
-struct TestModel {
-  const char* name;
-  const char* yaml;  // of the job's key `model`
-};
-
-// Skips over several layers, as U-Net has them: two values cross most cuts, and three some.
-constexpr char kUNet[] = R"(
-  layers:
-    - input: {image: {u8: [8, 8, 3]}, label: {i32: []}}
-    - image: {of: image}
-    - conv2d: {channels: 6, kernel: 3, padding: 1, name: outer}
-    - relu
-    - max_pool: {kernel: 2, stride: 2}
-    - conv2d: {channels: 8, kernel: 3, padding: 1, name: inner}
-    - batch_norm
-    - relu: {name: inner_out}
-    - conv2d: {channels: 8, kernel: 3, padding: 1, name: bottom}
-    - relu: {name: bottom_out}
-    - concat: {of: [bottom_out, inner_out], name: up}
-    - conv2d: {channels: 4, kernel: 1, name: mix}
-    - group_norm: {groups: 2, name: mixed}
-    - max_pool: {of: outer, kernel: 2, stride: 2, name: outer_small}
-    - concat: {of: [mixed, outer_small], name: all}
-    - flatten
-    - linear: {outputs: 10}
-    - cross_entropy: {targets: label}
-)";
-
-// Four branches of one value, as in GoogLeNet.
-constexpr char kInception[] = R"(
-  layers:
-    - input: {image: {u8: [8, 8, 3]}, label: {i32: []}}
-    - image: {of: image}
-    - conv2d: {channels: 8, kernel: 3, padding: 1, name: stem}
-    - relu: {name: x}
-    - conv2d: {of: x, channels: 4, kernel: 1, name: one}
-    - conv2d: {of: x, channels: 3, kernel: 1, name: three_in}
-    - relu
-    - conv2d: {channels: 6, kernel: 3, padding: 1, name: three}
-    - conv2d: {of: x, channels: 2, kernel: 1, name: five_in}
-    - conv2d: {channels: 4, kernel: 5, padding: 2, name: five}
-    - max_pool: {of: x, kernel: 3, stride: 1, padding: 1, name: pooled}
-    - conv2d: {channels: 2, kernel: 1, name: pool}
-    - concat: {of: [one, three, five, pool], name: together}
-    - lrn: {size: 3}
-    - dropout: {probability: 0.25}
-    - avg_pool: {global: true}
-    - flatten
-    - linear: {outputs: 10}
-    - cross_entropy: {targets: label, label_smoothing: 0.1}
-)";
-
-// Two towers that meet: the second's data is read in the middle of the pipeline.
-constexpr char kTowers[] = R"(
-  layers:
-    - input: {left: {f32: [6]}, right: {f32: [5]}, wanted: {f32: [4]}}
-    - linear: {of: left, outputs: 7, name: left_in}
-    - tanh: {name: left_out}
-    - linear: {of: right, outputs: 7, name: right_in}
-    - silu: {name: right_out}
-    - mul: {of: [left_out, right_out], name: product}
-    - add: {of: [product, left_out, right_out], name: sum}
-    - rms_norm
-    - linear: {outputs: 9}
-    - gelu
-    - linear: {outputs: 4, name: answer}
-    - mse: {of: [answer, wanted]}
-)";
-
-// Microbatches differ in how many of their targets count: of two samples often one, sometimes none.
-constexpr char kIgnoring[] = R"(
-  layers:
-    - input: {features: {f32: [6]}, label: {i32: []}}
-    - linear: {of: features, outputs: 7}
-    - relu
-    - linear: {outputs: 7}
-    - dropout: {probability: 0.25}
-    - linear: {outputs: 5}
-    - tanh
-    - linear: {outputs: 3}
-    - cross_entropy: {targets: label, ignore: 1, label_smoothing: 0.1}
-)";
-
 constexpr char kTiedAwdLm[] = R"(
   awd_lm: {layers: 3, hidden: 9, embedding: 6, context: 5, vocabulary: 19, carried: true}
 )";
-
-constexpr TestModel kModels[] = {
-    {"cifar_resnet", "\n  cifar_resnet: {depth: 14, width: 4, image: {size: 8, classes: 10}}\n"},
-    {"vgg", "\n  vgg: {depth: 11, batch_norm: true, hidden: 16, image: {size: 32, classes: 4}}\n"},
-    {"lstm_lm", "\n  lstm_lm: {layers: 3, hidden: 6, embedding: 5, context: 4, vocabulary: 17}\n"},
-    {"lstm_lm_carried",
-     "\n  lstm_lm: {layers: 2, hidden: 6, context: 4, vocabulary: 17, carried: true}\n"},
-    {"awd_lm",
-     "\n  awd_lm: {hidden: 9, embedding: 6, context: 5, vocabulary: 19, tied: false, carried: "
-     "true}\n"},
-    {"gnmt", "\n  gnmt: {layers: 6, hidden: 5, vocabulary: 13, source_time: 6, target_time: 4}\n"},
-    {"gnmt_shared",
-     "\n  gnmt: {layers: 4, hidden: 4, vocabulary: 11, source_time: 3, target_time: 5, "
-     "shared_embedding: true}\n"},
-    {"s2vt",
-     "\n  s2vt: {vocabulary: 15, frames: 4, words: 3, features: 7, hidden: 6, embedding: 5}\n"},
-    {"unet", kUNet},
-    {"inception", kInception},
-    {"towers", kTowers},
-    {"ignoring", kIgnoring},
-};
-
-v1::JobSpec JobOf(const TestModel& model, const std::string& method) {
-  const absl::StatusOr<v1::JobSpec> spec =
-      ParseJobYaml(absl::StrCat("name: model\nmodel:", model.yaml, R"(
-data: {synthetic: {}}
-training:
-  steps: 3
-  batch: 8
-  microbatches: 4
-  optimizer: {sgd: {learning_rate: 0.01, momentum: 0.9, nesterov: true}}
-  seed: 3
-validation: {every_steps: 2, batches: 1}
-pipeline: {method: )",
-                                method, "}\n"),
-                   "job.yaml");
-  EXPECT_THAT(spec, IsOk());
-  return spec.value_or(v1::JobSpec());
-}
 
 class Models : public ::testing::TestWithParam<TestModel> {
  protected:
@@ -455,7 +333,7 @@ TEST_P(Models, MemoryOfWorkers_IsWhatAProfileTells) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(All, Models, ::testing::ValuesIn(kModels),
+INSTANTIATE_TEST_SUITE_P(All, Models, ::testing::ValuesIn(TestModels()),
                          [](const auto& info) { return std::string(info.param.name); });
 
 }  // namespace

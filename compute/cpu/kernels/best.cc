@@ -1,20 +1,11 @@
-// Compiled once, for the instruction set every machine has. The namespaces are those of CMakeLists.txt.
+// Compiled once, for the instruction set every machine has.
 #include "compute/cpu/kernels/best.h"
+
+#include "compute/cpu/kernels/tables.h"
 
 namespace penstock {
 
-namespace baseline {
-extern const Kernels kKernels;
-}
-
 #if defined(__x86_64__)
-namespace avx2 {
-extern const Kernels kKernels;
-}
-namespace avx512 {
-extern const Kernels kKernels;
-}
-
 std::vector<const Kernels*> SupportedKernels() {
   std::vector<const Kernels*> tables = {&baseline::kKernels};
   const bool has_avx2 = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") &&

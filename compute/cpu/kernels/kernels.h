@@ -1,4 +1,5 @@
-// Kernels: the CPU back-end's loops apart from matrix products, one table for each instruction set.
+// Kernels: the CPU back-end's loops apart from matrix products, one table for each instruction set. Those that a single op
+// needs may be in the op's own file (loops.h).
 //
 // The files of this folder are compiled once for every instruction set (CMakeLists.txt), each time
 // into a namespace of its own; best.h picks the table this machine can run. So one binary runs everywhere
@@ -57,26 +58,6 @@ struct LayerNormGradientRows {
   float* grad_input;      // null: not wanted
   float* gain_sums;       // [width]
   float* bias_sums;       // [width]
-};
-
-// output = input / root of (mean square + epsilon) * gain, of each row.
-struct RmsNormRows {
-  int64_t rows, width;
-  float epsilon;
-  const float* input;
-  const float* gain;
-  float* inverse_root;  // by row
-  float* output;
-};
-
-struct RmsNormGradientRows {
-  int64_t rows, width;
-  const float* input;
-  const float* gain;
-  const float* inverse_root;
-  const float* grad_output;
-  float* grad_input;  // null: not wanted
-  float* gain_sums;   // [width]
 };
 
 // The target id that stands for none: no class has it.
@@ -219,9 +200,6 @@ template <typename Number>
 using GeluGradient = void(int64_t rows, int64_t width, const float* incoming,
                           const Number* derivative, Number* gradient, float* sums);
 
-using RmsNorm = void(const RmsNormRows&);
-using RmsNormGradient = void(const RmsNormGradientRows&);
-
 using Activate = void(Activation activation, int64_t count, const float* input, float* output);
 // gradient = incoming * slope. `seen`: the output or the input, by HasSlopeOfOutput.
 using ActivateGradient = void(Activation activation, int64_t count, const float* seen,
@@ -307,15 +285,60 @@ using RoundToBf16 = void(const StochasticRounding& rounding, int64_t first, int6
 
 }  // namespace kernel
 
+// All of them: the name of a kernel's type, which its function has too (isa.h), and that of its place in a table. The
+// first are there for both Numbers.
+#define PENSTOCK_NUMBER_KERNELS(ROW)                \
+  ROW(LayerNorm, layer_norm)                        \
+  ROW(BiasGelu, bias_gelu)                          \
+  ROW(GeluGradient, gelu_gradient)                  \
+  ROW(MaskColumnSums, mask_column_sums)             \
+  ROW(CrossEntropyGradient, cross_entropy_gradient) \
+  ROW(LstmForward, lstm_forward)                    \
+  ROW(LstmGradient, lstm_gradient)
+#define PENSTOCK_KERNELS(ROW)                                 \
+  ROW(LayerNormGradient, layer_norm_gradient)                 \
+  ROW(Activate, activate)                                     \
+  ROW(ActivateGradient, activate_gradient)                    \
+  ROW(ChannelMoments, channel_moments)                        \
+  ROW(ChannelNormal, channel_normal)                          \
+  ROW(ChannelGradientSums, channel_gradient_sums)             \
+  ROW(ChannelGradient, channel_gradient)                      \
+  ROW(ResponseWorkspace, response_workspace)                  \
+  ROW(ResponseNormal, response_normal)                        \
+  ROW(ResponseGradient, response_gradient)                    \
+  ROW(AddBias, add_bias)                                      \
+  ROW(Residual, residual)                                     \
+  ROW(ColumnSums, column_sums)                                \
+  ROW(MaskRows, mask_rows)                                    \
+  ROW(AddRow, add_row)                                        \
+  ROW(AddRowGradient, add_row_gradient)                       \
+  ROW(AttentionWorkspace, attention_workspace)                \
+  ROW(Attention, attention)                                   \
+  ROW(AttentionGradient, attention_gradient)                  \
+  ROW(AdditiveAttentionForward, additive_attention_forward)   \
+  ROW(AdditiveAttentionBackward, additive_attention_backward) \
+  ROW(CrossEntropy, cross_entropy)                            \
+  ROW(TargetRanks, target_ranks)                              \
+  ROW(NesterovDirection, nesterov_direction)                  \
+  ROW(Fill, fill)                                             \
+  ROW(AddInto, add_into)                                      \
+  ROW(Product, product)                                       \
+  ROW(Difference, difference)                                 \
+  ROW(SquaredDistance, squared_distance)                      \
+  ROW(LinearCombination, linear_combination)                  \
+  ROW(CompensateDelay, compensate_delay)                      \
+  ROW(SquaredNorm, squared_norm)                              \
+  ROW(ToBf16, to_bf16)                                        \
+  ROW(WidenBf16, widen_bf16)                                  \
+  ROW(RoundToNearest, round_to_nearest)                       \
+  ROW(RoundToBf16, round_to_bf16)
+
+#define PENSTOCK_KERNEL_POINTER(Type, name) kernel::Type* name;
+#define PENSTOCK_NUMBER_KERNEL_POINTER(Type, name) kernel::Type<Number>* name;
+
 template <typename Number>
 struct NumberKernels {
-  kernel::LayerNorm<Number>* layer_norm;
-  kernel::BiasGelu<Number>* bias_gelu;
-  kernel::GeluGradient<Number>* gelu_gradient;
-  kernel::MaskColumnSums<Number>* mask_column_sums;
-  kernel::CrossEntropyGradient<Number>* cross_entropy_gradient;
-  kernel::LstmForward<Number>* lstm_forward;
-  kernel::LstmGradient<Number>* lstm_gradient;
+  PENSTOCK_NUMBER_KERNELS(PENSTOCK_NUMBER_KERNEL_POINTER)
 };
 
 // One pass over a parameter. `state`: by array of the step; null where it may be lacking. `next` may be `weights`;
@@ -334,45 +357,8 @@ struct Kernels {
   NumberKernels<float> f32;
   NumberKernels<Bf16> bf16;
 
-  kernel::LayerNormGradient* layer_norm_gradient;
-  kernel::RmsNorm* rms_norm;
-  kernel::RmsNormGradient* rms_norm_gradient;
-  kernel::Activate* activate;
-  kernel::ActivateGradient* activate_gradient;
-  kernel::ChannelMoments* channel_moments;
-  kernel::ChannelNormal* channel_normal;
-  kernel::ChannelGradientSums* channel_gradient_sums;
-  kernel::ChannelGradient* channel_gradient;
-  kernel::ResponseWorkspace* response_workspace;
-  kernel::ResponseNormal* response_normal;
-  kernel::ResponseGradient* response_gradient;
-  kernel::AddBias* add_bias;
-  kernel::Residual* residual;
-  kernel::ColumnSums* column_sums;
-  kernel::MaskRows* mask_rows;
-  kernel::AddRow* add_row;
-  kernel::AddRowGradient* add_row_gradient;
-  kernel::AttentionWorkspace* attention_workspace;
-  kernel::Attention* attention;
-  kernel::AttentionGradient* attention_gradient;
-  kernel::AdditiveAttentionForward* additive_attention_forward;
-  kernel::AdditiveAttentionBackward* additive_attention_backward;
-  kernel::CrossEntropy* cross_entropy;
-  kernel::TargetRanks* target_ranks;
   const OfElementwise<ElementwiseKernels>* elementwise;
-  kernel::NesterovDirection* nesterov_direction;
-  kernel::Fill* fill;
-  kernel::AddInto* add_into;
-  kernel::Product* product;
-  kernel::Difference* difference;
-  kernel::SquaredDistance* squared_distance;
-  kernel::LinearCombination* linear_combination;
-  kernel::CompensateDelay* compensate_delay;
-  kernel::SquaredNorm* squared_norm;
-  kernel::ToBf16* to_bf16;
-  kernel::WidenBf16* widen_bf16;
-  kernel::RoundToNearest* round_to_nearest;
-  kernel::RoundToBf16* round_to_bf16;
+  PENSTOCK_KERNELS(PENSTOCK_KERNEL_POINTER)
 
   template <typename Number>
   const NumberKernels<Number>& of() const;
@@ -381,6 +367,9 @@ struct Kernels {
     return static_cast<const ElementwiseKernel<Step>&>(*elementwise).run;
   }
 };
+#undef PENSTOCK_KERNEL_POINTER
+#undef PENSTOCK_NUMBER_KERNEL_POINTER
+
 template <>
 inline const NumberKernels<float>& Kernels::of() const {
   return f32;

@@ -1,4 +1,4 @@
-// LayerNorm and its gradient: Ba, Kiros and Hinton, arXiv 1607.06450. RMSNorm: Zhang and Sennrich, arXiv 1910.07467.
+// LayerNorm and its gradient: Ba, Kiros and Hinton, arXiv 1607.06450.
 #include "compute/cpu/kernels/isa.h"
 #include "compute/cpu/kernels/simd.h"
 
@@ -73,53 +73,7 @@ PENSTOCK_INLINE void GradientOfRow(const LayerNormGradientRows& a, int64_t r) {
   });
 }
 
-// With n the input over its root mean square and d = grad_output * gain:
-//   grad_input = inverse_root * (d - n * mean(d * n)).
-PENSTOCK_INLINE void GradientOfRow(const RmsNormGradientRows& a, int64_t r) {
-  const float* row = a.input + r * a.width;
-  const float* grad = a.grad_output + r * a.width;
-  const float inverse = a.inverse_root[r];
-  Floats sum_dn = {};
-  ForVectors(a.width, [&](int64_t c, auto lanes) {
-    const Floats gn = Load(grad + c, lanes) * (Load(row + c, lanes) * inverse);
-    sum_dn += gn * Load(a.gain + c, lanes);
-    Store(Load(a.gain_sums + c, lanes) + gn, a.gain_sums + c, lanes);
-  });
-  if (a.grad_input == nullptr) return;
-  const float mean_dn = SumLanes(sum_dn) / static_cast<float>(a.width);
-  ForVectors(a.width, [&](int64_t c, auto lanes) {
-    const Floats n = Load(row + c, lanes) * inverse;
-    const Floats d = Load(grad + c, lanes) * Load(a.gain + c, lanes);
-    Store((d - n * mean_dn) * inverse, a.grad_input + r * a.width + c, lanes);
-  });
-}
-
 }  // namespace
-
-void RmsNorm(const RmsNormRows& a) {
-  for (int64_t r = 0; r < a.rows; ++r) {
-    const float* row = a.input + r * a.width;
-    Floats squares = {};
-    ForVectors(a.width, [&](int64_t c, auto lanes) {
-      const Floats value = Load(row + c, lanes);
-      squares += value * value;
-    });
-    const float mean = SumLanes(squares) / static_cast<float>(a.width);
-    const float inverse = 1.0f / __builtin_sqrtf(mean + a.epsilon);
-    a.inverse_root[r] = inverse;
-    ForVectors(a.width, [&](int64_t c, auto lanes) {
-      Store(Load(row + c, lanes) * inverse * Load(a.gain + c, lanes), a.output + r * a.width + c,
-            lanes);
-    });
-  }
-}
-
-void RmsNormGradient(const RmsNormGradientRows& a) {
-  Fill(a.width, 0.0f, a.gain_sums);
-  for (int64_t r = 0; r < a.rows; ++r) {
-    GradientOfRow(a, r);
-  }
-}
 
 void LayerNorm(const LayerNormRows& a, float* output) { Normalise(a, output); }
 void LayerNorm(const LayerNormRows& a, Bf16* output) { Normalise(a, output); }

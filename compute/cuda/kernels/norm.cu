@@ -1,7 +1,5 @@
-// LayerNorm and its gradient, and column sums: Ba, Kiros and Hinton, arXiv 1607.06450. RMSNorm: Zhang and Sennrich, arXiv
-// 1910.07467.
-#include "compute/cuda/kernels/channels.cuh"
-#include "compute/cuda/kernels/values.h"
+// LayerNorm and its gradient, and column sums: Ba, Kiros and Hinton, arXiv 1607.06450.
+#include "compute/cuda/kernels/common.cuh"
 
 namespace penstock::cuda {
 namespace {
@@ -96,37 +94,6 @@ __global__ void BandsKernel(int64_t bands, int64_t stride, int64_t first, int64_
   sums[c] = sum;
 }
 
-__global__ void RmsForwardKernel(int64_t rows, int64_t width, float epsilon, const float* input,
-                                 const float* gain, float* inverse_root, float* output) {
-  const int64_t row = int64_t{blockIdx.x} * kRowsPerBlock + threadIdx.x / kWarp;
-  if (row >= rows) return;
-  const int lane = threadIdx.x % kWarp;
-  const float* x = input + row * width;
-  float squares = 0.0f;
-  for (int64_t c = lane; c < width; c += kWarp) squares += x[c] * x[c];
-  const float inverse = 1.0f / sqrtf(WarpSum(squares) / static_cast<float>(width) + epsilon);
-  if (lane == 0) inverse_root[row] = inverse;
-  for (int64_t c = lane; c < width; c += kWarp) output[row * width + c] = x[c] * inverse * gain[c];
-}
-
-// With n = x / root and g = grad_output * gain: grad_input = (g - n mean(g n)) / root.
-__global__ void RmsInputKernel(int64_t rows, int64_t width, RmsNormBackwardArguments a) {
-  const int64_t row = int64_t{blockIdx.x} * kRowsPerBlock + threadIdx.x / kWarp;
-  if (row >= rows) return;
-  const int lane = threadIdx.x % kWarp;
-  const int64_t at = row * width;
-  const float inverse = a.inverse_root[row];
-  float dot = 0.0f;
-  for (int64_t c = lane; c < width; c += kWarp) {
-    dot += a.grad_output[at + c] * a.gain[c] * a.input[at + c] * inverse;
-  }
-  dot = WarpSum(dot) / static_cast<float>(width);
-  for (int64_t c = lane; c < width; c += kWarp) {
-    const float normal = a.input[at + c] * inverse;
-    a.grad_input[at + c] = (a.grad_output[at + c] * a.gain[c] - normal * dot) * inverse;
-  }
-}
-
 dim3 BandGrid(int64_t rows, int64_t width) {
   return dim3(static_cast<uint32_t>(CeilDiv(width, kBlock)),
               static_cast<uint32_t>(CeilDiv(rows, kBandRows)));
@@ -161,26 +128,6 @@ void LayerNormBackward(cudaStream_t stream, int64_t rows, int64_t width,
   BandsKernel<<<blocks, kBlock, 0, stream>>>(bands, 2 * width, 0, width, a.workspace, a.gain_sums);
   BandsKernel<<<blocks, kBlock, 0, stream>>>(bands, 2 * width, width, width, a.workspace,
                                              a.bias_sums);
-}
-
-void RmsNormForward(cudaStream_t stream, int64_t rows, int64_t width, float epsilon,
-                    const float* input, const float* gain, float* inverse_root, float* output) {
-  RmsForwardKernel<<<CeilDiv(rows, kRowsPerBlock), kBlock, 0, stream>>>(rows, width, epsilon, input,
-                                                                        gain, inverse_root, output);
-}
-
-void RmsNormBackward(cudaStream_t stream, int64_t rows, int64_t width,
-                     const RmsNormBackwardArguments& arguments) {
-  const RmsNormBackwardArguments a = arguments;
-  if (a.grad_input != nullptr) {
-    RmsInputKernel<<<CeilDiv(rows, kRowsPerBlock), kBlock, 0, stream>>>(rows, width, a);
-  }
-  SumChannels(
-      stream, rows, width, a.workspace,
-      [=] __device__(int64_t row, int64_t c) {
-        return a.grad_output[row * width + c] * a.input[row * width + c] * a.inverse_root[row];
-      },
-      [=] __device__(int64_t c, double sum) { a.gain_sums[c] = static_cast<float>(sum); });
 }
 
 template <typename Number>

@@ -1,4 +1,4 @@
-// Kernels of ops on values of any shape: functions of elements, sums, parts, tables, norms of rows, losses.
+// Kernels of ops on values of any shape: functions of elements, sums, parts, tables, losses.
 //
 // As in kernels.h: functions queue and return, sums run in a fixed order, matrices are row-major. C++17, for nvcc.
 #pragma once
@@ -56,21 +56,6 @@ void LookUp(cudaStream_t stream, int64_t rows, int64_t width, const int32_t* ids
 // table[ids[row]] += gradient[row]. order: of SortRows.
 void LookUpBackward(cudaStream_t stream, int64_t rows, int64_t width, const int32_t* order,
                     const float* gradient, const DeviceMask& row_drop, float* table);
-
-// output = x / sqrt(mean(x^2) + epsilon) * gain, of each row. inverse_root [rows]: for the backward pass.
-void RmsNormForward(cudaStream_t stream, int64_t rows, int64_t width, float epsilon,
-                    const float* input, const float* gain, float* inverse_root, float* output);
-struct RmsNormBackwardArguments {
-  const float* input;  // [rows, width]
-  const float* gain;   // [width]
-  const float* inverse_root;
-  const float* grad_output;
-  float* grad_input;  // or null
-  float* gain_sums;   // [width], written
-  float* workspace;   // ChannelSumsWorkspaceFloats(rows, width), images.h
-};
-void RmsNormBackward(cudaStream_t stream, int64_t rows, int64_t width,
-                     const RmsNormBackwardArguments& arguments);
 
 // The target id that stands for none: no class has it.
 inline constexpr int32_t kNoTarget = -1;
