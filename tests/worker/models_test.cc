@@ -12,6 +12,7 @@
 #include "absl/strings/str_join.h"
 #include "checkpoint/checkpoint.h"
 #include "job/defaults.h"
+#include "job/model_graph.h"
 #include "job/resolve.h"
 #include "job/run/run_schedule.h"
 #include "job/yaml/yaml.h"
@@ -19,6 +20,7 @@
 #include "planner/cost/run_costs.h"
 #include "planner/cost/run_memory.h"
 #include "schedule/sent_bytes.h"
+#include "tests/model/separate_gpt.h"
 #include "tests/support/status_matchers.h"
 #include "tests/support/ticking_clock.h"
 #include "tests/worker/test_cluster.h"
@@ -97,6 +99,48 @@ constexpr char kTowers[] = R"(
     - mse: {of: [answer, wanted]}
 )";
 
+// Branches of a transformer that are fused: in the two layouts of weights, with masks, two in one layer, and with a value
+// that is also read behind them.
+constexpr char kTransformer[] = R"(
+  layers:
+    - input: {tokens: {i32: [6]}, targets: {i32: [6]}}
+    - embedding: {of: tokens, vocabulary: 11, width: 8, name: table}
+    - repeat: {count: 2, name: h, layers: [
+        {block: {name: attention, layers: [{residual: {layers: [
+          {layer_norm: {width: 8}}, {linear: {outputs: 24}}, {attention: {heads: 2, causal: true}},
+          {linear: {outputs: 8}}, {dropout: {probability: 0.25}}]}}]}},
+        {block: {name: mlp, layers: [{residual: {layers: [
+          {layer_norm: {width: 8}}, {linear: {outputs: 12, layout: inputs_first}},
+          {gelu: {approximate: tanh}}, {linear: {outputs: 8, layout: inputs_first}}]}}]}}]}
+    - block: {name: both, layers: [
+        {residual: {layers: [{layer_norm: {width: 8}}, {linear: {outputs: 24}},
+          {attention: {heads: 4, causal: true}}, {linear: {outputs: 8}}]}},
+        {residual: {layers: [{layer_norm: {width: 8}}, {linear: {outputs: 16}},
+          {gelu: {approximate: tanh}}, {linear: {outputs: 8}}, {dropout: {probability: 0.5}}]}}]}
+    - concat: {of: [both, h]}
+    - linear: {outputs: 11, name: logits}
+    - cross_entropy: {targets: targets}
+)";
+
+// Branches that are not: the exact GELU, attention to all time steps, another epsilon, and one that may be cut.
+constexpr char kOtherTransformer[] = R"(
+  layers:
+    - input: {tokens: {i32: [6]}, targets: {i32: [6]}}
+    - embedding: {of: tokens, vocabulary: 11, width: 8, name: table}
+    - block: {name: exact, layers: [{residual: {layers: [
+        {layer_norm: {width: 8}}, {linear: {outputs: 12}}, gelu, {linear: {outputs: 8}}]}}]}
+    - block: {name: full, layers: [{residual: {layers: [
+        {layer_norm: {width: 8}}, {linear: {outputs: 24}}, {attention: {heads: 2}},
+        {linear: {outputs: 8}}]}}]}
+    - block: {name: other, layers: [{residual: {layers: [
+        {layer_norm: {width: 8, epsilon: 1e-6}}, {linear: {outputs: 12}},
+        {gelu: {approximate: tanh}}, {linear: {outputs: 8}}]}}]}
+    - residual: {layers: [{layer_norm: {width: 8}}, {linear: {outputs: 12}},
+        {gelu: {approximate: tanh}}, {linear: {outputs: 8}}]}
+    - linear: {outputs: 11, name: logits}
+    - cross_entropy: {targets: targets}
+)";
+
 // Microbatches differ in how many of their targets count: of two samples often one, sometimes none.
 constexpr char kIgnoring[] = R"(
   layers:
@@ -134,6 +178,8 @@ constexpr TestModel kModels[] = {
     {"inception", kInception},
     {"towers", kTowers},
     {"ignoring", kIgnoring},
+    {"transformer", kTransformer},
+    {"other_transformer", kOtherTransformer},
 };
 
 v1::JobSpec JobOf(const TestModel& model, const std::string& method) {
@@ -171,6 +217,45 @@ class Models : public ::testing::TestWithParam<TestModel> {
   MemoryFiles files_;
   std::mt19937 random_{7};
 };
+
+int BranchesIn(const ModelGraph& model) {
+  return static_cast<int>(
+      std::count_if(model.nodes.begin(), model.nodes.end(), [](const Node& node) {
+        return node.op->name == "attention_branch" || node.op->name == "mlp_branch";
+      }));
+}
+
+TEST(Branches, OfModelsInYaml_AreFusedWhereTheOpsFit) {
+  EXPECT_EQ(BranchesIn(ChainOf(JobOf({"transformer", kTransformer}, "1f1b"))), 6);
+  EXPECT_EQ(BranchesIn(ChainOf(JobOf({"other_transformer", kOtherTransformer}, "1f1b"))), 0);
+}
+
+// The same GPT by its numbers and op by op: the same first weights, and so the same bits from there on, whatever the cut.
+TEST(Branches, OfAGptInSeparateOps_TrainAsTheFamily) {
+  const GptConfig config = {
+      .layers = 2, .width = 8, .heads = 2, .context = 6, .vocabulary = 11, .dropout = 0.25};
+  v1::JobSpec family = JobOf({"gpt",
+                              "\n  gpt: {layers: 2, width: 8, heads: 2, context: 6, "
+                              "vocabulary: 11, dropout: 0.25, tied_head: true}\n"},
+                             "1f1b");
+  v1::JobSpec listed = family;
+  *listed.mutable_model()->mutable_graph() = ToProto(SeparateGpt(config));
+  MemoryFiles files;
+  std::mt19937 random(3);
+  for (const char* precision : {"f32", "bf16"}) {
+    family.mutable_training()->set_precision(precision);
+    listed.mutable_training()->set_precision(precision);
+    PENSTOCK_ASSERT_OK_AND_ASSIGN(const Trained expected,
+                                  TrainSerially(family, EvenSplit(7, 1), {}, files));
+    PENSTOCK_ASSERT_OK_AND_ASSIGN(const Trained serial,
+                                  TrainSerially(listed, EvenSplit(7, 1), {}, files));
+    ExpectSameTraining(serial, expected);
+    PENSTOCK_ASSERT_OK_AND_ASSIGN(
+        const Trained cut,
+        TrainCluster({.spec = listed, .layers = RandomSplit(7, 3, random)}, files));
+    ExpectSameTraining(cut, expected);
+  }
+}
 
 TEST_P(Models, EveryMethodOnFourWorkers_GivesTheReferencesBits) {
   for (const char* method : {"1f1b", "gpipe", "zb-h1", "pipedream", "pipedream-2bw", "paci",
@@ -372,7 +457,8 @@ TEST_P(Models, CheckpointOfOneLayerOrder_ResumesInAnother) {
   PENSTOCK_ASSERT_OK_AND_ASSIGN(const std::string saved, train(spec, "", whole));
   PENSTOCK_ASSERT_OK_AND_ASSIGN(const Manifest manifest, VerifyCheckpoint(files_, saved));
   EXPECT_EQ(manifest.layer_order, LayerOrderOf(ChainOf(spec)));
-  EXPECT_EQ(std::get<ModelGraph>(*manifest.model).layers, model.layers);
+  PENSTOCK_ASSERT_OK_AND_ASSIGN(const ModelGraph stored, BuildModel(spec.model()));
+  EXPECT_EQ(std::get<ModelGraph>(*manifest.model).layers, stored.layers);
   for (int layer = 0; layer < model.size(); ++layer) {
     PENSTOCK_ASSERT_OK_AND_ASSIGN(const LayerState state,
                                   LoadLayer(files_, saved, manifest, layer));
