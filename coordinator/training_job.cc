@@ -80,7 +80,7 @@ Manifest TrainingAttempt::ManifestOf(const CheckpointTracker::Complete& complete
     manifest.stage_layers[topology[StageId(stage.stage())].part] = stage.layers();
   }
   manifest.layer_order = LayerOrderOf(job.model);
-  manifest.model = StoredModelOf(spec.model(), job.model);
+  manifest.model = StoredModelOf(spec.model());
   if (job.method == &SearchedMethod()) manifest.schedule = spec.pipeline().schedule();
   manifest.fingerprint = FingerprintOf(spec, job);
   RunProgress digests(/*first_step=*/0, /*reporting_stage=*/0);

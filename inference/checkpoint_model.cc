@@ -11,6 +11,7 @@
 #include "base/status.h"
 #include "checkpoint/checkpoint.h"
 #include "checkpoint/layout.h"
+#include "model/fuse_branches.h"
 
 namespace penstock {
 namespace {
@@ -95,8 +96,8 @@ absl::StatusOr<CheckpointModel> OpenCheckpointModel(Files& files, const std::str
   }
   absl::StatusOr<StoredModel> stored = ModelOf(model.manifest);
   if (!stored.ok()) return Annotate(stored.status(), model.directory);
-  if (auto* graph = std::get_if<ModelGraph>(&*stored)) {
-    model.graph = std::move(*graph);
+  if (const auto* graph = std::get_if<ModelGraph>(&*stored)) {
+    model.graph = FuseBranches(*graph);
     return model;
   }
   model.gpt = std::get<GptConfig>(*stored);

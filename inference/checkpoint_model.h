@@ -17,7 +17,7 @@ struct CheckpointModel {
   std::string directory;
   Manifest manifest;
   std::optional<GptConfig> gpt;  // absent: another model
-  ModelGraph graph;
+  ModelGraph graph;              // as it is computed (model/fuse_branches.h)
 };
 
 // `path`: a checkpoint's directory, or one of checkpoints, of which the newest good one counts. Every file's digest is

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "base/check.h"
 #include "base/status.h"
 #include "job/keys/check_fields.h"
 #include "job/keys/suggest.h"
@@ -184,11 +185,15 @@ v1::ModelGraph ToProto(const ModelGraph& graph) {
   return message;
 }
 
-StoredModel StoredModelOf(const v1::ModelSpec& spec, const ModelGraph& graph) {
-  if (!spec.has_gpt()) return InDescribedOrder(graph);
-  GptConfig gpt = GptConfigOf(spec.gpt());
-  gpt.untie = spec.untie();
-  return gpt;
+StoredModel StoredModelOf(const v1::ModelSpec& spec) {
+  if (spec.has_gpt()) {
+    GptConfig gpt = GptConfigOf(spec.gpt());
+    gpt.untie = spec.untie();
+    return gpt;
+  }
+  absl::StatusOr<ModelGraph> graph = BuildModel(spec);
+  PENSTOCK_CHECK(graph.ok());
+  return *std::move(graph);
 }
 
 }  // namespace penstock

@@ -29,8 +29,7 @@ v1::ModelGraph ToProto(const ModelGraph& graph);
 // REQUIRES: it has its defaults filled in.
 GptConfig GptConfigOf(const v1::GptSpec& gpt);
 
-// What checkpoints of a job hold of its model, in the order in which it was described. `graph`: BuildModel(spec),
-// in any order of its layers.
-StoredModel StoredModelOf(const v1::ModelSpec& spec, const ModelGraph& graph);
+// What checkpoints of a job hold of its model, as it was described. REQUIRES: BuildModel(spec) is OK.
+StoredModel StoredModelOf(const v1::ModelSpec& spec);
 
 }  // namespace penstock

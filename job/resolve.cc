@@ -12,6 +12,7 @@
 #include "job/model_graph.h"
 #include "job/prediction.h"
 #include "job/resolve_pipeline.h"
+#include "model/fuse_branches.h"
 
 namespace penstock {
 namespace {
@@ -227,7 +228,8 @@ absl::StatusOr<ResolvedJob> ResolveJob(const v1::JobSpec& spec) {
   PENSTOCK_RETURN_IF_ERROR(CheckFields(spec));
   const v1::TrainingSpec& training = spec.training();
   ResolvedJob job;
-  PENSTOCK_ASSIGN_OR_RETURN(job.model, BuildModel(spec));
+  PENSTOCK_ASSIGN_OR_RETURN(const ModelGraph described, BuildModel(spec));
+  job.model = FuseBranches(described);
   PENSTOCK_RETURN_IF_ERROR(DataKindOf(spec.data()).fits(spec.data(), job.model));
   const bool is_searched = spec.pipeline().method() == SearchedMethod().name;
   if (spec.pipeline().schedule_file().empty() && !is_searched) {

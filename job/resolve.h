@@ -47,7 +47,8 @@ enum class Order : uint8_t {
 };
 
 struct ResolvedJob {
-  ModelGraph model;  // in the order of pipeline.layer_order
+  // In the order of pipeline.layer_order, and as it is computed (model/fuse_branches.h).
+  ModelGraph model;
   const Method* method = nullptr;
   const Weights* weights = nullptr;  // instead of the method's
   int32_t stages_per_worker = 1;

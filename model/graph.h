@@ -51,7 +51,7 @@ struct Node {
   bool needs_gradient = false;  // of its output: it has parameters, or an input that needs one
   // Names its random numbers, the same for every partition: its layer, and which of the layer's drawing nodes it is.
   uint32_t draw = 0;
-  // Where its parameters' names come from (NodeSpec, graph_builder.h).
+  // Where its parameters' names come from (NodeSpec, graph_builder.h); of a fused node, from those that it stands for.
   std::string parameter_prefix;
   std::string weights_of;
 

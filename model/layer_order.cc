@@ -104,12 +104,6 @@ absl::StatusOr<ModelGraph> InLayerOrder(const ModelGraph& model,
   return Reordered(model, order);
 }
 
-ModelGraph InDescribedOrder(const ModelGraph& model) {
-  std::vector<int> order(model.size());
-  for (int layer = 0; layer < model.size(); ++layer) order[model.layers[layer].number] = layer;
-  return Reordered(model, order);
-}
-
 std::vector<std::string> LayerOrderOf(const ModelGraph& model) {
   std::vector<std::string> names;
   bool is_described = true;

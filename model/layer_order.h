@@ -22,9 +22,6 @@ namespace penstock {
 absl::StatusOr<ModelGraph> InLayerOrder(const ModelGraph& model,
                                         absl::Span<const std::string> names);
 
-// Returns the model in the order in which it was described, whichever it is in.
-ModelGraph InDescribedOrder(const ModelGraph& model);
-
 // Returns the names of the layers as a job says them (pipeline.layer_order); empty where the order is the described
 // one.
 std::vector<std::string> LayerOrderOf(const ModelGraph& model);

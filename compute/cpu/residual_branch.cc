@@ -22,12 +22,14 @@ absl::StatusOr<std::unique_ptr<OpKernels>> ResidualBranch<Number>::Create(
   PENSTOCK_RETURN_IF_ERROR(context.layer_scratch.Reserve(branch->PlaceScratch()));
   PENSTOCK_ASSIGN_OR_RETURN(
       branch->expansion_,
-      Linear<Number>::Create(context, {shape.rows, shape.chunk, shape.width, shape.expanded},
-                             kExpansion));
+      Linear<Number>::Create(
+          context, {shape.rows, shape.chunk, shape.width, shape.expanded, shape.outputs_first},
+          kExpansion));
   PENSTOCK_ASSIGN_OR_RETURN(
       branch->projection_,
-      Linear<Number>::Create(context, {shape.rows, shape.chunk, shape.projected, shape.width},
-                             kProjection));
+      Linear<Number>::Create(
+          context, {shape.rows, shape.chunk, shape.projected, shape.width, shape.outputs_first},
+          kProjection));
   return std::unique_ptr<OpKernels>(std::move(branch));
 }
 

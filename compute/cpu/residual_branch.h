@@ -24,8 +24,9 @@ struct BranchShape {
   int64_t rows = 0;   // of the microbatch
   int64_t chunk = 0;  // rows that go through together
   int64_t width = 0;
-  int64_t expanded = 0;   // outputs of the expansion
-  int64_t projected = 0;  // inputs of the projection
+  int64_t expanded = 0;        // outputs of the expansion
+  int64_t projected = 0;       // inputs of the projection
+  bool outputs_first = false;  // both weights are [outputs, inputs]
 };
 
 // The part between the two linear maps. `Number` is what the matrix products read.

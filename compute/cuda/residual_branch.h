@@ -27,11 +27,12 @@ enum : int { kGain, kBias, kExpansion, kExpansionBias, kProjection, kProjectionB
 struct BranchShape {
   int64_t rows = 0;  // of the microbatch
   int64_t width = 0;
-  int64_t expanded = 0;   // outputs of the expansion
-  int64_t projected = 0;  // inputs of the projection
+  int64_t expanded = 0;        // outputs of the expansion
+  int64_t projected = 0;       // inputs of the projection
+  bool outputs_first = false;  // both weights are [outputs, inputs]
 
-  LinearShape expansion() const { return {rows, width, expanded}; }
-  LinearShape projection() const { return {rows, projected, width}; }
+  LinearShape expansion() const { return {rows, width, expanded, outputs_first}; }
+  LinearShape projection() const { return {rows, projected, width, outputs_first}; }
 };
 
 template <typename Number>

@@ -1,5 +1,6 @@
 // x + dropout(projection(causal attention(LayerNorm(x)))): half a block of GPT-2, as one op that is faster than its
-// parts. Parameters are named and laid out as in Hugging Face's GPT-2: linear weights are [inputs, outputs].
+// parts. Parameters are named and, where `layout` does not say otherwise, laid out as in Hugging Face's GPT-2: linear
+// weights are [inputs, outputs].
 #include "model/ops/branch.h"
 #include "model/ops/list.h"
 
@@ -11,6 +12,7 @@ constexpr AttributeSpec kAttributes[] = {
     {"width", AttributeKind::kInteger, "the width of the residual stream"},
     {"heads", AttributeKind::kInteger, "heads of attention; they must divide the width"},
     kBranchDropout,
+    kBranchLayout,
     kExpansionDeviation,
     kProjectionDeviation,
 };

@@ -1,6 +1,9 @@
 // What the two residual branches of a transformer block have in common.
 #pragma once
 
+#include <cstdint>
+#include <vector>
+
 #include "absl/strings/str_cat.h"
 #include "model/op.h"
 #include "model/ops/parameters.h"
@@ -27,6 +30,18 @@ inline constexpr AttributeSpec kProjectionDeviation = {
     .max = 1e6,
     .use = AttributeUse::kInitialWeights};
 
+inline constexpr absl::string_view kBranchLayouts[] = {"inputs_first", "outputs_first"};
+inline constexpr AttributeSpec kBranchLayout = {
+    .name = "layout",
+    .kind = AttributeKind::kWord,
+    .help = "of both weights: inputs_first as GPT-2 has it, or outputs_first as PyTorch's Linear",
+    .otherwise = "inputs_first",
+    .words = kBranchLayouts,
+    .use = AttributeUse::kKernelsAddedLater};
+
+// What the layer norm of a branch adds to the variance.
+inline constexpr double kBranchEpsilon = 1e-5;
+
 struct BranchNames {
   absl::string_view norm, expansion, projection;
 };
@@ -39,17 +54,21 @@ inline absl::StatusOr<OpResult> InferBranch(const OpArguments& a, const BranchNa
   if (input.dtype != DType::kF32 || input.dims.size() != 2 || input.dims[1] != width) {
     return ShapesDoNotFit(a.inputs, absl::StrCat("f32 [time, ", width, "], the width"));
   }
-  const double deviation = a.attributes.number("deviation");
-  const double projection_deviation = a.attributes.number("projection_deviation");
-  return OpResult{
-      .output = input,
-      .parameters = {Gain(absl::StrCat(names.norm, ".weight"), width),
-                     Bias(absl::StrCat(names.norm, ".bias"), width),
-                     Matrix(absl::StrCat(names.expansion, ".weight"), {width, expanded}, deviation),
-                     Bias(absl::StrCat(names.expansion, ".bias"), expanded),
-                     Matrix(absl::StrCat(names.projection, ".weight"), {projected, width},
-                            projection_deviation),
-                     Bias(absl::StrCat(names.projection, ".bias"), width)}};
+  const bool outputs_first = a.attributes.word("layout") == "outputs_first";
+  const auto matrix = [&](absl::string_view name, int64_t inputs, int64_t outputs,
+                          absl::string_view deviation) {
+    return Matrix(absl::StrCat(name, ".weight"),
+                  outputs_first ? std::vector<int64_t>{outputs, inputs}
+                                : std::vector<int64_t>{inputs, outputs},
+                  a.attributes.number(deviation));
+  };
+  return OpResult{.output = input,
+                  .parameters = {Gain(absl::StrCat(names.norm, ".weight"), width),
+                                 Bias(absl::StrCat(names.norm, ".bias"), width),
+                                 matrix(names.expansion, width, expanded, "deviation"),
+                                 Bias(absl::StrCat(names.expansion, ".bias"), expanded),
+                                 matrix(names.projection, projected, width, "projection_deviation"),
+                                 Bias(absl::StrCat(names.projection, ".bias"), width)}};
 }
 
 }  // namespace penstock::ops

@@ -11,6 +11,7 @@ constexpr AttributeSpec kAttributes[] = {
     {"width", AttributeKind::kInteger, "the width of the residual stream"},
     {"hidden", AttributeKind::kInteger, "outputs of the expansion"},
     kBranchDropout,
+    kBranchLayout,
     kExpansionDeviation,
     kProjectionDeviation,
 };

@@ -312,14 +312,22 @@ Node Embedding(const Sizes& s) {
                {Ids(s)}),
       0.5);
 }
-Node Attention(const Sizes& s) {
+Node AttentionOf(const Sizes& s, const std::string& layout) {
   return WithDeviations(
-      MakeNode("attention_branch", {{"width", s.width}, {"heads", s.heads}}, {Activation(s)}), 0.5);
+      MakeNode("attention_branch", {{"width", s.width}, {"heads", s.heads}, {"layout", layout}},
+               {Activation(s)}),
+      0.5);
 }
-Node Mlp(const Sizes& s) {
+Node Attention(const Sizes& s) { return AttentionOf(s, "inputs_first"); }
+Node AttentionOutputsFirst(const Sizes& s) { return AttentionOf(s, "outputs_first"); }
+Node MlpOf(const Sizes& s, const std::string& layout) {
   return WithDeviations(
-      MakeNode("mlp_branch", {{"width", s.width}, {"hidden", s.hidden}}, {Activation(s)}), 0.5);
+      MakeNode("mlp_branch", {{"width", s.width}, {"hidden", s.hidden}, {"layout", layout}},
+               {Activation(s)}),
+      0.5);
 }
+Node Mlp(const Sizes& s) { return MlpOf(s, "inputs_first"); }
+Node MlpOutputsFirst(const Sizes& s) { return MlpOf(s, "outputs_first"); }
 Node FinalNorm(const Sizes& s) {
   return WithDeviations(MakeNode("layer_norm", {{"width", s.width}}, {Activation(s)}), 0.5);
 }
@@ -329,7 +337,8 @@ Node Head(const Sizes& s) {
                         0.5);
 }
 
-constexpr Node (*kLayers[])(const Sizes&) = {Embedding, Attention, Mlp, FinalNorm, Head};
+constexpr Node (*kLayers[])(const Sizes&) = {
+    Embedding, Attention, AttentionOutputsFirst, Mlp, MlpOutputsFirst, FinalNorm, Head};
 
 TEST_P(BackendConformance, Gradients_OfSmallSizes_MatchDifferencesElementByElement) {
   for (const Sizes& sizes : kSmall) {

@@ -8,8 +8,9 @@
 namespace penstock::reference {
 namespace {
 
-// y[r] = x[r] W + b, W [inputs, outputs].
-Numbers Linear(const Numbers& x, const Numbers& weight, const Numbers& bias, int64_t inputs) {
+// y[r] = x[r] W + b, W [inputs, outputs], or the other way round.
+Numbers Linear(const Numbers& x, const Numbers& weight, const Numbers& bias, int64_t inputs,
+               bool outputs_first) {
   const auto outputs = static_cast<int64_t>(bias.size());
   const auto rows = static_cast<int64_t>(x.size()) / inputs;
   Numbers y(rows * outputs);
@@ -17,7 +18,7 @@ Numbers Linear(const Numbers& x, const Numbers& weight, const Numbers& bias, int
     for (int64_t o = 0; o < outputs; ++o) {
       double sum = bias[o];
       for (int64_t i = 0; i < inputs; ++i) {
-        sum += x[r * inputs + i] * weight[i * outputs + o];
+        sum += x[r * inputs + i] * weight[outputs_first ? o * inputs + i : i * outputs + o];
       }
       y[r * outputs + o] = sum;
     }
@@ -106,20 +107,23 @@ Numbers Embedding(const Node& node, const Arguments& a) {
   return output;
 }
 
+bool OutputsFirst(const Node& node) { return node.attributes.word("layout") == "outputs_first"; }
+
 Numbers AttentionBranch(const Node& node, const Arguments& a) {
   const std::vector<Numbers>& p = a.parameters;
   const int64_t width = node.attributes.integer("width");
-  const Numbers qkv = Linear(LayerNorm(a.input, p[0], p[1]), p[2], p[3], width);
-  return Add(a.input,
-             Linear(Attend(qkv, a, width, node.attributes.integer("heads")), p[4], p[5], width));
+  const Numbers qkv = Linear(LayerNorm(a.input, p[0], p[1]), p[2], p[3], width, OutputsFirst(node));
+  return Add(a.input, Linear(Attend(qkv, a, width, node.attributes.integer("heads")), p[4], p[5],
+                             width, OutputsFirst(node)));
 }
 
 Numbers MlpBranch(const Node& node, const Arguments& a) {
   const std::vector<Numbers>& p = a.parameters;
-  Numbers hidden =
-      Linear(LayerNorm(a.input, p[0], p[1]), p[2], p[3], node.attributes.integer("width"));
+  Numbers hidden = Linear(LayerNorm(a.input, p[0], p[1]), p[2], p[3],
+                          node.attributes.integer("width"), OutputsFirst(node));
   std::transform(hidden.begin(), hidden.end(), hidden.begin(), Gelu);
-  return Add(a.input, Linear(hidden, p[4], p[5], node.attributes.integer("hidden")));
+  return Add(a.input,
+             Linear(hidden, p[4], p[5], node.attributes.integer("hidden"), OutputsFirst(node)));
 }
 
 Numbers Norm(const Node&, const Arguments& a) {

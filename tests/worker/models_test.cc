@@ -11,6 +11,8 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "checkpoint/checkpoint.h"
+#include "job/defaults.h"
+#include "job/model_graph.h"
 #include "job/resolve.h"
 #include "job/run/run_schedule.h"
 #include "job/yaml/yaml.h"
@@ -18,6 +20,7 @@
 #include "planner/cost/run_costs.h"
 #include "planner/cost/run_memory.h"
 #include "schedule/sent_bytes.h"
+#include "tests/model/separate_gpt.h"
 #include "tests/support/status_matchers.h"
 #include "tests/support/ticking_clock.h"
 #include "tests/worker/test_cluster.h"
@@ -49,6 +52,51 @@ class Models : public ::testing::TestWithParam<TestModel> {
   MemoryFiles files_;
   std::mt19937 random_{7};
 };
+
+int BranchesIn(const ModelGraph& model) {
+  return static_cast<int>(
+      std::count_if(model.nodes.begin(), model.nodes.end(), [](const Node& node) {
+        return node.op->name == "attention_branch" || node.op->name == "mlp_branch";
+      }));
+}
+
+TEST(Branches, OfModelsInYaml_AreFusedWhereTheOpsFit) {
+  const auto branches = [](absl::string_view name) {
+    const absl::Span<const TestModel> models = TestModels();
+    const auto model = std::find_if(models.begin(), models.end(),
+                                    [&](const TestModel& each) { return each.name == name; });
+    return BranchesIn(ChainOf(JobOf(*model, "1f1b")));
+  };
+  EXPECT_EQ(branches("transformer"), 6);
+  EXPECT_EQ(branches("other_transformer"), 0);
+}
+
+// The same GPT by its numbers and op by op: the same first weights, and so the same bits from there on, whatever the cut.
+TEST(Branches, OfAGptInSeparateOps_TrainAsTheFamily) {
+  const GptConfig config = {
+      .layers = 2, .width = 8, .heads = 2, .context = 6, .vocabulary = 11, .dropout = 0.25};
+  v1::JobSpec family = JobOf({"gpt",
+                              "\n  gpt: {layers: 2, width: 8, heads: 2, context: 6, "
+                              "vocabulary: 11, dropout: 0.25, tied_head: true}\n"},
+                             "1f1b");
+  v1::JobSpec listed = family;
+  *listed.mutable_model()->mutable_graph() = ToProto(SeparateGpt(config));
+  MemoryFiles files;
+  std::mt19937 random(3);
+  for (const char* precision : {"f32", "bf16"}) {
+    family.mutable_training()->set_precision(precision);
+    listed.mutable_training()->set_precision(precision);
+    PENSTOCK_ASSERT_OK_AND_ASSIGN(const Trained expected,
+                                  TrainSerially(family, EvenSplit(7, 1), {}, files));
+    PENSTOCK_ASSERT_OK_AND_ASSIGN(const Trained serial,
+                                  TrainSerially(listed, EvenSplit(7, 1), {}, files));
+    ExpectSameTraining(serial, expected);
+    PENSTOCK_ASSERT_OK_AND_ASSIGN(
+        const Trained cut,
+        TrainCluster({.spec = listed, .layers = RandomSplit(7, 3, random)}, files));
+    ExpectSameTraining(cut, expected);
+  }
+}
 
 TEST_P(Models, EveryMethodOnFourWorkers_GivesTheReferencesBits) {
   for (const char* method : {"1f1b", "gpipe", "zb-h1", "pipedream", "pipedream-2bw", "paci",
@@ -250,7 +298,8 @@ TEST_P(Models, CheckpointOfOneLayerOrder_ResumesInAnother) {
   PENSTOCK_ASSERT_OK_AND_ASSIGN(const std::string saved, train(spec, "", whole));
   PENSTOCK_ASSERT_OK_AND_ASSIGN(const Manifest manifest, VerifyCheckpoint(files_, saved));
   EXPECT_EQ(manifest.layer_order, LayerOrderOf(ChainOf(spec)));
-  EXPECT_EQ(std::get<ModelGraph>(*manifest.model).layers, model.layers);
+  PENSTOCK_ASSERT_OK_AND_ASSIGN(const ModelGraph stored, BuildModel(spec.model()));
+  EXPECT_EQ(std::get<ModelGraph>(*manifest.model).layers, stored.layers);
   for (int layer = 0; layer < model.size(); ++layer) {
     PENSTOCK_ASSERT_OK_AND_ASSIGN(const LayerState state,
                                   LoadLayer(files_, saved, manifest, layer));

@@ -262,7 +262,7 @@ absl::StatusOr<std::string> TestCluster::CommitCheckpoint(int64_t step) {
     manifest.layer_updates.clear();
   }
   manifest.layer_order = LayerOrderOf(job->model);
-  manifest.model = StoredModelOf(options_.spec.model(), job->model);
+  manifest.model = StoredModelOf(options_.spec.model());
   manifest.fingerprint = FingerprintOf(options_.spec, *job);
   std::map<int, std::string> digests;
   MutexLock lock(mutex_);

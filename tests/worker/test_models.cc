@@ -71,6 +71,48 @@ constexpr char kTowers[] = R"(
     - mse: {of: [answer, wanted]}
 )";
 
+// Branches of a transformer that are fused: in the two layouts of weights, with masks, two in one layer, and with a value
+// that is also read behind them.
+constexpr char kTransformer[] = R"(
+  layers:
+    - input: {tokens: {i32: [6]}, targets: {i32: [6]}}
+    - embedding: {of: tokens, vocabulary: 11, width: 8, name: table}
+    - repeat: {count: 2, name: h, layers: [
+        {block: {name: attention, layers: [{residual: {layers: [
+          {layer_norm: {width: 8}}, {linear: {outputs: 24}}, {attention: {heads: 2, causal: true}},
+          {linear: {outputs: 8}}, {dropout: {probability: 0.25}}]}}]}},
+        {block: {name: mlp, layers: [{residual: {layers: [
+          {layer_norm: {width: 8}}, {linear: {outputs: 12, layout: inputs_first}},
+          {gelu: {approximate: tanh}}, {linear: {outputs: 8, layout: inputs_first}}]}}]}}]}
+    - block: {name: both, layers: [
+        {residual: {layers: [{layer_norm: {width: 8}}, {linear: {outputs: 24}},
+          {attention: {heads: 4, causal: true}}, {linear: {outputs: 8}}]}},
+        {residual: {layers: [{layer_norm: {width: 8}}, {linear: {outputs: 16}},
+          {gelu: {approximate: tanh}}, {linear: {outputs: 8}}, {dropout: {probability: 0.5}}]}}]}
+    - concat: {of: [both, h]}
+    - linear: {outputs: 11, name: logits}
+    - cross_entropy: {targets: targets}
+)";
+
+// Branches that are not: the exact GELU, attention to all time steps, another epsilon, and one that may be cut.
+constexpr char kOtherTransformer[] = R"(
+  layers:
+    - input: {tokens: {i32: [6]}, targets: {i32: [6]}}
+    - embedding: {of: tokens, vocabulary: 11, width: 8, name: table}
+    - block: {name: exact, layers: [{residual: {layers: [
+        {layer_norm: {width: 8}}, {linear: {outputs: 12}}, gelu, {linear: {outputs: 8}}]}}]}
+    - block: {name: full, layers: [{residual: {layers: [
+        {layer_norm: {width: 8}}, {linear: {outputs: 24}}, {attention: {heads: 2}},
+        {linear: {outputs: 8}}]}}]}
+    - block: {name: other, layers: [{residual: {layers: [
+        {layer_norm: {width: 8, epsilon: 1e-6}}, {linear: {outputs: 12}},
+        {gelu: {approximate: tanh}}, {linear: {outputs: 8}}]}}]}
+    - residual: {layers: [{layer_norm: {width: 8}}, {linear: {outputs: 12}},
+        {gelu: {approximate: tanh}}, {linear: {outputs: 8}}]}
+    - linear: {outputs: 11, name: logits}
+    - cross_entropy: {targets: targets}
+)";
+
 // Microbatches differ in how many of their targets count: of two samples often one, sometimes none.
 constexpr char kIgnoring[] = R"(
   layers:
@@ -104,6 +146,8 @@ constexpr TestModel kModels[] = {
     {"inception", kInception},
     {"towers", kTowers},
     {"ignoring", kIgnoring},
+    {"transformer", kTransformer},
+    {"other_transformer", kOtherTransformer},
 };
 
 }  // namespace

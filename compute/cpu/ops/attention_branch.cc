@@ -162,7 +162,12 @@ template <typename Number>
 MadeKernels Make(CpuContext& context, const KernelSpec& spec) {
   const int64_t time = spec.inputs[0].dims[0];
   const int64_t width = spec.width();
-  const BranchShape branch{spec.rows(), SampleChunk(spec.samples, time), width, 3 * width, width};
+  const BranchShape branch = {.rows = spec.rows(),
+                              .chunk = SampleChunk(spec.samples, time),
+                              .width = width,
+                              .expanded = 3 * width,
+                              .projected = width,
+                              .outputs_first = spec.attributes().word("layout") == "outputs_first"};
   return ResidualBranch<Number>::Create(
       context, branch, Dropout(spec.attributes().number("dropout"), time),
       std::make_unique<AttentionMiddle<Number>>(context, branch, spec.attributes().integer("heads"),

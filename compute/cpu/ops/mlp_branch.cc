@@ -78,7 +78,12 @@ class GeluMiddle : public Middle<Number> {
 template <typename Number>
 MadeKernels Make(CpuContext& context, const KernelSpec& spec) {
   const int64_t hidden = spec.attributes().integer("hidden");
-  const BranchShape branch{spec.rows(), ChunkOf(spec.rows()), spec.width(), hidden, hidden};
+  const BranchShape branch = {.rows = spec.rows(),
+                              .chunk = ChunkOf(spec.rows()),
+                              .width = spec.width(),
+                              .expanded = hidden,
+                              .projected = hidden,
+                              .outputs_first = spec.attributes().word("layout") == "outputs_first"};
   const Dropout dropout(spec.attributes().number("dropout"), spec.inputs[0].dims[0]);
   return ResidualBranch<Number>::Create(context, branch, dropout,
                                         std::make_unique<GeluMiddle<Number>>(context, branch));

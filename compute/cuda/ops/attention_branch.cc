@@ -117,7 +117,11 @@ MadeKernels Make(CudaContext& context, const KernelSpec& spec) {
   const int64_t time = spec.inputs[0].dims[0];
   const int64_t width = spec.width();
   const int64_t heads = spec.attributes().integer("heads");
-  const BranchShape branch{spec.rows(), width, 3 * width, width};
+  const BranchShape branch = {.rows = spec.rows(),
+                              .width = width,
+                              .expanded = 3 * width,
+                              .projected = width,
+                              .outputs_first = spec.attributes().word("layout") == "outputs_first"};
   const AttentionShape shape = {.batch = spec.samples,
                                 .queries = time,
                                 .keys = time,

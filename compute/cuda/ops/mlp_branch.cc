@@ -108,7 +108,11 @@ class PlainGelu : public Middle<Number> {
 template <typename Number>
 MadeKernels Make(CudaContext& context, const KernelSpec& spec) {
   const int64_t hidden = spec.attributes().integer("hidden");
-  const BranchShape branch{spec.rows(), spec.width(), hidden, hidden};
+  const BranchShape branch = {.rows = spec.rows(),
+                              .width = spec.width(),
+                              .expanded = hidden,
+                              .projected = hidden,
+                              .outputs_first = spec.attributes().word("layout") == "outputs_first"};
   // cuBLASLt does not say how exact its tanh is, so f32 uses our own.
   absl::StatusOr<std::unique_ptr<Middle<Number>>> middle =
       kIsFloat<Number> ? PlainGelu<Number>::Create(context, branch)

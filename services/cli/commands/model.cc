@@ -6,6 +6,7 @@
 #include "job/defaults.h"
 #include "job/keys/check_fields.h"
 #include "job/model_graph.h"
+#include "model/fuse_branches.h"
 #include "model/render_graph.h"
 #include "services/cli/commands/commands.h"
 #include "services/cli/drawings.h"
@@ -39,7 +40,8 @@ absl::StatusOr<ModelGraph> ModelOfFile(const ModelOptions& options, std::string&
 absl::Status RunShow(const ModelOptions& options, Console& console) {
   if (!options.svg_path.empty()) PENSTOCK_RETURN_IF_ERROR(CheckCanWrite(options.svg_path));
   std::string name;
-  PENSTOCK_ASSIGN_OR_RETURN(const ModelGraph model, ModelOfFile(options, name));
+  PENSTOCK_ASSIGN_OR_RETURN(const ModelGraph described, ModelOfFile(options, name));
+  const ModelGraph model = FuseBranches(described);  // what it costs is what is computed
   if (!options.svg_path.empty()) {
     PENSTOCK_RETURN_IF_ERROR(WriteTextFile(
         options.svg_path, RenderGraphSvg(model, name.empty() ? options.job.path : name)));

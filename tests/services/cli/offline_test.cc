@@ -97,6 +97,25 @@ TEST(ModelTest, Gpt_HasTheLayersAndCostsOfItsNumbers) {
               AllOf(HasSubstr("LAYER"), ContainsRegex("h.1.mlp +mlp_branch +f32 .8, 16. +2160 ")));
 }
 
+// The table tells which of them are fused; parameters have the names of the list.
+TEST(ModelTest, BranchesOfATransformer_AreShownAsTheyAreComputed) {
+  JobDirectory directory;
+  directory.Write("model.yaml", R"(model:
+  layers:
+    - input: {x: {f32: [4, 8]}, y: {f32: [4, 8]}}
+    - block: {name: attention, layers: [{residual: {layers: [
+        {layer_norm: {width: 8}}, {linear: {outputs: 24}}, {attention: {heads: 2, causal: true}},
+        {linear: {outputs: 8}}]}}]}
+    - block: {name: full, layers: [{residual: {layers: [
+        {layer_norm: {width: 8}}, {linear: {outputs: 24}}, {attention: {heads: 2}},
+        {linear: {outputs: 8}}]}}]}
+    - mse: {targets: y}
+)");
+  EXPECT_THAT(RunPenstock({"model", "show", directory.path("model.yaml")}).out,
+              AllOf(ContainsRegex("attention +attention_branch +f32"),
+                    ContainsRegex("full +layer_norm, linear, attention, linear, add, mse +f32")));
+}
+
 // What a skip keeps alive crosses every cut up to its reader, and the picture shows it.
 constexpr char kSkipModel[] = R"(model:
   layers:
