@@ -37,7 +37,6 @@ class ProductInput {
         elements_(elements),
         copy_(layout.kept.Add<Number>(kIsItself ? 0 : elements)) {}
 
-  int64_t elements() const { return elements_; }
   // The input, if W reads it.
   InputSet for_weight() const { return kIsItself ? InputSet{1} << input_ : kNoInputs; }
 

@@ -1,10 +1,16 @@
-// What the kernels of an LSTM are on every back-end: sizes, parameters, and what its passes leave for one another.
+// What the kernels of an LSTM are on every back-end: sizes, parameters, what its passes leave for one another, and how those
+// of a node are made of those of its directions.
 //
-// Plain values.
+// Thread safety: the thread that owns the back-end.
 #pragma once
 
 #include <cstdint>
+#include <memory>
+#include <utility>
+#include <vector>
 
+#include "absl/status/statusor.h"
+#include "base/status.h"
 #include "compute/dropout.h"
 #include "compute/op_kernels.h"
 #include "compute/tape_layout.h"
@@ -73,6 +79,77 @@ struct DirectionLayout {
   Place<Number> states;          // kept: those that each step reads
   Place<Number> gate_gradients;  // weight stash: of the gates' sums
   Place<float> bias_sums;        // weight stash [gates]: the gradient of both biases
+};
+
+// The kernels of a node. Direction computes one of its directions, on a back-end with a `Context`:
+//   static absl::StatusOr<Direction> Create(Context&, const Sizes&, int64_t number, TapeLayout&), which places what its
+//       passes leave in the layout;
+//   Forward, BackwardInput and BackwardWeight, as those of OpKernels but for `input`, which the matrix products read;
+//   static Round(Context&, int64_t count, const float* from, to), which makes the copy for products that read bf16.
+template <typename Direction>
+class LstmKernels : public OpKernels {
+ public:
+  using Context = typename Direction::Context;
+  using Number = typename Direction::Number;
+
+  static absl::StatusOr<std::unique_ptr<OpKernels>> Create(Context& context,
+                                                           const KernelSpec& spec) {
+    std::unique_ptr<LstmKernels> lstm(new LstmKernels(context, spec));
+    PENSTOCK_RETURN_IF_ERROR(lstm->MakeDirections());
+    return std::unique_ptr<OpKernels>(std::move(lstm));
+  }
+
+  TapeNeeds tape_needs() const override { return needs_; }
+
+  absl::Status Forward(const PassContext& context, const WeightView& weights,
+                       const Tape& tape) override {
+    input_.Copy(tape, [this](int64_t count, const float* from, auto* to) {
+      Direction::Round(context_, count, from, to);
+    });
+    const int32_t* const lengths = s_.has_lengths ? tape.input<int32_t>(kLengths) : nullptr;
+    for (Direction& direction : directions_) {
+      PENSTOCK_RETURN_IF_ERROR(direction.Forward(context, weights, input_.In(tape), lengths, tape));
+    }
+    return absl::OkStatus();
+  }
+
+  absl::Status BackwardInput(const PassContext& context, const WeightView& weights,
+                             const Tape& tape) override {
+    for (Direction& direction : directions_) {
+      PENSTOCK_RETURN_IF_ERROR(direction.BackwardInput(context, weights, tape));
+    }
+    return absl::OkStatus();
+  }
+
+  absl::Status BackwardWeight(const PassContext& context, const GradientView& gradients,
+                              const Tape& tape) override {
+    for (Direction& direction : directions_) {
+      PENSTOCK_RETURN_IF_ERROR(direction.BackwardWeight(context, gradients, input_.In(tape), tape));
+    }
+    return absl::OkStatus();
+  }
+
+ private:
+  LstmKernels(Context& context, const KernelSpec& spec) : context_(context), s_(spec) {}
+
+  absl::Status MakeDirections() {
+    TapeLayout layout;
+    for (int64_t number = 0; number < s_.directions; ++number) {
+      PENSTOCK_ASSIGN_OR_RETURN(Direction direction,
+                                Direction::Create(context_, s_, number, layout));
+      directions_.push_back(std::move(direction));
+    }
+    input_ = ProductInput<Number>(kSequences, s_.rows() * s_.inputs, layout);
+    needs_ = layout.needs();
+    needs_.inputs_for_weight = input_.for_weight();
+    return absl::OkStatus();
+  }
+
+  Context& context_;
+  const Sizes s_;
+  std::vector<Direction> directions_;
+  ProductInput<Number> input_;
+  TapeNeeds needs_;
 };
 
 }  // namespace penstock::lstm

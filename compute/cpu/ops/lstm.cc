@@ -17,7 +17,6 @@
 #include <algorithm>
 #include <optional>
 #include <type_traits>
-#include <vector>
 
 #include "base/status.h"
 #include "compute/cpu/dropout.h"
@@ -35,14 +34,15 @@ using penstock::lstm::Parameter;
 using penstock::lstm::Sizes;
 using enum penstock::lstm::State;
 using enum penstock::lstm::Parameter;
-using enum penstock::lstm::Input;
 
 constexpr int64_t kStepRows = 8;  // samples that one thread takes through a step
 
-template <typename Number>
+template <typename NumberOfProducts>
 class Direction {
  public:
-  // `number`: of the direction. Places what it leaves in `layout`.
+  using Context = CpuContext;
+  using Number = NumberOfProducts;
+
   static absl::StatusOr<Direction> Create(CpuContext& context, const Sizes& sizes, int64_t number,
                                           TapeLayout& layout) {
     Direction direction(context, sizes, number, layout);
@@ -51,8 +51,12 @@ class Direction {
     return direction;
   }
 
-  void Forward(const PassContext& context, const WeightView& weights, const Number* input,
-               const int32_t* lengths, const Tape& tape) {
+  static void Round(CpuContext& context, int64_t count, const float* from, Bf16* to) {
+    ToBf16(context, count, from, to);
+  }
+
+  absl::Status Forward(const PassContext& context, const WeightView& weights, const Number* input,
+                       const int32_t* lengths, const Tape& tape) {
     float* const gates = layout_.gates.in(tape.stash);
     input_products_.ForwardOfRows(weights, input, gates);
     SumBiases(weights);
@@ -79,9 +83,11 @@ class Direction {
     ZeroFrom(steps, s_.hidden, s_.hidden, layout_.states.in(tape.kept));
     ZeroFrom(steps, s_.outputs(), s_.hidden, tape.result() + layout_.first_column);
     if (tape.next_states[kHiddenState] != nullptr) PutNextStates(tape);
+    return absl::OkStatus();
   }
 
-  void BackwardInput(const PassContext& context, const WeightView& weights, const Tape& tape) {
+  absl::Status BackwardInput(const PassContext& context, const WeightView& weights,
+                             const Tape& tape) {
     recurrent_backward_.Pack(RecurrentMatrix(context, weights), In(packed_));
     if (!s_.is_carried) Fill(s_.hidden, In(zeros_));
     Fill(s_.samples * s_.hidden, In(state_gradients_));
@@ -109,10 +115,11 @@ class Direction {
     if (tape.grad_input() != nullptr) {
       input_products_.BackwardInputOfRows(weights, gradients, tape.grad_input());
     }
+    return absl::OkStatus();
   }
 
-  void BackwardWeight(const PassContext& context, const GradientView& gradients,
-                      const Number* input, const Tape& tape) {
+  absl::Status BackwardWeight(const PassContext& context, const GradientView& gradients,
+                              const Number* input, const Tape& tape) {
     const Number* const of_gates = layout_.gate_gradients.in(tape.weight_stash);
     input_products_.BackwardWeight(gradients, input, of_gates);
     float* const recurrent = gradients.parameter(layout_.IndexOf(kRecurrentMatrix));
@@ -130,6 +137,7 @@ class Direction {
       cpu_->kernels.add_into(s_.gates(), layout_.bias_sums.in(tape.weight_stash),
                              gradients.parameter(layout_.IndexOf(bias)));
     }
+    return absl::OkStatus();
   }
 
  private:
@@ -332,72 +340,13 @@ class Direction {
   Place<float> sample_sums_;  // of the biases' gradient
 };
 
-template <typename Number>
-class CpuLstm : public OpKernels {
- public:
-  static MadeKernels Create(CpuContext& context, const KernelSpec& spec) {
-    std::unique_ptr<CpuLstm> lstm(new CpuLstm(context, spec));
-    PENSTOCK_RETURN_IF_ERROR(lstm->MakeDirections());
-    return std::unique_ptr<OpKernels>(std::move(lstm));
-  }
-
-  TapeNeeds tape_needs() const override { return needs_; }
-
-  absl::Status Forward(const PassContext& context, const WeightView& weights,
-                       const Tape& tape) override {
-    input_.Copy(tape, [this](int64_t count, const float* from, auto* to) {
-      ToBf16(cpu_, count, from, to);
-    });
-    const int32_t* lengths = s_.has_lengths ? tape.input<int32_t>(kLengths) : nullptr;
-    for (auto& direction : directions_) {
-      direction.Forward(context, weights, input_.In(tape), lengths, tape);
-    }
-    return absl::OkStatus();
-  }
-
-  absl::Status BackwardInput(const PassContext& context, const WeightView& weights,
-                             const Tape& tape) override {
-    for (auto& direction : directions_) direction.BackwardInput(context, weights, tape);
-    return absl::OkStatus();
-  }
-
-  absl::Status BackwardWeight(const PassContext& context, const GradientView& gradients,
-                              const Tape& tape) override {
-    for (auto& direction : directions_) {
-      direction.BackwardWeight(context, gradients, input_.In(tape), tape);
-    }
-    return absl::OkStatus();
-  }
-
- private:
-  CpuLstm(CpuContext& context, const KernelSpec& spec) : cpu_(context), s_(spec) {}
-
-  absl::Status MakeDirections() {
-    TapeLayout layout;
-    for (int64_t number = 0; number < s_.directions; ++number) {
-      PENSTOCK_ASSIGN_OR_RETURN(auto direction,
-                                Direction<Number>::Create(cpu_, s_, number, layout));
-      directions_.push_back(std::move(direction));
-    }
-    input_ = ProductInput<Number>(kSequences, s_.rows() * s_.inputs, layout);
-    needs_ = layout.needs();
-    needs_.inputs_for_weight = input_.for_weight();
-    return absl::OkStatus();
-  }
-
-  CpuContext& cpu_;
-  const Sizes s_;
-  std::vector<Direction<Number>> directions_;
-  ProductInput<Number> input_;
-  TapeNeeds needs_;
-};
-
 }  // namespace
 }  // namespace lstm
 
 MadeKernels MakeLstm(CpuContext& context, const KernelSpec& spec) {
-  return spec.bf16 ? lstm::CpuLstm<Bf16>::Create(context, spec)
-                   : lstm::CpuLstm<float>::Create(context, spec);
+  using penstock::lstm::LstmKernels;
+  return spec.bf16 ? LstmKernels<lstm::Direction<Bf16>>::Create(context, spec)
+                   : LstmKernels<lstm::Direction<float>>::Create(context, spec);
 }
 
 }  // namespace penstock::cpu

@@ -11,8 +11,6 @@
 #include "compute/ops/lstm.h"
 
 #include <algorithm>
-#include <utility>
-#include <vector>
 
 #include "base/status.h"
 #include "compute/cuda/kernels/kernels.h"
@@ -31,18 +29,23 @@ using penstock::lstm::Sizes;
 using penstock::lstm::State;
 using enum penstock::lstm::State;
 using enum penstock::lstm::Parameter;
-using enum penstock::lstm::Input;
 
-template <typename Number>
+template <typename NumberOfProducts>
 class Direction {
  public:
-  // `number`: of the direction. Places what it leaves in `layout`.
+  using Context = CudaContext;
+  using Number = NumberOfProducts;
+
   static absl::StatusOr<Direction> Create(CudaContext& context, const Sizes& sizes, int64_t number,
                                           TapeLayout& layout) {
     Direction direction(context, sizes, number, layout);
     PENSTOCK_RETURN_IF_ERROR(context.layer_scratch().Reserve(direction.PlaceScratch()));
     PENSTOCK_RETURN_IF_ERROR(direction.MakeProducts(/*adds_to_input=*/number > 0));
     return direction;
+  }
+
+  static void Round(CudaContext& context, int64_t count, const float* from, Bf16* to) {
+    ConvertToBf16(context.stream(), count, from, to);
   }
 
   absl::Status Forward(const PassContext& context, const WeightView& weights, const Number* input,
@@ -61,7 +64,7 @@ class Direction {
       LstmForward(stream(), ForwardStep(weights, lengths, tape, n));
     }
     if (tape.next_states[kHiddenState] != nullptr) PutNextStates(tape);
-    return absl::OkStatus();
+    return cuda_->Check("forward of an LSTM");
   }
 
   absl::Status BackwardInput(const PassContext& context, const WeightView& weights,
@@ -79,11 +82,13 @@ class Direction {
     }
     ColumnSums(stream(), s_.samples, s_.gates(), In(sample_sums_),
                layout_.bias_sums.in(tape.weight_stash), In(sums_workspace_));
-    if (tape.grad_input() == nullptr) return absl::OkStatus();
-    return input_backward_.Run(
-        {.left = layout_.gate_gradients.in(tape.weight_stash),
-         .right = ParameterOf<Number>(weights, layout_.IndexOf(kInputMatrix)),
-         .result = tape.grad_input()});
+    if (tape.grad_input() != nullptr) {
+      PENSTOCK_RETURN_IF_ERROR(
+          input_backward_.Run({.left = layout_.gate_gradients.in(tape.weight_stash),
+                               .right = ParameterOf<Number>(weights, layout_.IndexOf(kInputMatrix)),
+                               .result = tape.grad_input()}));
+    }
+    return cuda_->Check("backward of an LSTM's input");
   }
 
   absl::Status BackwardWeight(const PassContext& context, const GradientView& gradients,
@@ -96,7 +101,7 @@ class Direction {
       AddInto(stream(), s_.gates(), layout_.bias_sums.in(tape.weight_stash),
               gradients.parameter(layout_.IndexOf(bias)));
     }
-    return absl::OkStatus();
+    return cuda_->Check("backward of an LSTM's weights");
   }
 
  private:
@@ -277,74 +282,13 @@ class Direction {
   Place<float> sums_workspace_;
 };
 
-template <typename Number>
-class CudaLstm : public OpKernels {
- public:
-  static MadeKernels Create(CudaContext& context, const KernelSpec& spec) {
-    std::unique_ptr<CudaLstm> lstm(new CudaLstm(context, spec));
-    PENSTOCK_RETURN_IF_ERROR(lstm->MakeDirections());
-    return std::unique_ptr<OpKernels>(std::move(lstm));
-  }
-
-  TapeNeeds tape_needs() const override { return needs_; }
-
-  absl::Status Forward(const PassContext& context, const WeightView& weights,
-                       const Tape& tape) override {
-    input_.Copy(tape, [this](int64_t count, const float* from, auto* to) {
-      ConvertToBf16(cuda_.stream(), count, from, to);
-    });
-    const int32_t* lengths = s_.has_lengths ? tape.input<int32_t>(kLengths) : nullptr;
-    for (const auto& direction : directions_) {
-      PENSTOCK_RETURN_IF_ERROR(direction.Forward(context, weights, input_.In(tape), lengths, tape));
-    }
-    return cuda_.Check("forward of an LSTM");
-  }
-
-  absl::Status BackwardInput(const PassContext& context, const WeightView& weights,
-                             const Tape& tape) override {
-    for (const auto& direction : directions_) {
-      PENSTOCK_RETURN_IF_ERROR(direction.BackwardInput(context, weights, tape));
-    }
-    return cuda_.Check("backward of an LSTM's input");
-  }
-
-  absl::Status BackwardWeight(const PassContext& context, const GradientView& gradients,
-                              const Tape& tape) override {
-    for (const auto& direction : directions_) {
-      PENSTOCK_RETURN_IF_ERROR(direction.BackwardWeight(context, gradients, input_.In(tape), tape));
-    }
-    return cuda_.Check("backward of an LSTM's weights");
-  }
-
- private:
-  CudaLstm(CudaContext& context, const KernelSpec& spec) : cuda_(context), s_(spec) {}
-
-  absl::Status MakeDirections() {
-    TapeLayout layout;
-    for (int64_t number = 0; number < s_.directions; ++number) {
-      PENSTOCK_ASSIGN_OR_RETURN(auto direction,
-                                Direction<Number>::Create(cuda_, s_, number, layout));
-      directions_.push_back(std::move(direction));
-    }
-    input_ = ProductInput<Number>(kSequences, s_.rows() * s_.inputs, layout);
-    needs_ = layout.needs();
-    needs_.inputs_for_weight = input_.for_weight();
-    return absl::OkStatus();
-  }
-
-  CudaContext& cuda_;
-  const Sizes s_;
-  std::vector<Direction<Number>> directions_;
-  ProductInput<Number> input_;
-  TapeNeeds needs_;
-};
-
 }  // namespace
 }  // namespace lstm
 
 MadeKernels MakeLstm(CudaContext& context, const KernelSpec& spec) {
-  return spec.bf16 ? lstm::CudaLstm<Bf16>::Create(context, spec)
-                   : lstm::CudaLstm<float>::Create(context, spec);
+  using penstock::lstm::LstmKernels;
+  return spec.bf16 ? LstmKernels<lstm::Direction<Bf16>>::Create(context, spec)
+                   : LstmKernels<lstm::Direction<float>>::Create(context, spec);
 }
 
 }  // namespace penstock::cuda
