@@ -35,6 +35,7 @@
   ROW(Positions)          \
   ROW(Relu)               \
   ROW(Reshape)            \
+  ROW(RmsNorm)            \
   ROW(Select)             \
   ROW(Sigmoid)            \
   ROW(Silu)               \
