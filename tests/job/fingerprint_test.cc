@@ -6,7 +6,10 @@
 
 #include "job/data/data_kind.h"
 #include "job/defaults.h"
+#include "job/model_graph.h"
+#include "model/fuse_branches.h"
 #include "tests/job/jobs.h"
+#include "tests/model/separate_gpt.h"
 #include "tests/support/status_matchers.h"
 
 namespace penstock {
@@ -40,6 +43,23 @@ TEST(FingerprintOf, WhatGivesStoredNumbersTheirMeaning_IsAPartOfIt) {
   for (size_t i = 0; i < std::size(changes); ++i) {
     EXPECT_NE(After(changes[i]), good) << "change " << i;
   }
+}
+
+// How a model is computed may change, and its checkpoints still fit.
+TEST(FingerprintOf, ModelWithFusedBranches_IsThatOfTheListedOps) {
+  const ModelGraph described =
+      SeparateGpt({.layers = 2, .width = 16, .heads = 2, .context = 8, .vocabulary = 256});
+  v1::JobSpec spec = GoodJob();
+  *spec.mutable_model()->mutable_graph() = ToProto(described);
+  PENSTOCK_ASSERT_OK_AND_ASSIGN(const ResolvedJob job, ResolveJob(spec));
+  EXPECT_EQ(job.model, FuseBranches(described));
+  EXPECT_EQ(FingerprintOf(spec, job),
+            MakeFingerprint({.model = described,
+                             .optimizer = job.optimizer,
+                             .batch = job.batch,
+                             .seed = job.seed,
+                             .data = DataKindOf(spec.data()).fingerprint(spec.data())}));
+  EXPECT_EQ(StoredModelOf(spec.model()), StoredModel(described));
 }
 
 TEST(FingerprintOf, WhatSaysWhichRecordsAStepSees_IsAPartOfIt) {
