@@ -219,8 +219,8 @@ TEST(Replicas, OneFOneB_HasNoBubbleBetweenFillAndDrain) {
   }
 }
 
-// Weight gradients fill the drain: a step of zb-h1 is shorter than one of 1f1b, and zb-h2, with more in flight, has the
-// shortest. Between unlike places, whose replicas wait for each other's microbatches, little is lost at the most.
+// Weight gradients fill the drain: a step of zb-h1 is shorter than one of 1f1b, and none of zb-h2, whose gain is between
+// steps, is longer. Between unlike places, whose replicas wait for each other's microbatches, little is lost at the most.
 TEST(Replicas, DelayedWeightGradients_ShortenTheDrain) {
   for (const StageReplicas& replicas : ManyReplicas()) {
     SCOPED_TRACE(absl::StrJoin(replicas, ","));
@@ -234,7 +234,7 @@ TEST(Replicas, DelayedWeightGradients_ShortenTheDrain) {
       EXPECT_LT(makespan("zb-h2"), 1.1 * drained_s);
     } else if (replicas.size() > 1) {
       EXPECT_LT(makespan("zb-h1"), drained_s);
-      EXPECT_LT(makespan("zb-h2"), makespan("zb-h1"));
+      EXPECT_LE(makespan("zb-h2"), makespan("zb-h1") + 1e-9);
     }
   }
 }

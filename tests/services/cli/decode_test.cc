@@ -64,7 +64,6 @@ training:
   clip: {global_norm: 1}
   seed: 1
 validation: {every_steps: 1500, batches: 1}
-checkpoint: {directory: checkpoints}
 planning: {split: estimated}
 )";
 
@@ -95,7 +94,8 @@ class DecodeTest : public ::testing::Test {
   }
   void Train() const {
     folder_.Write("job.yaml", kReversedJob);
-    const ProcessResult trained = RunProcess(folder_.Train({"--workers", "2"}));
+    const ProcessResult trained = RunProcess(folder_.Train(
+        {"--workers", "2", "--set", "checkpoint.directory=" + folder_.checkpoints()}));
     ASSERT_EQ(trained.exit_code, 0) << trained.err;
     EXPECT_THAT(trained.out, HasSubstr("tokens/s"));
   }
