@@ -7,7 +7,8 @@
 //   weight versions   1; staleness 0
 //
 // With r(s) replicas of stage s each has every r(s)-th microbatch, and the warm-up forwards w(s) of 1F1B (replicas.cc)
-// stand in the place of S-1-s: a replica keeps w(0)+1 microbatches.
+// stand in the place of S-1-s: a replica keeps max(w(0), w(s))+1 microbatches. With as many replicas everywhere they are
+// pipelines beside each other; beside a place with more replicas a step may be a twentieth longer than 1F1B's.
 //
 // Qi, Wan, Huang, Lin, "Zero Bubble Pipeline Parallelism", ICLR 2024, arXiv 2401.10241.
 #include <vector>

@@ -23,26 +23,26 @@ namespace {
 using ::testing::ElementsAreArray;
 using ::testing::HasSubstr;
 using Json = nlohmann::ordered_json;
-using Words = std::vector<std::string>;
+using Strings = std::vector<std::string>;
 
-constexpr int kPairs = 700;
+constexpr int kReversedPairs = 700;
 constexpr int kWordsMax = 4;
 
 // The translation: each letter in capitals, from the last one to the first.
 std::string TranslationOf(const std::string& source) {
-  Words words = absl::StrSplit(source, ' ');
+  Strings words = absl::StrSplit(source, ' ');
   std::reverse(words.begin(), words.end());
   for (std::string& word : words) word = absl::AsciiStrToUpper(word);
   return absl::StrJoin(words, " ");
 }
 
 // Two to four letters each, no two alike: a seventh of all that there are.
-Words Sources() {
+Strings Sources() {
   std::mt19937 random(1);
   std::set<std::string> taken;
-  Words sources;
-  while (static_cast<int>(sources.size()) < kPairs) {
-    Words words(2 + random() % (kWordsMax - 1));
+  Strings sources;
+  while (static_cast<int>(sources.size()) < kReversedPairs) {
+    Strings words(2 + random() % (kWordsMax - 1));
     for (std::string& word : words) word = std::string(1, static_cast<char>('a' + random() % 8));
     const std::string source = absl::StrJoin(words, " ");
     if (taken.insert(source).second) sources.push_back(source);
@@ -50,7 +50,7 @@ Words Sources() {
   return sources;
 }
 
-constexpr char kJob[] = R"(name: reversed
+constexpr char kReversedJob[] = R"(name: reversed
 model:
   gnmt: {layers: 4, hidden: 64, vocabulary: 64, source_time: 6, target_time: 6, dropout: 0,
          label_smoothing: 0}
@@ -64,17 +64,16 @@ training:
   clip: {global_norm: 1}
   seed: 1
 validation: {every_steps: 1500, batches: 1}
-checkpoint: {directory: checkpoints}
 planning: {split: estimated}
 )";
 
 class DecodeTest : public ::testing::Test {
  protected:
-  ProcessResult Penstock(Words arguments) const {
+  ProcessResult Penstock(Strings arguments) const {
     arguments.insert(arguments.begin(), ProgramPath("penstock"));
     return RunProcess(arguments);
   }
-  Words Lines(const std::string& name) const {
+  Strings Lines(const std::string& name) const {
     const absl::StatusOr<std::string> text = RealFiles().Read(folder_.path(name), 1 << 20);
     EXPECT_THAT(text, IsOk());
     return absl::StrSplit(text.value_or(""), '\n', absl::SkipEmpty());
@@ -94,8 +93,9 @@ class DecodeTest : public ::testing::Test {
     ASSERT_EQ(made.exit_code, 0) << made.err;
   }
   void Train() const {
-    folder_.Write("job.yaml", kJob);
-    const ProcessResult trained = RunProcess(folder_.Train({"--workers", "2"}));
+    folder_.Write("job.yaml", kReversedJob);
+    const ProcessResult trained = RunProcess(folder_.Train(
+        {"--workers", "2", "--set", "checkpoint.directory=" + folder_.checkpoints()}));
     ASSERT_EQ(trained.exit_code, 0) << trained.err;
     EXPECT_THAT(trained.out, HasSubstr("tokens/s"));
   }
@@ -114,11 +114,11 @@ TEST_F(DecodeTest, ATrainedModel_TranslatesWhatItHasNotSeen) {
   ASSERT_TRUE(json.is_object()) << decoded.out;
   EXPECT_GT(json["metrics"]["accuracy"], 0.99);
 
-  const Words sources = Lines("decoded/sources.txt");
-  ASSERT_GT(sources.size(), kPairs / 20u);
+  const Strings sources = Lines("decoded/sources.txt");
+  ASSERT_GT(sources.size(), kReversedPairs / 20u);
   EXPECT_EQ(json["decoded"]["pairs"], sources.size());
   EXPECT_EQ(json["decoded"]["left_out"], 0);
-  Words expected;
+  Strings expected;
   for (const std::string& source : sources) expected.push_back(TranslationOf(source));
   EXPECT_THAT(Lines("decoded/references.txt"), ElementsAreArray(expected));
   EXPECT_THAT(Lines("decoded/hypotheses.txt"), ElementsAreArray(expected));

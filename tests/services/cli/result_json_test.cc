@@ -151,7 +151,7 @@ TEST(ResultJsonTest, WithoutTokens_WorkIsInSamples) {
   EXPECT_EQ(json["tokens"], 0);
   EXPECT_TRUE(json["tokens_per_second"].is_null());
   EXPECT_THAT(ResultText(job), ::testing::HasSubstr("50 steps, 1.60 k samples in "));
-  EXPECT_THAT(ResultText(job), ::testing::HasSubstr("(78.0 samples/s)"));
+  EXPECT_THAT(ResultText(job), ::testing::HasSubstr("(78 samples/s)"));
 }
 
 TEST(ResultTextTest, LossOfSeveralSteps_SaysOfHowMany) {
