@@ -220,22 +220,19 @@ TEST(Replicas, OneFOneB_HasNoBubbleBetweenFillAndDrain) {
 }
 
 // Weight gradients fill the drain: a step of zb-h1 is shorter than one of 1f1b, and none of zb-h2, whose gain is between
-// steps, is longer. Between unlike places, whose replicas wait for each other's microbatches, little is lost at the most.
-TEST(Replicas, DelayedWeightGradients_ShortenTheDrain) {
+// steps, is longer. This holds for as many replicas of each place; of unlike numbers the papers say nothing.
+TEST(Replicas, AsManyOfEach_DelayedWeightGradientsShortenTheDrain) {
   for (const StageReplicas& replicas : ManyReplicas()) {
     SCOPED_TRACE(absl::StrJoin(replicas, ","));
     const auto makespan = [&](absl::string_view name) {
       const Schedule schedule = Build(name, replicas, 40, 1);
       return Simulate(schedule, Balanced(schedule.topology, 6.0)).value().makespan_s;
     };
-    const double drained_s = makespan("1f1b");
-    if (std::count(replicas.begin(), replicas.end(), replicas[0]) < std::ssize(replicas)) {
-      EXPECT_LT(makespan("zb-h1"), 1.05 * drained_s);
-      EXPECT_LT(makespan("zb-h2"), 1.1 * drained_s);
-    } else if (replicas.size() > 1) {
-      EXPECT_LT(makespan("zb-h1"), drained_s);
-      EXPECT_LE(makespan("zb-h2"), makespan("zb-h1") + 1e-9);
-    }
+    const bool alike =
+        std::count(replicas.begin(), replicas.end(), replicas[0]) == std::ssize(replicas);
+    if (!alike || replicas.size() == 1) continue;
+    EXPECT_LT(makespan("zb-h1"), makespan("1f1b"));
+    EXPECT_LE(makespan("zb-h2"), makespan("zb-h1") + 1e-9);
   }
 }
 
