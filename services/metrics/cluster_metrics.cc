@@ -49,7 +49,7 @@ const JobRows& RowsOfJobs() {
        }},
       {kGauge, "penstock_job_train_loss", "", "Mean training loss of the last 10 steps.",
        [](const JobFigures& of, MetricSamples& samples) {
-         if (of.result->losses_size() > 0) samples.Add(of.result->train_loss());
+         if (of.result->samples() > 0) samples.Add(of.result->train_loss());
        }},
       {kGauge, "penstock_job_validation_loss", "", "Loss of the last validation.",
        [](const JobFigures& of, MetricSamples& samples) {

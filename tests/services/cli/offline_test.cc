@@ -113,7 +113,7 @@ TEST(ModelTest, BranchesOfATransformer_AreShownAsTheyAreComputed) {
 )");
   EXPECT_THAT(RunPenstock({"model", "show", directory.path("model.yaml")}).out,
               AllOf(ContainsRegex("attention +attention_branch +f32"),
-                    ContainsRegex("full +layer_norm, linear, attention, linear, add, mse +f32")));
+                    ContainsRegex("full +layer_norm, linear, attention, linear and 2 more +f32")));
 }
 
 // What a skip keeps alive crosses every cut up to its reader, and the picture shows it.
