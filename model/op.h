@@ -109,6 +109,9 @@ struct Op {
   LossTraits (*loss)(const OpArguments&) = nullptr;
 
   bool is_loss() const { return loss != nullptr; }
+
+  // By name, which is unique. Addresses differ: a back-end loaded at run time has a table of its own.
+  friend bool operator==(const Op& a, const Op& b) { return a.name == b.name; }
 };
 
 // Errors: NotFound listing the ops, or the one whose name is nearest.

@@ -46,7 +46,7 @@ class CpuBackend : public Backend {
                                                          Precision precision) override {
     spec.bf16 = precision == Precision::kBf16 && cpu_.has_bf16_products;
     for (const Maker& maker : kMakers) {
-      if (maker.op == spec.node.op) return maker.make(cpu_, spec);
+      if (*maker.op == *spec.node.op) return maker.make(cpu_, spec);
     }
     return absl::UnimplementedError(
         absl::StrCat("the CPU has no kernels for ", spec.node.op->name));

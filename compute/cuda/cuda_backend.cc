@@ -56,7 +56,7 @@ class CudaBackend : public Backend {
                                                          Precision precision) override {
     spec.bf16 = precision == Precision::kBf16;
     for (const Maker& maker : kMakers) {
-      if (maker.op == spec.node.op) return maker.make(*context_, spec);
+      if (*maker.op == *spec.node.op) return maker.make(*context_, spec);
     }
     return absl::UnimplementedError(absl::StrCat("CUDA has no kernels for ", spec.node.op->name));
   }

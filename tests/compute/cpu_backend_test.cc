@@ -101,6 +101,18 @@ TEST(CpuBackend, Name_SaysLibraryInstructionsAndThreads) {
               testing::MatchesRegex("cpu \\(oneDNN [0-9.]+, [a-z0-9 ]+, 2 threads\\)"));
 }
 
+// As a back-end that is loaded at run time has one.
+TEST(CpuBackend, OpOfAnotherTable_IsFoundByItsName) {
+  PENSTOCK_ASSERT_OK_AND_ASSIGN(const auto backend, MakeCpuBackend(1));
+  const ValueType activation = {DType::kF32, {3, 4}};
+  Node node = MakeNode("relu", {}, {activation});
+  const Op copy = *node.op;
+  node.op = &copy;
+  EXPECT_THAT(
+      backend->MakeKernels({.node = node, .inputs = {activation}, .samples = 1}, Precision::kF32),
+      IsOk());
+}
+
 // The workspace of attention is quadratic in the context; no machine has room for this one.
 TEST(CpuBackend, OpWhoseScratchDoesNotFit_IsAnErrorAndOthersStillWork) {
   PENSTOCK_ASSERT_OK_AND_ASSIGN(const auto backend, MakeCpuBackend(1));
