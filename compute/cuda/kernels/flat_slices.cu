@@ -80,6 +80,7 @@ template <typename Step>
 void Launch(cudaStream_t stream, int64_t blocks, const Slice* slice_table,
             const SliceBlock* block_table, const Step& step, const StepArrays& arrays,
             float* const* state) {
+  if (blocks == 0) return;
   StateArrays<Step::kStates> kept;
   for (int s = 0; s < Step::kStates; ++s) kept.array[s] = state[s];
   StepSlices<<<blocks, kBlock, 0, stream>>>(slice_table, block_table, step, arrays, kept);
@@ -138,6 +139,7 @@ void MuonStep(cudaStream_t stream, const Slice& slice, float keep, float rate,
 void SquaredNorms(cudaStream_t stream, int64_t slices, int64_t blocks, const Slice* slice_table,
                   const SliceBlock* block_table, const float* values, double* partial_sums,
                   double* norms) {
+  if (blocks == 0) return;  // of a stage without parameters
   PartialSquares<<<blocks, kBlock, 0, stream>>>(slice_table, block_table, values, partial_sums);
   AddPartialSums<<<CeilDiv(slices, kBlock), kBlock, 0, stream>>>(slices, slice_table, partial_sums,
                                                                  norms);
