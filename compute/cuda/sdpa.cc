@@ -12,8 +12,9 @@
 namespace penstock::cuda {
 namespace {
 
-// From 9.16 on cuDNN masks the rest of a tile itself where keys are no multiple of 128.
-constexpr size_t kOldestCudnn = 91600;
+// Keys of a tile. From this version on cuDNN masks the rest of a tile itself.
+constexpr int64_t kTileKeys = 128;
+constexpr size_t kOldestWithPartialTiles = 91600;
 
 // The tensors of attention are [batch, heads, queries or keys, size], wherever their elements are.
 struct Layouts {
@@ -121,9 +122,10 @@ Graph BackwardGraph(const AttentionShape& shape) {
 }
 
 absl::Status CheckShape(const AttentionShape& shape) {
-  if (cudnnGetVersion() < kOldestCudnn) {
-    return absl::UnimplementedError(
-        absl::StrFormat("needs cuDNN 9.16 or newer, this is version %d", cudnnGetVersion()));
+  if (shape.keys % kTileKeys != 0 && cudnnGetVersion() < kOldestWithPartialTiles) {
+    return absl::UnimplementedError(absl::StrFormat(
+        "needs cuDNN 9.16 or newer, or keys that are a multiple of %d; this is version %d",
+        kTileKeys, cudnnGetVersion()));
   }
   if (shape.size % 8 != 0) {
     return absl::UnimplementedError("the size of a head is no multiple of 8");

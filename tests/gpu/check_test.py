@@ -129,8 +129,11 @@ class Coverage(unittest.TestCase):
 
 class Speed(unittest.TestCase):
     def test_step_seconds_run_from_update_to_update(self):
-        events = [{"ph": "X", "name": "1UPDATE", "ts": 1e6 * at, "dur": 5e5} for at in (1, 3, 6, 8, 10)]
-        others = [{"ph": "X", "name": "0UPDATE", "ts": 0.0, "dur": 1.0}, {"ph": "M", "name": "thread_name"}]
+        events = [{"ph": "X", "pid": 1, "name": "1UPDATE", "ts": 1e6 * at, "dur": 5e5} for at in (1, 3, 6, 8, 10)]
+        others = [{"ph": "M", "pid": pid, "name": "process_name", "args": {"name": name}}
+                  for pid, name in enumerate(["measured: worker-0", "measured: worker-1", "predicted: worker-1"])]
+        others += [{"ph": "X", "pid": 0, "name": "0UPDATE", "ts": 0.0, "dur": 1.0}, {"ph": "M", "pid": 1, "name": "thread_name"},
+                   {"ph": "X", "pid": 2, "name": "1UPDATE", "ts": 2e6, "dur": 5e5}]
         with tempfile.TemporaryDirectory() as folder:
             trace = f"{folder}/run"
             pathlib.Path(f"{trace}.trace.json").write_text(json.dumps({"traceEvents": events[::-1] + others}))
@@ -157,6 +160,13 @@ class Machine(unittest.TestCase):
                 found, missing = device.find_libraries(["libcudnn.so.9", "libcudnn-of-nobody.so.1"])
         self.assertEqual(found, {"libcudnn.so.9": f"{folder}/libcudnn.so.9"})
         self.assertEqual(missing, ["libcudnn-of-nobody.so.1"])
+
+    def test_the_folder_with_the_newest_cudnn_comes_first(self):
+        versions = {"/old": 91400, "/new": 91900, "/as-new": 91900, "/broken": 0}
+        with unittest.mock.patch.object(device, "_folders", lambda: ["/none", *versions]), \
+             unittest.mock.patch.object(device, "_cudnn_version", versions.get), \
+             unittest.mock.patch.object(os.path, "exists", lambda path: os.path.dirname(path) in versions):
+            self.assertEqual(device._candidates(), ["/new", "/none", "/old", "/as-new", "/broken"])
 
     @unittest.skipUnless(os.path.exists(LOADER) and os.path.exists(C_LIBRARY), "not Debian on x86-64")
     def test_launcher_uses_the_bundles_c_library_only_where_the_systems_is_older(self):

@@ -9,6 +9,7 @@ import pathlib
 import re
 import shutil
 import subprocess
+import sys
 
 COMPUTE_CAPABILITY_MAJOR, COMPUTE_CAPABILITY_MINOR = 75, 76  # CUdevice_attribute
 DRIVER_FOLDERS = ["/usr/local/nvidia/lib64", "/usr/lib/x86_64-linux-gnu", "/usr/lib64"]
@@ -69,9 +70,38 @@ def find_gpu():
                f"{version.value // 1000}.{version.value % 1000 // 10}", folder)
 
 
+CUDNN = "libcudnn.so.9"
+
+
+def _cudnn_version(folder):
+    """As cuDNN writes it, 91900; by a process of its own, for the library is large and a process loads one."""
+    code = ("import ctypes, sys; get = ctypes.CDLL(sys.argv[1]).cudnnGetVersion; get.restype = ctypes.c_size_t; "
+            "print(get())")
+    asked = subprocess.run([sys.executable, "-c", code, os.path.join(folder, CUDNN)], stdout=subprocess.PIPE,
+                           stderr=subprocess.DEVNULL, text=True, timeout=60, check=False)
+    return int(asked.stdout) if asked.returncode == 0 else 0
+
+
 def _candidates():
-    """Folders in which CUDA's libraries may lie, the system's before those that Python packages bring."""
-    folders = [folder for folder in os.environ.get("LD_LIBRARY_PATH", "").split(":") if folder]
+    """Folders in which CUDA's libraries may lie: those of the search path, the system's, and those that Python packages
+    bring. The folder with the newest cuDNN comes first, unless one of the search path has cuDNN: what it computes by one
+    kernel grows from version to version."""
+    named, others = _search_path(), _folders()
+    folders = list(dict.fromkeys([*named, *others]))
+    with_cudnn = [folder for folder in folders if os.path.exists(os.path.join(folder, CUDNN))]
+    if len(with_cudnn) > 1 and with_cudnn[0] not in named:
+        newest = max(with_cudnn, key=_cudnn_version)  # the first of equal ones
+        folders.remove(newest)
+        folders.insert(0, newest)
+    return folders
+
+
+def _search_path():
+    return [folder for folder in os.environ.get("LD_LIBRARY_PATH", "").split(":") if folder]
+
+
+def _folders():
+    folders = []
     nvcc = shutil.which("nvcc")
     if nvcc:
         folders.append(str(pathlib.Path(nvcc).resolve().parent.parent / "lib64"))
