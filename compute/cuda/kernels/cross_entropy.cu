@@ -4,18 +4,46 @@
 namespace penstock::cuda {
 namespace {
 
-// A block works on a row.
-template <typename Number>
-__global__ void RowKernel(int64_t vocabulary, int64_t stride, Number* logits, const int32_t* targets,
-                          bool with_gradient, float* row_losses, int32_t* ranks) {
+// Consecutive numbers of a row that a thread moves at once, where rows begin at multiples of their bytes.
+template <typename Number, int kPart>
+struct alignas(kPart * sizeof(Number)) Part {
+  Number at[kPart];
+};
+
+// A block works on a row, kPart numbers a thread at once.
+template <typename Number, int kPart>
+__global__ void RowKernel(int64_t vocabulary, int64_t stride, Number* logits,
+                          const int32_t* targets, bool with_gradient, float* row_losses,
+                          int32_t* ranks) {
+  using Numbers = Part<Number, kPart>;
   Number* row = logits + int64_t{blockIdx.x} * stride;
+  auto* parts = reinterpret_cast<Numbers*>(row);
+  const int64_t whole = vocabulary / kPart;  // parts; what is left of the row is less than one
+  const int64_t rest = whole * kPart + threadIdx.x;
   const int32_t target = targets[blockIdx.x];
-  float maximum = -INFINITY;
-  for (int64_t c = threadIdx.x; c < vocabulary; c += kBlock) maximum = fmaxf(maximum, ToFloat(row[c]));
+  // The sum is of exp(logit - maximum), with the largest logit that the thread has seen.
+  float maximum = -INFINITY, sum = 0.0f;
+  const auto add = [&](const float* values, int count) {
+    float larger = maximum;
+    for (int i = 0; i < count; ++i) larger = fmaxf(larger, values[i]);
+    if (larger == -INFINITY) return;
+    sum *= expf(maximum - larger);
+    for (int i = 0; i < count; ++i) sum += expf(values[i] - larger);
+    maximum = larger;
+  };
+  for (int64_t p = threadIdx.x; p < whole; p += kBlock) {
+    const Numbers numbers = parts[p];
+    float values[kPart];
+    for (int i = 0; i < kPart; ++i) values[i] = ToFloat(numbers.at[i]);
+    add(values, kPart);
+  }
+  if (rest < vocabulary) {
+    const float value = ToFloat(row[rest]);
+    add(&value, 1);
+  }
+  const float of_thread = maximum;
   maximum = BlockMax(maximum);
-  float sum = 0.0f;
-  for (int64_t c = threadIdx.x; c < vocabulary; c += kBlock) sum += expf(ToFloat(row[c]) - maximum);
-  sum = BlockSum(sum);
+  sum = BlockSum(of_thread == -INFINITY ? 0.0f : sum * expf(of_thread - maximum));
   if (threadIdx.x == 0) row_losses[blockIdx.x] = maximum + logf(sum) - ToFloat(row[target]);
   if (ranks != nullptr) {
     const int rank = BlockSum(HigherScores(row, vocabulary, target));
@@ -23,10 +51,17 @@ __global__ void RowKernel(int64_t vocabulary, int64_t stride, Number* logits, co
   }
   if (!with_gradient) return;
   __syncthreads();  // the target's logit has been read
-  for (int64_t c = threadIdx.x; c < vocabulary; c += kBlock) {
-    const float probability = expf(ToFloat(row[c]) - maximum) / sum;
-    row[c] = FromFloat<Number>(c == target ? probability - 1.0f : probability);
+  const float inverse = 1.0f / sum;
+  const auto gradient = [&](Number logit, int64_t c) {
+    const float probability = expf(ToFloat(logit) - maximum) * inverse;
+    return FromFloat<Number>(c == target ? probability - 1.0f : probability);
+  };
+  for (int64_t p = threadIdx.x; p < whole; p += kBlock) {
+    Numbers numbers = parts[p];
+    for (int i = 0; i < kPart; ++i) numbers.at[i] = gradient(numbers.at[i], kPart * p + i);
+    parts[p] = numbers;
   }
+  if (rest < vocabulary) row[rest] = gradient(row[rest], rest);
 }
 
 __global__ void MeanKernel(int64_t rows, const float* row_losses, float* loss) {
@@ -42,8 +77,11 @@ template <typename Number>
 void CrossEntropy(cudaStream_t stream, int64_t rows, int64_t vocabulary, int64_t stride,
                   Number* logits, const int32_t* targets, bool with_gradient, float* row_losses,
                   int32_t* ranks, float* loss) {
-  RowKernel<<<rows, kBlock, 0, stream>>>(vocabulary, stride, logits, targets, with_gradient,
-                                         row_losses, ranks);
+  constexpr int kPart = 16 / sizeof(Number);
+  const bool is_aligned = stride % kPart == 0 && reinterpret_cast<uintptr_t>(logits) % 16 == 0;
+  const auto kernel = is_aligned ? RowKernel<Number, kPart> : RowKernel<Number, 1>;
+  kernel<<<rows, kBlock, 0, stream>>>(vocabulary, stride, logits, targets, with_gradient,
+                                      row_losses, ranks);
   MeanKernel<<<1, kBlock, 0, stream>>>(rows, row_losses, loss);
 }
 template void CrossEntropy<float>(cudaStream_t, int64_t, int64_t, int64_t, float*, const int32_t*,

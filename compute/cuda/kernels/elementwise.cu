@@ -6,6 +6,22 @@ namespace penstock::cuda {
 void ResidualForward(cudaStream_t stream, int64_t rows, int64_t width, const float* residual,
                      const float* product, const float* bias, const DeviceMask& dropout,
                      float* output) {
+  if (IsInQuads(width, {residual, product, bias, output})) {
+    ForEach(stream, rows * width / 4, [=] __device__(int64_t quad) {
+      const int64_t at = 4 * quad;
+      const int64_t row = at / width;
+      const int64_t column = at - row * width;
+      const Quad<float> r = LoadQuad(residual + at);
+      const Quad<float> p = LoadQuad(product + at);
+      const Quad<float> b = LoadQuad(bias + column);
+      Quad<float> sum;
+      for (int i = 0; i < 4; ++i) {
+        sum.at[i] = r.at[i] + (p.at[i] + b.at[i]) * DropoutFactor(dropout, row, width, column + i);
+      }
+      StoreQuad(output + at, sum);
+    });
+    return;
+  }
   ForEach(stream, rows * width, [=] __device__(int64_t at) {
     const int64_t row = at / width;
     const int64_t column = at % width;
@@ -17,6 +33,21 @@ void ResidualForward(cudaStream_t stream, int64_t rows, int64_t width, const flo
 template <typename Number>
 void Mask(cudaStream_t stream, int64_t rows, int64_t width, const float* values,
           const DeviceMask& dropout, int64_t first_row, Number* masked) {
+  if (IsInQuads(width, {values, masked})) {
+    ForEach(stream, rows * width / 4, [=] __device__(int64_t quad) {
+      const int64_t at = 4 * quad;
+      const int64_t row = at / width;
+      const int64_t column = at - row * width;
+      const Quad<float> v = LoadQuad(values + at);
+      Quad<Number> m;
+      for (int i = 0; i < 4; ++i) {
+        m.at[i] =
+            FromFloat<Number>(v.at[i] * DropoutFactor(dropout, first_row + row, width, column + i));
+      }
+      StoreQuad(masked + at, m);
+    });
+    return;
+  }
   ForEach(stream, rows * width, [=] __device__(int64_t at) {
     const int64_t row = first_row + at / width;
     masked[at] = FromFloat<Number>(values[at] * DropoutFactor(dropout, row, width, at % width));
@@ -82,10 +113,27 @@ void Scale(cudaStream_t stream, int64_t count, float factor, float* values) {
 }
 
 void ConvertToBf16(cudaStream_t stream, int64_t count, const float* from, Bf16* to) {
+  if (IsInQuads(count, {from, to})) {
+    ForEach(stream, count / 4, [=] __device__(int64_t quad) {
+      const Quad<float> v = LoadQuad(from + 4 * quad);
+      Quad<Bf16> rounded;
+      for (int i = 0; i < 4; ++i) rounded.at[i] = FromFloat<Bf16>(v.at[i]);
+      StoreQuad(to + 4 * quad, rounded);
+    });
+    return;
+  }
   ForEach(stream, count, [=] __device__(int64_t at) { to[at] = FromFloat<Bf16>(from[at]); });
 }
 
 void RoundToBf16(cudaStream_t stream, int64_t count, float* values) {
+  if (IsInQuads(count, {values})) {
+    ForEach(stream, count / 4, [=] __device__(int64_t quad) {
+      Quad<float> v = LoadQuad(values + 4 * quad);
+      for (float& value : v.at) value = ToFloat(FromFloat<Bf16>(value));
+      StoreQuad(values + 4 * quad, v);
+    });
+    return;
+  }
   ForEach(stream, count,
           [=] __device__(int64_t at) { values[at] = ToFloat(FromFloat<Bf16>(values[at])); });
 }

@@ -1,5 +1,5 @@
 // LayerNorm and its gradient, and column sums: Ba, Kiros and Hinton, arXiv 1607.06450.
-#include "compute/cuda/kernels/common.cuh"
+#include "compute/cuda/kernels/for_each.cuh"
 
 namespace penstock::cuda {
 namespace {
@@ -34,25 +34,46 @@ __global__ void ForwardKernel(int64_t rows, int64_t width, float epsilon, const 
 
 // With n = (x - mean) / deviation and g = grad_output * gain:
 //   grad_input = (g - mean(g) - n mean(g n)) / deviation.
+// kPart numbers of a row are loaded at once.
+template <int kPart>
 __global__ void InputKernel(int64_t rows, int64_t width, LayerNormBackwardArguments a) {
+  struct alignas(kPart * sizeof(float)) Part {
+    float at[kPart];
+  };
+  const auto load = [](const float* from) { return *reinterpret_cast<const Part*>(from); };
   const int64_t row = int64_t{blockIdx.x} * kRowsPerBlock + threadIdx.x / kWarp;
   if (row >= rows) return;
-  const int lane = threadIdx.x % kWarp;
+  const int64_t from = threadIdx.x % kWarp * kPart;
   const int64_t at = row * width;
   const float mean = a.mean[row];
   const float inverse = a.inverse_deviation[row];
   float sum = 0.0f, dot = 0.0f;
-  for (int64_t c = lane; c < width; c += kWarp) {
-    const float g = a.grad_output[at + c] * a.gain[c];
-    sum += g;
-    dot += g * (a.input[at + c] - mean) * inverse;
+#pragma unroll 4
+  for (int64_t c = from; c < width; c += kWarp * kPart) {
+    const Part grad_output = load(a.grad_output + at + c);
+    const Part gain = load(a.gain + c);
+    const Part x = load(a.input + at + c);
+    for (int i = 0; i < kPart; ++i) {
+      const float g = grad_output.at[i] * gain.at[i];
+      sum += g;
+      dot += g * (x.at[i] - mean) * inverse;
+    }
   }
   sum = WarpSum(sum) / static_cast<float>(width);
   dot = WarpSum(dot) / static_cast<float>(width);
-  for (int64_t c = lane; c < width; c += kWarp) {
-    const float normal = (a.input[at + c] - mean) * inverse;
-    const float g = (a.grad_output[at + c] * a.gain[c] - sum - normal * dot) * inverse;
-    a.grad_input[at + c] = a.residual == nullptr ? g : g + a.residual[at + c];
+#pragma unroll 4
+  for (int64_t c = from; c < width; c += kWarp * kPart) {
+    const Part grad_output = load(a.grad_output + at + c);
+    const Part gain = load(a.gain + c);
+    const Part x = load(a.input + at + c);
+    Part result = {};
+    if (a.residual != nullptr) result = load(a.residual + at + c);
+    for (int i = 0; i < kPart; ++i) {
+      const float normal = (x.at[i] - mean) * inverse;
+      const float g = (grad_output.at[i] * gain.at[i] - sum - normal * dot) * inverse;
+      result.at[i] = a.residual == nullptr ? g : g + result.at[i];
+    }
+    *reinterpret_cast<Part*>(a.grad_input + at + c) = result;
   }
 }
 
@@ -84,13 +105,26 @@ __global__ void BandKernel(int64_t rows, int64_t width, const Number* values, fl
   bands[int64_t{blockIdx.y} * width + c] = sum;
 }
 
-// sums[c] = the sum over the bands of column first + c.
+// sums[c] = the sum over the bands of column first + c. A warp's threads have a column each; a block's warps share the bands
+// of kWarp columns, every one some of them, and their sums are added in order.
 __global__ void BandsKernel(int64_t bands, int64_t stride, int64_t first, int64_t width,
                             const float* partial, float* sums) {
-  const int64_t c = int64_t{blockIdx.x} * blockDim.x + threadIdx.x;
-  if (c >= width) return;
+  constexpr int kWarps = kBlock / kWarp;
+  __shared__ float of_warp[kWarps][kWarp];
+  const int lane = threadIdx.x % kWarp;
+  const int warp = threadIdx.x / kWarp;
+  const int64_t c = int64_t{blockIdx.x} * kWarp + lane;
   float sum = 0.0f;
-  for (int64_t band = 0; band < bands; ++band) sum += partial[band * stride + first + c];
+  if (c < width) {
+#pragma unroll 8
+    for (int64_t band = warp; band < bands; band += kWarps) {
+      sum += partial[band * stride + first + c];
+    }
+  }
+  of_warp[warp][lane] = sum;
+  __syncthreads();
+  if (warp > 0 || c >= width) return;
+  for (int other = 1; other < kWarps; ++other) sum += of_warp[other][lane];
   sums[c] = sum;
 }
 
@@ -120,11 +154,14 @@ int64_t ColumnSumsWorkspaceFloats(int64_t rows, int64_t width) {
 void LayerNormBackward(cudaStream_t stream, int64_t rows, int64_t width,
                        const LayerNormBackwardArguments& a) {
   if (a.grad_input != nullptr) {
-    InputKernel<<<CeilDiv(rows, kRowsPerBlock), kBlock, 0, stream>>>(rows, width, a);
+    const bool in_quads =
+        IsInQuads(width, {a.grad_output, a.gain, a.input, a.residual, a.grad_input});
+    const auto kernel = in_quads ? InputKernel<4> : InputKernel<1>;
+    kernel<<<CeilDiv(rows, kRowsPerBlock), kBlock, 0, stream>>>(rows, width, a);
   }
   GainBiasKernel<<<BandGrid(rows, width), kBlock, 0, stream>>>(rows, width, a);
   const int64_t bands = CeilDiv(rows, kBandRows);
-  const int64_t blocks = CeilDiv(width, kBlock);
+  const int64_t blocks = CeilDiv(width, kWarp);
   BandsKernel<<<blocks, kBlock, 0, stream>>>(bands, 2 * width, 0, width, a.workspace, a.gain_sums);
   BandsKernel<<<blocks, kBlock, 0, stream>>>(bands, 2 * width, width, width, a.workspace,
                                              a.bias_sums);
@@ -134,8 +171,8 @@ template <typename Number>
 void ColumnSums(cudaStream_t stream, int64_t rows, int64_t width, const Number* values, float* sums,
                 float* workspace) {
   BandKernel<<<BandGrid(rows, width), kBlock, 0, stream>>>(rows, width, values, workspace);
-  BandsKernel<<<CeilDiv(width, kBlock), kBlock, 0, stream>>>(CeilDiv(rows, kBandRows), width, 0,
-                                                             width, workspace, sums);
+  BandsKernel<<<CeilDiv(width, kWarp), kBlock, 0, stream>>>(CeilDiv(rows, kBandRows), width, 0,
+                                                            width, workspace, sums);
 }
 template void ColumnSums<float>(cudaStream_t, int64_t, int64_t, const float*, float*, float*);
 template void ColumnSums<Bf16>(cudaStream_t, int64_t, int64_t, const Bf16*, float*, float*);
