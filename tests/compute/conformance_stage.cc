@@ -2,6 +2,7 @@
 // dropout, memory.
 #include <algorithm>
 #include <cmath>
+#include <limits>
 #include <map>
 #include <numeric>
 #include <set>
@@ -575,7 +576,10 @@ TEST_P(BackendConformance, Marks_ArePassedInOrderAndTellTime) {
   PENSTOCK_ASSERT_OK_AND_ASSIGN(const auto marks, backend().MakeMarks(4));
   if (marks == nullptr) GTEST_SKIP() << "calls of this back-end return when their work is done";
   const Tensor values = Poisoned(DType::kF32, {1 << 22});
-  for (int round = 0; round < 3; ++round) {
+  // The least of some rounds: another program may have the device in the middle of one.
+  int64_t one_ns = std::numeric_limits<int64_t>::max();
+  int64_t twenty_ns = std::numeric_limits<int64_t>::max();
+  for (int round = 0; round < 5; ++round) {
     marks->BeginRange("0F3");
     marks->Put(0, DeviceStream::kCompute);
     backend().Fill(values.data<float>(), 1.0f, 1 << 22);
@@ -587,9 +591,11 @@ TEST_P(BackendConformance, Marks_ArePassedInOrderAndTellTime) {
     ASSERT_THAT(backend().Synchronize(), IsOk());
     for (const int mark : {0, 1, 2}) EXPECT_TRUE(marks->Passed(mark)) << mark;
     EXPECT_GT(marks->ElapsedNs(0, 1), 0);
-    EXPECT_GT(marks->ElapsedNs(1, 2), marks->ElapsedNs(0, 1));
     EXPECT_NEAR(marks->ElapsedNs(0, 2), marks->ElapsedNs(0, 1) + marks->ElapsedNs(1, 2), 2000);
+    one_ns = std::min(one_ns, marks->ElapsedNs(0, 1));
+    twenty_ns = std::min(twenty_ns, marks->ElapsedNs(1, 2));
   }
+  EXPECT_GT(twenty_ns, one_ns);
 }
 
 TEST_P(BackendConformance, SteadyState_TakesNoMemoryFromTheSource) {
