@@ -4,11 +4,15 @@ PyTorch runs eager and compiled, with images channels first and last, with atten
 fastest of these counts. All take turns, a few
 steps each, so that a change of the machine's speed meets all of them; a ratio is the median over the turns. Needs torch 2
 and torchvision. With --curves, bf16's loss curve of the first model is compared with f32's.
+
+On a GPU (--device cuda:0) the nets have the sizes of published trainings, and PyTorch compiles with channels last only,
+because compiling takes most of the time.
 """
 
 import argparse
 import glob
 import itertools
+import json
 import os
 import pathlib
 import statistics
@@ -79,15 +83,24 @@ CASES = {
 }
 
 
+GPU_CASES = {
+    "resnet50": classifier("resnet: {depth: 50}", 224, 64, lambda: vision.resnet50(num_classes=10)),
+    "vgg16": classifier("vgg: {depth: 16}", 224, 64, lambda: vision.vgg16(num_classes=10)),
+    "alexnet": classifier("alexnet: {variant: torchvision}", 224, 128, lambda: vision.alexnet(num_classes=10)),
+    "cifar_resnet20": classifier("cifar_resnet: {depth: 20}", 32, 128, lambda: baseline.CifarResNet(20, 16, 10)),
+    "lstm_lm L2 h650": lstm_lm(2, 650, 35, 64),
+}
+
+
 class Penstock:
     """A running compute_train."""
 
-    def __init__(self, program, directory, case, precision, text):
+    def __init__(self, program, directory, case, precision, text, device):
         job = pathlib.Path(directory) / "job.yaml"
         data = f"{{text: {{path: {text}}}}}" if case.has_text else "{synthetic: {}}"
         job.write_text(JOB.format(model=case.model, data=data, batch=case.batch, precision=precision,
                                   optimizer=case.optimizer[0]))
-        self.process = subprocess.Popen([program, job], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        self.process = subprocess.Popen([program, job, device], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
 
     def answer(self, steps):
         print(steps, file=self.process.stdin, flush=True)
@@ -102,15 +115,21 @@ class Penstock:
         self.process.wait()
 
 
-def compare(program, directory, name, precision, text):
-    case = CASES[name]
-    data = case.data()
-    theirs = {}
+def ways(case, device):
+    """How PyTorch may run it: (name, what makes the model, layout, whether it is compiled)."""
     for kind in ("eager", "compiled"):
         for (way, make), (order, layout) in itertools.product(case.makes.items(), case.layouts.items()):
-            theirs[kind + way + order] = baseline.Trainer(make, data, case.optimizer[1], precision, layout,
-                                                          kind == "compiled")
-    ours = Penstock(program, directory, case, precision, text)
+            is_compiled = kind == "compiled"
+            if device == "cpu" or not is_compiled or order in ("", ", NHWC"):
+                yield kind + way + order, make, layout, is_compiled
+
+
+def compare(program, directory, name, case, precision, text, device):
+    """Prints a row of the table, and returns it as a dictionary."""
+    data = case.data()
+    theirs = {way: baseline.Trainer(make, data, case.optimizer[1], precision, layout, is_compiled, device)
+              for way, make, layout, is_compiled in ways(case, device)}
+    ours = Penstock(program, directory, case, precision, text, device)
     ours.run(2)
     for trainer in theirs.values():
         trainer.run(2)  # compiles
@@ -124,13 +143,14 @@ def compare(program, directory, name, precision, text):
     best = min(ratios, key=ratios.get)
     each = "; ".join(f"{kind} {ratio:.2f}" for kind, ratio in ratios.items())
     print(f"| {name} | {case.batch} | {precision} | {rate:.1f} | {ratios[best]:.2f} | {best} | {each} |", flush=True)
+    return {"model": name, "batch": case.batch, "precision": precision, "samples_per_second": rate, "ratios": ratios,
+            "fastest": best}
 
 
-def compare_curves(program, directory, text):
-    case = next(iter(CASES.values()))
+def compare_curves(program, directory, case, text, device):
     curves = []
     for precision in ("f32", "bf16"):
-        ours = Penstock(program, directory, case, precision, text)
+        ours = Penstock(program, directory, case, precision, text, device)
         curves.append([ours.answer(1)[1] for _ in range(CURVE_STEPS)])
         ours.close()
     # Single steps differ by chance once two runs differ at all; means over a few steps are the curve.
@@ -144,22 +164,32 @@ def compare_curves(program, directory, text):
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("program")
-    parser.add_argument("models", nargs="*", help=", ".join(CASES))
+    parser.add_argument("models", nargs="*", help=f"{', '.join(CASES)}; on a GPU {', '.join(GPU_CASES)}")
+    parser.add_argument("--device", default="cpu", help="cpu (the default) or cuda:N")
     parser.add_argument("--precision", choices=("f32", "bf16"), action="append")
     parser.add_argument("--curves", action="store_true")
+    parser.add_argument("--text", type=pathlib.Path, help="of language models; default: the licence texts of this system")
+    parser.add_argument("--json", type=pathlib.Path, metavar="FILE", help="writes the figures there")
     arguments = parser.parse_args()
+    cases, rows = (CASES if arguments.device == "cpu" else GPU_CASES), []
+    unknown = set(arguments.models) - set(cases)
+    if unknown:
+        parser.error(f"no model {', '.join(sorted(unknown))} on {arguments.device}; there are {', '.join(cases)}")
     with tempfile.TemporaryDirectory() as directory:
-        text = pathlib.Path(directory) / "text"
-        licences = (path for path in sorted(glob.glob("/usr/share/common-licenses/*")) if not os.path.islink(path))
-        text.write_bytes(b"".join(pathlib.Path(path).read_bytes() for path in licences))
+        text = arguments.text or pathlib.Path(directory) / "text"
+        if not arguments.text:
+            licences = (path for path in sorted(glob.glob("/usr/share/common-licenses/*")) if not os.path.islink(path))
+            text.write_bytes(b"".join(pathlib.Path(path).read_bytes() for path in licences))
         print(f"PyTorch {torch.__version__}, one thread each, median of {TURNS} turns of about {SECONDS:g} s\n")
         print("| model | batch | | samples/s | times PyTorch | its fastest | against each |")
         print("|---|---|---|---|---|---|---|")
-        for name in arguments.models or CASES:
+        for name in arguments.models or cases:
             for precision in arguments.precision or ("f32", "bf16"):
-                compare(arguments.program, directory, name, precision, text)
+                rows.append(compare(arguments.program, directory, name, cases[name], precision, text, arguments.device))
+                if arguments.json:
+                    arguments.json.write_text(json.dumps(rows, indent=1) + "\n")
         if arguments.curves:
-            compare_curves(arguments.program, directory, text)
+            compare_curves(arguments.program, directory, next(iter(cases.values())), text, arguments.device)
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""The models of compare_torch.py in PyTorch, and their training loop: one thread, eager or compiled."""
+"""The models of compare_torch.py in PyTorch, and their training loop: one thread, on the CPU or a GPU, eager or compiled."""
 
 import math
 import time
@@ -58,7 +58,7 @@ class Gpt(nn.Module):
                 nn.init.normal_(parameter, std=0.02)
 
     def forward(self, ids):
-        x = self.tokens(ids) + self.positions(torch.arange(ids.shape[1]))
+        x = self.tokens(ids) + self.positions(torch.arange(ids.shape[1], device=ids.device))
         for block in self.blocks:
             x = block(x)
         return F.linear(self.norm(x), self.tokens.weight)  # tied
@@ -137,12 +137,15 @@ def tokens(batch, time_steps, vocabulary):
 class Trainer:
     """Trains `make()` on the one batch that `data` is. `layout`: of images, torch.channels_last or another."""
 
-    def __init__(self, make, data, optimizer, precision, layout, is_compiled):
+    def __init__(self, make, data, optimizer, precision, layout, is_compiled, device):
         torch.manual_seed(1)
         torch.set_num_threads(1)
-        self.data, self.layout, self.bf16 = data, layout, precision == "bf16"
+        torch.backends.cudnn.benchmark = True  # fixed shapes: the fastest algorithms; and f32 means f32, as Penstock's does
+        torch.backends.cudnn.allow_tf32 = False
+        self.device, self.layout, self.bf16 = torch.device(device), layout, precision == "bf16"
+        self.data = [values.pin_memory() for values in data] if self.device.type == "cuda" else data
         self.has_images = data[0].dim() == 4
-        model = make().train()
+        model = make().train().to(self.device)
         self.model = model.to(memory_format=layout) if self.has_images else model
         self.call = torch.compile(self.loss) if is_compiled else self.loss
         self.optimizer = optimizer(model)
@@ -157,8 +160,9 @@ class Trainer:
         """Seconds for that many steps."""
         start = time.perf_counter()
         for _ in range(steps):
-            with torch.autocast("cpu", dtype=torch.bfloat16, enabled=self.bf16):
-                loss = self.call(*self.data)
+            data = [values.to(self.device, non_blocking=True) for values in self.data]
+            with torch.autocast(self.device.type, dtype=torch.bfloat16, enabled=self.bf16):
+                loss = self.call(*data)
             self.optimizer.zero_grad(set_to_none=True)
             loss.backward()
             torch.nn.utils.clip_grad_norm_(self.model.parameters(), 1.0)

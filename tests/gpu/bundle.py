@@ -28,7 +28,7 @@ import programs
 
 SIZE_MAX = 64 << 20  # bytes, the archive and the repository's files together
 PROGRAMS = ["bin/penstock", "bin/penstock-worker", "bin/penstock-coordinator",
-            "tests/compute/compute_conformance_test"]
+            "tests/compute/compute_conformance_test", "tests/bench/compute_train"]
 PLUGIN = "bin/libpenstock_cuda.so"
 LIBRARIES = "usr/lib/x86_64-linux-gnu"
 ON_THE_MACHINE = re.compile(r"^lib(cuda|cudart|cublas|cublasLt|cudnn\w*|nccl|nvrtc|nvToolsExt|nvtx\w*)\.so")

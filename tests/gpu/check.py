@@ -36,6 +36,7 @@ STEPS = {
     "build": (build.check, 10),
     "speed": (speed.speed, 200),
     "pipelining": (speed.pipelining, 40),
+    "nets": (speed.nets, 100),
     "graphs": (speed.graphs, 20),
     "memory": (correctness.memory, 0),
 }

@@ -59,7 +59,7 @@ def unpack(archive, target):
 
 
 def in_build(build):
-    folders = [build / folder for folder in ("bin", "tests/compute")]
+    folders = [build / folder for folder in ("bin", "tests/compute", "tests/bench")]
     if not (folders[0] / "penstock").exists():
         raise FileNotFoundError(f"{folders[0]}/penstock is missing; `make build` makes it, `make gpu-bundle` "
                                 "makes something to carry")

@@ -1,4 +1,5 @@
-"""Steps `speed` and `pipelining`: GPT-2 on one stage against PyTorch, and on two against one."""
+"""Steps `speed`, `nets`, `pipelining` and `graphs`: GPT-2 and other nets on one stage against PyTorch, GPT-2 on two stages
+against one."""
 
 import importlib.util
 import json
@@ -11,6 +12,7 @@ from training import StepFailed, step_seconds, summary, train
 
 GPT2 = "examples/gpt2-124m.yaml"
 BASELINE = os.path.join(os.path.dirname(__file__), "torch_gpt2.py")
+NETS = os.path.join(os.path.dirname(__file__), "../bench/compare_torch.py")
 RATIO_TO_TORCH_MIN = 1.0
 RATIO_OF_TWO_STAGES_MIN = 0.95
 
@@ -99,6 +101,25 @@ def speed(context):
             context.judged_speed(AGAINST_TORCH, f"{ratio:.3f}", f"at least {RATIO_TO_TORCH_MIN}",
                                  ratio >= RATIO_TO_TORCH_MIN, {"ratio": ratio}),
             report.Row("gpt2, of the matmul rate", f"{of_product:.3f}", values={"ratio": of_product})]
+
+
+def nets(context):
+    """Nets of images and an LSTM in bf16, each against PyTorch's fastest way."""
+    if context.dry_run or not importlib.util.find_spec("torchvision"):
+        return [report.skipped("nets", "no GPU" if context.dry_run else "no torchvision here")]
+    figures = context.scratch / "nets.json"
+    result = context.run([sys.executable, NETS, context.programs.path("compute_train"), "--device", context.device,
+                          "--precision", context.sizes.precision, "--text", context.text, "--json", figures], 240,
+                         {"PYTHONDONTWRITEBYTECODE": "1"})
+    rows = []
+    for net in json.loads(figures.read_text()) if figures.exists() else []:
+        ratio = net["ratios"][net["fastest"]]
+        rows.append(report.judged(
+            f"{net['model']} against PyTorch", f"{ratio:.3f}: {net['samples_per_second']:.0f} samples/s ({net['fastest']})",
+            f"at least {RATIO_TO_TORCH_MIN}", ratio >= RATIO_TO_TORCH_MIN, net))
+    if result.code != 0 or result.timed_out:
+        rows.append(report.failed("nets", result.complaint()))
+    return rows
 
 
 def graphs(context):
