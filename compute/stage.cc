@@ -407,6 +407,7 @@ absl::StatusOr<Tensor> Stage::Run(const Walk& walk) {
         break;
       }
       case PassStep::Kind::kRun:
+        if (options_.on_layer) options_.on_layer(options_.layers.first + layer_of_node_[step.node]);
         PENSTOCK_RETURN_IF_ERROR(RunNode(walk, step.node));
         break;
       case PassStep::Kind::kCarry:

@@ -12,6 +12,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -51,6 +52,8 @@ struct StageOptions {
   uint64_t seed = 0;
   int64_t versions_max = 1;  // live weight versions at the most (the verifier's number)
   int64_t microbatches_in_flight_max = 1;  // between F and W (the verifier's number)
+  // Told before each node of F, I and W which layer of the model it belongs to, for profilers. May be empty.
+  std::function<void(int layer)> on_layer;
 };
 
 // What a microbatch starts with; a number is a sample that starts afresh.

@@ -1,6 +1,7 @@
 #include "coordinator/profile_gatherer.h"
 
 #include <algorithm>
+#include <map>
 #include <set>
 #include <utility>
 
@@ -27,18 +28,22 @@ ProfileGatherer::ProfileGatherer(v1::ProfileSpec spec, const ResolvedJob& job,
     : spec_(std::move(spec)),
       job_(job),
       workers_(std::move(workers)),
+      layers_(workers_.size()),
       done_(workers_.size(), 0),
       links_(workers_.size()) {
   for (int32_t i = 0; i < this->workers(); ++i) {
-    const WorkerOffer& worker = workers_[i];
-    const bool known = std::any_of(kinds_.begin(), kinds_.end(), [&](const Kind& kind) {
-      return kind.times.device() == worker.device;
+    const auto known = std::find_if(kinds_.begin(), kinds_.end(), [&](const Kind& kind) {
+      return kind.times.device() == workers_[i].device;
     });
-    if (known) continue;
-    Kind& kind = kinds_.emplace_back();
-    kind.timed_by = i;
-    kind.times.set_device(worker.device);
-    kind.times.set_timed_on(worker.name);
+    kind_of_.push_back(known - kinds_.begin());
+    Kind& kind = known != kinds_.end() ? *known : kinds_.emplace_back();
+    kind.workers.push_back(i);
+    kind.times.set_device(workers_[i].device);
+  }
+  for (Kind& kind : kinds_) {
+    const std::string& first = workers_[kind.workers.front()].name;
+    const size_t others = kind.workers.size() - 1;
+    kind.times.set_timed_on(others == 0 ? first : absl::StrCat(first, " and ", others, " more"));
   }
 }
 
@@ -51,11 +56,11 @@ std::vector<std::string> ProfileGatherer::Keys() const {
 // Leaves out how long each measurement lasts: a user who wants better times asks for fresh ones.
 std::string ProfileGatherer::KeyOf(const Kind& kind) const {
   std::string key = absl::StrCat(
-      "device ", kind.times.device(), "\nbuild ", workers_[kind.timed_by].build, "\nthreads ",
-      job_.threads, "\nrepeatability ", static_cast<int>(job_.repeatability), "\nprecision ",
-      static_cast<int>(job_.precision), "\noptimizer ", absl::string_view(KindOf(job_.optimizer)),
-      "\ntime_steps ", job_.model.targets_per_sample(), "\nsamples ",
-      absl::StrJoin(spec_.samples(), ","));
+      "device ", kind.times.device(), "\nbuild ", workers_[kind.workers.front()].build,
+      "\nworkers_on_host ", WorkersOnHost(kind), "\nthreads ", job_.threads, "\nrepeatability ",
+      static_cast<int>(job_.repeatability), "\nprecision ", static_cast<int>(job_.precision),
+      "\noptimizer ", absl::string_view(KindOf(job_.optimizer)), "\ntime_steps ",
+      job_.model.targets_per_sample(), "\nsamples ", absl::StrJoin(spec_.samples(), ","));
   for (const int layer : FirstLayersOfShapes(job_.model)) {
     absl::StrAppend(&key, "\nshape ", penstock::Describe(job_.model, job_.model.layers[layer]));
   }
@@ -80,22 +85,23 @@ std::vector<std::string> ProfileGatherer::Notes() const {
     const v1::DeviceProfile& times = kind.times;
     notes.push_back(
         times.cached()
-            ? absl::StrCat(times.device(), ": the times of these layers are known from worker ",
+            ? absl::StrCat(times.device(), ": the times of these layers are known from ",
                            times.timed_on(), "; --fresh measures them again")
-            : absl::StrCat(times.device(), ": worker ", times.timed_on(), " times the layers"));
+            : absl::StrCat(times.device(), ": the layers are timed on ", times.timed_on()));
   }
   return notes;
 }
 
-const ProfileGatherer::Kind* ProfileGatherer::KindTimedBy(int32_t worker_index) const {
-  for (const Kind& kind : kinds_) {
-    if (kind.timed_by == worker_index && !kind.times.cached()) return &kind;
-  }
-  return nullptr;
+int64_t ProfileGatherer::WorkersOnHost(const Kind& kind) const {
+  std::map<std::string, int64_t> on_host;
+  for (const WorkerOffer& worker : workers_) ++on_host[HostOf(worker.address)];
+  int64_t most = 0;
+  for (const int32_t i : kind.workers) most = std::max(most, on_host[HostOf(workers_[i].address)]);
+  return most;
 }
 
 bool ProfileGatherer::TimesLayers(int32_t worker_index) const {
-  return KindTimedBy(worker_index) != nullptr;
+  return !KindOfWorker(worker_index).times.cached();
 }
 
 bool ProfileGatherer::KnowsLayers() const {
@@ -157,11 +163,18 @@ absl::Status ProfileGatherer::CheckModel(const v1::ModelProfile& model) const {
 }
 
 absl::Status ProfileGatherer::OnLayers(int32_t worker_index, const v1::LayersTimed& timed) {
-  const Kind* kind = KindTimedBy(worker_index);
-  if (kind == nullptr) return absl::InvalidArgumentError("timed layers that nobody asked it for");
+  if (!TimesLayers(worker_index)) {
+    return absl::InvalidArgumentError("timed layers that nobody asked it for");
+  }
   PENSTOCK_RETURN_IF_ERROR(CheckModel(timed.model()));
-  *kinds_[kind - kinds_.data()].times.mutable_model() = timed.model();
+  layers_[worker_index] = timed.model();
   done_[worker_index] = MeasurementsOf(worker_index);
+  Kind& kind = kinds_[kind_of_[worker_index]];
+  std::vector<v1::ModelProfile> reported;
+  for (const int32_t i : kind.workers) {
+    if (layers_[i].has_value()) reported.push_back(*layers_[i]);
+  }
+  if (reported.size() == kind.workers.size()) *kind.times.mutable_model() = MeanTimes(reported);
   return absl::OkStatus();
 }
 
@@ -169,16 +182,16 @@ absl::Status ProfileGatherer::CheckDone(int32_t worker_index) const {
   if (workers() > 1 && !links_[worker_index].has_value()) {
     return absl::InvalidArgumentError("ended without its links");
   }
-  const Kind* kind = KindTimedBy(worker_index);
-  if (kind != nullptr && !kind->times.has_model()) {
+  if (TimesLayers(worker_index) && !layers_[worker_index].has_value()) {
     return absl::InvalidArgumentError("ended without the times of the layers");
   }
   return absl::OkStatus();
 }
 
-KeepLayerTimes ProfileGatherer::Kept(int32_t worker_index) const {
-  const Kind& kind = *KindTimedBy(worker_index);
-  return {.key = KeyOf(kind), .times = kind.times};
+std::optional<KeepLayerTimes> ProfileGatherer::Kept(int32_t worker_index) const {
+  const Kind& kind = KindOfWorker(worker_index);
+  if (!kind.times.has_model()) return std::nullopt;
+  return KeepLayerTimes{.key = KeyOf(kind), .times = kind.times};
 }
 
 v1::ClusterProfile ProfileGatherer::Result() const {

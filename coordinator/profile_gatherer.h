@@ -1,9 +1,11 @@
 // ProfileGatherer: a cluster's profile while it comes together: which workers time the layers, whose times are
 // known already, and what the workers report.
 //
-// Workers of one kind of device (as they introduce themselves) take the same, so the first of each kind times
-// the layers for all, unless an earlier profile did. Links are between pairs of workers and belong to the
-// network of this hour: they are never taken from earlier.
+// All workers time the layers, at once, as all workers of a pipeline compute at once: those of one host share its memory
+// and caches, and are slower than one alone. Workers of one kind of device (as they introduce themselves) take the same,
+// so that the mean of their times is that of the kind, and nobody of a kind that an earlier profile timed with as many
+// workers on a host times it again. Links are between pairs of workers and belong to the network of this hour: they are
+// never taken from earlier.
 //
 // A state machine without I/O; thread-compatible.
 #pragma once
@@ -32,7 +34,7 @@ class ProfileGatherer {
   std::vector<std::string> Keys() const;
   // Takes what was found, by kind; times of another model or other sizes do not count.
   void TakeKnown(absl::Span<const std::optional<v1::DeviceProfile>> known);
-  // Returns, by kind and for people, who times its layers, or timed them.
+  // Returns, by kind and for people, whether its layers are timed, or who timed them.
   std::vector<std::string> Notes() const;
 
   bool TimesLayers(int32_t worker_index) const;
@@ -50,21 +52,24 @@ class ProfileGatherer {
   // Checks that it has reported all it was to measure.
   absl::Status CheckDone(int32_t worker_index) const;
 
-  // Returns what this worker measured, to be kept for later. REQUIRES: OnLayers was OK for it.
-  KeepLayerTimes Kept(int32_t worker_index) const;
+  // Returns what this worker's kind takes, to be kept for later, once all workers of the kind have reported. REQUIRES:
+  // OnLayers was OK for it.
+  std::optional<KeepLayerTimes> Kept(int32_t worker_index) const;
   // REQUIRES: CheckDone is OK for all workers.
   v1::ClusterProfile Result() const;
 
  private:
   struct Kind {
-    int32_t timed_by = 0;     // the first worker of this kind
-    v1::DeviceProfile times;  // `cached` from the start, or without a model until they are reported
+    std::vector<int32_t> workers;  // of this kind, ascending
+    v1::DeviceProfile
+        times;  // `cached` from the start, or without a model until all of them have reported
   };
 
   int32_t workers() const { return static_cast<int32_t>(workers_.size()); }
-  // The kind whose layers this worker times, or null.
-  const Kind* KindTimedBy(int32_t worker_index) const;
+  const Kind& KindOfWorker(int32_t worker_index) const { return kinds_[kind_of_[worker_index]]; }
   std::string KeyOf(const Kind& kind) const;
+  // The most that take part on one host on which there is a worker of this kind.
+  int64_t WorkersOnHost(const Kind& kind) const;
   // Errors: InvalidArgument.
   absl::Status CheckModel(const v1::ModelProfile& model) const;
   int64_t MeasurementsOf(int32_t worker_index) const;
@@ -73,6 +78,8 @@ class ProfileGatherer {
   const ResolvedJob& job_;
   const std::vector<WorkerOffer> workers_;
   std::vector<Kind> kinds_;                              // in the order of their first workers
+  std::vector<size_t> kind_of_;                          // by worker
+  std::vector<std::optional<v1::ModelProfile>> layers_;  // by worker: what it timed
   std::vector<int64_t> done_;                            // by worker
   std::vector<std::optional<v1::LinksMeasured>> links_;  // by worker
 };

@@ -1,6 +1,7 @@
 #include "coordinator/profile_job.h"
 
 #include <algorithm>
+#include <optional>
 #include <utility>
 #include <variant>
 #include <vector>
@@ -53,7 +54,7 @@ class Measuring final : public JobPhase {
         break;
       case v1::RunEvent::kLayersTimed:
         taken = gatherer_->OnLayers(worker_index, event.layers_timed());
-        if (taken.ok()) job_.Add(gatherer_->Kept(worker_index));
+        if (taken.ok()) Keep(gatherer_->Kept(worker_index));
         break;
       case v1::RunEvent::kRunDone:
         taken = gatherer_->CheckDone(worker_index);
@@ -90,6 +91,10 @@ class Measuring final : public JobPhase {
       stage.set_address(worker.address);
       stage.set_incarnation(worker.incarnation);
     }
+  }
+
+  void Keep(std::optional<KeepLayerTimes> times) {
+    if (times.has_value()) job_.Add(*std::move(times));
   }
 
   void OnBegun(int32_t worker_index, const v1::MeasurementBegun& begun, Now now) {

@@ -1,12 +1,18 @@
 #include "worker/layer_profiler.h"
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <cstddef>
+#include <map>
 #include <memory>
+#include <numeric>
+#include <set>
 #include <utility>
 
+#include "absl/memory/memory.h"
 #include "absl/strings/str_cat.h"
+#include "absl/types/span.h"
 #include "base/random.h"
 #include "base/status.h"
 #include "compute/stage.h"
@@ -14,11 +20,13 @@
 #include "model/bundle.h"
 #include "model/describe.h"
 #include "worker/acquire.h"
+#include "worker/layer_timer.h"
+#include "worker/synthetic_data.h"
 
 namespace penstock {
 namespace {
 
-constexpr int kWarmUpWindows = 2;
+constexpr int kWarmUpWindows = 1;
 constexpr double kTensorDeviation = 0.5;  // of the numbers that are passed through
 // Filled piece by piece: a tensor that the device can hold may be too large for the host.
 constexpr int64_t kFillFloats = 1 << 20;
@@ -27,83 +35,114 @@ constexpr int64_t kBundleFloatsMax = 1 << 24;
 constexpr int kBundleCopies = 9;
 
 // Random purposes of the tensors, beside those of training.
-enum Purpose : uint64_t { kInputs = 1, kGradients, kPorts };  // kPorts: and above
-
-struct Durations {
-  std::vector<double> forward_ms, backward_input_ms, backward_weight_ms, update_ms;
-};
+enum Purpose : uint64_t { kInputs = 1, kGradients };
 
 // To whole nanoseconds: the clock knows no more.
 double Rounded(double ms) { return std::round(ms * 1e6) / 1e6; }
 
+// The mean of the middle half, which a few interruptions do not move and whose sum over layers is that of the whole, and
+// half the width of that half.
 v1::MeasuredTime MeasuredTimeOf(std::vector<double> ms) {
-  std::sort(ms.begin(), ms.end());
-  const auto quantile = [&](double at) {
-    return ms[static_cast<size_t>(std::lround(at * static_cast<double>(ms.size() - 1)))];
-  };
   v1::MeasuredTime time;
-  time.set_ms(Rounded(quantile(0.5)));
-  time.set_spread_ms(Rounded((quantile(0.75) - quantile(0.25)) / 2.0));
+  if (ms.empty()) return time;
+  std::sort(ms.begin(), ms.end());
+  const auto first = static_cast<int64_t>(ms.size() / 4);
+  const auto count = static_cast<int64_t>(ms.size()) - 2 * first;
+  time.set_ms(Rounded(std::accumulate(&ms[first], &ms[first] + count, 0.0) / count));
+  time.set_spread_ms(Rounded((ms[first + count - 1] - ms[first]) / 2.0));
   return time;
 }
 
-// One layer as a stage, and tensors to pass through it.
-class LayerBench {
- public:
-  static absl::StatusOr<std::unique_ptr<LayerBench>> Create(Backend& backend,
-                                                            const ModelGraph& model, int layer,
-                                                            int64_t samples,
-                                                            const LayerProfilerOptions& options);
-
-  // Runs kWindowMicrobatches microbatches and an update. Appends the time of one pass of each kind.
-  absl::Status RunWindow(Clock& clock, Durations& durations);
-
-  const Stage& stage() const { return *stage_; }
-
- private:
-  LayerBench(Backend& backend, int64_t samples) : backend_(backend), samples_(samples) {}
-
-  absl::Status MakeTensors(const ModelGraph& model, uint64_t seed);
-  absl::StatusOr<Tensor> RandomTensor(const Shape& shape, RandomStream random);
-  // Ids that the model can look up; other values are those of the data, so that any will do.
-  absl::StatusOr<Tensor> RandomPort(int port, const Port& spec, RandomStream random);
-  // Returns the milliseconds that the device takes for one of the passes.
-  template <typename Pass>
-  absl::StatusOr<double> Time(Clock& clock, int passes, Pass&& pass);
-
-  Backend& backend_;
-  const int64_t samples_;
-  std::unique_ptr<Stage> stage_;
-  std::vector<Tensor> ports_;
-  Tensor input_;                        // of all but the first layer
-  Tensor grad_output_;                  // of all but the last layer
-  std::vector<float> gradient_scales_;  // by layer of the model
+// What is measured of all layers of one shape with microbatches of one size.
+struct ShapeMeasurement {
+  int64_t run_bytes = 0;         // at most, of a layer in a run of layers
+  double update_alone_ms = 0.0;  // with nothing between two updates
+  // By LayerTimer::Work: of one pass, or update.
+  std::array<std::vector<double>, LayerTimer::kWorks> ms;
 };
 
-absl::StatusOr<std::unique_ptr<LayerBench>> LayerBench::Create(
-    Backend& backend, const ModelGraph& model, int layer, int64_t samples,
-    const LayerProfilerOptions& options) {
-  auto bench = absl::WrapUnique(new LayerBench(backend, samples));
-  PENSTOCK_ASSIGN_OR_RETURN(bench->stage_,
+absl::StatusOr<std::unique_ptr<Stage>> CreateStage(Backend& backend, const ModelGraph& model,
+                                                   LayerRange layers, int64_t samples,
+                                                   const LayerProfilerOptions& options,
+                                                   std::function<void(int layer)> on_layer) {
+  PENSTOCK_ASSIGN_OR_RETURN(std::unique_ptr<Stage> stage,
                             Stage::Create(backend, model,
-                                          {.layers = {layer, 1},
+                                          {.layers = layers,
                                            .ends = StageEnds::kLayers,
                                            .samples = samples,
                                            .precision = options.precision,
                                            .optimizer = options.optimizer,
                                            .seed = options.seed,
-                                           .microbatches_in_flight_max = kWindowMicrobatches}));
-  bench->stage_->InitializeWeights();
-  bench->gradient_scales_.assign(model.size(), 1.0f);
-  PENSTOCK_RETURN_IF_ERROR(bench->MakeTensors(model, options.seed));
-  return bench;
+                                           .microbatches_in_flight_max = kWindowMicrobatches,
+                                           .on_layer = std::move(on_layer)}));
+  stage->InitializeWeights();
+  return stage;
 }
 
-absl::Status LayerBench::MakeTensors(const ModelGraph& model, uint64_t seed) {
-  for (const int port : stage_->ports()) {
-    PENSTOCK_ASSIGN_OR_RETURN(ports_.emplace_back(), RandomPort(port, model.ports[port],
-                                                                RandomStream(seed, kPorts + port)));
-  }
+// A rate of 0 keeps the weights, so that all updates do the same.
+absl::Status Update(Stage& stage, absl::Span<const float> gradient_scales) {
+  return stage.Step(stage.version() + 1, {.gradient_scales = gradient_scales});
+}
+
+// Consecutive layers as a stage, and tensors to pass through it.
+class RunOfLayers {
+ public:
+  // REQUIRES: all but `options` outlive this.
+  static absl::StatusOr<std::unique_ptr<RunOfLayers>> Create(Backend& backend,
+                                                             const ModelGraph& model,
+                                                             LayerRange layers, int64_t samples,
+                                                             const LayerProfilerOptions& options,
+                                                             Clock& clock);
+
+  // Runs kWindowMicrobatches microbatches and an update. `may_go_on` is asked before each pass. Returns what every layer
+  // of the model took for all of them; of the update, the first one what all of them took.
+  absl::StatusOr<const LayerTimer::Times*> RunWindow(
+      const std::function<absl::Status()>& may_go_on);
+
+ private:
+  RunOfLayers(Backend& backend, const ModelGraph& model, LayerRange layers, int64_t samples,
+              uint64_t seed)
+      : backend_(backend),
+        model_(model),
+        layers_(layers),
+        samples_(samples),
+        data_(model.ports, samples, seed),
+        gradient_scales_(model.size(), 1.0f) {}
+
+  absl::Status MakeTensors(uint64_t seed);
+  absl::StatusOr<Tensor> RandomTensor(const Shape& shape, RandomStream random);
+  // Draws the ports of a window: where times depend on what they are (lengths), no window decides alone.
+  absl::Status DrawPorts();
+
+  Backend& backend_;
+  const ModelGraph& model_;
+  const LayerRange layers_;
+  const int64_t samples_;
+  const SyntheticData data_;
+  const std::vector<float> gradient_scales_;  // by layer of the model
+  std::unique_ptr<LayerTimer> timer_;
+  std::unique_ptr<Stage> stage_;
+  std::array<std::vector<Tensor>, kWindowMicrobatches> ports_;  // by microbatch
+  int64_t next_sample_ = 0;
+  Tensor input_;        // unless the first layer is among them
+  Tensor grad_output_;  // unless the last one is
+};
+
+absl::StatusOr<std::unique_ptr<RunOfLayers>> RunOfLayers::Create(
+    Backend& backend, const ModelGraph& model, LayerRange layers, int64_t samples,
+    const LayerProfilerOptions& options, Clock& clock) {
+  auto run = absl::WrapUnique(new RunOfLayers(backend, model, layers, samples, options.seed));
+  constexpr int kPasses = 3 * kWindowMicrobatches + 1;  // F, I and W, and the update
+  PENSTOCK_ASSIGN_OR_RETURN(
+      run->timer_, LayerTimer::Create(backend, clock, model.size(), kPasses * (layers.count + 2)));
+  LayerTimer* const timer = run->timer_.get();
+  PENSTOCK_ASSIGN_OR_RETURN(run->stage_, CreateStage(backend, model, layers, samples, options,
+                                                     [timer](int layer) { timer->Enter(layer); }));
+  PENSTOCK_RETURN_IF_ERROR(run->MakeTensors(options.seed));
+  return run;
+}
+
+absl::Status RunOfLayers::MakeTensors(uint64_t seed) {
   if (!stage_->is_first()) {
     PENSTOCK_ASSIGN_OR_RETURN(input_,
                               RandomTensor(stage_->input_shape(), RandomStream(seed, kInputs)));
@@ -115,7 +154,7 @@ absl::Status LayerBench::MakeTensors(const ModelGraph& model, uint64_t seed) {
   return absl::OkStatus();
 }
 
-absl::StatusOr<Tensor> LayerBench::RandomTensor(const Shape& shape, RandomStream random) {
+absl::StatusOr<Tensor> RunOfLayers::RandomTensor(const Shape& shape, RandomStream random) {
   PENSTOCK_ASSIGN_OR_RETURN(Tensor tensor, AcquireTensor(backend_.pool(), DType::kF32, shape));
   auto* place = tensor.data<std::byte>();
   std::vector<float> values;
@@ -129,87 +168,153 @@ absl::StatusOr<Tensor> LayerBench::RandomTensor(const Shape& shape, RandomStream
   return tensor;
 }
 
-absl::StatusOr<Tensor> LayerBench::RandomPort(int port, const Port& spec, RandomStream random) {
-  std::vector<std::byte> values(samples_ * spec.type.size_bytes());
-  const int64_t elements = samples_ * spec.type.elements();
-  if (spec.type.dtype == DType::kI32) {
-    auto* ids = reinterpret_cast<int32_t*>(values.data());
-    const int64_t range = spec.ids > 0 ? spec.ids : 2;
-    for (int64_t i = 0; i < elements; ++i) ids[i] = static_cast<int32_t>(random.Below(range));
-  } else if (spec.type.dtype == DType::kF32) {
-    auto* numbers = reinterpret_cast<float*>(values.data());
-    for (int64_t i = 0; i < elements; ++i) numbers[i] = static_cast<float>(random.Normal());
-  } else {
-    for (std::byte& value : values) value = static_cast<std::byte>(random.Below(256));
+absl::Status RunOfLayers::DrawPorts() {
+  std::vector<std::byte> values;
+  for (std::vector<Tensor>& ports : ports_) {
+    ports.clear();
+    for (const int port : stage_->ports()) {
+      values.resize(samples_ * model_.ports[port].type.size_bytes());
+      PENSTOCK_RETURN_IF_ERROR(
+          data_.Read(Split::kTraining, next_sample_, port, absl::MakeSpan(values)));
+      PENSTOCK_ASSIGN_OR_RETURN(ports.emplace_back(), stage_->PortToDevice(port, values));
+    }
+    next_sample_ += samples_;
   }
-  return stage_->PortToDevice(port, values);
+  return absl::OkStatus();
 }
 
-template <typename Pass>
-absl::StatusOr<double> LayerBench::Time(Clock& clock, int passes, Pass&& pass) {
-  const int64_t start_ns = clock.MonotonicNs();
-  for (int i = 0; i < passes; ++i) PENSTOCK_RETURN_IF_ERROR(pass(i));
-  PENSTOCK_RETURN_IF_ERROR(backend_.Synchronize());
-  return static_cast<double>(clock.MonotonicNs() - start_ns) * 1e-6 / passes;
-}
-
-absl::Status LayerBench::RunWindow(Clock& clock, Durations& durations) {
+absl::StatusOr<const LayerTimer::Times*> RunOfLayers::RunWindow(
+    const std::function<absl::Status()>& may_go_on) {
+  PENSTOCK_RETURN_IF_ERROR(DrawPorts());
   PENSTOCK_RETURN_IF_ERROR(backend_.Synchronize());
   const int64_t version = stage_->version();
-  const auto run = [&](std::vector<double>& ms, int passes, auto&& pass) -> absl::Status {
-    PENSTOCK_ASSIGN_OR_RETURN(const double taken, Time(clock, passes, pass));
-    ms.push_back(taken);
+  const auto pass = [&](LayerTimer::Work work, int first, auto&& run) -> absl::Status {
+    PENSTOCK_RETURN_IF_ERROR(may_go_on());
+    timer_->Begin(work, first);
+    PENSTOCK_RETURN_IF_ERROR(run());
+    timer_->End();
     return absl::OkStatus();
   };
-  PENSTOCK_RETURN_IF_ERROR(run(durations.forward_ms, kWindowMicrobatches, [&](int i) {
-    return stage_->Forward(MicrobatchId(i), i * samples_, version, input_, ports_).status();
-  }));
-  PENSTOCK_RETURN_IF_ERROR(run(durations.backward_input_ms, kWindowMicrobatches, [&](int i) {
-    return stage_->BackwardInput(MicrobatchId(i), version, grad_output_, 1.0f).status();
-  }));
-  PENSTOCK_RETURN_IF_ERROR(run(durations.backward_weight_ms, kWindowMicrobatches,
-                               [&](int i) { return stage_->BackwardWeight(MicrobatchId(i)); }));
-  // A rate of 0 keeps the weights, so that all windows do the same.
-  return run(durations.update_ms, 1,
-             [&](int) { return stage_->Step(version + 1, {.gradient_scales = gradient_scales_}); });
+  const int last = layers_.end() - 1;
+  for (int i = 0; i < kWindowMicrobatches; ++i) {
+    PENSTOCK_RETURN_IF_ERROR(pass(LayerTimer::kForward, layers_.first, [&] {
+      return stage_->Forward(MicrobatchId(i), i * samples_, version, input_, ports_[i]).status();
+    }));
+  }
+  for (int i = 0; i < kWindowMicrobatches; ++i) {
+    PENSTOCK_RETURN_IF_ERROR(pass(LayerTimer::kBackwardInput, last, [&] {
+      return stage_->BackwardInput(MicrobatchId(i), version, grad_output_, 1.0f).status();
+    }));
+    PENSTOCK_RETURN_IF_ERROR(pass(LayerTimer::kBackwardWeight, last,
+                                  [&] { return stage_->BackwardWeight(MicrobatchId(i)); }));
+  }
+  PENSTOCK_RETURN_IF_ERROR(
+      pass(LayerTimer::kUpdate, layers_.first, [&] { return Update(*stage_, gradient_scales_); }));
+  return timer_->Take();
 }
 
-// Measures a layer with microbatches of one size. The update and the bytes that do not depend on the size
-// go into `profile`.
-absl::StatusOr<v1::SizeProfile> MeasureSize(Backend& backend, const ModelGraph& model, int layer,
-                                            int64_t samples, const LayerProfilerOptions& options,
-                                            Clock& clock, v1::ShapeProfile& profile) {
-  backend.TakeScratchNeeds();  // of what was made before
-  PENSTOCK_ASSIGN_OR_RETURN(const std::unique_ptr<LayerBench> bench,
-                            LayerBench::Create(backend, model, layer, samples, options));
-  const ScratchBytes scratch = backend.TakeScratchNeeds();
-  Durations warm_up;
-  for (int i = 0; i < kWarmUpWindows; ++i) {
-    PENSTOCK_RETURN_IF_ERROR(options.may_go_on());
-    PENSTOCK_RETURN_IF_ERROR(bench->RunWindow(clock, warm_up));
+// Measures a profile: its steps share what is found about each shape of a layer.
+class Profiler {
+ public:
+  Profiler(Backend& backend, const ModelGraph& model, const LayerProfilerOptions& options,
+           Clock& clock, const std::function<absl::Status(const ProfilerProgress&)>& on_progress,
+           v1::ModelProfile& profile);
+
+  // Measures all layers with microbatches of `samples`.
+  absl::Status MeasureSize(int64_t samples);
+  void SetUpdates();
+
+ private:
+  int shapes() const { return static_cast<int>(firsts_.size()); }
+  // Measures what a layer needs by itself, all but its times in a run.
+  absl::Status MeasureAlone(int shape, int64_t samples, v1::SizeProfile& size);
+  absl::StatusOr<double> UpdateAloneMs(Stage& stage);
+  // The layers from `first` on that may be run together: as many as there is memory for, and one at least.
+  LayerRange RunFrom(int first) const;
+  absl::Status MeasureRun(LayerRange layers, int64_t samples);
+  // Adds what a window took.
+  void Take(LayerRange layers, const LayerTimer::Times& times);
+  // `layers` are the ones that are run next, `done` of them already.
+  absl::Status Report(LayerRange layers, double done, int64_t samples);
+
+  Backend& backend_;
+  const ModelGraph& model_;
+  const LayerProfilerOptions& options_;
+  Clock& clock_;
+  const std::function<absl::Status(const ProfilerProgress&)>& on_progress_;
+  v1::ModelProfile& profile_;
+  const std::vector<int> firsts_;           // by shape: the first layer that has it
+  std::vector<int> shape_of_;               // by layer
+  std::vector<ShapeMeasurement> of_shape_;  // of this size, but for updates, which are of all
+  ProfilerProgress progress_;
+  int sizes_done_ = 0;
+};
+
+Profiler::Profiler(Backend& backend, const ModelGraph& model, const LayerProfilerOptions& options,
+                   Clock& clock,
+                   const std::function<absl::Status(const ProfilerProgress&)>& on_progress,
+                   v1::ModelProfile& profile)
+    : backend_(backend),
+      model_(model),
+      options_(options),
+      clock_(clock),
+      on_progress_(on_progress),
+      profile_(profile),
+      firsts_(FirstLayersOfShapes(model)),
+      of_shape_(firsts_.size()) {
+  std::map<std::string, int> numbers;
+  for (int layer = 0; layer < model.size(); ++layer) {
+    const std::string shape = Describe(model, model.layers[layer]);
+    const auto [entry, is_first] = numbers.emplace(shape, static_cast<int>(numbers.size()));
+    shape_of_.push_back(entry->second);
+    if (is_first) profile.add_shapes()->set_shape(shape);
   }
-  Durations durations;
-  const int64_t start_ns = clock.MonotonicNs();
-  for (int i = 0; i < options.windows_max; ++i) {
-    const double spent_s = static_cast<double>(clock.MonotonicNs() - start_ns) * 1e-9;
-    if (i >= options.windows_min && spent_s >= options.seconds) break;
-    PENSTOCK_RETURN_IF_ERROR(options.may_go_on());
-    PENSTOCK_RETURN_IF_ERROR(bench->RunWindow(clock, durations));
+  progress_.total = shapes() * static_cast<int>(options.samples.size());
+  progress_.done = -1;
+}
+
+absl::Status Profiler::Report(LayerRange layers, double done, int64_t samples) {
+  const double part = (layers.first + done * layers.count) / model_.size();
+  const int whole = shapes() * sizes_done_ + static_cast<int>(shapes() * part);
+  if (whole <= progress_.done) return absl::OkStatus();
+  progress_.done = whole;
+  progress_.samples = samples;
+  progress_.layers = model_.layers[layers.first].name;
+  if (layers.count > 1) {
+    absl::StrAppend(&progress_.layers, " to ", model_.layers[layers.end() - 1].name);
   }
-  const Stage::MemoryStats memory = bench->stage().memory();
+  return on_progress_(progress_);
+}
+
+absl::StatusOr<double> Profiler::UpdateAloneMs(Stage& stage) {
+  const std::vector<float> scales(model_.size(), 1.0f);
+  std::vector<double> ms;
+  for (int i = 0; i < kWarmUpWindows + options_.windows_min; ++i) {
+    PENSTOCK_RETURN_IF_ERROR(options_.may_go_on());
+    const int64_t start_ns = clock_.MonotonicNs();
+    PENSTOCK_RETURN_IF_ERROR(Update(stage, scales));
+    PENSTOCK_RETURN_IF_ERROR(backend_.Synchronize());
+    if (i >= kWarmUpWindows) ms.push_back((clock_.MonotonicNs() - start_ns) * 1e-6);
+  }
+  return MeasuredTimeOf(std::move(ms)).ms();
+}
+
+absl::Status Profiler::MeasureAlone(int shape, int64_t samples, v1::SizeProfile& size) {
+  PENSTOCK_RETURN_IF_ERROR(options_.may_go_on());
+  backend_.TakeScratchNeeds();  // of what was made before
+  PENSTOCK_ASSIGN_OR_RETURN(
+      const std::unique_ptr<Stage> stage,
+      CreateStage(backend_, model_, {firsts_[shape], 1}, samples, options_, nullptr));
+  const ScratchBytes scratch = backend_.TakeScratchNeeds();
+  const Stage::MemoryStats memory = stage->memory();
+  v1::ShapeProfile& profile = *profile_.mutable_shapes(shape);
   profile.set_weight_bytes(memory.version_bytes);
   profile.set_gradient_bytes(memory.gradient_bytes);
   profile.set_optimizer_bytes(memory.optimizer_bytes);
-  *profile.mutable_update() = MeasuredTimeOf(durations.update_ms);
-
-  v1::SizeProfile size;
   size.set_samples(samples);
-  *size.mutable_forward() = MeasuredTimeOf(durations.forward_ms);
-  *size.mutable_backward_input() = MeasuredTimeOf(durations.backward_input_ms);
-  *size.mutable_backward_weight() = MeasuredTimeOf(durations.backward_weight_ms);
   size.set_pass_scratch_bytes(scratch.of_pass);
   size.set_library_scratch_bytes(scratch.of_library);
-  for (const TapeNeeds& needs : bench->stage().tape_needs()) {
+  for (const TapeNeeds& needs : stage->tape_needs()) {
     v1::NodeMemory& node = *size.add_nodes();
     node.set_stash_bytes(needs.stash_bytes);
     node.set_kept_bytes(needs.kept_bytes);
@@ -221,7 +326,104 @@ absl::StatusOr<v1::SizeProfile> MeasureSize(Backend& backend, const ModelGraph& 
     node.set_passes_input(needs.passes_input);
     node.set_passes_gradient(needs.passes_gradient);
   }
-  return size;
+  ShapeMeasurement& measured = of_shape_[shape];
+  const ActivationBytes& activations = stage->activation_bytes();
+  measured.run_bytes = memory.version_bytes + memory.gradient_bytes + memory.optimizer_bytes +
+                       kWindowMicrobatches * (activations.forward.most + activations.ports);
+  if (!options_.times) return absl::OkStatus();
+  PENSTOCK_ASSIGN_OR_RETURN(measured.update_alone_ms, UpdateAloneMs(*stage));
+  return absl::OkStatus();
+}
+
+LayerRange Profiler::RunFrom(int first) const {
+  const int64_t bytes_max =
+      options_.memory_bytes > 0 ? options_.memory_bytes : backend_.memory_bytes() / 2;
+  int64_t bytes = 0;
+  int end = first;
+  do {
+    bytes += of_shape_[shape_of_[end++]].run_bytes;
+  } while (end < model_.size() && bytes + of_shape_[shape_of_[end]].run_bytes <= bytes_max);
+  return {first, end - first};
+}
+
+void Profiler::Take(LayerRange layers, const LayerTimer::Times& times) {
+  double update_alone_ms = 0.0;
+  for (int layer = layers.first; layer < layers.end(); ++layer) {
+    update_alone_ms += of_shape_[shape_of_[layer]].update_alone_ms;
+  }
+  const double update_ms = times[LayerTimer::kUpdate][layers.first] * 1e-6;
+  for (int layer = layers.first; layer < layers.end(); ++layer) {
+    ShapeMeasurement& measured = of_shape_[shape_of_[layer]];
+    for (const int work :
+         {LayerTimer::kForward, LayerTimer::kBackwardInput, LayerTimer::kBackwardWeight}) {
+      measured.ms[work].push_back(times[work][layer] * 1e-6 / kWindowMicrobatches);
+    }
+    measured.ms[LayerTimer::kUpdate].push_back(
+        update_alone_ms > 0.0 ? update_ms * measured.update_alone_ms / update_alone_ms : 0.0);
+  }
+}
+
+absl::Status Profiler::MeasureRun(LayerRange layers, int64_t samples) {
+  PENSTOCK_RETURN_IF_ERROR(Report(layers, 0.0, samples));
+  PENSTOCK_ASSIGN_OR_RETURN(
+      const std::unique_ptr<RunOfLayers> run,
+      RunOfLayers::Create(backend_, model_, layers, samples, options_, clock_));
+  for (int i = 0; i < kWarmUpWindows; ++i) {
+    PENSTOCK_RETURN_IF_ERROR(run->RunWindow(options_.may_go_on).status());
+  }
+  const std::set<int> shapes_here(&shape_of_[layers.first],
+                                  &shape_of_[layers.first] + layers.count);
+  const double seconds = options_.seconds * static_cast<double>(shapes_here.size());
+  const int64_t start_ns = clock_.MonotonicNs();
+  for (int i = 0; i < options_.windows_max; ++i) {
+    const double spent_s = static_cast<double>(clock_.MonotonicNs() - start_ns) * 1e-9;
+    if (i >= options_.windows_min && spent_s >= seconds) break;
+    const double by_windows = static_cast<double>(i) / std::max(options_.windows_min, 1);
+    const double by_time = seconds > 0.0 ? spent_s / seconds : 1.0;
+    PENSTOCK_RETURN_IF_ERROR(Report(layers, std::min({by_windows, by_time, 1.0}), samples));
+    PENSTOCK_ASSIGN_OR_RETURN(const LayerTimer::Times* const times,
+                              run->RunWindow(options_.may_go_on));
+    Take(layers, *times);
+  }
+  return absl::OkStatus();
+}
+
+absl::Status Profiler::MeasureSize(int64_t samples) {
+  std::vector<v1::SizeProfile> sizes(firsts_.size());
+  for (int shape = 0; shape < shapes(); ++shape) {
+    const absl::Status done = MeasureAlone(shape, samples, sizes[shape]);
+    if (!done.ok()) {
+      return Annotate(done, absl::StrCat("profiling ", model_.layers[firsts_[shape]].name, " with ",
+                                         samples, " samples"));
+    }
+  }
+  for (int first = 0; first < model_.size() && options_.times;) {
+    const LayerRange layers = RunFrom(first);
+    const absl::Status done = MeasureRun(layers, samples);
+    if (!done.ok()) {
+      return Annotate(done,
+                      absl::StrCat("profiling ", progress_.layers, " with ", samples, " samples"));
+    }
+    first = layers.end();
+  }
+  for (int shape = 0; shape < shapes(); ++shape) {
+    const auto take = [&](LayerTimer::Work work) {
+      return MeasuredTimeOf(std::exchange(of_shape_[shape].ms[work], {}));
+    };
+    *sizes[shape].mutable_forward() = take(LayerTimer::kForward);
+    *sizes[shape].mutable_backward_input() = take(LayerTimer::kBackwardInput);
+    *sizes[shape].mutable_backward_weight() = take(LayerTimer::kBackwardWeight);
+    *profile_.mutable_shapes(shape)->add_sizes() = std::move(sizes[shape]);
+  }
+  ++sizes_done_;
+  return absl::OkStatus();
+}
+
+void Profiler::SetUpdates() {
+  for (int shape = 0; shape < shapes(); ++shape) {
+    *profile_.mutable_shapes(shape)->mutable_update() =
+        MeasuredTimeOf(std::move(of_shape_[shape].ms[LayerTimer::kUpdate]));
+  }
 }
 
 // Measures what it takes to copy the values of a cut together, and to make values of what comes, for the cut of the
@@ -301,25 +503,11 @@ absl::StatusOr<v1::ModelProfile> ProfileLayers(
   SetLayers(model, options.precision, profile);
   PENSTOCK_ASSIGN_OR_RETURN(*profile.mutable_bundles(),
                             MeasureBundles(backend, model, options, clock));
-  const std::vector<int> firsts = FirstLayersOfShapes(model);
-  ProfilerProgress progress = {.total = static_cast<int>(firsts.size() * options.samples.size())};
-  for (const int layer : firsts) {
-    progress.layer = model.layers[layer].name;
-    v1::ShapeProfile& shape = *profile.add_shapes();
-    shape.set_shape(Describe(model, model.layers[layer]));
-    for (const int64_t samples : options.samples) {
-      progress.samples = samples;
-      PENSTOCK_RETURN_IF_ERROR(on_progress(progress));
-      absl::StatusOr<v1::SizeProfile> size =
-          MeasureSize(backend, model, layer, samples, options, clock, shape);
-      if (!size.ok()) {
-        return Annotate(size.status(),
-                        absl::StrCat("profiling ", progress.layer, " with ", samples, " samples"));
-      }
-      *shape.add_sizes() = *std::move(size);
-      ++progress.done;
-    }
+  Profiler profiler(backend, model, options, clock, on_progress, profile);
+  for (const int64_t samples : options.samples) {
+    PENSTOCK_RETURN_IF_ERROR(profiler.MeasureSize(samples));
   }
+  profiler.SetUpdates();
   return profile;
 }
 

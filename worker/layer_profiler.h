@@ -1,11 +1,13 @@
 // ProfileLayers: what a device takes for every layer of a model, in time and memory, measured.
 //
-// A layer is timed as a stage of its own, so that what was measured is what a worker runs: passes over several
-// microbatches one after the other, as a pipeline has them in flight, between two waits for the device. Before and
-// behind it there are other layers, not cuts (StageEnds::kLayers): what bundles take is paid once at each cut of a
-// stage, and not by each of its layers. The first passes, which prepare kernels and memory, do not count. Layers of
-// one shape are measured once. The times of a stage are the sums of its layers'; no range of layers is measured by
-// itself (PipeDream's profiler is of layers too; others compile and time every range).
+// The layers are timed where a worker runs them: inside a stage, whose passes go from layer to layer, so that a layer
+// finds its weights and what it kept where the others leave them, and not in the caches that it has for itself when it is
+// run alone. A stage of the whole model is made, or, where memory does not last, one of as many layers as it lasts for.
+// Before and behind them there are other layers, not cuts (StageEnds::kLayers): what bundles take is paid once at each cut
+// of a stage, and not by each of its layers. Its first steps, which prepare kernels and memory, do not count. A time is of
+// all layers of one shape. An optimizer updates a stage at once; each layer has its part of that by what it takes alone.
+// The times of a stage are the sums of its layers'; no range of layers is measured by itself (PipeDream's profiler is of
+// layers too; others compile and time every range).
 //
 // Thread safety: the thread that owns the back-end.
 #pragma once
@@ -29,29 +31,31 @@ struct LayerProfilerOptions {
   Precision precision = Precision::kF32;
   OptimizerConfig optimizer;
   uint64_t seed = 0;  // of the tensors that are passed through
-  // For each layer and size: timed windows of kWindowMicrobatches microbatches, at least this many, and
-  // more until this time is spent on them.
+  bool times = true;  // else only memory is measured, and all times are 0
+  // For each size: timed windows of kWindowMicrobatches microbatches, at least this many, and more until this time is
+  // spent on each shape of a layer.
   int windows_min = 5;
   int windows_max = 200;
   double seconds = 0.2;
-  // Asked before each window: an error ends the profiling with it.
+  int64_t memory_bytes = 0;  // that layers which are run together may take; 0: half of the device's
+  // Asked before each pass: an error ends the profiling with it.
   std::function<absl::Status()> may_go_on = [] { return absl::OkStatus(); };
 };
 
-// The progress: `done` of `total` measurements, and what comes next.
+// The progress: `done` of `total` measurements, one for each shape of a layer and size, and what comes next.
 struct ProfilerProgress {
   int done = 0;
   int total = 0;
-  std::string layer;
+  std::string layers;  // that are run together: "embedding to head"
   int64_t samples = 0;
 };
 
-inline constexpr int kWindowMicrobatches = 4;
+inline constexpr int kWindowMicrobatches = 2;
 
-// `on_progress` is called before each measurement; an error of its ends the profiling.
+// `on_progress` is called with 0 measurements done, and whenever more are; an error of its ends the profiling.
 //
 // Errors: InvalidArgument (no sizes, not ascending, below 1), those of Stage::Create naming the
-// layer, and of `on_progress` and `may_go_on`.
+// layers, and of `on_progress` and `may_go_on`.
 absl::StatusOr<v1::ModelProfile> ProfileLayers(
     Backend& backend, const ModelGraph& model, const LayerProfilerOptions& options, Clock& clock,
     const std::function<absl::Status(const ProfilerProgress&)>& on_progress);

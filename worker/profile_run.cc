@@ -190,17 +190,18 @@ absl::Status ProfileRun::TimeLayers() {
                                   .seed = job_.seed,
                                   .seconds = spec.seconds(),
                                   .may_go_on = [this] { return MayGoOn(); }};
-  if (emulates()) {  // memory is all that is to be measured
-    options.windows_min = 1;
-    options.seconds = 0.0;
-  }
+  options.times = !emulates();
+  // All workers of a host measure at once, in one memory if their devices are its processors.
+  const std::vector<int> hosts = HostsOf(request_.plan());
+  const int64_t sharing = std::count(hosts.begin(), hosts.end(), hosts[request_.worker_index()]);
+  options.memory_bytes = environment_.backend.memory_bytes() / 2 / sharing;
   PENSTOCK_ASSIGN_OR_RETURN(
       v1::ModelProfile model,
       ProfileLayers(environment_.backend, job_.model, options, environment_.clock,
                     [this](const ProfilerProgress& progress) -> absl::Status {
                       PENSTOCK_RETURN_IF_ERROR(MayGoOn());
-                      ReportNext(absl::StrCat(progress.layer, ", ", progress.samples, " samples"));
-                      ++measured_;
+                      measured_ = workers() - 1 + progress.done;
+                      ReportNext(absl::StrCat(progress.layers, ", ", progress.samples, " samples"));
                       return absl::OkStatus();
                     }));
   if (emulates()) Emulate(model);

@@ -294,6 +294,48 @@ absl::Status CheckProfileFits(const v1::ModelProfile& profile, const ModelGraph&
                                                  "; make one with `penstock profile`"));
 }
 
+v1::ModelProfile MeanTimes(absl::Span<const v1::ModelProfile> profiles) {
+  v1::ModelProfile mean = profiles.front();
+  // `time_in` finds a time of a profile.
+  const auto average = [&](v1::MeasuredTime& time, auto&& time_in) {
+    double ms = 0.0;
+    double spread_ms = 0.0;
+    for (const v1::ModelProfile& profile : profiles) {
+      ms += time_in(profile).ms();
+      spread_ms += time_in(profile).spread_ms();
+    }
+    time.set_ms(ms / static_cast<double>(profiles.size()));
+    time.set_spread_ms(spread_ms / static_cast<double>(profiles.size()));
+  };
+  v1::BundleTimes& bundles = *mean.mutable_bundles();
+  bundles.Clear();
+  for (const v1::ModelProfile& profile : profiles) {
+    const auto parts = static_cast<double>(profiles.size());
+    bundles.set_pack_ms_per_megabyte(bundles.pack_ms_per_megabyte() +
+                                     profile.bundles().pack_ms_per_megabyte() / parts);
+    bundles.set_unpack_ms_per_megabyte(bundles.unpack_ms_per_megabyte() +
+                                       profile.bundles().unpack_ms_per_megabyte() / parts);
+  }
+  for (int i = 0; i < mean.shapes_size(); ++i) {
+    v1::ShapeProfile& shape = *mean.mutable_shapes(i);
+    average(*shape.mutable_update(),
+            [i](const v1::ModelProfile& profile) { return profile.shapes(i).update(); });
+    for (int j = 0; j < shape.sizes_size(); ++j) {
+      v1::SizeProfile& size = *shape.mutable_sizes(j);
+      average(*size.mutable_forward(), [i, j](const v1::ModelProfile& profile) {
+        return profile.shapes(i).sizes(j).forward();
+      });
+      average(*size.mutable_backward_input(), [i, j](const v1::ModelProfile& profile) {
+        return profile.shapes(i).sizes(j).backward_input();
+      });
+      average(*size.mutable_backward_weight(), [i, j](const v1::ModelProfile& profile) {
+        return profile.shapes(i).sizes(j).backward_weight();
+      });
+    }
+  }
+  return mean;
+}
+
 const v1::ShapeProfile& ShapeOf(const v1::ModelProfile& profile, const v1::ProfiledLayer& layer) {
   return *std::find_if(
       profile.shapes().begin(), profile.shapes().end(),

@@ -10,6 +10,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
+#include "absl/types/span.h"
 #include "compute/backend.h"
 #include "compute/op_kernels.h"
 #include "model/graph.h"
@@ -41,6 +42,10 @@ void SetLayers(const ModelGraph& model, Precision precision, v1::ModelProfile& p
 absl::Status CheckProfileFits(const v1::ModelProfile& profile, const ModelGraph& model);
 // InvalidArgument unless it was made in the job's precision.
 absl::Status CheckProfilePrecision(const v1::ModelProfile& profile, Precision precision);
+
+// Returns the first profile with the mean of all their times, of workers that measured at once. REQUIRES: there is one,
+// and all are of the same shapes and sizes.
+v1::ModelProfile MeanTimes(absl::Span<const v1::ModelProfile> profiles);
 
 // A layer's measurements. REQUIRES: CheckModelProfile is OK, and the layer is one of the profile's.
 const v1::ShapeProfile& ShapeOf(const v1::ModelProfile& profile, const v1::ProfiledLayer& layer);

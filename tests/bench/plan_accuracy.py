@@ -126,7 +126,8 @@ def judge_family(directory, name, method, precision, workers):
                               steps=8 if is_emulated else STEPS))
     with open(files["cluster"], "w", encoding="utf-8") as file:
         file.write(cluster + "\n")
-    penstock("profile", files["job"], "--samples", "4", "--seconds", "0.5", "--device", "cpu", "-o", files["profile"])
+    penstock("profile", files["job"], "--samples", "4", "--seconds", "0.5", "--device", "cpu",
+             "--workers", "1" if is_emulated else str(workers), "-o", files["profile"])
     plan = json.loads(penstock(
         "plan", files["job"], "--profile", files["profile"], "--cluster", files["cluster"], "--methods", method,
         "--stages", str(workers), "--json", "-o", files["planned"], "--times", files["times"]))

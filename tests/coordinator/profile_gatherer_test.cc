@@ -19,13 +19,13 @@ using ::testing::IsEmpty;
 
 class ProfileGathererTest : public ::testing::Test {
  protected:
-  // On workers with these devices.
-  ProfileGatherer On(const std::vector<std::string>& devices) {
+  // On workers with these devices, as many on each host.
+  ProfileGatherer On(const std::vector<std::string>& devices, size_t on_host = 1) {
     std::vector<WorkerOffer> workers;
     for (size_t i = 0; i < devices.size(); ++i) {
       const std::string number = std::to_string(i);
       workers.push_back({.name = "w" + number,
-                         .address = "host-" + number + ":7000",
+                         .address = "host-" + std::to_string(i / on_host) + ":7000",
                          .device = devices[i],
                          .memory_bytes = 1000});
     }
@@ -54,15 +54,28 @@ class ProfileGathererTest : public ::testing::Test {
   absl::StatusOr<ResolvedJob> job_ = ResolveJob(spec_);
 };
 
-TEST_F(ProfileGathererTest, OneWorkerOfEachKind_TimesLayers) {
+TEST_F(ProfileGathererTest, EveryWorker_TimesLayers) {
   const ProfileGatherer gatherer = On({"cpu", "gpu", "cpu", "gpu"});
-  EXPECT_TRUE(gatherer.TimesLayers(0));
-  EXPECT_TRUE(gatherer.TimesLayers(1));
-  EXPECT_FALSE(gatherer.TimesLayers(2));
-  EXPECT_FALSE(gatherer.TimesLayers(3));
+  for (int32_t i = 0; i < 4; ++i) EXPECT_TRUE(gatherer.TimesLayers(i));
   EXPECT_EQ(gatherer.Keys().size(), 2u);
   const int64_t shapes = Timed().model().shapes_size();
-  EXPECT_EQ(gatherer.total(), 4 * 3 + 2 * shapes);
+  EXPECT_EQ(gatherer.total(), 4 * 3 + 4 * shapes);
+}
+
+TEST_F(ProfileGathererTest, TimesOfAKind_AreTheMeanOfItsWorkers) {
+  ProfileGatherer gatherer = On({"cpu", "gpu", "cpu"});
+  ASSERT_THAT(gatherer.OnLayers(2, Timed(5.0)), IsOk());
+  EXPECT_EQ(gatherer.Kept(2), std::nullopt);
+  ASSERT_THAT(gatherer.OnLayers(1, Timed(7.0)), IsOk());
+  ASSERT_TRUE(gatherer.Kept(1).has_value());
+  ASSERT_THAT(gatherer.OnLayers(0, Timed(2.0)), IsOk());
+  ASSERT_TRUE(gatherer.Kept(0).has_value());
+  EXPECT_EQ(gatherer.Kept(0)->key, gatherer.Keys()[0]);
+  EXPECT_EQ(gatherer.Kept(0)->times.timed_on(), "w0 and 1 more");
+  const v1::ModelProfile cpu = gatherer.Kept(0)->times.model();
+  EXPECT_EQ(cpu.shapes(0).sizes(0).forward().ms(), 3.5);
+  EXPECT_EQ(cpu.shapes(0).sizes(0).backward_weight().ms(), 3.5);
+  EXPECT_EQ(gatherer.Kept(1)->times.model().shapes(0).sizes(0).forward().ms(), 7.0);
 }
 
 TEST_F(ProfileGathererTest, Reports_BecomeTheProfile) {
@@ -98,7 +111,7 @@ TEST_F(ProfileGathererTest, Reports_BecomeTheProfile) {
 TEST_F(ProfileGathererTest, KnownKinds_AreNotTimedAndSaySo) {
   ProfileGatherer first = On({"gpu", "cpu"});
   ASSERT_THAT(first.OnLayers(1, Timed(7.0)), IsOk());
-  const KeepLayerTimes kept = first.Kept(1);
+  const KeepLayerTimes kept = *first.Kept(1);
   EXPECT_EQ(kept.key, first.Keys()[1]);
 
   ProfileGatherer second = On({"gpu", "cpu", "cpu"});
@@ -106,8 +119,8 @@ TEST_F(ProfileGathererTest, KnownKinds_AreNotTimedAndSaySo) {
   EXPECT_TRUE(second.TimesLayers(0));
   EXPECT_FALSE(second.TimesLayers(1));
   EXPECT_FALSE(second.TimesLayers(2));
-  EXPECT_THAT(second.Notes(), ElementsAre(HasSubstr("worker w0 times the layers"),
-                                          HasSubstr("known from worker w1")));
+  EXPECT_THAT(second.Notes(),
+              ElementsAre(HasSubstr("the layers are timed on w0"), HasSubstr("known from w1")));
   ASSERT_THAT(second.OnLayers(0, Timed()), IsOk());
   EXPECT_TRUE(second.Result().devices(1).cached());
   EXPECT_EQ(second.Result().devices(1).timed_on(), "w1");
@@ -120,8 +133,8 @@ TEST_F(ProfileGathererTest, KnownTimes_FitAModelWithMoreLayersOfTheSameShapes) {
   spec_.mutable_model()->mutable_gpt()->set_layers(spec_.model().gpt().layers() + 3);
   job_ = ResolveJob(spec_);
   ProfileGatherer deep = On({"cpu"});
-  EXPECT_EQ(deep.Keys()[0], shallow.Kept(0).key);
-  deep.TakeKnown({{shallow.Kept(0).times}});
+  EXPECT_EQ(deep.Keys()[0], shallow.Kept(0)->key);
+  deep.TakeKnown({{shallow.Kept(0)->times}});
   EXPECT_FALSE(deep.TimesLayers(0));
   EXPECT_EQ(deep.Result().devices(0).model().layers_size(), job_->model.size());
 }
@@ -155,6 +168,8 @@ TEST_F(ProfileGathererTest, WhateverChangesTimes_ChangesTheKey) {
     EXPECT_TRUE(keys.insert(On({"cpu"}).Keys()[0]).second) << what;
   };
   EXPECT_TRUE(keys.insert(On({"gpu"}).Keys()[0]).second) << "device";
+  EXPECT_TRUE(keys.insert(On({"cpu", "gpu"}, 2).Keys()[0]).second) << "workers on a host";
+  EXPECT_FALSE(keys.insert(On({"cpu", "gpu"}, 1).Keys()[0]).second) << "workers on other hosts";
   profile_.add_samples(4);
   expect_another("samples");
   spec_.mutable_training()->set_threads(2);
@@ -170,7 +185,11 @@ TEST_F(ProfileGathererTest, WhateverChangesTimes_ChangesTheKey) {
 }
 
 TEST_F(ProfileGathererTest, WrongReports_AreRefused) {
-  ProfileGatherer gatherer = On({"cpu", "cpu", "cpu"});
+  ProfileGatherer gatherer = On({"cpu", "gpu", "cpu"});
+  v1::DeviceProfile known;
+  known.set_device("gpu");
+  *known.mutable_model() = Timed().model();
+  gatherer.TakeKnown({{std::nullopt, known}});
   EXPECT_THAT(gatherer.OnLinks(0, LinksTo({1})),
               StatusIs(kInvalid, HasSubstr("measured 1 links instead of 2")));
   EXPECT_THAT(gatherer.OnLinks(0, LinksTo({1, 1})), StatusIs(kInvalid, HasSubstr("worker 1")));

@@ -159,5 +159,27 @@ TEST(CheckProfileFits, OfAnotherModel_NamesTheFirstLayerThatDiffers) {
   EXPECT_THAT(CheckProfileFits(other, model), StatusIs(kInvalid, HasSubstr("time steps")));
 }
 
+TEST(MeanTimes, IsOfEveryTimeAndLeavesTheRest) {
+  // Of the one shape that has all times.
+  v1::ModelProfile good = GoodModel();
+  good.mutable_layers()->DeleteSubrange(0, 1);
+  good.mutable_shapes()->DeleteSubrange(0, 1);
+  v1::ModelProfile slow = good;
+  slow.mutable_bundles()->set_pack_ms_per_megabyte(3.0);
+  slow.mutable_shapes(0)->mutable_update()->set_ms(1.5);
+  slow.mutable_shapes(0)->mutable_sizes(0)->mutable_forward()->set_ms(9.0);
+  slow.mutable_shapes(0)->mutable_sizes(1)->mutable_backward_input()->set_ms(10.0);
+  slow.mutable_shapes(0)->mutable_sizes(1)->mutable_backward_weight()->set_ms(0.125);
+  const v1::ModelProfile mean = MeanTimes({good, slow});
+  v1::ModelProfile expected = good;
+  expected.mutable_bundles()->set_pack_ms_per_megabyte(1.5);
+  expected.mutable_shapes(0)->mutable_update()->set_ms(1.0);
+  expected.mutable_shapes(0)->mutable_sizes(0)->mutable_forward()->set_ms(6.0);
+  expected.mutable_shapes(0)->mutable_sizes(1)->mutable_backward_input()->set_ms(9.0);
+  expected.mutable_shapes(0)->mutable_sizes(1)->mutable_backward_weight()->set_ms(5.125);
+  EXPECT_EQ(PrintModelProfile(mean), PrintModelProfile(expected));
+  EXPECT_EQ(PrintModelProfile(MeanTimes({slow})), PrintModelProfile(slow));
+}
+
 }  // namespace
 }  // namespace penstock

@@ -362,8 +362,7 @@ TEST_P(Models, MemoryOfWorkers_IsWhatAProfileTells) {
                       {.samples = {described.microbatch_samples},
                        .precision = described.precision,
                        .optimizer = described.optimizer,
-                       .windows_min = 1,
-                       .windows_max = 1},
+                       .times = false},
                       clock, [](const ProfilerProgress&) { return absl::OkStatus(); }));
     SetOrder(RandomOrder(described.model, random_), spec);
     PENSTOCK_ASSERT_OK_AND_ASSIGN(const ResolvedJob job, ResolveJob(spec));

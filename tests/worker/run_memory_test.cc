@@ -28,8 +28,7 @@ v1::ModelProfile ProfileOf(const ResolvedJob& job, std::vector<int64_t> samples)
   LayerProfilerOptions options = {.samples = std::move(samples),
                                   .precision = job.precision,
                                   .optimizer = job.optimizer,
-                                  .windows_min = 1,
-                                  .windows_max = 1};
+                                  .times = false};
   absl::StatusOr<v1::ModelProfile> profile =
       ProfileLayers(**backend, job.model, options, clock,
                     [](const ProfilerProgress&) { return absl::OkStatus(); });

@@ -1,8 +1,11 @@
 // penstock profile: what this machine's device, or those of a cluster, take for every layer of a job's model.
 #include <algorithm>
+#include <atomic>
 #include <cstdlib>
+#include <functional>
 #include <memory>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
@@ -37,37 +40,85 @@ struct ProfileOptions {
   double seconds = LayerProfilerOptions().seconds;
   std::string device = kAnyDevice;
   CoordinatorOptions coordinator;  // empty: this machine alone
-  int workers = 0;                 // of the coordinator's; 0: all that are free
+  int workers = 0;  // of the coordinator's, 0: all that are free; or of this machine, 0: one
   bool fresh = false;
   std::string output;
   std::string times_output;
   bool json = false;
 };
 
-absl::StatusOr<v1::ModelProfile> Profile(const ResolvedJob& job, const ProfileOptions& options,
-                                         const std::vector<int64_t>& samples, Console& console) {
-  // Signals are taken in before the back-end starts threads.
-  PENSTOCK_ASSIGN_OR_RETURN(Interrupt interrupt, Interrupt::Create());
-  PENSTOCK_ASSIGN_OR_RETURN(const Device device, ParseDevice(options.device));
-  PENSTOCK_ASSIGN_OR_RETURN(const std::unique_ptr<Backend> backend,
-                            MakeBackendOn(device, job.threads, job.repeatability));
-  WorkDisplay display("measurement", console, RealClock());
-  return ProfileLayers(*backend, job.model,
-                       {.samples = samples,
-                        .precision = job.precision,
-                        .optimizer = job.optimizer,
-                        .seed = job.seed,
-                        .seconds = options.seconds},
-                       RealClock(), [&](const ProfilerProgress& progress) -> absl::Status {
-                         if (interrupt.Count() > 0) {
-                           return InterruptedError("interrupted; nothing was written");
-                         }
-                         display.Draw(
-                             progress.done, progress.total,
-                             absl::StrCat(progress.layer, ", ", progress.samples, " samples"));
-                         return absl::OkStatus();
-                       });
-}
+// Profiles on as many workers of this machine as are to run on it, all at once, and returns the mean of what they take.
+// The first one reports.
+class WorkersHere {
+ public:
+  WorkersHere(const ResolvedJob& job, const ProfileOptions& options,
+              const std::vector<int64_t>& samples)
+      : job_(job), options_(options), samples_(samples) {}
+
+  absl::StatusOr<v1::ModelProfile> Profile(Console& console) {
+    // Signals are taken in before the back-ends start threads.
+    PENSTOCK_ASSIGN_OR_RETURN(Interrupt interrupt, Interrupt::Create());
+    PENSTOCK_ASSIGN_OR_RETURN(const Device device, ParseDevice(options_.device));
+    WorkDisplay display("measurement", console, RealClock());
+    const int workers = std::max(options_.workers, 1);
+    std::vector<absl::StatusOr<v1::ModelProfile>> profiles(workers);
+    std::vector<std::thread> others;
+    for (int i = 1; i < workers; ++i) {
+      others.emplace_back([&, i] {
+        profiles[i] = Measure(device, [](const ProfilerProgress&) { return absl::OkStatus(); });
+      });
+    }
+    profiles[0] = Measure(device, [&](const ProfilerProgress& progress) -> absl::Status {
+      if (interrupt.Count() > 0) return InterruptedError("interrupted; nothing was written");
+      display.Draw(progress.done, progress.total,
+                   absl::StrCat(progress.layers, ", ", progress.samples, " samples"));
+      return absl::OkStatus();
+    });
+    for (std::thread& other : others) other.join();
+    std::vector<v1::ModelProfile> measured;
+    for (absl::StatusOr<v1::ModelProfile>& profile : profiles) {
+      if (!profile.ok() && !absl::IsAborted(profile.status())) return profile.status();
+    }
+    for (absl::StatusOr<v1::ModelProfile>& profile : profiles) {
+      PENSTOCK_RETURN_IF_ERROR(profile.status());
+      measured.push_back(*std::move(profile));
+    }
+    return MeanTimes(measured);
+  }
+
+ private:
+  // An error ends the others, too.
+  absl::StatusOr<v1::ModelProfile> Measure(
+      Device device, const std::function<absl::Status(const ProfilerProgress&)>& on_progress) {
+    absl::StatusOr<v1::ModelProfile> profile = MeasureOn(device, on_progress);
+    if (!profile.ok()) failed_ = true;
+    return profile;
+  }
+
+  absl::StatusOr<v1::ModelProfile> MeasureOn(
+      Device device, const std::function<absl::Status(const ProfilerProgress&)>& on_progress) {
+    PENSTOCK_ASSIGN_OR_RETURN(const std::unique_ptr<Backend> backend,
+                              MakeBackendOn(device, job_.threads, job_.repeatability));
+    return ProfileLayers(
+        *backend, job_.model,
+        {.samples = samples_,
+         .precision = job_.precision,
+         .optimizer = job_.optimizer,
+         .seed = job_.seed,
+         .seconds = options_.seconds,
+         .memory_bytes = backend->memory_bytes() / 2 / std::max(options_.workers, 1),
+         .may_go_on =
+             [this] {
+               return failed_ ? absl::AbortedError("another worker failed") : absl::OkStatus();
+             }},
+        RealClock(), on_progress);
+  }
+
+  const ResolvedJob& job_;
+  const ProfileOptions& options_;
+  const std::vector<int64_t>& samples_;
+  std::atomic<bool> failed_ = false;
+};
 
 absl::Status WriteFile(const std::string& path, const std::string& text, Console& console) {
   PENSTOCK_RETURN_IF_ERROR(WriteTextFile(path, text));
@@ -111,7 +162,7 @@ void Print(const Message& profile, const ProfileOptions& options, Console& conso
 absl::Status RunHere(const ProfileOptions& options, const ResolvedJob& job,
                      const std::vector<int64_t>& samples, Console& console) {
   PENSTOCK_ASSIGN_OR_RETURN(const v1::ModelProfile profile,
-                            Profile(job, options, samples, console));
+                            WorkersHere(job, options, samples).Profile(console));
   Print(profile, options, console);
   if (!options.output.empty()) {
     PENSTOCK_RETURN_IF_ERROR(WriteFile(options.output, PrintModelProfile(profile), console));
@@ -185,10 +236,10 @@ CommandRunner DeclareProfile(CLI::App& app) {
                                             "each kind of device, and the links")
                                  ->type_name("ADDRESS");
   app.add_option("--workers", options->workers,
-                 "Workers of the coordinator that take part; default: all that are free")
+                 "Workers that measure at once: of the coordinator, default all that are free; or "
+                 "on this machine, as many as will train on it, default one")
       ->type_name("N")
-      ->check(CLI::Range(1, kProfileWorkersMax))
-      ->needs(coordinator);
+      ->check(CLI::Range(1, kProfileWorkersMax));
   AddSecurityFlags(app, options->coordinator.security);
   app.add_flag("--fresh", options->fresh,
                "Time layers although the coordinator knows their times from an earlier profile")
