@@ -138,11 +138,9 @@ absl::StatusOr<std::vector<int32_t>> StageReplicasOf(const v1::PipelineSpec& pip
   if (replicas.empty() || job.method->placement == Placement::kReplicas) {
     return std::vector<int32_t>();
   }
-  if (!job.method->replicates_stages) {
-    const absl::Status refused = PlaceReplicas(*job.method, replicas).status();
-    return InvalidKey(kKey,
-                      absl::StrCat("is not for ", job.method->name, ", which ", refused.message(),
-                                   "; local-sgd has replicas of the whole model"));
+  if (!job.method->replicates_stages()) {
+    return InvalidKey(kKey, absl::StrCat("is not for ", job.method->name, ", which ",
+                                         job.method->why_no_replicas));
   }
   if (pipeline.has_stages_per_worker() && pipeline.stages_per_worker() > 1) {
     return InvalidKey(kKey,
@@ -163,13 +161,6 @@ absl::StatusOr<std::vector<int32_t>> StageReplicasOf(const v1::PipelineSpec& pip
                      absl::StrJoin(replicas, ","), " a step needs a multiple of ", cycle,
                      ", the least common multiple, so that all replicas do as much; ",
                      below > 0 ? absl::StrCat(below, " or ") : "", below + cycle, " would do"));
-  }
-  const bool several = *std::max_element(replicas.begin(), replicas.end()) > 1;
-  if (several && job.synchronous_steps > 0) {
-    return InvalidKey("pipeline.synchronous_steps",
-                      "cannot be together with pipeline.replicas, whose gradients are added up in "
-                      "1f1b and averaged in the method; leave one of them out, or train the first "
-                      "steps with 1f1b and go on from their checkpoint");
   }
   return replicas;
 }

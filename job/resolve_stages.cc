@@ -237,11 +237,12 @@ absl::Status CheckStages(const ResolvedJob& job, int64_t stages) {
 int64_t ResolvedJob::UpdatesBetween(int64_t from_step, int64_t to_step, int64_t stages,
                                     int64_t stage) const {
   const int64_t begins = std::clamp(synchronous_steps, from_step, to_step);
-  const int64_t updates =
-      (begins - from_step) * (microbatches / microbatches_of_update(from_step)) +
-      (to_step - begins) * (microbatches / microbatches_of_update(to_step));
+  const int64_t at_first =
+      (begins - from_step) * (microbatches / microbatches_of_update(from_step));
+  const int64_t by_method = (to_step - begins) * (microbatches / microbatches_of_update(to_step));
   const bool by_replica = method->updates_each_microbatch && !stage_replicas.empty();
-  return updates / (by_replica ? ReplicasOfStages(stages)[stage] : PipelinesOf(stages));
+  return at_first +
+         by_method / (by_replica ? ReplicasOfStages(stages)[stage] : PipelinesOf(stages));
 }
 
 int64_t ResolvedJob::MovesUntil(int64_t step, int64_t stage, int64_t stages) const {

@@ -14,7 +14,7 @@ Machine::Machine(const Topology& topology, WorkerId worker, WeightPolicy policy)
     index_of_[stage.value] = static_cast<int32_t>(stages_.size());
     stages_.push_back(Stage{.id = stage,
                             .recomputes = topology[stage].recomputes,
-                            .versions = VersionLedger(policy, stage, topology.depth())});
+                            .versions = VersionLedger(policy, topology, stage)});
   }
   SetPolicy(policy);
   for (const ReduceGroup& group : topology.groups) {

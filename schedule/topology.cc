@@ -297,6 +297,12 @@ int32_t Topology::EdgeOf(const Action& message) const {
                : EdgeInto(KindOf(message.kind), stage, message.microbatch);
 }
 
+bool Topology::AveragesGradients() const {
+  return std::any_of(groups.begin(), groups.end(), [this](const ReduceGroup& group) {
+    return IsOfReplicas(group) && group.operation == ReduceGroup::Operation::kMean;
+  });
+}
+
 std::vector<StageId> Topology::StagesOf(WorkerId worker) const {
   std::vector<StageId> result;
   for (int32_t stage = 0; stage < stages(); ++stage) {

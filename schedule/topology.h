@@ -230,6 +230,9 @@ struct Topology {
   bool IsOfTies(const ReduceGroup& group) const {
     return group.quantity == ReduceGroup::Quantity::kGradient && !IsOfReplicas(group);
   }
+  // True if places have replicas that take the mean of their gradients: an update holds one microbatch of each.
+  // Otherwise it holds those of a step, or where places have no replicas what the method says.
+  bool AveragesGradients() const;
   // Stages of `worker`, ascending.
   std::vector<StageId> StagesOf(WorkerId worker) const;
   // Workers that hold a stage of `group`, ascending: the members of its REDUCE.

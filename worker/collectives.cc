@@ -147,8 +147,7 @@ absl::StatusOr<Collectives::GroupKind> Collectives::KindOfGroup(const ReduceGrou
 }
 
 absl::Status Collectives::Reduce(GroupId id, absl::Span<Stage* const> members, int64_t version,
-                                 std::optional<float> weight, Courier& courier,
-                                 ActionTimer& timer) {
+                                 Combine combine, Courier& courier, ActionTimer& timer) {
   const ReduceGroup& group = options_.topology.groups[id.value];
   Stage& own = **std::find_if(members.begin(), members.end(),
                               [](const Stage* member) { return member != nullptr; });
@@ -156,7 +155,7 @@ absl::Status Collectives::Reduce(GroupId id, absl::Span<Stage* const> members, i
     case GroupKind::kTied:
       return ReduceTied(id, members, courier, timer);
     case GroupKind::kReplicas:
-      return ReduceReplicas(group, own, weight, courier, timer);
+      return ReduceReplicas(group, own, combine, courier, timer);
     case GroupKind::kCopies:
       // All stages here that have the group's layers have one Stage.
       return CopyWeights(id, version, own, courier, timer);

@@ -436,10 +436,10 @@ absl::Status Executor::Reduce(GroupId id, const Effect& effect) {
     members_.push_back(member == nullptr ? nullptr : member->stage.get());
     if (first == nullptr) first = member;
   }
-  PENSTOCK_ASSIGN_OR_RETURN(const std::optional<float> weight,
-                            WeightOf(group, *first, effect.microbatches));
+  PENSTOCK_ASSIGN_OR_RETURN(const Collectives::Combine combine,
+                            CombineOf(group, *first, effect.microbatches));
   PENSTOCK_RETURN_IF_ERROR(parts_.collectives.Reduce(id, members_, machine_.version(first->id),
-                                                     weight, courier_, timer_));
+                                                     combine, courier_, timer_));
   if (parts_.topology.IsOfReplicas(group) && first->stage->is_last()) {
     PENSTOCK_RETURN_IF_ERROR(parts_.collectives.GatherLosses(group, effect.microbatches.count,
                                                              /*width=*/1, losses_.own(),
@@ -456,14 +456,21 @@ absl::Status Executor::Reduce(GroupId id, const Effect& effect) {
   return absl::OkStatus();
 }
 
-absl::StatusOr<std::optional<float>> Executor::WeightOf(const ReduceGroup& group,
-                                                        const LocalStage& member,
-                                                        MicrobatchRange microbatches) {
+absl::StatusOr<Collectives::Combine> Executor::CombineOf(const ReduceGroup& group,
+                                                         const LocalStage& member,
+                                                         MicrobatchRange microbatches) {
+  Collectives::Combine combine = {.operation = group.operation};
+  if (!parts_.topology.IsOfReplicas(group)) return combine;
+  // The steps before an asynchronous method begins are of another one.
+  const Method& method = parts_.job.MethodAfter(StepOf(microbatches.first) - 1);
+  combine.operation = GradientsCombine(method);
   const StageWiring& stage = parts_.topology[member.id];
-  const bool is_mean = parts_.topology.IsOfReplicas(group) && WeighsReplicas(parts_.job, stage);
-  if (!is_mean) return std::nullopt;
+  const bool weighs = combine.operation == ReduceGroup::Operation::kMean;
+  if (!weighs || !WeighsReplicas(parts_.job, stage)) return combine;
   // Each replica has one microbatch of the update.
-  return valid_targets_.Part(microbatches.first + stage.replica, microbatches);
+  PENSTOCK_ASSIGN_OR_RETURN(
+      combine.weight, valid_targets_.Part(microbatches.first + stage.replica, microbatches));
+  return combine;
 }
 
 absl::Status Executor::Norm() {

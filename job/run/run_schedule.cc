@@ -10,6 +10,7 @@
 #include "schedule/digest.h"
 #include "schedule/ready_order.h"
 #include "schedule/verify.h"
+#include "schedule/warm_up.h"
 
 namespace penstock {
 namespace {
@@ -47,6 +48,7 @@ absl::StatusOr<Schedule> ScheduleOfSteps(const ResolvedJob& job, const ScheduleO
   ScheduleOptions synchronous = options;
   synchronous.weights = nullptr;
   synchronous.delta.reset();
+  CombineGradientsAs(method, synchronous.topology);
   return BuildSchedule(method, synchronous, range);
 }
 
@@ -74,8 +76,9 @@ absl::StatusOr<std::vector<StageLateness>> LatenessOf(const ResolvedJob& job,
   }
   const bool equally_late =
       job.method->updates_each_microbatch || job.weights_read().old_reads != OldReads::kNone;
+  const std::vector<int64_t> ahead = MicrobatchesAhead(ReplicasOf(options.topology));
   for (int32_t s = 0; s < options.topology.stages() && !equally_late; ++s) {
-    const int32_t after = options.topology.depth() - 1 - options.topology[StageId(s)].place;
+    const int64_t after = ahead[options.topology[StageId(s)].place];
     lateness[s].rate_delay =
         static_cast<double>(2 * after + 1) / static_cast<double>(job.microbatches);
   }

@@ -9,6 +9,7 @@
 #include "base/status.h"
 #include "schedule/catalog/schedules.h"
 #include "schedule/lower.h"
+#include "schedule/warm_up.h"
 
 namespace penstock {
 
@@ -25,15 +26,13 @@ constexpr Method kMethods[] = {
      .paper = "Huang et al., NeurIPS 2019, arXiv 1811.06965",
      .weights = &Weights::kSingle,
      .synchronous = true,
-     .program = Gpipe,
-     .replicates_stages = true},
+     .program = Gpipe},
     {.name = "1f1b",
      .summary = "forward and backward in turn, an update at the end of the step; small stash",
      .paper = "Narayanan et al., ICML 2021, arXiv 2006.09503",
      .weights = &Weights::kSingle,
      .synchronous = true,
-     .program = OneFOneB,
-     .replicates_stages = true},
+     .program = OneFOneB},
     {.name = "interleaved-1f1b",
      .summary = "1F1B with several smaller stages on each worker; smaller bubble, more messages",
      .paper = "Narayanan et al., SC 2021, arXiv 2104.04473",
@@ -41,22 +40,23 @@ constexpr Method kMethods[] = {
      .synchronous = true,
      .program = InterleavedOneFOneB,
      .placement = Placement::kLooped,
-     .steps_in_rounds = true},
+     .steps_in_rounds = true,
+     .why_no_replicas = "has several stages on a worker"},
     {.name = "looped-bfs",
      .summary = "gpipe with several smaller stages on each worker; smaller bubble, largest stash",
      .paper = "Lamy-Poirier, MLSys 2023, arXiv 2211.05953",
      .weights = &Weights::kSingle,
      .synchronous = true,
      .program = LoopedBreadthFirst,
-     .placement = Placement::kLooped},
+     .placement = Placement::kLooped,
+     .why_no_replicas = "has several stages on a worker"},
     {.name = "zb-h1",
      .summary = "1f1b whose weight gradients fill the drain; a third of the bubble, same stash",
      .paper = "Qi et al., ICLR 2024, arXiv 2401.10241",
      .weights = &Weights::kSingle,
      .synchronous = true,
      .program = ZeroBubbleH1,
-     .sends_gradient_early = true,
-     .replicates_stages = true},
+     .sends_gradient_early = true},
     {.name = "zb-h2",
      .summary =
          "zb-h1 with more forwards in flight; no bubble if F, I and W are equal, twice the stash",
@@ -64,8 +64,7 @@ constexpr Method kMethods[] = {
      .weights = &Weights::kSingle,
      .synchronous = true,
      .program = ZeroBubbleH2,
-     .sends_gradient_early = true,
-     .replicates_stages = true},
+     .sends_gradient_early = true},
     {.name = "zb-v",
      .summary = "zero bubble with two stages on each worker, down and back up; the stash of 1f1b",
      .paper = "Qi et al., NeurIPS 2024, arXiv 2405.15362",
@@ -73,7 +72,8 @@ constexpr Method kMethods[] = {
      .synchronous = true,
      .program = ZeroBubbleV,
      .placement = Placement::kV,
-     .sends_gradient_early = true},
+     .sends_gradient_early = true,
+     .why_no_replicas = "has several stages on a worker"},
     {.name = "dualpipe-v",
      .summary =
          "two stages on each worker, down and back up; a forward and a backward side by side",
@@ -82,7 +82,8 @@ constexpr Method kMethods[] = {
      .synchronous = true,
      .program = DualPipeV,
      .placement = Placement::kV,
-     .sends_gradient_early = true},
+     .sends_gradient_early = true,
+     .why_no_replicas = "has several stages on a worker"},
     {.name = "local-sgd",
      .summary = "replicas take local steps through the same workers, then average their weights",
      .paper = "Stich, ICLR 2019, arXiv 1805.09767; Ilin and Richtarik, 2026, arXiv 2606.03498",
@@ -91,7 +92,8 @@ constexpr Method kMethods[] = {
      .program = LocalSgd,
      .placement = Placement::kReplicas,
      .updates_each_microbatch = true,
-     .steps_in_rounds = true},
+     .steps_in_rounds = true,
+     .why_no_replicas = "has replicas of the whole model"},
     {.name = "roundpipe",
      .summary = "the stages of every round go on round the workers; any number of stages, full "
                 "recomputation",
@@ -100,15 +102,16 @@ constexpr Method kMethods[] = {
      .synchronous = true,
      .program = RoundPipe,
      .placement = Placement::kRoundTrip,
-     .steps_in_rounds = true},
+     .steps_in_rounds = true,
+     .why_no_replicas = "takes every stage round all of its workers, which share the microbatches "
+                        "of a round; more workers are what replicas are elsewhere"},
     {.name = "pipedream",
      .summary = "1F1B without end, an update after every microbatch; no bubble, stashed weights",
      .paper = "Narayanan et al., SOSP 2019",
      .weights = &Weights::kStash,
      .synchronous = false,
      .program = PipeDream,
-     .updates_each_microbatch = true,
-     .replicates_stages = true},
+     .updates_each_microbatch = true},
     {.name = "rpd",
      .summary =
          "pipedream with sampled delays that updates one sampled stage a microbatch; for theory",
@@ -116,7 +119,9 @@ constexpr Method kMethods[] = {
      .weights = &Weights::kDrawn,
      .synchronous = false,
      .program = RandomizedPipeDream,
-     .updates_each_microbatch = true},
+     .updates_each_microbatch = true,
+     .why_no_replicas = "updates one sampled stage after every single microbatch, so replicas would "
+                        "have nothing to add up"},
     {.name = "pipedream-2bw",
      .summary =
          "1F1B without end, an update per step, weights one version late; no bubble, 2 versions",
@@ -145,7 +150,6 @@ constexpr Method kMethods[] = {
      .synchronous = false,
      .program = PipeDream,
      .updates_each_microbatch = true,
-     .replicates_stages = true,
      .update = {.optimizer = "nadamw"}},
     {.name = "nesterov-no-stash",
      .summary = "nesterov with one version of the weights, and rate and momentum by stage",
@@ -154,7 +158,6 @@ constexpr Method kMethods[] = {
      .synchronous = false,
      .program = PipeDream,
      .updates_each_microbatch = true,
-     .replicates_stages = true,
      .update = {.optimizer = "nadamw", .reschedules_rates = true, .stage_momentum = true}},
     {.name = "spectrain",
      .summary = "pipedream with one version and predicted weights in place of stashed ones",
@@ -177,7 +180,8 @@ constexpr Method kListed = {.name = "schedule-file",
                             .weights = &Weights::kSingle,
                             .synchronous = true,
                             .program = ListedStep,
-                            .placement = Placement::kListed};
+                            .placement = Placement::kListed,
+                            .why_no_replicas = "says itself which stages have replicas"};
 
 constexpr Method kSearched = {
     .name = "searched",
@@ -238,6 +242,30 @@ absl::Status CheckReplicas(const Method& method, const ScheduleOptions& options,
                    ", the least common multiple of ", replicas, " replicas"));
 }
 
+// The microbatches that are in flight at most: without replicas as many as there are stages.
+int64_t InFlightMax(const Topology& topology) {
+  const std::vector<int32_t> replicas = ReplicasOf(topology);
+  const std::vector<int64_t> ahead = MicrobatchesAhead(replicas);
+  int64_t most = 0;
+  for (size_t place = 0; place < replicas.size(); ++place) {
+    most = std::max(most, ahead[place] + replicas[place]);
+  }
+  return most;
+}
+
+// Checks that the version that a forward reads is made by then, where it is that before the last update.
+absl::Status CheckFillsPipeline(const Method& method, const ScheduleOptions& options) {
+  const Weights& weights = WeightsOf(method, options);
+  const int64_t least = weights.fills_pipeline ? InFlightMax(options.topology) : 0;
+  if (options.microbatches_per_step >= least) return absl::OkStatus();
+  const bool replicated = options.topology.form == Topology::Form::kReplicas;
+  return absl::InvalidArgumentError(
+      absl::StrCat(method.name, " with the weights \"", weights.name,
+                   "\" needs at least as many microbatches in a step as ",
+                   replicated ? "are in flight with these replicas, " : "there are stages, ", least,
+                   "; got ", options.microbatches_per_step));
+}
+
 absl::Status CheckSteps(const Method& method, const ScheduleOptions& options,
                         MicrobatchRange range) {
   const int64_t per_step = options.microbatches_per_step;
@@ -258,13 +286,7 @@ absl::Status CheckSteps(const Method& method, const ScheduleOptions& options,
   }
   PENSTOCK_RETURN_IF_ERROR(CheckRounds(method, options));
   PENSTOCK_RETURN_IF_ERROR(CheckReplicas(method, options, range));
-  const Weights& weights = WeightsOf(method, options);
-  if (weights.fills_pipeline && per_step < options.topology.stages()) {
-    return absl::InvalidArgumentError(
-        absl::StrCat(method.name, " with the weights \"", weights.name,
-                     "\" needs at least as many microbatches in a step as there are stages, ",
-                     options.topology.stages(), "; got ", per_step));
-  }
+  PENSTOCK_RETURN_IF_ERROR(CheckFillsPipeline(method, options));
   const int64_t most = ListedMicrobatchesMax(options.topology.depth());
   if (RunsWholeSteps(method) && per_step > most) {
     return absl::InvalidArgumentError(
@@ -277,17 +299,6 @@ absl::Status CheckSteps(const Method& method, const ScheduleOptions& options,
 absl::Status RefuseWeights(const Method& method, const Weights& weights, absl::string_view why) {
   return absl::InvalidArgumentError(
       absl::StrCat(method.name, " cannot have the weights \"", weights.name, "\": ", why));
-}
-
-// On replicas of stages.
-absl::Status CheckReplicatedWeights(const Method& method, const Weights& weights) {
-  if (weights.on_replicas) return absl::OkStatus();
-  std::vector<absl::string_view> names;
-  for (const Weights* other : kAllWeights) {
-    if (other->on_replicas) names.push_back(other->name);
-  }
-  return RefuseWeights(method, weights,
-                       absl::StrCat("replicas of stages have one of ", absl::StrJoin(names, ", ")));
 }
 
 absl::Status CheckListed(const ScheduleOptions& options) {
@@ -318,20 +329,9 @@ absl::Status CheckListed(const ScheduleOptions& options) {
   return absl::OkStatus();
 }
 
-// Says how replicas of stages combine their gradients.
-ReduceGroup::Operation GradientsCombine(const Method& method) {
-  return method.updates_each_microbatch ? ReduceGroup::Operation::kMean
-                                        : ReduceGroup::Operation::kSum;
-}
-
 absl::Status CheckReplicates(const Method& method) {
-  if (method.replicates_stages) return absl::OkStatus();
-  std::vector<absl::string_view> names;
-  for (const Method& other : kMethods) {
-    if (other.replicates_stages) names.push_back(other.name);
-  }
-  return absl::InvalidArgumentError(
-      absl::StrCat("has no replicas of stages; ", absl::StrJoin(names, ", "), " have"));
+  if (method.replicates_stages()) return absl::OkStatus();
+  return absl::InvalidArgumentError(method.why_no_replicas);
 }
 
 // Checks that the stages of the plan are wired, grouped and placed as the method has them.
@@ -384,9 +384,6 @@ absl::Status CheckFits(const Method& method, const ScheduleOptions& options) {
   const Topology& topology = options.topology;
   PENSTOCK_RETURN_IF_ERROR(CheckTopology(topology));
   PENSTOCK_RETURN_IF_ERROR(CheckWeights(method, WeightsOf(method, options)));
-  if (topology.form == Topology::Form::kReplicas) {
-    PENSTOCK_RETURN_IF_ERROR(CheckReplicatedWeights(method, WeightsOf(method, options)));
-  }
   PENSTOCK_RETURN_IF_ERROR(
       Annotate(CheckDraws(WeightPolicyOf(method, options), topology), method.name));
   if (method.placement == Placement::kListed) return CheckListed(options);
@@ -418,6 +415,17 @@ absl::StatusOr<Topology> PlaceReplicas(const Method& method, absl::Span<const in
   return ReplicatedStages(replicas, GradientsCombine(method));
 }
 
+ReduceGroup::Operation GradientsCombine(const Method& method) {
+  return method.updates_each_microbatch ? ReduceGroup::Operation::kMean
+                                        : ReduceGroup::Operation::kSum;
+}
+
+void CombineGradientsAs(const Method& method, Topology& topology) {
+  for (ReduceGroup& group : topology.groups) {
+    if (topology.IsOfReplicas(group)) group.operation = GradientsCombine(method);
+  }
+}
+
 absl::Status CheckWeights(const Method& method, const Weights& weights) {
   if (method.synchronous && &weights != &Weights::kSingle) {
     return RefuseWeights(method, weights,
@@ -437,9 +445,12 @@ absl::Status CheckWeights(const Method& method, const Weights& weights) {
 
 WeightPolicy WeightPolicyOf(const Method& method, const ScheduleOptions& options) {
   WeightPolicy policy = {&WeightsOf(method, options)};
+  const std::vector<int32_t> replicas = ReplicasOf(options.topology);
   const UpdateShape shape = {
       .stages = options.topology.depth(),
       .microbatches = method.updates_each_microbatch ? 1 : options.microbatches_per_step,
+      .replicas = replicas.front(),
+      .warm_up = WarmUpForwards(replicas, ReplicasMeet::kAtUpdates).front(),
       .delta = options.delta,
       .seed = options.seed};
   policy.weights->set_numbers(shape, policy);

@@ -407,10 +407,9 @@ TEST(ResolveJob, ReplicasOfStagesThatCannotBe_AreRefusedWithTheNumbersThatWouldD
       refusal(ReplicatedJob("1f1b", {3, 1})),
       "training.microbatches: is 8, but with pipeline.replicas 3,1 a step needs a multiple of "
       "3, the least common multiple, so that all replicas do as much; 6 or 9 would do");
-  EXPECT_EQ(refusal(ReplicatedJob("zb-v", {2, 1})),
-            "pipeline.replicas: is not for zb-v, which has no replicas of stages; gpipe, 1f1b, "
-            "zb-h1, zb-h2, pipedream, nesterov, nesterov-no-stash have; local-sgd has replicas of "
-            "the whole model");
+  EXPECT_EQ(refusal(ReplicatedJob("rpd", {2, 1})),
+            "pipeline.replicas: is not for rpd, which updates one sampled stage after every single "
+            "microbatch, so replicas would have nothing to add up");
   EXPECT_THAT(refusal(ReplicatedJob("1f1b", {2, 65})), HasSubstr("pipeline.replicas: is 65"));
   v1::JobSpec other_stages = ReplicatedJob("1f1b", {2, 1});
   other_stages.mutable_pipeline()->set_stages(3);
@@ -421,13 +420,6 @@ TEST(ResolveJob, ReplicasOfStagesThatCannotBe_AreRefusedWithTheNumbersThatWouldD
   recorded.mutable_pipeline()->set_order("recorded");
   EXPECT_THAT(refusal(recorded), HasSubstr("pipeline.order: cannot be recorded with 1f1b: which "
                                            "replica a microbatch goes through"));
-  v1::JobSpec drains_first = ReplicatedJob("pipedream", {2, 1});
-  drains_first.mutable_pipeline()->set_synchronous_steps(2);
-  EXPECT_THAT(refusal(drains_first),
-              HasSubstr("pipeline.synchronous_steps: cannot be together with pipeline.replicas"));
-  v1::JobSpec predicted = ReplicatedJob("pipedream", {2, 1});
-  predicted.mutable_pipeline()->set_weights("spectrain");
-  EXPECT_THAT(refusal(predicted), HasSubstr("replicas of stages have one of single, stash"));
   v1::JobSpec tied = ReplicatedJob("pipedream", {2, 1});
   tied.mutable_model()->mutable_gpt()->set_tied_head(true);
   EXPECT_THAT(refusal(tied), HasSubstr("model.gpt.tied_head: must be false for pipedream"));

@@ -149,7 +149,7 @@ TEST_F(MeasuredMemory, PeakOfRoundPipe_IsBoundedByThePrediction) {
 
 // So are the parts of gradients that replicas send each other.
 TEST_F(MeasuredMemory, PeakWithReplicasOfStages_IsBoundedByThePrediction) {
-  for (const std::string method : {"1f1b", "pipedream"}) {
+  for (const std::string method : {"1f1b", "pipedream", "paci"}) {
     for (const std::vector<int32_t>& replicas :
          std::vector<std::vector<int32_t>>{{4}, {2, 2}, {3, 1}}) {
       v1::JobSpec spec = Job(method);

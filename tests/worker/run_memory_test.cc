@@ -177,7 +177,7 @@ TEST_F(RunMemory, WhatAJobMayAskFor_IsPredictedToo) {
 }
 
 TEST_F(RunMemory, Replicas_ArePredictedWithWhatTheirReductionsTake) {
-  for (const std::string method : {"1f1b", "pipedream"}) {
+  for (const std::string method : {"1f1b", "pipedream", "pipedream-2bw", "pipemare"}) {
     for (const std::vector<int32_t>& replicas :
          std::vector<std::vector<int32_t>>{{2, 1}, {1, 3}, {2, 2}, {3, 1}}) {
       v1::JobSpec spec = SmallJob(method);
