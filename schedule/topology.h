@@ -285,7 +285,8 @@ void TieParts(Topology& topology, absl::Span<const std::vector<int32_t>> sharing
 
 // Errors: InvalidArgument if a stage has no worker, a worker no stage, a group is not a set of at
 // least two stages, the parts of pipelines there and back are not groups that copy weights, or
-// replicas are not on workers of their own and groups that combine gradients.
+// replicas are not on workers of their own (or, where workers have several stages, whole pipelines on
+// workers of their own) and groups that combine gradients.
 absl::Status CheckTopology(const Topology& topology);
 
 }  // namespace penstock

@@ -127,9 +127,10 @@ absl::Status Executor::GatherEvaluation() {
       std::find_if(topology.groups.begin(), topology.groups.end(), [&](const ReduceGroup& group) {
         return topology.IsOfReplicas(group) && topology[group.stages.front()].last;
       });
-  if (replicas == topology.groups.end() || !parts_.stages.front().stage->is_last()) {
-    return absl::OkStatus();
-  }
+  if (replicas == topology.groups.end()) return absl::OkStatus();
+  const bool is_here = std::any_of(replicas->stages.begin(), replicas->stages.end(),
+                                   [&](StageId stage) { return FindLocal(stage) != nullptr; });
+  if (!is_here) return absl::OkStatus();
   PENSTOCK_RETURN_IF_ERROR(parts_.collectives.GatherLosses(*replicas, parts_.job.validation_batches,
                                                            EvaluationSums::kNumbers, losses_.own(),
                                                            losses_.all(), courier_, timer_));

@@ -455,7 +455,8 @@ absl::StatusOr<std::vector<Candidate>> EnumerateCandidates(const PlanningInput& 
         }
       }
     }
-    if (!method->replicates_stages()) continue;
+    // Those of methods with several stages on a worker are for the user to name.
+    if (!method->replicates_stages() || per_worker > 1) continue;
     for (const Candidate& replicas : replicated) {
       for (const int64_t microbatches : MicrobatchesOf(input, job, *method)) {
         for (const bool all : {false, true}) {

@@ -40,16 +40,14 @@ constexpr Method kMethods[] = {
      .synchronous = true,
      .program = InterleavedOneFOneB,
      .placement = Placement::kLooped,
-     .steps_in_rounds = true,
-     .why_no_replicas = "has several stages on a worker"},
+     .steps_in_rounds = true},
     {.name = "looped-bfs",
      .summary = "gpipe with several smaller stages on each worker; smaller bubble, largest stash",
      .paper = "Lamy-Poirier, MLSys 2023, arXiv 2211.05953",
      .weights = &Weights::kSingle,
      .synchronous = true,
      .program = LoopedBreadthFirst,
-     .placement = Placement::kLooped,
-     .why_no_replicas = "has several stages on a worker"},
+     .placement = Placement::kLooped},
     {.name = "zb-h1",
      .summary = "1f1b whose weight gradients fill the drain; a third of the bubble, same stash",
      .paper = "Qi et al., ICLR 2024, arXiv 2401.10241",
@@ -72,8 +70,7 @@ constexpr Method kMethods[] = {
      .synchronous = true,
      .program = ZeroBubbleV,
      .placement = Placement::kV,
-     .sends_gradient_early = true,
-     .why_no_replicas = "has several stages on a worker"},
+     .sends_gradient_early = true},
     {.name = "dualpipe-v",
      .summary =
          "two stages on each worker, down and back up; a forward and a backward side by side",
@@ -82,8 +79,7 @@ constexpr Method kMethods[] = {
      .synchronous = true,
      .program = DualPipeV,
      .placement = Placement::kV,
-     .sends_gradient_early = true,
-     .why_no_replicas = "has several stages on a worker"},
+     .sends_gradient_early = true},
     {.name = "local-sgd",
      .summary = "replicas take local steps through the same workers, then average their weights",
      .paper = "Stich, ICLR 2019, arXiv 1805.09767; Ilin and Richtarik, 2026, arXiv 2606.03498",
@@ -120,8 +116,9 @@ constexpr Method kMethods[] = {
      .synchronous = false,
      .program = RandomizedPipeDream,
      .updates_each_microbatch = true,
-     .why_no_replicas = "updates one sampled stage after every single microbatch, so replicas would "
-                        "have nothing to add up"},
+     .why_no_replicas =
+         "updates one sampled stage after every single microbatch, so replicas would "
+         "have nothing to add up"},
     {.name = "pipedream-2bw",
      .summary =
          "1F1B without end, an update per step, weights one version late; no bubble, 2 versions",
@@ -334,13 +331,86 @@ absl::Status CheckReplicates(const Method& method) {
   return absl::InvalidArgumentError(method.why_no_replicas);
 }
 
+// True if replicas of the method's stages are whole pipelines, because a worker has several stages.
+bool ReplicatesPipelines(const Method& method) {
+  return method.placement == Placement::kLooped || method.placement == Placement::kV;
+}
+
+// Checks the replicas of stages of which a worker has several. An order of such a method says when a worker turns
+// from one of its stages to another by what all others have done by then.
+absl::Status CheckWholePipelines(const Method& method, absl::Span<const int32_t> replicas,
+                                 int32_t workers_of_pipeline) {
+  if (std::adjacent_find(replicas.begin(), replicas.end(), std::not_equal_to<>()) !=
+      replicas.end()) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "expected as many replicas of each stage, got ", absl::StrJoin(replicas, ","),
+        ": the order of ", method.name,
+        " says when a worker turns from one of its stages to another by what all workers have "
+        "done by then, and with unlike numbers they have done unlike numbers of microbatches"));
+  }
+  return CheckPlacement(method.placement, static_cast<int32_t>(replicas.size()),
+                        workers_of_pipeline, /*microbatches_per_step=*/1);
+}
+
+// What `worker` does where its pipeline is one of several beside each other: the same as alone, with one in `replicas`
+// of the microbatches.
+Program ProgramOfPipeline(const Method& method, const ScheduleOptions& options, WorkerId worker,
+                          MicrobatchRange range) {
+  const Topology& topology = options.topology;
+  const int32_t replicas = topology.table.front().replicas;
+  const int32_t replica = worker.value % replicas;
+  std::vector<WorkerId> worker_of;
+  for (const StageId first : topology.first_of_place) {
+    worker_of.emplace_back(topology.worker(first).value / replicas);
+  }
+  ScheduleOptions alone = options;
+  alone.topology = PipelineOn(std::move(worker_of));
+  alone.microbatches_per_step /= replicas;
+  Program program = method.program(alone, WorkerId(worker.value / replicas),
+                                   {range.first / replicas, range.count / replicas});
+  program.shift *= replicas;
+  for (ActionList* list : {&program.prologue, &program.period, &program.epilogue}) {
+    for (Action& action : *list) {
+      action.index = topology.first_of_place[action.index].value + replica;
+      if (HasMicrobatch(action.kind)) action.microbatch = action.microbatch * replicas + replica;
+    }
+  }
+  return program;
+}
+
+Program ProgramOf(const Method& method, const ScheduleOptions& options, WorkerId worker,
+                  MicrobatchRange range) {
+  const bool replicated = options.topology.form == Topology::Form::kReplicas;
+  return replicated && ReplicatesPipelines(method)
+             ? ProgramOfPipeline(method, options, worker, range)
+             : method.program(options, worker, range);
+}
+
+// The worker on which the method has a stage.
+WorkerId PlaceOf(const Method& method, const Topology& topology, StageId stage) {
+  const StageWiring& row = topology[stage];
+  if (topology.form != Topology::Form::kReplicas || !ReplicatesPipelines(method)) {
+    return WorkerAt(method.placement, stage.value, topology.workers);
+  }
+  const int32_t of_pipeline = topology.workers / row.replicas;
+  return WorkerId(WorkerAt(method.placement, row.place, of_pipeline).value * row.replicas +
+                  row.replica);
+}
+
+absl::Status CheckReplicated(const Method& method, const Topology& topology) {
+  PENSTOCK_RETURN_IF_ERROR(CheckReplicates(method));
+  if (!ReplicatesPipelines(method)) return absl::OkStatus();
+  const std::vector<int32_t> replicas = ReplicasOf(topology);
+  return CheckWholePipelines(method, replicas, topology.workers / replicas.front());
+}
+
 // Checks that the stages of the plan are wired, grouped and placed as the method has them.
 absl::Status CheckPlaced(const Method& method, const ScheduleOptions& options) {
   const Topology& topology = options.topology;
   const int64_t step = options.microbatches_per_step;
   PENSTOCK_RETURN_IF_ERROR(
       Annotate(topology.form == Topology::Form::kReplicas
-                   ? CheckReplicates(method)
+                   ? CheckReplicated(method, topology)
                    : CheckPlacement(method.placement, topology.parts(), topology.workers, step),
                method.name));
   const bool loops = method.placement == Placement::kRoundTrip;
@@ -367,7 +437,7 @@ absl::Status CheckPlaced(const Method& method, const ScheduleOptions& options) {
         "; the plan has ", topology.pipelines, " with ", topology.groups.size(), " groups"));
   }
   for (int32_t stage = 0; stage < topology.stages(); ++stage) {
-    const WorkerId expected = WorkerAt(method.placement, stage, topology.workers);
+    const WorkerId expected = PlaceOf(method, topology, StageId(stage));
     if (expected == topology.table[stage].worker) continue;
     return absl::InvalidArgumentError(
         absl::StrCat(method.name, ": stage ", stage, " belongs on worker ", expected.value,
@@ -405,14 +475,22 @@ absl::Status CheckFits(const Method& method, const ScheduleOptions& options) {
 
 }  // namespace
 
-absl::StatusOr<Topology> PlaceReplicas(const Method& method, absl::Span<const int32_t> replicas) {
+absl::StatusOr<Topology> PlaceReplicas(const Method& method, absl::Span<const int32_t> replicas,
+                                       int32_t stages_per_worker) {
   if (*std::min_element(replicas.begin(), replicas.end()) < 1) {
     return absl::InvalidArgumentError(absl::StrCat(
         "expected at least one replica of each stage, got ", absl::StrJoin(replicas, ",")));
   }
   PENSTOCK_RETURN_IF_ERROR(CheckReplicates(method));
   PENSTOCK_RETURN_IF_ERROR(CheckCycle(replicas));
-  return ReplicatedStages(replicas, GradientsCombine(method));
+  const auto places = static_cast<int32_t>(replicas.size());
+  if (!ReplicatesPipelines(method)) return ReplicatedStages(replicas, GradientsCombine(method));
+  const int32_t per_worker =
+      stages_per_worker > 0 ? stages_per_worker : StagesPerWorkerMin(method.placement);
+  const int32_t workers = places / per_worker;
+  PENSTOCK_RETURN_IF_ERROR(CheckWholePipelines(method, replicas, workers));
+  return PipelinesBesideEachOther(method.placement, places, workers, replicas.front(),
+                                  GradientsCombine(method));
 }
 
 ReduceGroup::Operation GradientsCombine(const Method& method) {
@@ -507,7 +585,7 @@ absl::StatusOr<Schedule> BuildSchedule(const Method& method, const ScheduleOptio
   for (int32_t id = 0; id < options.topology.workers; ++id) {
     const WorkerId worker(id);
     schedule.programs.push_back(
-        Lower(method.program(options, worker, range), options.topology, worker, lower));
+        Lower(ProgramOf(method, options, worker, range), options.topology, worker, lower));
   }
   return schedule;
 }

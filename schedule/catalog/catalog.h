@@ -73,10 +73,13 @@ struct Method {
 
 // The topology of `method` whose stage s is held by replicas[s] workers. Their gradients are added
 // up where all updates are those of a step, whose microbatches each have their share of the loss,
-// and averaged where each microbatch has an update otherwise. REQUIRES: `replicas` is not empty.
-// Errors: InvalidArgument (why the method has no replicas of stages; a number below 1; numbers that
-// start over together only after too many microbatches).
-absl::StatusOr<Topology> PlaceReplicas(const Method& method, absl::Span<const int32_t> replicas);
+// and averaged where each microbatch has an update otherwise. Where a worker has several stages
+// (`stages_per_worker`; 0: as few as the method runs with) the replicas are whole pipelines. REQUIRES:
+// `replicas` is not empty. Errors: InvalidArgument (why the method has no replicas of stages, or not in
+// these numbers; a number below 1; numbers that start over together only after too many
+// microbatches; stages that do not fit on workers).
+absl::StatusOr<Topology> PlaceReplicas(const Method& method, absl::Span<const int32_t> replicas,
+                                       int32_t stages_per_worker = 0);
 
 // How the replicas of its stages combine their gradients.
 ReduceGroup::Operation GradientsCombine(const Method& method);

@@ -1,6 +1,4 @@
 // Places with replicas: methods that have them on any numbers of them, uneven neighbours included.
-#include "schedule/warm_up.h"
-
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -18,6 +16,7 @@
 #include "schedule/simulate.h"
 #include "schedule/text.h"
 #include "schedule/verify.h"
+#include "schedule/warm_up.h"
 #include "tests/schedule/schedules.h"
 #include "tests/support/golden.h"
 #include "tests/support/status_matchers.h"
@@ -33,6 +32,10 @@ constexpr absl::string_view kDraining[] = {"gpipe", "1f1b", "zb-h1", "zb-h2"};
 // An update after a microbatch of each replica, and after a step, of methods that do not drain.
 constexpr absl::string_view kUpdatingByRound[] = {"pipedream", "nesterov-no-stash", "spectrain"};
 constexpr absl::string_view kUpdatingByStep[] = {"pipedream-2bw", "paci", "pipemare", "xpipe"};
+
+// They have replicas in the same number everywhere.
+constexpr absl::string_view kSeveralOnAWorker[] = {"interleaved-1f1b", "looped-bfs", "zb-v",
+                                                   "dualpipe-v"};
 
 std::vector<absl::string_view> AllMethods() {
   std::vector<absl::string_view> all(std::begin(kDraining), std::end(kDraining));
@@ -318,12 +321,11 @@ TEST(Replicas, VerticalSync_ReadsNoMicrobatchThatTheFirstStageDoesNot) {
   EXPECT_THAT(narrowing.Versions(1, 12), ElementsAre(0, 0, 0, 0, 0, 0, 3, 3, 3, 6, 6, 6));
   const ReadsOf widening(build({1, 3}));
   EXPECT_THAT(widening.Versions(0, 12), ElementsAre(0, 0, 0, 0, 0, 0, 1, 2, 3, 4, 5, 6));
-  EXPECT_THAT(widening.Versions(1, 15),
-              ElementsAre(0, 0, 0, 0, 0, 0, 0, 0, 0, 1, 1, 1, 2, 2, 2));
+  EXPECT_THAT(widening.Versions(1, 15), ElementsAre(0, 0, 0, 0, 0, 0, 0, 0, 0, 1, 1, 1, 2, 2, 2));
   const ReadsOf uneven(build({2, 3}));
   EXPECT_THAT(uneven.Versions(0, 12), ElementsAre(0, 0, 0, 0, 0, 0, 0, 0, 1, 1, 2, 2));
-  EXPECT_THAT(uneven.Versions(1, 21), ElementsAre(0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 2, 2, 2, 2,
-                                                  2, 2, 4, 4, 4));
+  EXPECT_THAT(uneven.Versions(1, 21),
+              ElementsAre(0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 2, 2, 2, 2, 2, 2, 4, 4, 4));
 }
 
 // By hand, as predicted.cc counts: with 3,1 the first stage has 3 microbatches more between forward and backward than the
@@ -472,6 +474,59 @@ TEST(Replicas, SameNumberEverywhere_ArePipelinesBesideEachOther) {
   }
 }
 
+// With several stages on a worker each pipeline does what it would alone, with one microbatch in so many of a step.
+TEST(Replicas, SeveralStagesOnAWorker_AreWholePipelinesBesideEachOther) {
+  for (const absl::string_view name : kSeveralOnAWorker) {
+    const Method& method = **FindMethod(name);
+    for (const int32_t per_worker : {2, 3}) {
+      if (per_worker > 2 && method.placement == Placement::kV) continue;
+      for (const int32_t workers : {1, 2, 3}) {
+        for (const int32_t count : {2, 3}) {
+          SCOPED_TRACE(absl::StrCat(std::string(name), ", ", workers, " workers of ", per_worker,
+                                    ", ", count, " replicas"));
+          const int32_t stages = workers * per_worker;
+          const auto build = [&](int32_t replicas) {
+            const ScheduleOptions options = {
+                .topology =
+                    PlaceReplicas(method, StageReplicas(stages, replicas), per_worker).value(),
+                .microbatches_per_step = 6 * replicas};
+            return BuildSchedule(method, options, {12 * replicas, 18 * replicas}).value();
+          };
+          const Schedule plain = build(1);
+          const Schedule wide = build(count);
+          EXPECT_EQ(wide.topology.workers, count * workers);
+          PENSTOCK_ASSERT_OK_AND_ASSIGN(const VerifyReport one, Verify(plain));
+          PENSTOCK_ASSERT_OK_AND_ASSIGN(const VerifyReport all, Verify(wide));
+          PENSTOCK_ASSERT_OK_AND_ASSIGN(const VerifyReport full, VerifyWithoutShortcut(wide));
+          EXPECT_EQ(all.stages, full.stages);
+          EXPECT_EQ(all.channel_capacity_min, one.channel_capacity_min);
+          EXPECT_THAT(ParseSchedule(PrintSchedule(wide)), IsOkAndHolds(wide));
+          for (int32_t stage = 0; stage < stages; ++stage) {
+            for (int32_t i = 0; i < count; ++i) {
+              EXPECT_EQ(all.stages[stage * count + i], one.stages[stage]);
+              EXPECT_EQ(wide.topology.worker(StageId(stage * count + i)).value,
+                        plain.topology.worker(StageId(stage)).value * count + i);
+            }
+          }
+          EXPECT_EQ(Simulate(wide, {}).value().makespan_s, Simulate(plain, {}).value().makespan_s);
+        }
+      }
+    }
+  }
+}
+
+// By hand: two stages on one worker, two pipelines, of microbatches 0 and 2, and 1 and 3.
+TEST(Replicas, LoopedBreadthFirst_OfTwoPipelines) {
+  const Method& method = **FindMethod("looped-bfs");
+  const ScheduleOptions options = {.topology = PlaceReplicas(method, {2, 2}).value(),
+                                   .microbatches_per_step = 4};
+  EXPECT_EQ(PrintSchedule(BuildSchedule(method, options, {0, 4}).value(), {.merge_backward = true}),
+            "# penstock schedule 1 name=looped-bfs weights=single complete=train range=0+4 "
+            "stages=0,1,0,1 replicas=2,2 group=gradient:sum:0,1 group=gradient:sum:2,3\n"
+            "[0F0,0F2,2F0,2F2,2B0,2B2,0B0,0B2,0REDUCE,1REDUCE,0UPDATE,2UPDATE]*1+4,FLUSH\n"
+            "[1F1,1F3,3F1,3F3,3B1,3B3,1B1,1B3,0REDUCE,1REDUCE,1UPDATE,3UPDATE]*1+4,FLUSH\n");
+}
+
 TEST(Replicas, OneEverywhere_IsThePlainPipelineToTheByte) {
   for (const absl::string_view name : AllMethods()) {
     for (const int32_t stages : {1, 3, 4}) {
@@ -555,6 +610,9 @@ TEST(Replicas, WhatDoesNotFit_IsRefusedWithWhatWouldDo) {
   EXPECT_EQ(RefusalOf("rpd", {2, 1}, 8),
             "updates one sampled stage after every single microbatch, so replicas would have "
             "nothing to add up");
+  EXPECT_THAT(RefusalOf("interleaved-1f1b", {2, 1}, 8),
+              HasSubstr("expected as many replicas of each stage, got 2,1"));
+  EXPECT_THAT(RefusalOf("zb-v", {2, 2, 2}, 8), HasSubstr("expected two stages on each worker"));
   EXPECT_EQ(RefusalOf("pipedream-2bw", {3, 1}, 3),
             "pipedream-2bw with the weights \"double-buffer\" needs at least as many microbatches "
             "in a step as are in flight with these replicas, 6; got 3");

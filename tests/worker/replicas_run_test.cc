@@ -86,6 +86,46 @@ TEST_F(ReplicasRun, EveryMethodAndNumbers_IsTheSerialReference) {
   }
 }
 
+// Their replicas are whole pipelines: both ends of a V are on one worker, and hold the tied weight.
+TEST_F(ReplicasRun, SeveralStagesOnAWorker_IsTheSerialReference) {
+  for (const char* method : {"interleaved-1f1b", "looped-bfs", "zb-v", "dualpipe-v"}) {
+    for (const Replicas& replicas : {Replicas{2, 2}, {3, 3}, {2, 2, 2, 2}}) {
+      v1::JobSpec spec = JobOf(method, replicas);
+      const int64_t microbatches = 2 * spec.training().microbatches();
+      spec.mutable_training()->set_microbatches(microbatches);
+      spec.mutable_training()->set_batch(2 * microbatches);
+      ExpectEqual(spec, replicas, /*delay_seed=*/1);
+      spec.mutable_model()->mutable_gpt()->set_tied_head(true);
+      spec.mutable_training()->mutable_clip()->set_global_norm(0.5);
+      ExpectEqual(spec, replicas, /*delay_seed=*/2);
+      spec.mutable_training()->mutable_clip()->set_layer_norm(0.05);
+      spec.mutable_pipeline()->set_recompute("all");
+      ExpectEqual(spec, replicas);
+    }
+  }
+}
+
+// The order of 1f1b on two stages with 2 and 1 replicas, written down.
+TEST_F(ReplicasRun, ScheduleFileWithReplicas_IsTheSerialReferenceAndTrainsLike1F1B) {
+  const Replicas replicas = {2, 1};
+  v1::JobSpec spec = JobOf("1f1b", replicas);
+  const std::vector<LayerRange> layers = EvenSplit(kLayers, 2);
+  PENSTOCK_ASSERT_OK_AND_ASSIGN(const Trained by_method,
+                                TrainCluster({.spec = spec, .layers = layers}, files_));
+  ASSERT_EQ(spec.training().microbatches(), 4);
+  v1::PipelineSpec& pipeline = *spec.mutable_pipeline();
+  pipeline.clear_replicas();
+  pipeline.set_method(std::string(ListedMethod().name));
+  pipeline.set_schedule_file("step.txt");
+  pipeline.set_schedule(
+      "# penstock schedule 1 range=0+4 stages=0,1,2 replicas=2,1 group=gradient:sum:0,1\n"
+      "0F0,0F2,0B0,0B2\n1F1,1B1,1F3,1B3\n2F0,2B0,2F1,2B1,2F2,2B2,2F3,2B3\n");
+  ExpectEqual(spec, replicas, /*delay_seed=*/1);
+  PENSTOCK_ASSERT_OK_AND_ASSIGN(const Trained listed,
+                                TrainCluster({.spec = spec, .layers = layers}, files_));
+  EXPECT_EQ(listed.weights_sha256, by_method.weights_sha256);
+}
+
 TEST_F(ReplicasRun, AnyWeights_IsTheSerialReference) {
   for (const char* name : {"pipedream", "nesterov", "paci"}) {
     const Method& method = **FindMethod(absl::string_view(name));
