@@ -230,6 +230,13 @@ struct Topology {
   bool IsOfTies(const ReduceGroup& group) const {
     return group.quantity == ReduceGroup::Quantity::kGradient && !IsOfReplicas(group);
   }
+  // True if a NORM of `index` is of what the gradient of `stage` belongs to: several pipelines that are models of their own
+  // have a norm each, and all else has one.
+  bool IsInNorm(StageId stage, int32_t index) const {
+    const StageWiring& row = (*this)[stage];
+    return row.updates && (form == Form::kPipelines ? row.pipeline : 0) == index;
+  }
+  int32_t norms() const { return form == Form::kPipelines ? pipelines : 1; }
   // True if places have replicas that take the mean of their gradients: an update holds one microbatch of each.
   // Otherwise it holds those of a step, or where places have no replicas what the method says.
   bool AveragesGradients() const;

@@ -226,7 +226,8 @@ void Collectives::CopyNorms(WorkerId worker, absl::Span<double> norms, absl::Spa
                             bool pack) {
   double* next = packed.data();
   for (StageId stage : options_.topology.StagesOf(worker)) {
-    if (!options_.topology[stage].updates) continue;
+    // Those of all pipelines have the same layers.
+    if (!options_.topology.IsInNorm(stage, 0)) continue;
     const LayerRange& layers = options_.layers[stage.value];
     for (int layer = layers.first; layer < layers.end(); ++layer, ++next) {
       if (pack) {
@@ -248,7 +249,7 @@ Collectives::Link& Collectives::LinkTo(WorkerId peer) {
 int64_t Collectives::LayersOf(WorkerId worker) const {
   int64_t layers = 0;
   for (StageId stage : options_.topology.StagesOf(worker)) {
-    if (options_.topology[stage].updates) layers += options_.layers[stage.value].count;
+    if (options_.topology.IsInNorm(stage, 0)) layers += options_.layers[stage.value].count;
   }
   return layers;
 }

@@ -214,7 +214,7 @@ absl::Status Executor::Dispatch(const Action& action, const Effect& effect) {
     case ActionKind::kReduce:
       return Reduce(action.group(), effect);
     case ActionKind::kNorm:
-      return Norm();
+      return Norm(action.index);
     case ActionKind::kUpdate:
       return Step(Local(stage), effect);
     case ActionKind::kFlush:
@@ -469,14 +469,14 @@ absl::StatusOr<Collectives::Combine> Executor::CombineOf(const ReduceGroup& grou
   const bool weighs = combine.operation == ReduceGroup::Operation::kMean;
   if (!weighs || !WeighsReplicas(parts_.job, stage)) return combine;
   // Each replica has one microbatch of the update.
-  PENSTOCK_ASSIGN_OR_RETURN(
-      combine.weight, valid_targets_.Part(microbatches.first + stage.replica, microbatches));
+  PENSTOCK_ASSIGN_OR_RETURN(combine.weight,
+                            valid_targets_.Part(microbatches.first + stage.replica, microbatches));
   return combine;
 }
 
-absl::Status Executor::Norm() {
+absl::Status Executor::Norm(int32_t index) {
   for (LocalStage& local : parts_.stages) {
-    if (!parts_.topology[local.id].updates) continue;
+    if (!parts_.topology.IsInNorm(local.id, index)) continue;
     local.stage->CombineUses();
     PENSTOCK_RETURN_IF_ERROR(local.stage->LayerSquaredNorms(
         absl::MakeSpan(layer_norms_).subspan(local.layers.first, local.layers.count)));
@@ -485,7 +485,7 @@ absl::Status Executor::Norm() {
       parts_.collectives.CombineNorms(absl::MakeSpan(layer_norms_), courier_, timer_));
   // All workers see the same numbers, so all name the same culprit.
   for (size_t stage = 0; stage < parts_.layers.size(); ++stage) {
-    if (!parts_.topology[StageId(static_cast<int32_t>(stage))].updates) continue;
+    if (!parts_.topology.IsInNorm(StageId(static_cast<int32_t>(stage)), index)) continue;
     const LayerRange layers = parts_.layers[stage];
     PENSTOCK_RETURN_IF_ERROR(NoteNotFinite(
         CheckNorms(parts_.job.model, layers,

@@ -150,7 +150,8 @@ class Executor {
   absl::Status GatherEvaluation();
   // At the end of a range: what the replicas of each stage here keep beside their weights.
   absl::Status CombineBuffers();
-  absl::Status Norm();
+  // `index`: that of the action.
+  absl::Status Norm(int32_t index);
   absl::Status Step(LocalStage& local, const Effect& effect);
   absl::Status Update(LocalStage& local, const Effect& effect, double learning_rate);
   // The arithmetic of a pass is done. Errors: those of DeviceEmulation.

@@ -99,8 +99,8 @@ constexpr Method kMethods[] = {
      .program = RoundPipe,
      .placement = Placement::kRoundTrip,
      .steps_in_rounds = true,
-     .why_no_replicas = "takes every stage round all of its workers, which share the microbatches "
-                        "of a round; more workers are what replicas are elsewhere"},
+     .why_no_replicas = "takes every stage round all of its workers, each of which is a replica of "
+                        "it already; use more workers"},
     {.name = "pipedream",
      .summary = "1F1B without end, an update after every microbatch; no bubble, stashed weights",
      .paper = "Narayanan et al., SOSP 2019",
@@ -118,7 +118,7 @@ constexpr Method kMethods[] = {
      .updates_each_microbatch = true,
      .why_no_replicas =
          "updates one sampled stage after every single microbatch, so replicas would "
-         "have nothing to add up"},
+         "have nothing to add up; use pipedream"},
     {.name = "pipedream-2bw",
      .summary =
          "1F1B without end, an update per step, weights one version late; no bubble, 2 versions",
@@ -171,14 +171,15 @@ constexpr Method kMethods[] = {
      .program = Paci},
 };
 
-constexpr Method kListed = {.name = "schedule-file",
-                            .summary = "the step that a schedule file lists, over and over",
-                            .paper = "",
-                            .weights = &Weights::kSingle,
-                            .synchronous = true,
-                            .program = ListedStep,
-                            .placement = Placement::kListed,
-                            .why_no_replicas = "says itself which stages have replicas"};
+constexpr Method kListed = {
+    .name = "schedule-file",
+    .summary = "the step that a schedule file lists, over and over",
+    .paper = "",
+    .weights = &Weights::kSingle,
+    .synchronous = true,
+    .program = ListedStep,
+    .placement = Placement::kListed,
+    .why_no_replicas = "says itself which stages have replicas; leave the key out"};
 
 constexpr Method kSearched = {
     .name = "searched",
@@ -346,7 +347,8 @@ absl::Status CheckWholePipelines(const Method& method, absl::Span<const int32_t>
         "expected as many replicas of each stage, got ", absl::StrJoin(replicas, ","),
         ": the order of ", method.name,
         " says when a worker turns from one of its stages to another by what all workers have "
-        "done by then, and with unlike numbers they have done unlike numbers of microbatches"));
+        "done by then, and with unlike numbers they have done unlike numbers of microbatches; one "
+        "number for all stages would do"));
   }
   return CheckPlacement(method.placement, static_cast<int32_t>(replicas.size()),
                         workers_of_pipeline, /*microbatches_per_step=*/1);
@@ -458,7 +460,7 @@ absl::Status CheckFits(const Method& method, const ScheduleOptions& options) {
       Annotate(CheckDraws(WeightPolicyOf(method, options), topology), method.name));
   if (method.placement == Placement::kListed) return CheckListed(options);
   PENSTOCK_RETURN_IF_ERROR(CheckPlaced(method, options));
-  if (options.global_norm && (!method.synchronous || method.updates_each_microbatch)) {
+  if (options.global_norm && !method.synchronous) {
     return absl::InvalidArgumentError(
         absl::StrCat(method.name,
                      " updates each stage by itself, so there is no moment with a gradient of the "

@@ -464,6 +464,8 @@ class RandomExecution {
         }
       }
       if (!in_group || (a.kind == ActionKind::kNorm && !Updates(s))) continue;
+      const bool of_models = !Loops() && !Replicated();
+      if (a.kind == ActionKind::kNorm && (of_models ? s / depth() : 0) != a.index) continue;
       ok_ = ok_ && accumulated_.count(s) == 1;
       if (a.kind == ActionKind::kNorm && Loops()) ok_ = ok_ && HasWholeStep(s);
       if (a.kind == ActionKind::kNorm) {
@@ -557,6 +559,9 @@ std::vector<Schedule> Originals() {
   originals.push_back(BuildSchedule(**FindMethod("roundpipe"), rounds, {0, 6}).value());
   const ScheduleOptions tied_replicas = TiedOptions(ReplicatedPipelines(3, 2), 6);
   originals.push_back(BuildSchedule(**FindMethod("local-sgd"), tied_replicas, {0, 6}).value());
+  ScheduleOptions normed_replicas = TiedOptions(ReplicatedPipelines(2, 2), 4);
+  normed_replicas.global_norm = true;
+  originals.push_back(BuildSchedule(**FindMethod("local-sgd"), normed_replicas, {0, 4}).value());
   for (const absl::string_view name : {"gpipe", "1f1b", "pipedream"}) {
     for (const std::vector<int32_t>& replicas :
          std::vector<std::vector<int32_t>>{{2}, {2, 1}, {1, 2}, {2, 2}}) {

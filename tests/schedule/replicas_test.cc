@@ -609,7 +609,7 @@ TEST(Replicas, WhatDoesNotFit_IsRefusedWithWhatWouldDo) {
   EXPECT_THAT(RefusalOf("pipedream", {3, 1}, 2), HasSubstr("got 2; 3 would do"));
   EXPECT_EQ(RefusalOf("rpd", {2, 1}, 8),
             "updates one sampled stage after every single microbatch, so replicas would have "
-            "nothing to add up");
+            "nothing to add up; use pipedream");
   EXPECT_THAT(RefusalOf("interleaved-1f1b", {2, 1}, 8),
               HasSubstr("expected as many replicas of each stage, got 2,1"));
   EXPECT_THAT(RefusalOf("zb-v", {2, 2, 2}, 8), HasSubstr("expected two stages on each worker"));
