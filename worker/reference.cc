@@ -87,13 +87,14 @@ absl::Status CheckOrderFits(const RecordedOrder& order, const ResolvedJob& job,
     return differs(
         absl::StrCat(order.microbatches, " microbatches in a step, expected ", job.microbatches));
   }
-  if (order.stages.size() != layers.size()) {
-    return differs(absl::StrCat(order.stages.size(), " stages, expected ", layers.size()));
-  }
   const Topology topology = TopologyOf(job, static_cast<int64_t>(layers.size()));
-  for (size_t s = 0; s < layers.size(); ++s) {
-    const RecordedOrder::Stage expected = {topology.table[s].worker, layers[s].first,
-                                           layers[s].count};
+  const auto stages = static_cast<size_t>(topology.stages());
+  if (order.stages.size() != stages) {
+    return differs(absl::StrCat(order.stages.size(), " stages, expected ", stages));
+  }
+  for (size_t s = 0; s < stages; ++s) {
+    const LayerRange& of_part = layers[topology.table[s].part];
+    const RecordedOrder::Stage expected = {topology.table[s].worker, of_part.first, of_part.count};
     if (order.stages[s] == expected) continue;
     return differs(absl::StrCat("stage ", s, " is on worker ", order.stages[s].worker.value,
                                 " with layers ", order.stages[s].first_layer, "+",
@@ -130,10 +131,11 @@ class Reference {
   absl::Status OpenData();
   absl::StatusOr<SerialModel> MakeModel(const std::vector<LayerRange>& ranges);
   // Returns the rule of the range that begins at microbatch `first`.
-  VersionRule RuleFor(int64_t stages, int64_t interval, int64_t replicas = 1,
-                      int64_t first = 0) const {
+  VersionRule RuleFor(int64_t stages, int64_t interval, int64_t replicas = 1, int64_t first = 0,
+                      std::optional<int64_t> stage = std::nullopt) const {
     return VersionRule({.weights = job_.weights_read().name,
                         .stages = stages,
+                        .stage = stage,
                         .replicas = replicas,
                         .interval = interval,
                         .updates_each_microbatch = job_.method->updates_each_microbatch,
@@ -245,11 +247,12 @@ absl::Status Reference::ReplayOrder() {
                                           CutsOf(options_.spec, 0, options_.extra_cuts)));
   const int64_t interval = job_.microbatches_of_update(job_.steps);
   const auto stages = static_cast<int64_t>(options_.stages.size());
+  const int64_t first = job_.ReplicasOfStages(stages).front();
+  const VersionRule of_first = RuleFor(stages, std::max(interval, first), first);
   PENSTOCK_ASSIGN_OR_RETURN(
-      replay_,
-      OrderReplay::Make(*options_.recorded, {.microbatches_per_update = interval,
-                                             .drains = job_.method->synchronous,
-                                             .lag = RuleFor(stages, interval).FixedAge()}));
+      replay_, OrderReplay::Make(*options_.recorded, {.microbatches_per_update = interval,
+                                                      .drains = job_.method->synchronous,
+                                                      .lag = of_first.FixedAge()}));
   return absl::OkStatus();
 }
 
@@ -271,7 +274,7 @@ absl::StatusOr<SerialModel> Reference::MakeModel(const std::vector<LayerRange>& 
                           .interval = job_.microbatches_of_update(job_.steps),
                           .recomputes = RecomputeMatters(static_cast<int32_t>(s))};
     if (job_.method->updates_each_microbatch) serial.interval = replicas;
-    const VersionRule rule = RuleFor(stages, serial.interval, replicas);
+    const VersionRule rule = RuleFor(stages, serial.interval, replicas, 0, serial.number);
     if (!job_.method->synchronous) serial.lateness = rule.Lateness(serial.depth);
     HistoryOptions history = HistoryOfStage(job_, serial.lateness);
     history.averages_max = rule.VersionsMax(serial.depth);
@@ -337,9 +340,8 @@ absl::Status Reference::TrainSteps(int64_t first, int64_t end) {
     const int64_t done = microbatch + 1;
     if (done % job_.microbatches != 0) continue;
     for (SerialStage& serial : model) {
-      PENSTOCK_RETURN_IF_ERROR(
-          CombineReplicas(serial, job_.MethodAfter(StepOf(microbatch) - 1),
-                          {done - job_.microbatches, job_.microbatches}));
+      PENSTOCK_RETURN_IF_ERROR(CombineReplicas(serial, job_.MethodAfter(StepOf(microbatch) - 1),
+                                               {done - job_.microbatches, job_.microbatches}));
     }
     CombineTies(model);
     for (SerialStage& serial : model) {
@@ -375,7 +377,8 @@ absl::Status Reference::TrainContinuously(int64_t first, int64_t end) {
   std::vector<VersionRule> rules;
   for (SerialStage& serial : model) {
     const auto replicas = std::max<int64_t>(1, static_cast<int64_t>(serial.sums.size()));
-    rules.push_back(RuleFor(static_cast<int64_t>(model.size()), serial.interval, replicas, first));
+    rules.push_back(RuleFor(static_cast<int64_t>(model.size()), serial.interval, replicas, first,
+                            serial.number));
     serial.base = serial.stage->version();
   }
   for (int64_t k = 0; k < end - first; ++k) {

@@ -44,8 +44,7 @@ int64_t FirstOfRound(const Setting& setting, int64_t k) {
 // Returns the newest version that has no microbatch which the version lacks that the first stage reads for the first
 // of k's round.
 int64_t NewestOfFirst(const Setting& setting, int64_t k, int64_t) {
-  const int64_t begun =
-      FirstOfRound(setting, k) / setting.first_replicas * setting.first_replicas;
+  const int64_t begun = FirstOfRound(setting, k) / setting.first_replicas * setting.first_replicas;
   return std::max<int64_t>(0, begun - FirstDepth(setting)) / setting.interval;
 }
 
@@ -80,10 +79,7 @@ constexpr VersionRule::Definition kDefinitions[] = {
            return (FirstOfRound(setting, k) + meanwhile) / setting.interval;
          }},
     // PipeMare, arXiv 1910.05124, T2: what the forward read.
-    {.weights = "corrected",
-     .forward = Newest,
-     .backward = NewestInBackward,
-     .aim = Newest},
+    {.weights = "corrected", .forward = Newest, .backward = NewestInBackward, .aim = Newest},
     // Randomized pipeline descent, arXiv 2606.03498.
     {.weights = "drawn", .forward = Drawn},
 };
@@ -122,7 +118,11 @@ int64_t VersionRule::BackwardAhead(int64_t k, int64_t depth) const {
 bool VersionRule::RereadsWeights() const { return definition_->backward != nullptr; }
 
 int64_t VersionRule::OldestFrom(int64_t k, int64_t depth) const {
-  return definition_->forward == Drawn ? k - setting_.draws.DelayMax(k) : Forward(k, depth);
+  if (definition_->forward == Drawn) return k - setting_.draws.DelayMax(k);
+  if (setting_.replay != nullptr && definition_->forward == Newest) {
+    return setting_.replay->FewestFrom(StageOf(depth), setting_.first + k);
+  }
+  return Forward(k, depth);
 }
 
 bool VersionRule::Moves(int64_t k, int64_t depth) const {
@@ -153,7 +153,7 @@ StageLateness VersionRule::Lateness(int64_t depth) const {
 }
 
 int64_t VersionRule::FixedAge() const {
-  return definition_->forward == Newest ? 0 : Lateness(/*depth=*/0).staleness;
+  return definition_->forward == Newest ? 0 : Lateness(FirstDepth(setting_)).staleness;
 }
 
 int64_t VersionRule::VersionsMax(int64_t depth) const {

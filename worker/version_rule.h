@@ -28,6 +28,8 @@ class VersionRule {
   struct Setting {
     absl::string_view weights;  // pipeline.weights: "stash"
     int64_t stages = 1;
+    std::optional<int64_t> stage =
+        std::nullopt;      // absent: `depth` comes after it, one microbatch each
     int64_t replicas = 1;  // of the stage
     int64_t interval = 1;  // microbatches of an update, of all replicas
     // The method has an update for each microbatch (of each replica), not one per step.
@@ -66,7 +68,9 @@ class VersionRule {
   int64_t VersionsMax(int64_t depth) const;
 
  private:
-  int32_t StageOf(int64_t depth) const { return static_cast<int32_t>(setting_.stages - 1 - depth); }
+  int32_t StageOf(int64_t depth) const {
+    return static_cast<int32_t>(setting_.stage.value_or(setting_.stages - 1 - depth));
+  }
 
   Setting setting_;
   const Definition* definition_;

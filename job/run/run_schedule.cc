@@ -15,15 +15,29 @@
 namespace penstock {
 namespace {
 
+// The versions that a stage keeps at most if it may have `in_flight` microbatches there at any time.
+int64_t VersionsMax(const ResolvedJob& job, const ScheduleOptions& options, StageId stage,
+                    int64_t in_flight) {
+  const WeightPolicy policy = WeightPolicyOf(*job.method, options);
+  const int64_t replicas = options.topology[stage].replicas;
+  const int64_t of_update = std::max(job.microbatches_of_update(job.steps), replicas);
+  if (policy.lag > 0 && policy.batch != of_update) {
+    // What is read lacks the updates of the first stage that are late, and what its own update in progress would add.
+    const int64_t lacks = (policy.lag + 1) * policy.batch - 1;
+    return (lacks + of_update - 1) / of_update + 1;
+  }
+  return policy.weights->versions_max(policy, in_flight, of_update / replicas);
+}
+
 // A stage gets as many microbatches in flight as the job says, and no edge can be full then.
 void BoundAnyOrder(const ResolvedJob& job, const ScheduleOptions& options, int32_t edge_capacity,
                    std::vector<StageCounts>& counts) {
-  const WeightPolicy policy = WeightPolicyOf(*job.method, options);
-  for (StageCounts& stage : counts) {
+  for (size_t id = 0; id < counts.size(); ++id) {
+    StageCounts& stage = counts[id];
     stage.activations_peak =
         std::min<int64_t>(InFlightMax(job, stage.activations_peak), edge_capacity);
-    stage.versions_peak = policy.weights->versions_max(policy, stage.activations_peak,
-                                                       job.microbatches_of_update(job.steps));
+    stage.versions_peak =
+        VersionsMax(job, options, StageId(static_cast<int32_t>(id)), stage.activations_peak);
   }
 }
 
