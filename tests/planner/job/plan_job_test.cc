@@ -259,6 +259,12 @@ TEST(EnumerateCandidates, MethodsWithReplicas_HaveDataParallelismAmongThem) {
                                 .replicas = replicas};
     EXPECT_TRUE(std::find(candidates.begin(), candidates.end(), expected) != candidates.end());
   }
+  // A search knows one pipeline.
+  PENSTOCK_ASSERT_OK_AND_ASSIGN(
+      const std::vector<Candidate> searched,
+      EnumerateCandidates(input, PlanJobOptions{.methods = {"searched"}}, Unlimited()));
+  EXPECT_FALSE(searched.empty());
+  for (const Candidate& candidate : searched) EXPECT_TRUE(candidate.replicas.empty());
 }
 
 TEST(JudgeCandidate, Replicas_ShareAStageAndPayForTheAveraging) {
