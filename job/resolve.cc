@@ -187,8 +187,7 @@ absl::Status CheckMethod(const ResolvedJob& job) {
                      "\": every microbatch in flight reads another old version, so "
                      "that all would be on the device again; leave it on the device"));
   }
-  const bool updates_alone = !job.method->synchronous || job.method->updates_each_microbatch;
-  if (updates_alone && job.clip.kind == Clip::Kind::kGlobalNorm) {
+  if (!job.method->synchronous && job.clip.kind == Clip::Kind::kGlobalNorm) {
     return InvalidKey(
         "training.clip.global_norm",
         absl::StrCat(job.method->name,

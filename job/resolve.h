@@ -87,17 +87,20 @@ struct ResolvedJob {
   // hold. (Stages of the model: there and back each is passed twice.)
   int64_t WorkersOf(int64_t stages) const {
     if (workers.has_value()) return *workers;
+    if (listed != nullptr) return listed->topology.workers;
     if (!stage_replicas.empty()) {
       const std::vector<int32_t> replicas_of_stages = ReplicasOfStages(stages);
-      return std::accumulate(replicas_of_stages.begin(), replicas_of_stages.end(), int64_t{0});
+      return std::accumulate(replicas_of_stages.begin(), replicas_of_stages.end(), int64_t{0}) /
+             stages_per_worker;
     }
-    return listed == nullptr ? stages / stages_per_worker : listed->topology.workers;
+    return stages / stages_per_worker;
   }
   int64_t StagesOn(int64_t on_workers) const {
     if (workers.has_value()) return stages;
+    if (listed != nullptr) return listed->topology.parts();
     if (knows_stages()) return static_cast<int64_t>(stage_replicas.size());
-    if (!stage_replicas.empty()) return on_workers / stage_replicas.front();
-    return listed == nullptr ? on_workers * stages_per_worker : listed->topology.stages();
+    if (!stage_replicas.empty()) return on_workers / stage_replicas.front() * stages_per_worker;
+    return on_workers * stages_per_worker;
   }
 
   // The workers that hold each of `stages` stages, where these are replicas; whether the job lists them, and so

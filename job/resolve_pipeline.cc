@@ -69,12 +69,6 @@ absl::StatusOr<std::shared_ptr<const Schedule>> ReadListed(const v1::PipelineSpe
         "has pipelines that go there and back, but a custom schedule has stages that do "
         "both passes of their layers; use pipeline.method roundpipe");
   }
-  if (schedule->topology.form == Topology::Form::kReplicas) {
-    return InvalidKey(
-        "pipeline.schedule_file",
-        "has replicas of stages, but each stage of a custom schedule is on one worker; "
-        "use pipeline.method 1f1b and pipeline.replicas");
-  }
   if (schedule->topology.pipelines > 1) {
     return InvalidKey("pipeline.schedule_file",
                       absl::StrCat("has ", schedule->topology.pipelines,
@@ -135,21 +129,24 @@ absl::StatusOr<std::vector<int32_t>> StageReplicasOf(const v1::PipelineSpec& pip
                                                      const ResolvedJob& job) {
   constexpr absl::string_view kKey = "pipeline.replicas";
   std::vector<int32_t> replicas(pipeline.replicas().begin(), pipeline.replicas().end());
+  if (replicas.empty() && job.listed != nullptr &&
+      job.listed->topology.form == Topology::Form::kReplicas) {
+    return ReplicasOf(job.listed->topology);
+  }
   if (replicas.empty() || job.method->placement == Placement::kReplicas) {
     return std::vector<int32_t>();
   }
-  if (!job.method->replicates_stages) {
-    const absl::Status refused = PlaceReplicas(*job.method, replicas).status();
-    return InvalidKey(kKey,
-                      absl::StrCat("is not for ", job.method->name, ", which ", refused.message(),
-                                   "; local-sgd has replicas of the whole model"));
+  if (!job.method->replicates_stages()) {
+    return InvalidKey(kKey, absl::StrCat("is not for ", job.method->name, ", which ",
+                                         job.method->why_no_replicas));
   }
-  if (pipeline.has_stages_per_worker() && pipeline.stages_per_worker() > 1) {
+  if (job.method->placement == Placement::kStraight && job.stages_per_worker > 1) {
     return InvalidKey(kKey,
                       "cannot be together with pipeline.stages_per_worker; every replica of a "
                       "stage is alone on its worker");
   }
-  const auto workers = std::accumulate(replicas.begin(), replicas.end(), int64_t{0});
+  const auto workers = std::accumulate(replicas.begin(), replicas.end(), int64_t{0}) /
+                       (replicas.size() > 1 ? job.stages_per_worker : 1);
   if (workers > kReplicatedWorkersMax) {
     return InvalidKey(kKey, absl::StrCat("takes ", workers, " workers; at most ",
                                          kReplicatedWorkersMax, " are possible"));
@@ -163,13 +160,6 @@ absl::StatusOr<std::vector<int32_t>> StageReplicasOf(const v1::PipelineSpec& pip
                      absl::StrJoin(replicas, ","), " a step needs a multiple of ", cycle,
                      ", the least common multiple, so that all replicas do as much; ",
                      below > 0 ? absl::StrCat(below, " or ") : "", below + cycle, " would do"));
-  }
-  const bool several = *std::max_element(replicas.begin(), replicas.end()) > 1;
-  if (several && job.synchronous_steps > 0) {
-    return InvalidKey("pipeline.synchronous_steps",
-                      "cannot be together with pipeline.replicas, whose gradients are added up in "
-                      "1f1b and averaged in the method; leave one of them out, or train the first "
-                      "steps with 1f1b and go on from their checkpoint");
   }
   return replicas;
 }
@@ -199,8 +189,10 @@ absl::StatusOr<RecomputeChoice> RecomputeOf(const v1::PipelineSpec& pipeline,
   constexpr absl::string_view kKey = "pipeline.recompute";
   RecomputeChoice listed;
   if (job.listed != nullptr) {
-    for (const StageId stage : job.listed->topology.Recomputing()) {
-      listed.places.push_back(stage.value);
+    const Topology& topology = job.listed->topology;
+    for (const StageId stage : topology.Recomputing()) {
+      const int32_t place = topology[stage].place;
+      if (!listed.Has(place)) listed.places.push_back(place);
     }
   }
   if (pipeline.recompute().empty()) return listed;

@@ -21,12 +21,14 @@ namespace {
 absl::StatusOr<Topology> PlaceStages(const ResolvedJob& job, int64_t stages) {
   if (job.listed != nullptr) {
     Topology topology = job.listed->topology;
-    topology.groups.clear();  // the model says what is shared
-    topology.Recompute({});   // part of the job's choice
+    // The model says what is shared, but for what replicas of a stage do.
+    topology.groups.clear();
+    if (!job.stage_replicas.empty()) topology.groups = GroupsOfParts(topology);
+    topology.Recompute({});  // part of the job's choice
     return topology;
   }
   if (!job.stage_replicas.empty()) {
-    return PlaceReplicas(*job.method, job.ReplicasOfStages(stages));
+    return PlaceReplicas(*job.method, job.ReplicasOfStages(stages), job.stages_per_worker);
   }
   return Place(job.method->placement, static_cast<int32_t>(stages),
                static_cast<int32_t>(job.WorkersOf(stages)), job.microbatches, job.replicas);
@@ -134,10 +136,10 @@ absl::Status CheckWorkerNames(const ResolvedJob& job, int64_t stages) {
 
 absl::Status CheckListedStages(const ResolvedJob& job, int64_t stages) {
   const Schedule& listed = *job.listed;
-  if (stages != listed.topology.stages()) {
+  if (stages != listed.topology.parts()) {
     return InvalidKey("pipeline.stages",
                       absl::StrCat("is ", stages, ", but pipeline.schedule_file lists ",
-                                   listed.topology.stages(), " stages"));
+                                   listed.topology.parts(), " stages"));
   }
   if (listed.range.count != job.microbatches) {
     return InvalidKey("training.microbatches",
@@ -152,9 +154,9 @@ absl::Status CheckListedStages(const ResolvedJob& job, int64_t stages) {
 int64_t FewestStages(const ResolvedJob& job) {
   const std::vector<int32_t>& places = job.recompute.places;
   if (job.knows_stages()) return job.StagesOn(0);
-  if (!job.stage_replicas.empty()) return places.empty() ? 1 : places.back() + 1;
-  if (job.listed != nullptr || places.empty()) return job.StagesOn(1);
-  return job.StagesOn(places.back() / job.stages_per_worker + 1);
+  const int64_t of_stage = job.stage_replicas.empty() ? 1 : job.stage_replicas.front();
+  if (job.listed != nullptr || places.empty()) return job.StagesOn(of_stage);
+  return job.StagesOn((places.back() / job.stages_per_worker + 1) * of_stage);
 }
 
 absl::Status CheckStages(const ResolvedJob& job, int64_t stages) {
@@ -237,11 +239,12 @@ absl::Status CheckStages(const ResolvedJob& job, int64_t stages) {
 int64_t ResolvedJob::UpdatesBetween(int64_t from_step, int64_t to_step, int64_t stages,
                                     int64_t stage) const {
   const int64_t begins = std::clamp(synchronous_steps, from_step, to_step);
-  const int64_t updates =
-      (begins - from_step) * (microbatches / microbatches_of_update(from_step)) +
-      (to_step - begins) * (microbatches / microbatches_of_update(to_step));
+  const int64_t at_first =
+      (begins - from_step) * (microbatches / microbatches_of_update(from_step));
+  const int64_t by_method = (to_step - begins) * (microbatches / microbatches_of_update(to_step));
   const bool by_replica = method->updates_each_microbatch && !stage_replicas.empty();
-  return updates / (by_replica ? ReplicasOfStages(stages)[stage] : PipelinesOf(stages));
+  return at_first +
+         by_method / (by_replica ? ReplicasOfStages(stages)[stage] : PipelinesOf(stages));
 }
 
 int64_t ResolvedJob::MovesUntil(int64_t step, int64_t stage, int64_t stages) const {

@@ -37,7 +37,7 @@ absl::StatusOr<RecordedOrder> RecordedOrderOf(const v1::GetJobResponse& job) {
       return Incomplete(range);
     }
     absl::StatusOr<OrderLog> read =
-        OrderLog::FromBytes(order.StagesOf(worker), range, log.blocks());
+        OrderLog::FromBytes(order.StagesOf(worker), range, log.blocks(), order.ReplicasOn(worker));
     if (!read.ok()) {
       return absl::InternalError(absl::StrCat("the log of worker ", worker.value,
                                               " from microbatch ", range.first, " on ",

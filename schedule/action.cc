@@ -43,7 +43,8 @@ absl::string_view ActionName(ActionKind kind) { return kNames[static_cast<int>(k
 
 std::string ToString(const Action& action) {
   std::string text;
-  if (HasIndex(action.kind)) absl::StrAppend(&text, action.index);
+  const bool of_later_pipeline = action.kind == ActionKind::kNorm && action.index != 0;
+  if (HasIndex(action.kind) || of_later_pipeline) absl::StrAppend(&text, action.index);
   absl::StrAppend(&text, ActionName(action.kind));
   if (HasMicrobatch(action.kind)) absl::StrAppend(&text, action.microbatch);
   return text;
@@ -64,7 +65,9 @@ absl::StatusOr<Action> ParseAction(absl::string_view text) {
         "FLUSH");
   }
   Action action{*kind};
-  if (HasIndex(*kind) ? !absl::SimpleAtoi(index, &action.index) : !index.empty()) {
+  const bool may_have_index = *kind == ActionKind::kNorm && !index.empty();
+  if (HasIndex(*kind) || may_have_index ? !absl::SimpleAtoi(index, &action.index)
+                                        : !index.empty()) {
     return error(HasIndex(*kind)
                      ? absl::StrCat(*kind == ActionKind::kReduce ? "the group" : "the stage",
                                     " in front of ", name)

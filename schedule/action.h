@@ -33,9 +33,9 @@ enum class ActionKind : uint8_t {
   kBackwardWeight,
   kSendGradient,
   kReduce,  // of a group: combine gradients (or weights) of the stages that share parameters
-  kNorm,    // of all workers: the gradient norm that clipping needs
-  kUpdate,  // of a stage: apply the accumulated gradient; its weight version grows by one
-  kFlush,   // of a worker: nothing is in flight, stashed or accumulated; a consistent cut
+  kNorm,  // of all workers: the gradient norm that clipping needs; of one pipeline, where they are models
+  kUpdate,          // of a stage: apply the accumulated gradient; its weight version grows by one
+  kFlush,           // of a worker: nothing is in flight, stashed or accumulated; a consistent cut
   kSendCheckpoint,  // the input of a stage's F, to the stage that does it again
   kRecvCheckpoint,
   kSendSum,  // the gradients accumulated so far, to the stage that goes on from `microbatch`
@@ -45,7 +45,7 @@ inline constexpr int kActionKinds = 16;
 
 struct Action {
   ActionKind kind;
-  int32_t index = 0;       // the stage; for kReduce the group; 0 for kNorm and kFlush
+  int32_t index = 0;       // the stage; for kReduce the group; for kNorm the pipeline; 0 for kFlush
   int64_t microbatch = 0;  // 0 for kReduce, kNorm, kUpdate and kFlush
 
   StageId stage() const { return StageId(index); }

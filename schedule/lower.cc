@@ -162,7 +162,10 @@ class Lowering {
       });
       if (steps) result.push_back({ActionKind::kReduce, static_cast<int32_t>(group)});
     }
-    if (options_.global_norm) result.push_back({ActionKind::kNorm});
+    if (!options_.global_norm) return;
+    int32_t norm = 0;
+    while (!topology_.IsInNorm(rest.front().stage(), norm)) ++norm;
+    result.push_back({ActionKind::kNorm, norm});
   }
 
   const Topology& topology_;

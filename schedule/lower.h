@@ -39,7 +39,7 @@ namespace penstock {
 inline constexpr int32_t kLoweringVersion = 2;
 
 struct LowerOptions {
-  // A NORM of all workers before the updates. Every worker must make the same number of updates.
+  // A NORM of all workers before the updates (of one pipeline). Every worker must make the same number of updates.
   bool global_norm = false;
   // SEND_B directly after I: shortens the bubble, but the backward is no longer one piece.
   bool send_gradient_early = false;

@@ -14,7 +14,7 @@ Machine::Machine(const Topology& topology, WorkerId worker, WeightPolicy policy)
     index_of_[stage.value] = static_cast<int32_t>(stages_.size());
     stages_.push_back(Stage{.id = stage,
                             .recomputes = topology[stage].recomputes,
-                            .versions = VersionLedger(policy, stage, topology.depth())});
+                            .versions = VersionLedger(policy, topology, stage)});
   }
   SetPolicy(policy);
   for (const ReduceGroup& group : topology.groups) {
@@ -395,8 +395,11 @@ absl::Status Machine::ReduceWeights(const Action& action, Group& group) {
 }
 
 absl::Status Machine::Norm(const Action& action) {
+  if (action.index < 0 || action.index >= topology_->norms()) {
+    return Refuse(action, "there is no such pipeline");
+  }
   for (const Stage& stage : stages_) {
-    if (!(*topology_)[stage.id].updates) continue;
+    if (!topology_->IsInNorm(stage.id, action.index)) continue;
     const GradientLedger& gradient = stage.gradient;
     if (gradient.count == 0) {
       return Refuse(action, absl::StrCat("stage ", stage.id.value, " has accumulated no gradient"));
@@ -412,7 +415,7 @@ absl::Status Machine::Norm(const Action& action) {
     }
   }
   for (Stage& stage : stages_) {
-    if ((*topology_)[stage.id].updates) stage.gradient.normed = true;
+    if (topology_->IsInNorm(stage.id, action.index)) stage.gradient.normed = true;
   }
   return absl::OkStatus();
 }

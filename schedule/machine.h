@@ -19,7 +19,8 @@
 //   (replicas)  (all of the same microbatches)      -           accumulated(s) of all replicas
 //   (weights)   no local member accumulated or      -           averaged(g)
 //               has microbatches between F and W
-//   NORM        every local stage accumulated,      -           normed
+//   NORM        every local stage (of a pipeline    -           normed
+//               that is a model) accumulated,
 //               and its groups reduced
 //   UPDATE s    accumulated(s) > 0, groups reduced  accumulated version(s) + 1
 //   (sampled)   accumulated(s) = 1

@@ -30,21 +30,29 @@ int64_t OrderLog::BytesComplete(size_t stages, int64_t microbatches) {
   return BytesOf(SizeComplete(stages, microbatches) * BitsOf(stages));
 }
 
-OrderLog::OrderLog(std::vector<StageId> stages, MicrobatchRange range)
-    : stages_(std::move(stages)), range_(range), bits_(BitsOf(stages_.size())) {
+OrderLog::OrderLog(std::vector<StageId> stages, MicrobatchRange range, int32_t replicas)
+    : stages_(std::move(stages)),
+      range_(range),
+      replicas_(replicas),
+      bits_(BitsOf(stages_.size())) {
   PENSTOCK_CHECK(!stages_.empty());
-  bytes_.reserve(BytesComplete(stages_.size(), range_.count));
+  PENSTOCK_CHECK(replicas_ >= 1 && range_.count % replicas_ == 0);
+  bytes_.reserve(BytesComplete(stages_.size(), range_.count / replicas_));
 }
 
 absl::StatusOr<OrderLog> OrderLog::FromBytes(std::vector<StageId> stages, MicrobatchRange range,
-                                             absl::string_view bytes) {
-  const int64_t expected = BytesComplete(stages.size(), range.count);
+                                             absl::string_view bytes, int32_t replicas) {
+  if (range.count % replicas != 0) {
+    return absl::InvalidArgumentError(absl::StrCat("is of ", range.count, " microbatches, which ",
+                                                   replicas, " replicas cannot share"));
+  }
+  const int64_t expected = BytesComplete(stages.size(), range.count / replicas);
   if (static_cast<int64_t>(bytes.size()) != expected) {
     return absl::InvalidArgumentError(absl::StrCat("has ", bytes.size(), " bytes; the ",
-                                                   range.count, " microbatches of ", stages.size(),
-                                                   " stages need ", expected));
+                                                   range.count / replicas, " microbatches of ",
+                                                   stages.size(), " stages need ", expected));
   }
-  OrderLog log(std::move(stages), range);
+  OrderLog log(std::move(stages), range, replicas);
   log.bytes_.assign(bytes.data(), bytes.size());
   log.size_ = log.size_complete();
   const auto known = static_cast<int32_t>(log.stages_.size());

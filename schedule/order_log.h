@@ -2,7 +2,8 @@
 //
 // On every stage the forwards come in ascending order of microbatches, and so do the backwards. So which
 // stage and which of the two is all that has to be kept of a block: with one stage on the worker, a bit. The
-// rest follows by counting: the microbatch of the n-th forward of a stage is the n-th of the range.
+// rest follows by counting: the microbatch of the n-th forward of a stage is the n-th of the range that comes to it:
+// one in so many where the stage has replicas.
 //
 // A value; thread-compatible. Its memory is taken once, for the whole range.
 #pragma once
@@ -33,18 +34,19 @@ std::string ToString(const OrderBlock& block);
 class OrderLog {
  public:
   OrderLog() = default;
-  // An empty log. REQUIRES: `stages` are ascending, one at least.
-  OrderLog(std::vector<StageId> stages, MicrobatchRange range);
+  // An empty log. `replicas`: of each of the worker's stages. REQUIRES: `stages` are ascending, one at least; the range
+  // is a multiple of the replicas.
+  OrderLog(std::vector<StageId> stages, MicrobatchRange range, int32_t replicas = 1);
 
   // The inverse of bytes(). Errors: InvalidArgument if there are more or fewer bytes than the range needs, or a
   // block is of no stage.
   static absl::StatusOr<OrderLog> FromBytes(std::vector<StageId> stages, MicrobatchRange range,
-                                            absl::string_view bytes);
+                                            absl::string_view bytes, int32_t replicas = 1);
 
   const std::vector<StageId>& stages() const { return stages_; }
   const MicrobatchRange& range() const { return range_; }
   // The blocks that a complete log has: a forward and a backward of every stage and microbatch.
-  int64_t size_complete() const { return SizeComplete(stages_.size(), range_.count); }
+  int64_t size_complete() const { return SizeComplete(stages_.size(), range_.count / replicas_); }
   int64_t size() const { return size_; }
 
   // Allocates nothing. REQUIRES: size() < size_complete(); the stage is one of stages().
@@ -56,7 +58,7 @@ class OrderLog {
 
   // Lowest bit first, all blocks of the same number of bits; what is left of the last byte is 0.
   const std::string& bytes() const { return bytes_; }
-  // The size of a complete log.
+  // The size of a complete log of this many microbatches that come to the stages.
   static int64_t BytesComplete(size_t stages, int64_t microbatches);
 
   friend bool operator==(const OrderLog&, const OrderLog&) = default;
@@ -68,6 +70,7 @@ class OrderLog {
 
   std::vector<StageId> stages_;
   MicrobatchRange range_;
+  int32_t replicas_ = 1;
   int bits_ = 1;  // of a block: its stage's index, then whether it is a backward in the lowest
   int64_t size_ = 0;
   std::string bytes_;

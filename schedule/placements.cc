@@ -139,6 +139,18 @@ Topology ReplicatedStages(absl::Span<const int32_t> replicas, ReduceGroup::Opera
   return topology;
 }
 
+Topology PipelinesBesideEachOther(Placement placement, int32_t stages, int32_t workers,
+                                  int32_t replicas, ReduceGroup::Operation operation) {
+  std::vector<WorkerId> worker_of;
+  for (const WorkerId worker : WorkersOfStages(placement, stages, workers)) {
+    for (int32_t i = 0; i < replicas; ++i) worker_of.emplace_back(worker.value * replicas + i);
+  }
+  Topology topology = Build(
+      {.worker_of = std::move(worker_of), .replicas = std::vector<int32_t>(stages, replicas)});
+  topology.groups = GroupsOfParts(topology, operation);
+  return topology;
+}
+
 Topology::Rounds RoundsOf(int32_t workers, int64_t step) {
   return {.microbatches = std::min<int64_t>(workers, step), .step = step};
 }

@@ -60,6 +60,11 @@ Topology ReplicatedPipelines(int32_t depth, int32_t pipelines);
 // pipeline. REQUIRES: `replicas` is not empty, all are 1 or more, and they start over together
 // within kCycleMax microbatches.
 Topology ReplicatedStages(absl::Span<const int32_t> replicas, ReduceGroup::Operation operation);
+// The same with as many replicas of each of `stages` stages, of which a worker has several: what `placement` puts
+// on worker w of the `workers` of one pipeline is on worker w replicas + i in pipeline i. REQUIRES:
+// CheckPlacement is OK for one of them, and replicas is 1 or more.
+Topology PipelinesBesideEachOther(Placement placement, int32_t stages, int32_t workers,
+                                  int32_t replicas, ReduceGroup::Operation operation);
 // Pipelines that go there and back through `parts` parts of a model on `workers` workers: with S =
 // 2 parts - 1 slots for a microbatch, slot i of round r of a step is on worker (r S + i) mod
 // workers. A round has as many microbatches as there are workers, or all of a step that has fewer.

@@ -26,11 +26,17 @@ const Action* ReceiveOf(const ActionList& actions) {
 
 ReadyOrder::ReadyOrder(const Topology& topology, WorkerId worker, const Options& options)
     : whole_(options.range),
+      replicated_(topology.form == Topology::Form::kReplicas),
       count_(options.range.count),
       microbatches_per_update_(options.microbatches_per_update),
       drains_(options.drains) {
   PENSTOCK_CHECK(microbatches_per_update_ > 0 && count_ % microbatches_per_update_ == 0);
   const std::vector<StageId> ids = topology.StagesOf(worker);
+  replicas_ = topology[ids.front()].replicas;
+  replica_ = topology[ids.front()].replica;
+  PENSTOCK_CHECK(count_ % replicas_ == 0);
+  count_ /= replicas_;
+  microbatches_per_update_ = std::max<int64_t>(1, microbatches_per_update_ / replicas_);
   const auto index_of = [&ids](StageId stage) {
     const auto found = std::find(ids.begin(), ids.end(), stage);
     return found == ids.end() ? -1 : static_cast<int32_t>(found - ids.begin());
@@ -83,7 +89,7 @@ bool ReadyOrder::BackwardIsReady(const Stage& stage, const Moment& moment) const
   if (stage.backwards == stage.forwards) return false;
   if (stage.last) return true;
   if (stage.next >= 0) return stages_[stage.next].backwards > stage.backwards;
-  return moment.message_waits(*ReceiveOf(stage.backward));
+  return InputIsThere(stage.backward, stage.backwards, moment);
 }
 
 bool ReadyOrder::ForwardIsReady(const Stage& stage, const Moment& moment) const {
@@ -97,15 +103,20 @@ bool ReadyOrder::ForwardIsReady(const Stage& stage, const Moment& moment) const 
     }
   }
   if (stage.previous >= 0 && stages_[stage.previous].forwards == next) return false;
-  if (const Action* receive = ReceiveOf(stage.forward)) {
-    if (!moment.message_waits(*receive)) return false;
-  }
-  return moment.version_is_made(stage.id);
+  return InputIsThere(stage.forward, next, moment) && moment.version_is_made(stage.id);
+}
+
+bool ReadyOrder::InputIsThere(const ActionList& actions, int64_t n, const Moment& moment) const {
+  const Action* receive = ReceiveOf(actions);
+  if (receive == nullptr) return true;
+  Action message = *receive;
+  if (replicated_) message.microbatch = MicrobatchAt(n);
+  return moment.message_waits(message);
 }
 
 int64_t ReadyOrder::MicrobatchOf(const OrderBlock& block) const {
   const Stage& stage = stages_[IndexOf(block.stage)];
-  return whole_.first + (block.backward ? stage.backwards : stage.forwards);
+  return MicrobatchAt(block.backward ? stage.backwards : stage.forwards);
 }
 
 absl::Span<const Action> ReadyOrder::ActionsOf(const OrderBlock& block) const {
@@ -128,9 +139,11 @@ absl::Span<const Action> ReadyOrder::Done(const OrderBlock& block) {
 }
 
 void ReadyOrder::Shorten(int64_t microbatches) {
-  PENSTOCK_CHECK(microbatches <= count_ && microbatches % microbatches_per_update_ == 0);
-  for (const Stage& stage : stages_) PENSTOCK_CHECK(stage.forwards <= microbatches);
-  count_ = microbatches;
+  PENSTOCK_CHECK(microbatches % replicas_ == 0);
+  const int64_t here = microbatches / replicas_;
+  PENSTOCK_CHECK(here <= count_ && here % microbatches_per_update_ == 0);
+  for (const Stage& stage : stages_) PENSTOCK_CHECK(stage.forwards <= here);
+  count_ = here;
 }
 
 bool ReadyOrder::finished() const {

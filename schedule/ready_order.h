@@ -24,8 +24,11 @@
 //       their updates are made: no stage lacks a version for m, a step before m's is closed, nothing older is in
 //       flight on its stage (a forward has room, and a backward is the next of its stage). So its worker can do
 //       it, or does another block first, of which there are finitely many.
-//   (3) A collective is part of an update that closes a step, of methods that drain. All workers reach it, by
-//       (2), without any block of a later step.
+//   (3) A collective is part of an update: one that closes a step, of methods that drain, or one of the replicas of a
+//       stage. All workers reach the former, by (2), without any block of a later step. A worker that waits for the other
+//       replicas of its stage has done its part of an update. If it is the worker of (2), the block that it lacks is of
+//       a later update of the stage, so all microbatches of the former come before m and are done everywhere:
+//       it does not wait.
 //
 // Thread-compatible; no threads, clock or I/O. Allocates nothing after construction.
 #pragma once
@@ -46,9 +49,9 @@ namespace penstock {
 class ReadyOrder {
  public:
   struct Options {
-    MicrobatchRange range;               // whole steps, or updates
-    std::vector<int64_t> in_flight_max;  // by stage, of this worker's at least; 1 or more
-    int64_t microbatches_per_update = 1;
+    MicrobatchRange range;  // whole steps, or updates; a multiple of the topology's cycle
+    std::vector<int64_t> in_flight_max;   // by stage, of this worker's at least; 1 or more
+    int64_t microbatches_per_update = 1;  // 1: with replicas one of each
     bool drains = false;  // at every update, which all stages of all workers make together
     LowerOptions lower;
   };
@@ -57,7 +60,8 @@ class ReadyOrder {
 
   // These depend on the moment.
   struct Moment {
-    // True if a message for this action (RECV_F or RECV_B) waits.
+    // True if a message for this action (RECV_F or RECV_B) waits. Its microbatch is that of the message where stages have
+    // replicas, and otherwise 0.
     absl::FunctionRef<bool(const Action&)> message_waits;
     // True if the version that the next forward of the stage reads is made.
     absl::FunctionRef<bool(StageId)> version_is_made;
@@ -96,12 +100,21 @@ class ReadyOrder {
 
   // In stages_.
   size_t IndexOf(StageId stage) const;
+  // That of the n-th pass of this worker's stages.
+  int64_t MicrobatchAt(int64_t n) const { return whole_.first + n * replicas_ + replica_; }
+  // True if no message is needed for the n-th pass, or it waits.
+  bool InputIsThere(const ActionList& actions, int64_t n, const Moment& moment) const;
   bool ForwardIsReady(const Stage& stage, const Moment& moment) const;
   bool BackwardIsReady(const Stage& stage, const Moment& moment) const;
 
   const MicrobatchRange whole_;
+  // Of this worker's stages, which are one replica of each.
+  bool replicated_ = false;  // some stages of the topology have replicas
+  int64_t replicas_ = 1;
+  int64_t replica_ = 0;
+  // Of the microbatches that come to this worker.
   int64_t count_;  // of the range as it is now
-  const int64_t microbatches_per_update_;
+  int64_t microbatches_per_update_;
   const bool drains_;
   std::vector<Stage> stages_;  // ascending
   ActionList update_;          // of all stages together, where the method drains

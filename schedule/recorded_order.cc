@@ -20,6 +20,26 @@ std::vector<StageId> RecordedOrder::StagesOf(WorkerId worker) const {
   return ids;
 }
 
+std::vector<std::vector<StageId>> RecordedOrder::Places() const {
+  std::vector<std::vector<StageId>> places;
+  for (size_t id = 0; id < stages.size(); ++id) {
+    const bool replica = id > 0 && stages[id].first_layer == stages[id - 1].first_layer &&
+                         stages[id].layers == stages[id - 1].layers;
+    if (!replica) places.emplace_back();
+    places.back().emplace_back(static_cast<int32_t>(id));
+  }
+  return places;
+}
+
+int32_t RecordedOrder::ReplicasOn(WorkerId worker) const {
+  for (const std::vector<StageId>& place : Places()) {
+    for (const StageId stage : place) {
+      if (stages[stage.value].worker == worker) return static_cast<int32_t>(place.size());
+    }
+  }
+  return 1;
+}
+
 absl::Status Continue(const RecordedOrder& later, RecordedOrder& order) {
   if (later.method != order.method || later.weights != order.weights ||
       later.microbatches != order.microbatches || later.stages != order.stages) {

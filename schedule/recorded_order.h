@@ -37,6 +37,11 @@ struct RecordedOrder {
   // Workers, as the stages name them.
   int32_t workers() const;
   std::vector<StageId> StagesOf(WorkerId worker) const;
+  // The stages of each place, which have the same layers: replicas, microbatch m of a range going through the m-th of
+  // them, counted round.
+  std::vector<std::vector<StageId>> Places() const;
+  // Replicas of a place that the worker has a stage of. REQUIRES: it has one.
+  int32_t ReplicasOn(WorkerId worker) const;
 
   friend bool operator==(const RecordedOrder&, const RecordedOrder&) = default;
 };
@@ -59,7 +64,8 @@ absl::Status Continue(const RecordedOrder& later, RecordedOrder& order);
 //    1F 1B 1F 1B 1F 1B 1F 1B
 //   end
 //
-// 0F*2 are two forwards of stage 0, 0B is one backward. Which microbatch each is of follows by counting.
+// 0F*2 are two forwards of stage 0, 0B is one backward. Which microbatch each is of follows by counting. Stages
+// beside each other with the same layers are replicas.
 std::string PrintRecordedOrder(const RecordedOrder& order);
 
 // The inverse. Errors: InvalidArgument with the line, and the worker and block where it is in one: not this

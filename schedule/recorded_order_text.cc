@@ -198,8 +198,12 @@ class OrderParser {
         next >= order_.workers()) {
       return Error(next < order_.workers() ? absl::StrCat("worker ", next) : "range or end", line);
     }
-    order_.ranges.back().workers.emplace_back(order_.StagesOf(WorkerId(next)),
-                                              Range().microbatches);
+    const int32_t replicas = order_.ReplicasOn(WorkerId(next));
+    if (Range().microbatches.count % replicas != 0) {
+      return Error(absl::StrCat("a range that ", replicas, " replicas can share"), line);
+    }
+    order_.ranges.back().workers.emplace_back(order_.StagesOf(WorkerId(next)), Range().microbatches,
+                                              replicas);
     return absl::OkStatus();
   }
 

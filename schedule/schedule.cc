@@ -57,9 +57,9 @@ absl::Status CheckDraws(const WeightPolicy& policy, const Topology& topology) {
   if (!policy.draws()) return absl::OkStatus();
   if (topology.form == Topology::Form::kReplicas) {
     return absl::InvalidArgumentError(
-        "weights are sampled by stage and microbatch, which replicas of a stage do not know of "
-        "each "
-        "other");
+        "where weights are sampled, an update of one stage follows every single microbatch, so "
+        "that "
+        "replicas have nothing to add up");
   }
   if (topology.pipelines > 1) {
     return absl::InvalidArgumentError(

@@ -51,7 +51,9 @@ std::vector<double> SentBytesOf(const Schedule& schedule, const Traffic& traffic
     AddCollective(schedule, traffic, {ActionKind::kReduce, group},
                   topology.WorkersOf(GroupId(group)), sent);
   }
-  AddCollective(schedule, traffic, {ActionKind::kNorm}, workers, sent);
+  for (int32_t norm = 0; norm < topology.norms(); ++norm) {
+    AddCollective(schedule, traffic, {ActionKind::kNorm, norm}, workers, sent);
+  }
   return sent;
 }
 

@@ -237,12 +237,21 @@ absl::Status CheckCopies(const Topology& topology) {
       "in the order of the parts");
 }
 
+// True if the replicas are whole pipelines, each on workers of its own.
+bool AreBesideEachOther(const Topology& topology) {
+  const int32_t replicas = topology.table.front().replicas;
+  return std::all_of(topology.table.begin(), topology.table.end(), [=](const StageWiring& row) {
+    return row.replicas == replicas && row.worker.value % replicas == row.replica;
+  });
+}
+
 absl::Status CheckReplicasOf(const Topology& topology) {
   if (topology.form != Topology::Form::kReplicas) return absl::OkStatus();
-  if (topology.workers != topology.stages()) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("the replicas of stages must each be alone on a worker, but ",
-                     topology.stages(), " stages are on ", topology.workers, " workers"));
+  if (topology.workers != topology.stages() && !AreBesideEachOther(topology)) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "the replicas of stages must each be alone on a worker, or all that a worker has must be "
+        "of one of as many whole pipelines, but ",
+        topology.stages(), " stages are on ", topology.workers, " workers"));
   }
   size_t group = 0;
   for (const ReduceGroup& replicas : GroupsOfParts(topology)) {
@@ -295,6 +304,12 @@ int32_t Topology::EdgeOf(const Action& message) const {
   if ((*this)[stage].replicas > 1 && !Visits(message.microbatch, stage)) return -1;
   return sends ? EdgeOutOf(KindOf(message.kind), stage, message.microbatch)
                : EdgeInto(KindOf(message.kind), stage, message.microbatch);
+}
+
+bool Topology::AveragesGradients() const {
+  return std::any_of(groups.begin(), groups.end(), [this](const ReduceGroup& group) {
+    return IsOfReplicas(group) && group.operation == ReduceGroup::Operation::kMean;
+  });
 }
 
 std::vector<StageId> Topology::StagesOf(WorkerId worker) const {

@@ -230,6 +230,16 @@ struct Topology {
   bool IsOfTies(const ReduceGroup& group) const {
     return group.quantity == ReduceGroup::Quantity::kGradient && !IsOfReplicas(group);
   }
+  // True if a NORM of `index` is of what the gradient of `stage` belongs to: several pipelines that are models of their own
+  // have a norm each, and all else has one.
+  bool IsInNorm(StageId stage, int32_t index) const {
+    const StageWiring& row = (*this)[stage];
+    return row.updates && (form == Form::kPipelines ? row.pipeline : 0) == index;
+  }
+  int32_t norms() const { return form == Form::kPipelines ? pipelines : 1; }
+  // True if places have replicas that take the mean of their gradients: an update holds one microbatch of each.
+  // Otherwise it holds those of a step, or where places have no replicas what the method says.
+  bool AveragesGradients() const;
   // Stages of `worker`, ascending.
   std::vector<StageId> StagesOf(WorkerId worker) const;
   // Workers that hold a stage of `group`, ascending: the members of its REDUCE.
@@ -282,7 +292,8 @@ void TieParts(Topology& topology, absl::Span<const std::vector<int32_t>> sharing
 
 // Errors: InvalidArgument if a stage has no worker, a worker no stage, a group is not a set of at
 // least two stages, the parts of pipelines there and back are not groups that copy weights, or
-// replicas are not on workers of their own and groups that combine gradients.
+// replicas are not on workers of their own (or, where workers have several stages, whole pipelines on
+// workers of their own) and groups that combine gradients.
 absl::Status CheckTopology(const Topology& topology);
 
 }  // namespace penstock

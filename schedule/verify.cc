@@ -139,7 +139,7 @@ void AddCopies(int64_t copies, const StalenessCount& before, const StalenessCoun
 // is right, so that on every stage forwards, W and UPDATE come in the order of the microbatches. How
 // they interleave does not matter: what is read and kept follows from the updates alone.
 void CountDraws(const Schedule& schedule, StageId stage, StageCounts& counts) {
-  VersionLedger versions(schedule.weight_policy, stage, schedule.topology.depth());
+  VersionLedger versions(schedule.weight_policy, schedule.topology, stage);
   StalenessCount staleness;
   int64_t peak = versions.live();
   for (int64_t m = schedule.range.first; m < schedule.range.end(); ++m) {

@@ -4,11 +4,18 @@
 #include <utility>
 
 #include "base/check.h"
+#include "schedule/warm_up.h"
 
 namespace penstock {
 
-VersionLedger::VersionLedger(WeightPolicy policy, StageId stage, int32_t stages)
-    : stage_{.stage = stage.value, .stages = stages} {
+VersionLedger::VersionLedger(WeightPolicy policy, const Topology& topology, StageId stage)
+    : averages_gradients_(topology.AveragesGradients()) {
+  const StageWiring& row = topology[stage];
+  const std::vector<int64_t> ahead = MicrobatchesAhead(ReplicasOf(topology));
+  stage_.place = row.place;
+  stage_.places = topology.depth();
+  stage_.replicas = row.replicas;
+  stage_.behind_first = ahead.front() - ahead[row.place];
   SetPolicy(policy);
 }
 
@@ -24,6 +31,7 @@ void VersionLedger::Reset(int64_t version) {
 
 void VersionLedger::SetPolicy(WeightPolicy policy) {
   stage_.policy = policy;
+  stage_.update = averages_gradients_ ? stage_.replicas : policy.batch;
   Reset(stage_.current);
 }
 

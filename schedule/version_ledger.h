@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "base/ids.h"
+#include "schedule/topology.h"
 #include "schedule/weight_policy.h"
 
 namespace penstock {
@@ -15,8 +16,7 @@ namespace penstock {
 // Kept versions are released in the order they were made, like the buffers that hold them.
 class VersionLedger {
  public:
-  // For `stage`, counted from the first of a pipeline of `stages`.
-  VersionLedger(WeightPolicy policy, StageId stage, int32_t stages);
+  VersionLedger(WeightPolicy policy, const Topology& topology, StageId stage);
 
   // REQUIRES: no forward waits for its backward.
   void SetPolicy(WeightPolicy policy);
@@ -83,6 +83,7 @@ class VersionLedger {
   void ReleaseUnread();
 
   StageVersions stage_;
+  bool averages_gradients_ = false;  // Topology::AveragesGradients
   int64_t current_readers_ = 0;
   // A queue, ascending: those before `released_` are no more. It allocates only to hold more than ever before.
   std::vector<Kept> kept_;

@@ -55,9 +55,8 @@ struct Weights {
   // Its text in a schedule. Two policies with the same form and numbers do the same.
   absl::string_view form;  // "delayed:<microbatches>:<versions>"
 
-  // A job may combine it with these.
-  bool on_replicas = false;     // replicas of stages
-  bool fills_pipeline = false;  // needs as many microbatches in an update as there are stages
+  // It needs as many microbatches in an update as are in flight at most, as many as there are stages.
+  bool fills_pipeline = false;
   // Why it cannot be had with an update for each microbatch, or with one for a step; empty if it can.
   absl::string_view (*refusal)(bool updates_each_microbatch) = Always;
   // Sets the numbers of a policy of this row.
@@ -128,8 +127,9 @@ inline constexpr const Weights* kAllWeights[] = {
 // A row with its numbers.
 struct WeightPolicy {
   const Weights* weights = &Weights::kSingle;
-  int64_t batch =
-      1;  // microbatches of an update, 1 or more, where what is read depends on them; else 1
+  // Microbatches of an update, 1 or more, where what is read depends on them; else 1. Where replicas make an update after
+  // one of each, of weights of a fixed age those of the first stage's, of others 1.
+  int64_t batch = 1;
   int64_t lag = 0;    // how many versions old the weights are that a forward reads, at most; else 0
   uint64_t seed = 0;  // of samples
 
@@ -146,21 +146,32 @@ inline constexpr WeightPolicy kStashedVersions = {&Weights::kStash};
 
 // The numbers of a policy follow from these.
 struct UpdateShape {
-  int64_t stages = 1;  // of a pipeline
-  int64_t microbatches = 1;
+  int64_t stages = 1;        // of a pipeline; where they have replicas, its places
+  int64_t microbatches = 1;  // of an update; 1: one of each replica
+  int64_t replicas = 1;      // of the first stage
+  int64_t warm_up = 0;       // forwards of the first stage before its first backward
   std::optional<int64_t> delta;  // of samples; absent: PipeDream's own (block_draws.h)
   uint64_t seed = 0;
 };
 
-// A stage in a range, as far as its versions are concerned. Forwards are numbered from 0 in a range.
+// A stage in a range, as far as its versions are concerned. Forwards are numbered from 0 in a range; those of a
+// replica are its own, and all replicas make the same updates.
 struct StageVersions {
   WeightPolicy policy;
-  int32_t stage = 0;  // from 0, in a pipeline of `stages`
-  int32_t stages = 1;
+  int32_t place = 0;  // from 0, in a pipeline of `places`
+  int32_t places = 1;
+  int32_t replicas = 1;  // of the place
+  int64_t update = 1;    // microbatches of an update, where what is read depends on them; else 1
+  // How many more microbatches the first stage has between forward and backward than this one (warm_up.h).
+  int64_t behind_first = 0;
   int64_t current = 0;           // version
   int64_t first_version = 0;     // the current one when the range began
   int64_t first_microbatch = 0;  // of its first forward
   int64_t forwards = 0;          // so far
+
+  // The microbatch of a forward, counted from the first of the range; with replicas the first of its round, in which
+  // each replica has one, so that all of them have the same versions.
+  int64_t MicrobatchOf(int64_t forward) const { return forward * replicas; }
 };
 
 // "single", "stash", "delayed:8:1" (batch and lag), "predicted:1" and "aligned:1" (batch), "corrected",

@@ -147,8 +147,7 @@ absl::StatusOr<Collectives::GroupKind> Collectives::KindOfGroup(const ReduceGrou
 }
 
 absl::Status Collectives::Reduce(GroupId id, absl::Span<Stage* const> members, int64_t version,
-                                 std::optional<float> weight, Courier& courier,
-                                 ActionTimer& timer) {
+                                 Combine combine, Courier& courier, ActionTimer& timer) {
   const ReduceGroup& group = options_.topology.groups[id.value];
   Stage& own = **std::find_if(members.begin(), members.end(),
                               [](const Stage* member) { return member != nullptr; });
@@ -156,7 +155,7 @@ absl::Status Collectives::Reduce(GroupId id, absl::Span<Stage* const> members, i
     case GroupKind::kTied:
       return ReduceTied(id, members, courier, timer);
     case GroupKind::kReplicas:
-      return ReduceReplicas(group, own, weight, courier, timer);
+      return ReduceReplicas(group, own, combine, courier, timer);
     case GroupKind::kCopies:
       // All stages here that have the group's layers have one Stage.
       return CopyWeights(id, version, own, courier, timer);
@@ -227,7 +226,8 @@ void Collectives::CopyNorms(WorkerId worker, absl::Span<double> norms, absl::Spa
                             bool pack) {
   double* next = packed.data();
   for (StageId stage : options_.topology.StagesOf(worker)) {
-    if (!options_.topology[stage].updates) continue;
+    // Those of all pipelines have the same layers.
+    if (!options_.topology.IsInNorm(stage, 0)) continue;
     const LayerRange& layers = options_.layers[stage.value];
     for (int layer = layers.first; layer < layers.end(); ++layer, ++next) {
       if (pack) {
@@ -249,7 +249,7 @@ Collectives::Link& Collectives::LinkTo(WorkerId peer) {
 int64_t Collectives::LayersOf(WorkerId worker) const {
   int64_t layers = 0;
   for (StageId stage : options_.topology.StagesOf(worker)) {
-    if (options_.topology[stage].updates) layers += options_.layers[stage.value].count;
+    if (options_.topology.IsInNorm(stage, 0)) layers += options_.layers[stage.value].count;
   }
   return layers;
 }

@@ -71,11 +71,16 @@ class Collectives {
   //
   // Shared parameters: with per-layer clipping all members also learn the squared norms of the layers that these
   // belong to. Where places have replicas, each place's own group must have been reduced before.
-  // Replicas: the sum of their gradients, added up in the order of the replicas, or their mean; the
-  // same bits on all of them. `weight`: that of this replica's gradients in the mean; absent: all
-  // weigh the same. Errors: those of Courier, and of Stage::AdoptWeights.
+  // Replicas: the sum of their gradients, added up in the order of the replicas, or their mean, as
+  // `combine` says; the same bits on all of them. Errors: those of Courier, and of
+  // Stage::AdoptWeights.
+  struct Combine {
+    ReduceGroup::Operation operation = ReduceGroup::Operation::kSum;  // or kMean
+    // That of this replica's gradients in the mean; absent: all weigh the same.
+    std::optional<float> weight;
+  };
   absl::Status Reduce(GroupId id, absl::Span<Stage* const> members, int64_t version,
-                      std::optional<float> weight, Courier& courier, ActionTimer& timer);
+                      Combine combine, Courier& courier, ActionTimer& timer);
   // Of a layer of the model. REQUIRES: per-layer clipping, and that parameters of the layer which a stage here shares
   // were reduced for this update.
   double owner_squared_norm(int layer) const { return owner_squared_norms_[layer]; }
@@ -175,7 +180,7 @@ class Collectives {
                                ActionTimer& timer);
   bool IsHere(StageId stage) const { return options_.topology.worker(stage) == options_.worker; }
   Link& LinkToStage(StageId stage) { return LinkTo(options_.topology.worker(stage)); }
-  absl::Status ReduceReplicas(const ReduceGroup& group, Stage& own, std::optional<float> weight,
+  absl::Status ReduceReplicas(const ReduceGroup& group, Stage& own, Combine combine,
                               Courier& courier, ActionTimer& timer);
   absl::Status CopyWeights(GroupId group, int64_t version, Stage& stage, Courier& courier,
                            ActionTimer& timer);

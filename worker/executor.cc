@@ -127,9 +127,10 @@ absl::Status Executor::GatherEvaluation() {
       std::find_if(topology.groups.begin(), topology.groups.end(), [&](const ReduceGroup& group) {
         return topology.IsOfReplicas(group) && topology[group.stages.front()].last;
       });
-  if (replicas == topology.groups.end() || !parts_.stages.front().stage->is_last()) {
-    return absl::OkStatus();
-  }
+  if (replicas == topology.groups.end()) return absl::OkStatus();
+  const bool is_here = std::any_of(replicas->stages.begin(), replicas->stages.end(),
+                                   [&](StageId stage) { return FindLocal(stage) != nullptr; });
+  if (!is_here) return absl::OkStatus();
   PENSTOCK_RETURN_IF_ERROR(parts_.collectives.GatherLosses(*replicas, parts_.job.validation_batches,
                                                            EvaluationSums::kNumbers, losses_.own(),
                                                            losses_.all(), courier_, timer_));
@@ -213,7 +214,7 @@ absl::Status Executor::Dispatch(const Action& action, const Effect& effect) {
     case ActionKind::kReduce:
       return Reduce(action.group(), effect);
     case ActionKind::kNorm:
-      return Norm();
+      return Norm(action.index);
     case ActionKind::kUpdate:
       return Step(Local(stage), effect);
     case ActionKind::kFlush:
@@ -436,10 +437,10 @@ absl::Status Executor::Reduce(GroupId id, const Effect& effect) {
     members_.push_back(member == nullptr ? nullptr : member->stage.get());
     if (first == nullptr) first = member;
   }
-  PENSTOCK_ASSIGN_OR_RETURN(const std::optional<float> weight,
-                            WeightOf(group, *first, effect.microbatches));
+  PENSTOCK_ASSIGN_OR_RETURN(const Collectives::Combine combine,
+                            CombineOf(group, *first, effect.microbatches));
   PENSTOCK_RETURN_IF_ERROR(parts_.collectives.Reduce(id, members_, machine_.version(first->id),
-                                                     weight, courier_, timer_));
+                                                     combine, courier_, timer_));
   if (parts_.topology.IsOfReplicas(group) && first->stage->is_last()) {
     PENSTOCK_RETURN_IF_ERROR(parts_.collectives.GatherLosses(group, effect.microbatches.count,
                                                              /*width=*/1, losses_.own(),
@@ -456,19 +457,26 @@ absl::Status Executor::Reduce(GroupId id, const Effect& effect) {
   return absl::OkStatus();
 }
 
-absl::StatusOr<std::optional<float>> Executor::WeightOf(const ReduceGroup& group,
-                                                        const LocalStage& member,
-                                                        MicrobatchRange microbatches) {
+absl::StatusOr<Collectives::Combine> Executor::CombineOf(const ReduceGroup& group,
+                                                         const LocalStage& member,
+                                                         MicrobatchRange microbatches) {
+  Collectives::Combine combine = {.operation = group.operation};
+  if (!parts_.topology.IsOfReplicas(group)) return combine;
+  // The steps before an asynchronous method begins are of another one.
+  const Method& method = parts_.job.MethodAfter(StepOf(microbatches.first) - 1);
+  combine.operation = GradientsCombine(method);
   const StageWiring& stage = parts_.topology[member.id];
-  const bool is_mean = parts_.topology.IsOfReplicas(group) && WeighsReplicas(parts_.job, stage);
-  if (!is_mean) return std::nullopt;
+  const bool weighs = combine.operation == ReduceGroup::Operation::kMean;
+  if (!weighs || !WeighsReplicas(parts_.job, stage)) return combine;
   // Each replica has one microbatch of the update.
-  return valid_targets_.Part(microbatches.first + stage.replica, microbatches);
+  PENSTOCK_ASSIGN_OR_RETURN(combine.weight,
+                            valid_targets_.Part(microbatches.first + stage.replica, microbatches));
+  return combine;
 }
 
-absl::Status Executor::Norm() {
+absl::Status Executor::Norm(int32_t index) {
   for (LocalStage& local : parts_.stages) {
-    if (!parts_.topology[local.id].updates) continue;
+    if (!parts_.topology.IsInNorm(local.id, index)) continue;
     local.stage->CombineUses();
     PENSTOCK_RETURN_IF_ERROR(local.stage->LayerSquaredNorms(
         absl::MakeSpan(layer_norms_).subspan(local.layers.first, local.layers.count)));
@@ -477,7 +485,7 @@ absl::Status Executor::Norm() {
       parts_.collectives.CombineNorms(absl::MakeSpan(layer_norms_), courier_, timer_));
   // All workers see the same numbers, so all name the same culprit.
   for (size_t stage = 0; stage < parts_.layers.size(); ++stage) {
-    if (!parts_.topology[StageId(static_cast<int32_t>(stage))].updates) continue;
+    if (!parts_.topology.IsInNorm(StageId(static_cast<int32_t>(stage)), index)) continue;
     const LayerRange layers = parts_.layers[stage];
     PENSTOCK_RETURN_IF_ERROR(NoteNotFinite(
         CheckNorms(parts_.job.model, layers,

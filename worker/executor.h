@@ -150,7 +150,8 @@ class Executor {
   absl::Status GatherEvaluation();
   // At the end of a range: what the replicas of each stage here keep beside their weights.
   absl::Status CombineBuffers();
-  absl::Status Norm();
+  // `index`: that of the action.
+  absl::Status Norm(int32_t index);
   absl::Status Step(LocalStage& local, const Effect& effect);
   absl::Status Update(LocalStage& local, const Effect& effect, double learning_rate);
   // The arithmetic of a pass is done. Errors: those of DeviceEmulation.
@@ -170,9 +171,9 @@ class Executor {
   absl::Status PutOutput(LocalStage& local, int64_t microbatch, Tensor output);
   absl::Status AddLoss(LocalStage& local, int64_t microbatch, Outgoing loss);
   absl::Status AddEvaluated(LocalStage& local, int64_t microbatch, const Stage::Evaluated& last);
-  // Of this worker's gradients in what its replicas reduce, if they do not all weigh the same.
-  absl::StatusOr<std::optional<float>> WeightOf(const ReduceGroup& group, const LocalStage& member,
-                                                MicrobatchRange microbatches);
+  // How `group`, which may be one of replicas, combines the gradients of these microbatches.
+  absl::StatusOr<Collectives::Combine> CombineOf(const ReduceGroup& group, const LocalStage& member,
+                                                 MicrobatchRange microbatches);
   // Remembers the error of CheckLoss or CheckNorms.
   absl::Status NoteNotFinite(absl::Status checked);
   void PublishGraphs(LocalStage& local);

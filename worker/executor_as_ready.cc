@@ -16,7 +16,8 @@ absl::Status Executor::TrainAsReady(MicrobatchRange& range) {
   const ScheduleOptions options = ScheduleOptionsOf(parts_.job, parts_.topology);
   ReadyOrder order(parts_.topology, parts_.worker,
                    ReadyOrderOptionsOf(parts_.job, options, range, parts_.in_flight_max));
-  order_log_ = OrderLog(parts_.topology.StagesOf(parts_.worker), range);
+  const std::vector<StageId> stages = parts_.topology.StagesOf(parts_.worker);
+  order_log_ = OrderLog(stages, range, parts_.topology[stages.front()].replicas);
   machine_.SetPolicy(WeightPolicyOf(*parts_.job.method, options));
   machine_.BeginRange(Completeness::kTrain);
   BeginWindow();

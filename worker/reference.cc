@@ -36,8 +36,7 @@ struct SerialStage {
   std::unique_ptr<Stage> stage;
   LayerRange layers;
   int64_t number = 0;
-  // Microbatches of the stage between forward and backward: those of the stages after it, one each; with
-  // replicas, their warm-up.
+  // Microbatches between forward and backward: those of the stages after it, one each; with replicas, MicrobatchesInFlight.
   int64_t depth = 0;
   int64_t interval = 1;  // microbatches of an update
   int64_t base = 0;      // the version at the cut before
@@ -88,13 +87,14 @@ absl::Status CheckOrderFits(const RecordedOrder& order, const ResolvedJob& job,
     return differs(
         absl::StrCat(order.microbatches, " microbatches in a step, expected ", job.microbatches));
   }
-  if (order.stages.size() != layers.size()) {
-    return differs(absl::StrCat(order.stages.size(), " stages, expected ", layers.size()));
-  }
   const Topology topology = TopologyOf(job, static_cast<int64_t>(layers.size()));
-  for (size_t s = 0; s < layers.size(); ++s) {
-    const RecordedOrder::Stage expected = {topology.table[s].worker, layers[s].first,
-                                           layers[s].count};
+  const auto stages = static_cast<size_t>(topology.stages());
+  if (order.stages.size() != stages) {
+    return differs(absl::StrCat(order.stages.size(), " stages, expected ", stages));
+  }
+  for (size_t s = 0; s < stages; ++s) {
+    const LayerRange& of_part = layers[topology.table[s].part];
+    const RecordedOrder::Stage expected = {topology.table[s].worker, of_part.first, of_part.count};
     if (order.stages[s] == expected) continue;
     return differs(absl::StrCat("stage ", s, " is on worker ", order.stages[s].worker.value,
                                 " with layers ", order.stages[s].first_layer, "+",
@@ -131,11 +131,16 @@ class Reference {
   absl::Status OpenData();
   absl::StatusOr<SerialModel> MakeModel(const std::vector<LayerRange>& ranges);
   // Returns the rule of the range that begins at microbatch `first`.
-  VersionRule RuleFor(int64_t stages, int64_t interval, int64_t first = 0) const {
+  VersionRule RuleFor(int64_t stages, int64_t interval, int64_t replicas = 1, int64_t first = 0,
+                      std::optional<int64_t> stage = std::nullopt) const {
     return VersionRule({.weights = job_.weights_read().name,
                         .stages = stages,
+                        .stage = stage,
+                        .replicas = replicas,
                         .interval = interval,
                         .updates_each_microbatch = job_.method->updates_each_microbatch,
+                        .first_replicas = job_.ReplicasOfStages(stages).front(),
+                        .first_depth = in_flight_.front(),
                         .draws = BlockDraws(job_.seed, job_.delta.value_or(PipelineDelay(stages)),
                                             static_cast<int32_t>(stages)),
                         .replay = replay_.has_value() ? &*replay_ : nullptr,
@@ -158,8 +163,9 @@ class Reference {
   absl::Status ForwardAndBackward(SerialModel& model, int64_t microbatch);
   // W, into the sum of the microbatch's replica.
   absl::Status BackwardWeight(SerialStage& serial, int64_t microbatch);
-  // Puts the sums of all replicas together, before an update with the gradients of `microbatches`.
-  absl::Status CombineReplicas(SerialStage& serial, MicrobatchRange microbatches);
+  // Puts the sums of all replicas together, before an update of `method` with the gradients of `microbatches`.
+  absl::Status CombineReplicas(SerialStage& serial, const Method& method,
+                               MicrobatchRange microbatches);
   // F, with the statistics of the microbatch's replica.
   absl::StatusOr<Tensor> Forward(SerialStage& serial, int64_t microbatch, Tensor input);
   // Makes the statistics of all replicas their mean.
@@ -189,6 +195,7 @@ class Reference {
   std::unique_ptr<DataSource> data_;
   std::optional<PortReader> ports_;
   std::optional<ValidTargets> valid_targets_;
+  std::vector<int64_t> in_flight_;     // MicrobatchesInFlight of the stages
   std::optional<OrderReplay> replay_;  // of a job in recorded order
   std::vector<SerialModel> models_;    // the replicas; else one
   double loss_sum_ = 0.0;              // of the step in progress, weighted
@@ -199,17 +206,20 @@ class Reference {
 
 absl::Status Reference::Prepare() {
   PENSTOCK_RETURN_IF_ERROR(OpenData());
-  PENSTOCK_RETURN_IF_ERROR(Annotate(ReplayOrder(), "recorded order"));
-  const std::vector<LayerRange> whole = {{0, job_.model.size()}};
   const bool replicated = !job_.stage_replicas.empty();
+  // A method that drains has the whole model as one stage, but for replicas of its stages.
+  const std::vector<LayerRange> whole = {{0, job_.model.size()}};
+  const std::vector<LayerRange>& ranges =
+      job_.method->synchronous && !replicated ? whole : options_.stages;
+  if (ranges.empty()) return absl::InvalidArgumentError("there are no stages");
+  in_flight_ = MicrobatchesInFlight(job_.ReplicasOfStages(static_cast<int64_t>(ranges.size())));
+  PENSTOCK_RETURN_IF_ERROR(Annotate(ReplayOrder(), "recorded order"));
   if (replicated) {
     PENSTOCK_RETURN_IF_ERROR(CheckStages(job_, static_cast<int64_t>(options_.stages.size())));
   }
   const int32_t replicas = job_.PipelinesOf(static_cast<int64_t>(options_.stages.size()));
   for (int32_t replica = 0; replica < replicas; ++replica) {
-    PENSTOCK_ASSIGN_OR_RETURN(
-        SerialModel model,
-        MakeModel(job_.method->synchronous && !replicated ? whole : options_.stages));
+    PENSTOCK_ASSIGN_OR_RETURN(SerialModel model, MakeModel(ranges));
     models_.push_back(std::move(model));
   }
   return absl::OkStatus();
@@ -237,11 +247,12 @@ absl::Status Reference::ReplayOrder() {
                                           CutsOf(options_.spec, 0, options_.extra_cuts)));
   const int64_t interval = job_.microbatches_of_update(job_.steps);
   const auto stages = static_cast<int64_t>(options_.stages.size());
+  const int64_t first = job_.ReplicasOfStages(stages).front();
+  const VersionRule of_first = RuleFor(stages, std::max(interval, first), first);
   PENSTOCK_ASSIGN_OR_RETURN(
-      replay_,
-      OrderReplay::Make(*options_.recorded, {.microbatches_per_update = interval,
-                                             .drains = job_.method->synchronous,
-                                             .lag = RuleFor(stages, interval).FixedAge()}));
+      replay_, OrderReplay::Make(*options_.recorded, {.microbatches_per_update = interval,
+                                                      .drains = job_.method->synchronous,
+                                                      .lag = of_first.FixedAge()}));
   return absl::OkStatus();
 }
 
@@ -259,14 +270,11 @@ absl::StatusOr<SerialModel> Reference::MakeModel(const std::vector<LayerRange>& 
     const int32_t replicas = job_.ReplicasOfStages(stages)[s];
     SerialStage serial = {.layers = ranges[s],
                           .number = static_cast<int64_t>(s),
-                          .depth = stages - 1 - static_cast<int64_t>(s),
+                          .depth = in_flight_[s],
                           .interval = job_.microbatches_of_update(job_.steps),
                           .recomputes = RecomputeMatters(static_cast<int32_t>(s))};
-    if (!job_.stage_replicas.empty() && !job_.method->synchronous) {
-      serial.interval = replicas;
-      serial.depth = MicrobatchesInFlight(job_.ReplicasOfStages(stages))[s];
-    }
-    const VersionRule rule = RuleFor(stages, serial.interval);
+    if (job_.method->updates_each_microbatch) serial.interval = replicas;
+    const VersionRule rule = RuleFor(stages, serial.interval, replicas, 0, serial.number);
     if (!job_.method->synchronous) serial.lateness = rule.Lateness(serial.depth);
     HistoryOptions history = HistoryOfStage(job_, serial.lateness);
     history.averages_max = rule.VersionsMax(serial.depth);
@@ -332,8 +340,8 @@ absl::Status Reference::TrainSteps(int64_t first, int64_t end) {
     const int64_t done = microbatch + 1;
     if (done % job_.microbatches != 0) continue;
     for (SerialStage& serial : model) {
-      PENSTOCK_RETURN_IF_ERROR(
-          CombineReplicas(serial, {done - job_.microbatches, job_.microbatches}));
+      PENSTOCK_RETURN_IF_ERROR(CombineReplicas(serial, job_.MethodAfter(StepOf(microbatch) - 1),
+                                               {done - job_.microbatches, job_.microbatches}));
     }
     CombineTies(model);
     for (SerialStage& serial : model) {
@@ -368,16 +376,18 @@ absl::Status Reference::TrainContinuously(int64_t first, int64_t end) {
   SerialModel& model = models_.front();
   std::vector<VersionRule> rules;
   for (SerialStage& serial : model) {
-    rules.push_back(RuleFor(static_cast<int64_t>(model.size()), serial.interval, first));
+    const auto replicas = std::max<int64_t>(1, static_cast<int64_t>(serial.sums.size()));
+    rules.push_back(RuleFor(static_cast<int64_t>(model.size()), serial.interval, replicas, first,
+                            serial.number));
     serial.base = serial.stage->version();
   }
   for (int64_t k = 0; k < end - first; ++k) {
     for (SerialStage& serial : model) {
       const VersionRule& rule = rules[serial.number];
       serial.forward = {serial.base + rule.Forward(k, serial.depth),
-                        rule.ForwardAhead(k, serial.number, serial.depth)};
+                        rule.ForwardAhead(k, serial.depth)};
       serial.backward = {serial.base + rule.Backward(k, serial.depth),
-                         rule.BackwardAhead(k, serial.number, serial.depth)};
+                         rule.BackwardAhead(k, serial.depth)};
     }
     PENSTOCK_RETURN_IF_ERROR(ForwardAndBackward(model, first + k));
     const int64_t done = first + k + 1;
@@ -387,7 +397,8 @@ absl::Status Reference::TrainContinuously(int64_t first, int64_t end) {
       const int64_t read = serial.base + rule.Forward(k + 1 - serial.interval, serial.depth);
       const int64_t oldest_live = done == end ? serial.stage->version() + 1
                                               : serial.base + rule.OldestFrom(k + 1, serial.depth);
-      PENSTOCK_RETURN_IF_ERROR(CombineReplicas(serial, {done - serial.interval, serial.interval}));
+      PENSTOCK_RETURN_IF_ERROR(
+          CombineReplicas(serial, *job_.method, {done - serial.interval, serial.interval}));
       PENSTOCK_RETURN_IF_ERROR(rule.Moves(k, serial.depth)
                                    ? Update(model, serial, done, read, oldest_live)
                                    : LeaveOutUpdate(serial, oldest_live));
@@ -475,10 +486,12 @@ absl::Status Reference::BackwardWeight(SerialStage& serial, int64_t microbatch) 
   return absl::OkStatus();
 }
 
-absl::Status Reference::CombineReplicas(SerialStage& serial, MicrobatchRange microbatches) {
+absl::Status Reference::CombineReplicas(SerialStage& serial, const Method& method,
+                                        MicrobatchRange microbatches) {
   if (serial.sums.empty()) return absl::OkStatus();
   const int64_t count = serial.stage->gradient_count();
-  const bool is_mean = !job_.method->synchronous;
+  // Microbatches of a step have each their share of its loss already.
+  const bool is_mean = method.updates_each_microbatch;
   const bool weighted = is_mean && !valid_targets_->all_count();
   for (int64_t m = microbatches.first; weighted && m < microbatches.end(); ++m) {
     PENSTOCK_ASSIGN_OR_RETURN(const float weight, valid_targets_->Part(m, microbatches));

@@ -7,13 +7,14 @@
 //                         end of a step all take the mean
 //   replicas of stages    the microbatches that replica i of a stage with r of them has, i, i + r, i + 2r, .., are
 //                         added up by themselves in the stage's own accumulator i; at an update the sums are
-//                         added in the order of the replicas (and, of a continuous method, divided by r). Each
-//                         keeps statistics of its own (model/op.h), which become their mean at the end of a range
+//                         added in the order of the replicas (and, with an update for each microbatch of each
+//                         replica, divided by r). Each keeps statistics of its own (model/op.h), which become their
+//                         mean at the end of a range
 //   continuous methods    stage s of S (from 0) keeps its own versions. Between two cuts, microbatch k,
 //                         counted from the cut, reads the version that follows from k, s and the weights
 //                         in closed form (version_rule.h). A stage with r replicas updates once in r
-//                         microbatches. With rpd, k and s decide the samples: an older version, and
-//                         whether the update is left out
+//                         microbatches, or once in a step. With rpd, k and s decide the samples: an older
+//                         version, and whether the update is left out
 //
 // In recorded order (pipeline.order) the run's log says what each microbatch read (order_replay.h).
 //

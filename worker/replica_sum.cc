@@ -55,15 +55,15 @@ absl::StatusOr<Tensor> Collectives::ReceiveFloats(Link& link, const Shape& shape
   return courier.peer_failed() ? Blame(link, received.status()) : received.status();
 }
 
-absl::Status Collectives::ReduceReplicas(const ReduceGroup& group, Stage& own,
-                                         std::optional<float> weight, Courier& courier,
-                                         ActionTimer& timer) {
+absl::Status Collectives::ReduceReplicas(const ReduceGroup& group, Stage& own, Combine combine,
+                                         Courier& courier, ActionTimer& timer) {
   const Tensor gradients = own.AccumulatedGradients();
-  if (weight.has_value()) {
-    backend_.Scale(gradients.data<float>(), *weight, own.gradient_count());
+  if (combine.weight.has_value()) {
+    backend_.Scale(gradients.data<float>(), *combine.weight, own.gradient_count());
   }
   // With weights of their own the sum is the mean.
-  const bool is_mean = group.operation == ReduceGroup::Operation::kMean && !weight.has_value();
+  const bool is_mean =
+      combine.operation == ReduceGroup::Operation::kMean && !combine.weight.has_value();
   return AddUpReplicas(group, gradients, is_mean, courier, timer);
 }
 

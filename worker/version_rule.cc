@@ -14,8 +14,8 @@ struct VersionRule::Definition {
   int64_t (*forward)(const Setting& setting, int64_t k, int64_t depth);
   // The one that its backward reads; null: the same.
   int64_t (*backward)(const Setting& setting, int64_t k, int64_t depth) = nullptr;
-  // The version that both passes are moved to on stage `number`; null: they are not.
-  int64_t (*aim)(const Setting& setting, int64_t k, int64_t number, int64_t depth) = nullptr;
+  // The version that both passes are moved to; null: they are not.
+  int64_t (*aim)(const Setting& setting, int64_t k, int64_t depth) = nullptr;
 };
 
 namespace {
@@ -32,6 +32,22 @@ int64_t NewestInBackward(const Setting& setting, int64_t k, int64_t) {
   return k / setting.interval;
 }
 
+int64_t FirstDepth(const Setting& setting) {
+  return setting.first_depth.value_or(setting.stages - 1);
+}
+
+// Replicas do as many microbatches at the same time, one each. Returns the first of those that k is done with.
+int64_t FirstOfRound(const Setting& setting, int64_t k) {
+  return k / setting.replicas * setting.replicas;
+}
+
+// Returns the newest version that has no microbatch which the version lacks that the first stage reads for the first
+// of k's round.
+int64_t NewestOfFirst(const Setting& setting, int64_t k, int64_t) {
+  const int64_t begun = FirstOfRound(setting, k) / setting.first_replicas * setting.first_replicas;
+  return std::max<int64_t>(0, begun - FirstDepth(setting)) / setting.interval;
+}
+
 int64_t Drawn(const Setting& setting, int64_t k, int64_t depth) {
   const auto stage = static_cast<int32_t>(setting.stages - 1 - depth);
   return k - setting.draws.DelayOf(setting.first + k, stage, k);
@@ -46,27 +62,24 @@ constexpr VersionRule::Definition kDefinitions[] = {
      .forward = [](const Setting& setting, int64_t k,
                    int64_t) { return std::max<int64_t>(0, k / setting.interval - 1); }},
     // PipeDream, SOSP 2019: the first stage's version travels with the microbatch.
-    {.weights = "vertical-sync",
-     .forward = [](const Setting& setting, int64_t k,
-                   int64_t) { return std::max<int64_t>(0, k - (setting.stages - 1)); }},
+    {.weights = "vertical-sync", .forward = NewestOfFirst},
     // XPipe, arXiv 1911.04610: the version that the microbatch's own update replaces.
     {.weights = "predicted",
      .forward = Newest,
      .backward = NewestInBackward,
-     .aim = [](const Setting& setting, int64_t k, int64_t,
-               int64_t) { return k / setting.interval; }},
-    // SpecTrain, arXiv 1809.02839: the current version when the first stage makes its update.
+     .aim = [](const Setting& setting, int64_t k, int64_t) { return k / setting.interval; }},
+    // SpecTrain, arXiv 1809.02839: the current version when the first stage makes its update. Half of the microbatches
+    // that are on their way between the two stages are on the way back, and come to this stage meanwhile.
     {.weights = "spectrain",
      .forward = Newest,
      .backward = NewestInBackward,
-     .aim = [](const Setting& setting, int64_t k, int64_t number,
-               int64_t) { return (k + number / 2) / setting.interval; }},
+     .aim =
+         [](const Setting& setting, int64_t k, int64_t depth) {
+           const int64_t meanwhile = (FirstDepth(setting) - depth) / 2;
+           return (FirstOfRound(setting, k) + meanwhile) / setting.interval;
+         }},
     // PipeMare, arXiv 1910.05124, T2: what the forward read.
-    {.weights = "corrected",
-     .forward = Newest,
-     .backward = NewestInBackward,
-     .aim = [](const Setting& setting, int64_t k, int64_t,
-               int64_t depth) { return Newest(setting, k, depth); }},
+    {.weights = "corrected", .forward = Newest, .backward = NewestInBackward, .aim = Newest},
     // Randomized pipeline descent, arXiv 2606.03498.
     {.weights = "drawn", .forward = Drawn},
 };
@@ -92,20 +105,24 @@ int64_t VersionRule::Backward(int64_t k, int64_t depth) const {
   return RereadsWeights() ? definition_->backward(setting_, k, depth) : Forward(k, depth);
 }
 
-int64_t VersionRule::ForwardAhead(int64_t k, int64_t number, int64_t depth) const {
+int64_t VersionRule::ForwardAhead(int64_t k, int64_t depth) const {
   if (definition_->aim == nullptr) return 0;
-  return definition_->aim(setting_, k, number, depth) - Forward(k, depth);
+  return definition_->aim(setting_, k, depth) - Forward(k, depth);
 }
 
-int64_t VersionRule::BackwardAhead(int64_t k, int64_t number, int64_t depth) const {
+int64_t VersionRule::BackwardAhead(int64_t k, int64_t depth) const {
   if (definition_->aim == nullptr) return 0;
-  return definition_->aim(setting_, k, number, depth) - Backward(k, depth);
+  return definition_->aim(setting_, k, depth) - Backward(k, depth);
 }
 
 bool VersionRule::RereadsWeights() const { return definition_->backward != nullptr; }
 
 int64_t VersionRule::OldestFrom(int64_t k, int64_t depth) const {
-  return definition_->forward == Drawn ? k - setting_.draws.DelayMax(k) : Forward(k, depth);
+  if (definition_->forward == Drawn) return k - setting_.draws.DelayMax(k);
+  if (setting_.replay != nullptr && definition_->forward == Newest) {
+    return setting_.replay->FewestFrom(StageOf(depth), setting_.first + k);
+  }
+  return Forward(k, depth);
 }
 
 bool VersionRule::Moves(int64_t k, int64_t depth) const {
@@ -115,10 +132,12 @@ bool VersionRule::Moves(int64_t k, int64_t depth) const {
 
 StageLateness VersionRule::Lateness(int64_t depth) const {
   if (definition_->forward == Drawn) return {.staleness = setting_.draws.delta()};
-  // Over one update, once the pipeline is full, in the static order.
+  // Over one update, or those after which updates of other sizes begin together again, once the pipeline is full, in
+  // the static order.
   StageLateness lateness;
-  const int64_t full = (depth + setting_.stages) * setting_.interval;
-  for (int64_t k = full; k < full + setting_.interval; ++k) {
+  const int64_t cycle = std::lcm(setting_.interval, setting_.first_replicas);
+  const int64_t full = (FirstDepth(setting_) + depth + setting_.stages) * cycle;
+  for (int64_t k = full; k < full + cycle; ++k) {
     const int64_t read = definition_->forward(setting_, k, depth);
     const int64_t read_again = RereadsWeights() ? definition_->backward(setting_, k, depth) : read;
     lateness.staleness = std::max(lateness.staleness, k / setting_.interval - read);
@@ -134,7 +153,7 @@ StageLateness VersionRule::Lateness(int64_t depth) const {
 }
 
 int64_t VersionRule::FixedAge() const {
-  return definition_->forward == Newest ? 0 : Lateness(/*depth=*/0).staleness;
+  return definition_->forward == Newest ? 0 : Lateness(FirstDepth(setting_)).staleness;
 }
 
 int64_t VersionRule::VersionsMax(int64_t depth) const {

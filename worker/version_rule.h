@@ -2,7 +2,8 @@
 //
 // It asks no schedule, so that the reference can test what schedules and machines say: weights are known by the
 // name that the job gives them, and version_rule.cc has the definition of each. A stage updates after every
-// `interval` microbatches, and `depth` of them are on their way beyond it (MicrobatchesInFlight). Microbatches k
+// `interval` microbatches, and `depth` of them are on their way beyond it (MicrobatchesInFlight). With replicas these
+// are the microbatches of all of a stage's replicas together, whose updates are the same. Microbatches k
 // and versions are counted from the cut that a range begins at. In a run in recorded order the newest version
 // that a forward found follows from the log instead; versions of a fixed age are the same in any order, and so
 // are sampled ones.
@@ -11,6 +12,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <vector>
 
 #include "absl/strings/string_view.h"
@@ -26,9 +28,15 @@ class VersionRule {
   struct Setting {
     absl::string_view weights;  // pipeline.weights: "stash"
     int64_t stages = 1;
-    int64_t interval = 1;  // microbatches of an update
+    std::optional<int64_t> stage =
+        std::nullopt;      // absent: `depth` comes after it, one microbatch each
+    int64_t replicas = 1;  // of the stage
+    int64_t interval = 1;  // microbatches of an update, of all replicas
     // The method has an update for each microbatch (of each replica), not one per step.
     bool updates_each_microbatch = false;
+    // The first stage's: its replicas, and its depth; absent: all stages but one.
+    int64_t first_replicas = 1;
+    std::optional<int64_t> first_depth = std::nullopt;
     BlockDraws draws;                     // of sampled weights
     const OrderReplay* replay = nullptr;  // of recorded order
     int64_t first = 0;                    // microbatch of the range
@@ -41,9 +49,9 @@ class VersionRule {
   // The versions that the passes of microbatch k read.
   int64_t Forward(int64_t k, int64_t depth) const;
   int64_t Backward(int64_t k, int64_t depth) const;
-  // By how many updates the weights of stage `number` are moved from these versions.
-  int64_t ForwardAhead(int64_t k, int64_t number, int64_t depth) const;
-  int64_t BackwardAhead(int64_t k, int64_t number, int64_t depth) const;
+  // By how many updates the weights are moved from these versions.
+  int64_t ForwardAhead(int64_t k, int64_t depth) const;
+  int64_t BackwardAhead(int64_t k, int64_t depth) const;
   // Returns whether a backward may read another version than its forward.
   bool RereadsWeights() const;
   // The oldest version that microbatches from the k-th on read.
@@ -60,7 +68,9 @@ class VersionRule {
   int64_t VersionsMax(int64_t depth) const;
 
  private:
-  int32_t StageOf(int64_t depth) const { return static_cast<int32_t>(setting_.stages - 1 - depth); }
+  int32_t StageOf(int64_t depth) const {
+    return static_cast<int32_t>(setting_.stage.value_or(setting_.stages - 1 - depth));
+  }
 
   Setting setting_;
   const Definition* definition_;

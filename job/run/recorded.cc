@@ -51,9 +51,6 @@ absl::Status CheckRecordable(const ResolvedJob& job, const ScheduleOptions& opti
   if (!PlacesOneCopy(method.placement)) {
     return refuse("its order and its placement belong together");
   }
-  if (options.topology.form == Topology::Form::kReplicas) {
-    return refuse("which replica a microbatch goes through belongs to the static order");
-  }
   if (job.synchronous_steps > 0) {
     return refuse("pipeline.synchronous_steps changes the order within the job");
   }
@@ -81,8 +78,9 @@ absl::Status CheckOrderSize(const ResolvedJob& job, const Topology& topology, in
   for (const Cut& cut : cuts) {
     const MicrobatchRange range = RangeOfSteps(job, from_step, cut.step);
     for (int32_t worker = 0; worker < topology.workers; ++worker) {
-      bytes += kLogOverheadBytes +
-               OrderLog::BytesComplete(topology.StagesOf(WorkerId(worker)).size(), range.count);
+      const std::vector<StageId> stages = topology.StagesOf(WorkerId(worker));
+      const int32_t replicas = topology[stages.front()].replicas;
+      bytes += kLogOverheadBytes + OrderLog::BytesComplete(stages.size(), range.count / replicas);
     }
     from_step = cut.step;
   }

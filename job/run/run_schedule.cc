@@ -10,19 +10,34 @@
 #include "schedule/digest.h"
 #include "schedule/ready_order.h"
 #include "schedule/verify.h"
+#include "schedule/warm_up.h"
 
 namespace penstock {
 namespace {
 
+// The versions that a stage keeps at most if it may have `in_flight` microbatches there at any time.
+int64_t VersionsMax(const ResolvedJob& job, const ScheduleOptions& options, StageId stage,
+                    int64_t in_flight) {
+  const WeightPolicy policy = WeightPolicyOf(*job.method, options);
+  const int64_t replicas = options.topology[stage].replicas;
+  const int64_t of_update = std::max(job.microbatches_of_update(job.steps), replicas);
+  if (policy.lag > 0 && policy.batch != of_update) {
+    // What is read lacks the updates of the first stage that are late, and what its own update in progress would add.
+    const int64_t lacks = (policy.lag + 1) * policy.batch - 1;
+    return (lacks + of_update - 1) / of_update + 1;
+  }
+  return policy.weights->versions_max(policy, in_flight, of_update / replicas);
+}
+
 // A stage gets as many microbatches in flight as the job says, and no edge can be full then.
 void BoundAnyOrder(const ResolvedJob& job, const ScheduleOptions& options, int32_t edge_capacity,
                    std::vector<StageCounts>& counts) {
-  const WeightPolicy policy = WeightPolicyOf(*job.method, options);
-  for (StageCounts& stage : counts) {
+  for (size_t id = 0; id < counts.size(); ++id) {
+    StageCounts& stage = counts[id];
     stage.activations_peak =
         std::min<int64_t>(InFlightMax(job, stage.activations_peak), edge_capacity);
-    stage.versions_peak = policy.weights->versions_max(policy, stage.activations_peak,
-                                                       job.microbatches_of_update(job.steps));
+    stage.versions_peak =
+        VersionsMax(job, options, StageId(static_cast<int32_t>(id)), stage.activations_peak);
   }
 }
 
@@ -47,6 +62,7 @@ absl::StatusOr<Schedule> ScheduleOfSteps(const ResolvedJob& job, const ScheduleO
   ScheduleOptions synchronous = options;
   synchronous.weights = nullptr;
   synchronous.delta.reset();
+  CombineGradientsAs(method, synchronous.topology);
   return BuildSchedule(method, synchronous, range);
 }
 
@@ -74,8 +90,9 @@ absl::StatusOr<std::vector<StageLateness>> LatenessOf(const ResolvedJob& job,
   }
   const bool equally_late =
       job.method->updates_each_microbatch || job.weights_read().old_reads != OldReads::kNone;
+  const std::vector<int64_t> ahead = MicrobatchesAhead(ReplicasOf(options.topology));
   for (int32_t s = 0; s < options.topology.stages() && !equally_late; ++s) {
-    const int32_t after = options.topology.depth() - 1 - options.topology[StageId(s)].place;
+    const int64_t after = ahead[options.topology[StageId(s)].place];
     lateness[s].rate_delay =
         static_cast<double>(2 * after + 1) / static_cast<double>(job.microbatches);
   }

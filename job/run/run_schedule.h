@@ -45,7 +45,8 @@ struct StageLateness {
   // A rescheduled rate is divided by a power of this. Where all gradients of the stage are equally late (an
   // update for each microbatch, or weights of a fixed age) it is their staleness, as Ajanthan et al. count
   // (arXiv 2505.01099). Where an update of stage i of P, from 1, holds N microbatches, which are not, it is
-  // PipeMare's (2 (P - i) + 1) / N (Yang et al., MLSys 2021, arXiv 1910.05124).
+  // PipeMare's (2 (P - i) + 1) / N (Yang et al., MLSys 2021, arXiv 1910.05124). With replicas the microbatches that a
+  // stage is ahead by (schedule/warm_up.h) take the place of P - i.
   double rate_delay = 0.0;
   friend bool operator==(const StageLateness&, const StageLateness&) = default;
 };

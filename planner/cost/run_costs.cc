@@ -123,10 +123,10 @@ Traffic TrafficOf(const ResolvedJob& job, const Topology& topology,
     traffic.groups.push_back(
         TrafficOfGroup(GroupId(static_cast<int32_t>(id)), ties, job, topology, layers));
   }
-  // The norms are a double for each layer, from the worker that updates it.
+  // The norms are a double for each layer, from the worker that updates it; those of all pipelines are alike.
   traffic.norms.resize(topology.workers);
   for (int32_t s = 0; s < topology.stages(); ++s) {
-    if (!topology[StageId(s)].updates) continue;
+    if (!topology.IsInNorm(StageId(s), 0)) continue;
     traffic.norms[topology.worker(StageId(s)).value] +=
         static_cast<double>(sizeof(double)) * layers[s].count;
   }

@@ -71,7 +71,7 @@ absl::StatusOr<ResolvedJob> CandidateJudge::Resolve() {
                                            candidate.layer_order.end());
   }
   const absl::StatusOr<const Method*> method = FindMethod(absl::string_view(candidate.method));
-  if (method.ok() && (*method)->replicates_stages) {
+  if (method.ok() && (*method)->replicates_stages()) {
     pipeline.mutable_replicas()->Assign(candidate.replicas.begin(), candidate.replicas.end());
   }
   pipeline.set_recompute(TextOf(candidate.recompute));

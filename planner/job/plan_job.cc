@@ -184,7 +184,7 @@ std::vector<Candidate> PlacementsOf(const PlanningInput& input, const ResolvedJo
                            .stages = stages,
                            .microbatches = job.microbatches,
                            .recompute = job.recompute};
-    if (job.method->replicates_stages && !said.empty()) {
+    if (job.method->replicates_stages() && !said.empty()) {
       if (said.size() > 1 && said.size() != stages) continue;
       candidate.replicas.assign(said.begin(), said.end());
       if (said.size() == 1) candidate.replicas.assign(stages, said[0]);
@@ -455,7 +455,8 @@ absl::StatusOr<std::vector<Candidate>> EnumerateCandidates(const PlanningInput& 
         }
       }
     }
-    if (!method->replicates_stages) continue;
+    // Those of methods with several stages on a worker are for the user to name.
+    if (!method->replicates_stages() || per_worker > 1) continue;
     for (const Candidate& replicas : replicated) {
       for (const int64_t microbatches : MicrobatchesOf(input, job, *method)) {
         for (const bool all : {false, true}) {

@@ -9,6 +9,7 @@
 #include "base/status.h"
 #include "schedule/catalog/schedules.h"
 #include "schedule/lower.h"
+#include "schedule/warm_up.h"
 
 namespace penstock {
 
@@ -25,15 +26,13 @@ constexpr Method kMethods[] = {
      .paper = "Huang et al., NeurIPS 2019, arXiv 1811.06965",
      .weights = &Weights::kSingle,
      .synchronous = true,
-     .program = Gpipe,
-     .replicates_stages = true},
+     .program = Gpipe},
     {.name = "1f1b",
      .summary = "forward and backward in turn, an update at the end of the step; small stash",
      .paper = "Narayanan et al., ICML 2021, arXiv 2006.09503",
      .weights = &Weights::kSingle,
      .synchronous = true,
-     .program = OneFOneB,
-     .replicates_stages = true},
+     .program = OneFOneB},
     {.name = "interleaved-1f1b",
      .summary = "1F1B with several smaller stages on each worker; smaller bubble, more messages",
      .paper = "Narayanan et al., SC 2021, arXiv 2104.04473",
@@ -55,8 +54,7 @@ constexpr Method kMethods[] = {
      .weights = &Weights::kSingle,
      .synchronous = true,
      .program = ZeroBubbleH1,
-     .sends_gradient_early = true,
-     .replicates_stages = true},
+     .sends_gradient_early = true},
     {.name = "zb-h2",
      .summary =
          "zb-h1 with more forwards in flight; no bubble if F, I and W are equal, twice the stash",
@@ -64,8 +62,7 @@ constexpr Method kMethods[] = {
      .weights = &Weights::kSingle,
      .synchronous = true,
      .program = ZeroBubbleH2,
-     .sends_gradient_early = true,
-     .replicates_stages = true},
+     .sends_gradient_early = true},
     {.name = "zb-v",
      .summary = "zero bubble with two stages on each worker, down and back up; the stash of 1f1b",
      .paper = "Qi et al., NeurIPS 2024, arXiv 2405.15362",
@@ -91,7 +88,8 @@ constexpr Method kMethods[] = {
      .program = LocalSgd,
      .placement = Placement::kReplicas,
      .updates_each_microbatch = true,
-     .steps_in_rounds = true},
+     .steps_in_rounds = true,
+     .why_no_replicas = "has replicas of the whole model"},
     {.name = "roundpipe",
      .summary = "the stages of every round go on round the workers; any number of stages, full "
                 "recomputation",
@@ -100,15 +98,16 @@ constexpr Method kMethods[] = {
      .synchronous = true,
      .program = RoundPipe,
      .placement = Placement::kRoundTrip,
-     .steps_in_rounds = true},
+     .steps_in_rounds = true,
+     .why_no_replicas = "takes every stage round all of its workers, each of which is a replica of "
+                        "it already; use more workers"},
     {.name = "pipedream",
      .summary = "1F1B without end, an update after every microbatch; no bubble, stashed weights",
      .paper = "Narayanan et al., SOSP 2019",
      .weights = &Weights::kStash,
      .synchronous = false,
      .program = PipeDream,
-     .updates_each_microbatch = true,
-     .replicates_stages = true},
+     .updates_each_microbatch = true},
     {.name = "rpd",
      .summary =
          "pipedream with sampled delays that updates one sampled stage a microbatch; for theory",
@@ -116,7 +115,10 @@ constexpr Method kMethods[] = {
      .weights = &Weights::kDrawn,
      .synchronous = false,
      .program = RandomizedPipeDream,
-     .updates_each_microbatch = true},
+     .updates_each_microbatch = true,
+     .why_no_replicas =
+         "updates one sampled stage after every single microbatch, so replicas would "
+         "have nothing to add up; use pipedream"},
     {.name = "pipedream-2bw",
      .summary =
          "1F1B without end, an update per step, weights one version late; no bubble, 2 versions",
@@ -145,7 +147,6 @@ constexpr Method kMethods[] = {
      .synchronous = false,
      .program = PipeDream,
      .updates_each_microbatch = true,
-     .replicates_stages = true,
      .update = {.optimizer = "nadamw"}},
     {.name = "nesterov-no-stash",
      .summary = "nesterov with one version of the weights, and rate and momentum by stage",
@@ -154,7 +155,6 @@ constexpr Method kMethods[] = {
      .synchronous = false,
      .program = PipeDream,
      .updates_each_microbatch = true,
-     .replicates_stages = true,
      .update = {.optimizer = "nadamw", .reschedules_rates = true, .stage_momentum = true}},
     {.name = "spectrain",
      .summary = "pipedream with one version and predicted weights in place of stashed ones",
@@ -171,13 +171,15 @@ constexpr Method kMethods[] = {
      .program = Paci},
 };
 
-constexpr Method kListed = {.name = "schedule-file",
-                            .summary = "the step that a schedule file lists, over and over",
-                            .paper = "",
-                            .weights = &Weights::kSingle,
-                            .synchronous = true,
-                            .program = ListedStep,
-                            .placement = Placement::kListed};
+constexpr Method kListed = {
+    .name = "schedule-file",
+    .summary = "the step that a schedule file lists, over and over",
+    .paper = "",
+    .weights = &Weights::kSingle,
+    .synchronous = true,
+    .program = ListedStep,
+    .placement = Placement::kListed,
+    .why_no_replicas = "says itself which stages have replicas; leave the key out"};
 
 constexpr Method kSearched = {
     .name = "searched",
@@ -186,7 +188,8 @@ constexpr Method kSearched = {
     .weights = &Weights::kSingle,
     .synchronous = true,
     .program = ListedStep,
-    .placement = Placement::kListed};
+    .placement = Placement::kListed,
+    .why_no_replicas = "orders one pipeline with a stage on each worker; leave the key out"};
 
 const Weights& WeightsOf(const Method& method, const ScheduleOptions& options) {
   return options.weights == nullptr ? *method.weights : *options.weights;
@@ -238,6 +241,30 @@ absl::Status CheckReplicas(const Method& method, const ScheduleOptions& options,
                    ", the least common multiple of ", replicas, " replicas"));
 }
 
+// The microbatches that are in flight at most: without replicas as many as there are stages.
+int64_t InFlightMax(const Topology& topology) {
+  const std::vector<int32_t> replicas = ReplicasOf(topology);
+  const std::vector<int64_t> ahead = MicrobatchesAhead(replicas);
+  int64_t most = 0;
+  for (size_t place = 0; place < replicas.size(); ++place) {
+    most = std::max(most, ahead[place] + replicas[place]);
+  }
+  return most;
+}
+
+// Checks that the version that a forward reads is made by then, where it is that before the last update.
+absl::Status CheckFillsPipeline(const Method& method, const ScheduleOptions& options) {
+  const Weights& weights = WeightsOf(method, options);
+  const int64_t least = weights.fills_pipeline ? InFlightMax(options.topology) : 0;
+  if (options.microbatches_per_step >= least) return absl::OkStatus();
+  const bool replicated = options.topology.form == Topology::Form::kReplicas;
+  return absl::InvalidArgumentError(
+      absl::StrCat(method.name, " with the weights \"", weights.name,
+                   "\" needs at least as many microbatches in a step as ",
+                   replicated ? "are in flight with these replicas, " : "there are stages, ", least,
+                   "; got ", options.microbatches_per_step));
+}
+
 absl::Status CheckSteps(const Method& method, const ScheduleOptions& options,
                         MicrobatchRange range) {
   const int64_t per_step = options.microbatches_per_step;
@@ -258,13 +285,7 @@ absl::Status CheckSteps(const Method& method, const ScheduleOptions& options,
   }
   PENSTOCK_RETURN_IF_ERROR(CheckRounds(method, options));
   PENSTOCK_RETURN_IF_ERROR(CheckReplicas(method, options, range));
-  const Weights& weights = WeightsOf(method, options);
-  if (weights.fills_pipeline && per_step < options.topology.stages()) {
-    return absl::InvalidArgumentError(
-        absl::StrCat(method.name, " with the weights \"", weights.name,
-                     "\" needs at least as many microbatches in a step as there are stages, ",
-                     options.topology.stages(), "; got ", per_step));
-  }
+  PENSTOCK_RETURN_IF_ERROR(CheckFillsPipeline(method, options));
   const int64_t most = ListedMicrobatchesMax(options.topology.depth());
   if (RunsWholeSteps(method) && per_step > most) {
     return absl::InvalidArgumentError(
@@ -277,17 +298,6 @@ absl::Status CheckSteps(const Method& method, const ScheduleOptions& options,
 absl::Status RefuseWeights(const Method& method, const Weights& weights, absl::string_view why) {
   return absl::InvalidArgumentError(
       absl::StrCat(method.name, " cannot have the weights \"", weights.name, "\": ", why));
-}
-
-// On replicas of stages.
-absl::Status CheckReplicatedWeights(const Method& method, const Weights& weights) {
-  if (weights.on_replicas) return absl::OkStatus();
-  std::vector<absl::string_view> names;
-  for (const Weights* other : kAllWeights) {
-    if (other->on_replicas) names.push_back(other->name);
-  }
-  return RefuseWeights(method, weights,
-                       absl::StrCat("replicas of stages have one of ", absl::StrJoin(names, ", ")));
 }
 
 absl::Status CheckListed(const ScheduleOptions& options) {
@@ -318,20 +328,83 @@ absl::Status CheckListed(const ScheduleOptions& options) {
   return absl::OkStatus();
 }
 
-// Says how replicas of stages combine their gradients.
-ReduceGroup::Operation GradientsCombine(const Method& method) {
-  return method.updates_each_microbatch ? ReduceGroup::Operation::kMean
-                                        : ReduceGroup::Operation::kSum;
+absl::Status CheckReplicates(const Method& method) {
+  if (method.replicates_stages()) return absl::OkStatus();
+  return absl::InvalidArgumentError(method.why_no_replicas);
 }
 
-absl::Status CheckReplicates(const Method& method) {
-  if (method.replicates_stages) return absl::OkStatus();
-  std::vector<absl::string_view> names;
-  for (const Method& other : kMethods) {
-    if (other.replicates_stages) names.push_back(other.name);
+// True if replicas of the method's stages are whole pipelines, because a worker has several stages.
+bool ReplicatesPipelines(const Method& method) {
+  return method.placement == Placement::kLooped || method.placement == Placement::kV;
+}
+
+// Checks the replicas of stages of which a worker has several. An order of such a method says when a worker turns
+// from one of its stages to another by what all others have done by then.
+absl::Status CheckWholePipelines(const Method& method, absl::Span<const int32_t> replicas,
+                                 int32_t workers_of_pipeline) {
+  if (std::adjacent_find(replicas.begin(), replicas.end(), std::not_equal_to<>()) !=
+      replicas.end()) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "expected as many replicas of each stage, got ", absl::StrJoin(replicas, ","),
+        ": the order of ", method.name,
+        " says when a worker turns from one of its stages to another by what all workers have "
+        "done by then, and with unlike numbers they have done unlike numbers of microbatches; one "
+        "number for all stages would do"));
   }
-  return absl::InvalidArgumentError(
-      absl::StrCat("has no replicas of stages; ", absl::StrJoin(names, ", "), " have"));
+  return CheckPlacement(method.placement, static_cast<int32_t>(replicas.size()),
+                        workers_of_pipeline, /*microbatches_per_step=*/1);
+}
+
+// What `worker` does where its pipeline is one of several beside each other: the same as alone, with one in `replicas`
+// of the microbatches.
+Program ProgramOfPipeline(const Method& method, const ScheduleOptions& options, WorkerId worker,
+                          MicrobatchRange range) {
+  const Topology& topology = options.topology;
+  const int32_t replicas = topology.table.front().replicas;
+  const int32_t replica = worker.value % replicas;
+  std::vector<WorkerId> worker_of;
+  for (const StageId first : topology.first_of_place) {
+    worker_of.emplace_back(topology.worker(first).value / replicas);
+  }
+  ScheduleOptions alone = options;
+  alone.topology = PipelineOn(std::move(worker_of));
+  alone.microbatches_per_step /= replicas;
+  Program program = method.program(alone, WorkerId(worker.value / replicas),
+                                   {range.first / replicas, range.count / replicas});
+  program.shift *= replicas;
+  for (ActionList* list : {&program.prologue, &program.period, &program.epilogue}) {
+    for (Action& action : *list) {
+      action.index = topology.first_of_place[action.index].value + replica;
+      if (HasMicrobatch(action.kind)) action.microbatch = action.microbatch * replicas + replica;
+    }
+  }
+  return program;
+}
+
+Program ProgramOf(const Method& method, const ScheduleOptions& options, WorkerId worker,
+                  MicrobatchRange range) {
+  const bool replicated = options.topology.form == Topology::Form::kReplicas;
+  return replicated && ReplicatesPipelines(method)
+             ? ProgramOfPipeline(method, options, worker, range)
+             : method.program(options, worker, range);
+}
+
+// The worker on which the method has a stage.
+WorkerId PlaceOf(const Method& method, const Topology& topology, StageId stage) {
+  const StageWiring& row = topology[stage];
+  if (topology.form != Topology::Form::kReplicas || !ReplicatesPipelines(method)) {
+    return WorkerAt(method.placement, stage.value, topology.workers);
+  }
+  const int32_t of_pipeline = topology.workers / row.replicas;
+  return WorkerId(WorkerAt(method.placement, row.place, of_pipeline).value * row.replicas +
+                  row.replica);
+}
+
+absl::Status CheckReplicated(const Method& method, const Topology& topology) {
+  PENSTOCK_RETURN_IF_ERROR(CheckReplicates(method));
+  if (!ReplicatesPipelines(method)) return absl::OkStatus();
+  const std::vector<int32_t> replicas = ReplicasOf(topology);
+  return CheckWholePipelines(method, replicas, topology.workers / replicas.front());
 }
 
 // Checks that the stages of the plan are wired, grouped and placed as the method has them.
@@ -340,7 +413,7 @@ absl::Status CheckPlaced(const Method& method, const ScheduleOptions& options) {
   const int64_t step = options.microbatches_per_step;
   PENSTOCK_RETURN_IF_ERROR(
       Annotate(topology.form == Topology::Form::kReplicas
-                   ? CheckReplicates(method)
+                   ? CheckReplicated(method, topology)
                    : CheckPlacement(method.placement, topology.parts(), topology.workers, step),
                method.name));
   const bool loops = method.placement == Placement::kRoundTrip;
@@ -367,7 +440,7 @@ absl::Status CheckPlaced(const Method& method, const ScheduleOptions& options) {
         "; the plan has ", topology.pipelines, " with ", topology.groups.size(), " groups"));
   }
   for (int32_t stage = 0; stage < topology.stages(); ++stage) {
-    const WorkerId expected = WorkerAt(method.placement, stage, topology.workers);
+    const WorkerId expected = PlaceOf(method, topology, StageId(stage));
     if (expected == topology.table[stage].worker) continue;
     return absl::InvalidArgumentError(
         absl::StrCat(method.name, ": stage ", stage, " belongs on worker ", expected.value,
@@ -384,14 +457,11 @@ absl::Status CheckFits(const Method& method, const ScheduleOptions& options) {
   const Topology& topology = options.topology;
   PENSTOCK_RETURN_IF_ERROR(CheckTopology(topology));
   PENSTOCK_RETURN_IF_ERROR(CheckWeights(method, WeightsOf(method, options)));
-  if (topology.form == Topology::Form::kReplicas) {
-    PENSTOCK_RETURN_IF_ERROR(CheckReplicatedWeights(method, WeightsOf(method, options)));
-  }
   PENSTOCK_RETURN_IF_ERROR(
       Annotate(CheckDraws(WeightPolicyOf(method, options), topology), method.name));
   if (method.placement == Placement::kListed) return CheckListed(options);
   PENSTOCK_RETURN_IF_ERROR(CheckPlaced(method, options));
-  if (options.global_norm && (!method.synchronous || method.updates_each_microbatch)) {
+  if (options.global_norm && !method.synchronous) {
     return absl::InvalidArgumentError(
         absl::StrCat(method.name,
                      " updates each stage by itself, so there is no moment with a gradient of the "
@@ -408,14 +478,33 @@ absl::Status CheckFits(const Method& method, const ScheduleOptions& options) {
 
 }  // namespace
 
-absl::StatusOr<Topology> PlaceReplicas(const Method& method, absl::Span<const int32_t> replicas) {
+absl::StatusOr<Topology> PlaceReplicas(const Method& method, absl::Span<const int32_t> replicas,
+                                       int32_t stages_per_worker) {
   if (*std::min_element(replicas.begin(), replicas.end()) < 1) {
     return absl::InvalidArgumentError(absl::StrCat(
         "expected at least one replica of each stage, got ", absl::StrJoin(replicas, ",")));
   }
   PENSTOCK_RETURN_IF_ERROR(CheckReplicates(method));
   PENSTOCK_RETURN_IF_ERROR(CheckCycle(replicas));
-  return ReplicatedStages(replicas, GradientsCombine(method));
+  const auto places = static_cast<int32_t>(replicas.size());
+  if (!ReplicatesPipelines(method)) return ReplicatedStages(replicas, GradientsCombine(method));
+  const int32_t per_worker =
+      stages_per_worker > 0 ? stages_per_worker : StagesPerWorkerMin(method.placement);
+  const int32_t workers = places / per_worker;
+  PENSTOCK_RETURN_IF_ERROR(CheckWholePipelines(method, replicas, workers));
+  return PipelinesBesideEachOther(method.placement, places, workers, replicas.front(),
+                                  GradientsCombine(method));
+}
+
+ReduceGroup::Operation GradientsCombine(const Method& method) {
+  return method.updates_each_microbatch ? ReduceGroup::Operation::kMean
+                                        : ReduceGroup::Operation::kSum;
+}
+
+void CombineGradientsAs(const Method& method, Topology& topology) {
+  for (ReduceGroup& group : topology.groups) {
+    if (topology.IsOfReplicas(group)) group.operation = GradientsCombine(method);
+  }
 }
 
 absl::Status CheckWeights(const Method& method, const Weights& weights) {
@@ -437,9 +526,12 @@ absl::Status CheckWeights(const Method& method, const Weights& weights) {
 
 WeightPolicy WeightPolicyOf(const Method& method, const ScheduleOptions& options) {
   WeightPolicy policy = {&WeightsOf(method, options)};
+  const std::vector<int32_t> replicas = ReplicasOf(options.topology);
   const UpdateShape shape = {
       .stages = options.topology.depth(),
       .microbatches = method.updates_each_microbatch ? 1 : options.microbatches_per_step,
+      .replicas = replicas.front(),
+      .warm_up = WarmUpForwards(replicas, ReplicasMeet::kAtUpdates).front(),
       .delta = options.delta,
       .seed = options.seed};
   policy.weights->set_numbers(shape, policy);
@@ -496,7 +588,7 @@ absl::StatusOr<Schedule> BuildSchedule(const Method& method, const ScheduleOptio
   for (int32_t id = 0; id < options.topology.workers; ++id) {
     const WorkerId worker(id);
     schedule.programs.push_back(
-        Lower(method.program(options, worker, range), options.topology, worker, lower));
+        Lower(ProgramOf(method, options, worker, range), options.topology, worker, lower));
   }
   return schedule;
 }

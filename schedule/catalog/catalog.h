@@ -64,17 +64,27 @@ struct Method {
   // Gradients leave for the previous stage before W whatever the options say: the method lives by
   // it.
   bool sends_gradient_early = false;
-  // Stages may have replicas (Topology::Form::kReplicas), if the weights may (Weights::on_replicas).
-  bool replicates_stages = false;
+  // Why stages have no replicas (Topology::Form::kReplicas), which they have if it is empty: "takes .."
+  absl::string_view why_no_replicas = "";
   UpdatePreset update;
+
+  bool replicates_stages() const { return why_no_replicas.empty(); }
 };
 
 // The topology of `method` whose stage s is held by replicas[s] workers. Their gradients are added
 // up where all updates are those of a step, whose microbatches each have their share of the loss,
-// and averaged where each microbatch has an update otherwise. REQUIRES: `replicas` is not empty.
-// Errors: InvalidArgument (the method has no replicas of stages, naming those that have; a number
-// below 1; numbers that start over together only after too many microbatches).
-absl::StatusOr<Topology> PlaceReplicas(const Method& method, absl::Span<const int32_t> replicas);
+// and averaged where each microbatch has an update otherwise. Where a worker has several stages
+// (`stages_per_worker`; 0: as few as the method runs with) the replicas are whole pipelines. REQUIRES:
+// `replicas` is not empty. Errors: InvalidArgument (why the method has no replicas of stages, or not in
+// these numbers; a number below 1; numbers that start over together only after too many
+// microbatches; stages that do not fit on workers).
+absl::StatusOr<Topology> PlaceReplicas(const Method& method, absl::Span<const int32_t> replicas,
+                                       int32_t stages_per_worker = 0);
+
+// How the replicas of its stages combine their gradients.
+ReduceGroup::Operation GradientsCombine(const Method& method);
+// Makes the replicas of stages that there are combine their gradients as those of `method` do.
+void CombineGradientsAs(const Method& method, Topology& topology);
 
 // A method of the same placement that drains at every step: what the first steps of an asynchronous
 // one may be (pipeline.synchronous_steps). REQUIRES: `method` is one that does not drain.

@@ -5,8 +5,10 @@
 
 namespace penstock {
 
-// S-1-s forwards, then backward and forward in turn, and an update after every `update_interval`
-// backwards. `stage` is alone on its worker. REQUIRES: range.count is a multiple of update_interval.
+// The warm-up forwards w(s) of warm_up.h, S-1-s without replicas; then backward and forward in turn, and an update after
+// every `update_interval` microbatches, or after one of each replica if the interval is 1. `stage` is alone on its
+// worker. REQUIRES: the range is a multiple of update_interval and of the topology's cycle; an update_interval
+// of more than 1, too.
 Program ContinuousOneFOneB(const ScheduleOptions& options, StageId stage, MicrobatchRange range,
                            int64_t update_interval);
 

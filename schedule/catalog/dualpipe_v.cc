@@ -7,6 +7,8 @@
 //   activation stash  2W-s on stage s counted from 0 (between F and W), each of half the size of 1F1B's
 //   weight versions   1; staleness 0
 //
+// With r replicas of every stage these are pipelines beside each other, each with M/r of the microbatches.
+//
 // DeepSeek-AI, "DeepSeek-V3 Technical Report", 2024, arXiv 2412.19437 (DualPipe); its cut-in-half form is
 // described at github.com/deepseek-ai/DualPipe.
 #include <algorithm>

@@ -7,6 +7,8 @@
 //   activation stash  min(vM, (v-1)W + 2(W-1-w) + 1) on worker w
 //   weight versions   1; staleness 0
 //
+// With r replicas of every stage these are pipelines beside each other, each with M/r of the microbatches.
+//
 // Narayanan et al., "Efficient Large-Scale Language Model Training on GPU Clusters Using Megatron-LM",
 // SC 2021, arXiv 2104.04473.
 #include <algorithm>

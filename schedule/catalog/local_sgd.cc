@@ -19,6 +19,9 @@
 // later both stages are about as far, so that the pipeline goes on meanwhile: if R >= S, an odd S has no more
 // bubble than without tying, an even S about one slot more for every S/2 microbatches.
 //
+// Where the updates of a local step wait for the norm of its gradient, all stages meet for it, and every second one
+// does a forward before. If R > S they all come in the same slot, and there is no more bubble, but at a round's end.
+//
 // Stich, "Local SGD Converges Fast and Communicates Little", ICLR 2019, arXiv 1805.09767; through a
 // pipeline: Ilin and Richtarik, "Demystifying Pipeline Parallelism: First Theory for PipeDream",
 // arXiv 2606.03498, appendix E.2.
@@ -51,12 +54,13 @@ class Slots {
   const int64_t local_step_;  // slots from one local step of a replica to its next
 };
 
-// A stage makes its update this many microbatches after its backward, because it waits for stages before it that share
-// parameters with it, whose backwards come later. Between a stage and one that it shares with, s places behind, the
+// A stage makes its update this many microbatches after its backward, because it waits for stages before it, whose
+// backwards come later: those that share parameters with it, or all for the norm of the gradient. Between a stage and one that it shares with, s places behind, the
 // delay must not fall, and rise by at most s: then no update waits for a forward that waits for the update. With fewer
 // replicas than stages microbatches do not follow each other closely enough for that, and there is no delay.
-int64_t UpdateDelay(const Topology& topology, StageId stage) {
+int64_t UpdateDelay(const Topology& topology, StageId stage, bool global_norm) {
   if (topology.pipelines < topology.depth()) return 0;
+  if (global_norm) return (topology[stage].place + 1) / 2;
   bool shares = false;
   int32_t first = topology[stage].place;
   for (const ReduceGroup& group : topology.groups) {
@@ -75,19 +79,27 @@ Program LocalSgd(const ScheduleOptions& options, WorkerId worker, MicrobatchRang
   const int64_t microbatches = options.microbatches_per_step;
   const auto stage = [&](int64_t m) { return topology.StageAt(depth, range.first + m); };
   const Slots slots(topology, depth);
-  const int64_t delay = UpdateDelay(topology, stage(0));
+  const int64_t delay = UpdateDelay(topology, stage(0), options.global_norm);
+  // The forward is of another replica, as there are more of them than microbatches between a forward and its update.
+  const bool forward_first =
+      options.global_norm && topology.pipelines > topology.depth() && depth % 2 == 0;
 
   Program program{.repeats = range.count / microbatches, .shift = microbatches};
   ActionList& list = program.period;
+  int64_t updates = 0;
+  const auto update_up_to = [&](int64_t m) {
+    for (; updates <= m - delay; ++updates) Update(list, stage(updates));
+  };
   for (int64_t forward = 0, m = 0; m < microbatches; ++m) {
     while (forward < microbatches && slots.Forward(forward) < slots.Backward(m)) {
       Forward(list, stage(forward), range.first + forward);
       ++forward;
     }
+    if (forward_first) update_up_to(m - 1);
     Backward(list, stage(m), range.first + m);
-    if (m >= delay) Update(list, stage(m - delay));
+    if (!forward_first) update_up_to(m);
   }
-  for (int64_t m = microbatches - delay; m < microbatches; ++m) Update(list, stage(m));
+  update_up_to(microbatches - 1 + delay);
   if (topology.pipelines > 1) Average(list, GroupId(depth));
   return program;
 }

@@ -7,6 +7,8 @@
 //   activation stash  vM on every worker
 //   weight versions   1; staleness 0
 //
+// With r replicas of every stage these are pipelines beside each other, each with M/r of the microbatches.
+//
 // Lamy-Poirier, "Breadth-First Pipeline Parallelism", MLSys 2023, arXiv 2211.05953.
 #include "schedule/catalog/schedules.h"
 

@@ -5,14 +5,15 @@
 //   bubble            (S-1)/(M+S-1) of a step
 //   activation stash  min(M, S-s) on stage s
 //   weight versions   1; staleness 0
-// With r(s) replicas of stage s each does every r(s)-th microbatch, after w(s) warm-up forwards (replicas.cc)
+// With r(s) replicas of stage s each does every r(s)-th microbatch, after w(s) warm-up forwards (warm_up.cc)
 // in the place of S-1-s, and stashes min(M/r(s), w(s)+1).
 //
 // Narayanan et al., "Memory-Efficient Pipeline-Parallel DNN Training", ICML 2021, arXiv 2006.09503
 // (there "PipeDream-Flush").
 #include <algorithm>
 
-#include "schedule/catalog/replicas.h"
+#include "schedule/catalog/schedules.h"
+#include "schedule/warm_up.h"
 
 namespace penstock {
 

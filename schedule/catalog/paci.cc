@@ -8,6 +8,11 @@
 //   weight versions   1
 //   version drift     at most ceil((S-1-s)/a) updates, reached once the pipeline is full
 //
+// With r(s) replicas of stage s each does every r(s)-th microbatch, and their sums of gradients are added up before the
+// update of a step. w(s) forwards (warm_up.cc) take the place of S-1-s:
+//   activation stash  min(N/r(s), w(s)+1) on each replica
+//   version drift     at most ceil(w(s) r(s)/a) updates
+//
 // The paper's stages start whatever is ready first, with at most S-s microbatches in flight; here the order
 // is the one that this settles into, so that versions do not depend on timing.
 //

@@ -15,7 +15,7 @@
 //   block delay       at most floor(S^2 - S/2), mean (S^2-1)/2 (block_delay.h)
 //
 // With r(s) replicas of stage s (1F1B-RR) the stage updates after every r(s) microbatches with the mean of their
-// gradients, and w(s) updates (replicas.cc) take the place of S-1-s:
+// gradients, and w(s) updates (warm_up.cc) take the place of S-1-s:
 //   activation stash  min(N/r(s), w(s)+1) on each replica
 //   weight versions   w(s)+1
 //   version read      max(0, floor(k/r(s)) - w(s))
@@ -23,14 +23,10 @@
 //
 // Narayanan et al., "PipeDream: Generalized Pipeline Parallelism for DNN Training", SOSP 2019.
 #include "schedule/catalog/continuous.h"
-#include "schedule/catalog/replicas.h"
 
 namespace penstock {
 
 Program PipeDream(const ScheduleOptions& options, WorkerId worker, MicrobatchRange range) {
-  if (options.topology.form == Topology::Form::kReplicas) {
-    return RoundRobinOneFOneB(options.topology, StageOf(worker), range);
-  }
   return ContinuousOneFOneB(options, StageOf(worker), range, 1);
 }
 

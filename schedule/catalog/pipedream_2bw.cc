@@ -10,6 +10,11 @@
 //   version read      max(0, floor(k/M) - 1) by forward and backward of microbatch k
 //   staleness         1 update on every stage, 0 for the first step of a range
 //
+// With r(s) replicas of stage s each does every r(s)-th microbatch, and their sums of gradients are added up before the
+// update of a step, as the paper has it for pipelines beside each other. w(s) forwards (warm_up.cc) take the place of S-1-s,
+// and M >= (w(s)+1) r(s) on every stage that of M >= S; versions and staleness are the same.
+//   activation stash  min(N/r(s), w(s)+1) on each replica
+//
 // Narayanan et al., "Memory-Efficient Pipeline-Parallel DNN Training", ICML 2021, arXiv 2006.09503.
 #include "schedule/catalog/continuous.h"
 

@@ -6,7 +6,7 @@
 //   activation stash  S on every stage (between F and W)
 //   weight versions   1; staleness 0
 //
-// With r(s) replicas of stage s each has every r(s)-th microbatch, and the warm-up forwards w(s) of 1F1B (replicas.cc)
+// With r(s) replicas of stage s each has every r(s)-th microbatch, and the warm-up forwards w(s) of 1F1B (warm_up.cc)
 // stand in the place of S-1-s: a replica keeps max(w(0), w(s))+1 microbatches. With as many replicas everywhere they are
 // pipelines beside each other. With unlike numbers a step may be longer than 1F1B's: by 8 % with 1, 2, 4 and 8 replicas
 // of balanced places and 320 microbatches (ZB-H2: by 15 %).
@@ -14,8 +14,8 @@
 // Qi, Wan, Huang, Lin, "Zero Bubble Pipeline Parallelism", ICLR 2024, arXiv 2401.10241.
 #include <vector>
 
-#include "schedule/catalog/replicas.h"
 #include "schedule/catalog/zero_bubble.h"
+#include "schedule/warm_up.h"
 
 namespace penstock {
 

@@ -14,8 +14,8 @@
 // Qi, Wan, Huang, Lin, "Zero Bubble Pipeline Parallelism", ICLR 2024, arXiv 2401.10241.
 #include <vector>
 
-#include "schedule/catalog/replicas.h"
 #include "schedule/catalog/zero_bubble.h"
+#include "schedule/warm_up.h"
 
 namespace penstock {
 

@@ -6,6 +6,8 @@
 //   activation stash  2W-s on stage s counted from 0 (between F and W), each of half the size of 1F1B's
 //   weight versions   1; staleness 0
 //
+// With r replicas of every stage these are pipelines beside each other, each with M/r of the microbatches.
+//
 // Qi, Wan, Huang, Lin, "Zero Bubble Pipeline Parallelism", ICLR 2024, arXiv 2401.10241, and "Pipeline
 // Parallelism with Controllable Memory", NeurIPS 2024, arXiv 2405.15362.
 #include <algorithm>

@@ -13,12 +13,12 @@ namespace penstock {
 namespace {
 
 BlockDraws DrawsOf(const StageVersions& stage) {
-  return {stage.policy.seed, stage.policy.lag, stage.stages};
+  return {stage.policy.seed, stage.policy.lag, stage.places};
 }
 
 int64_t NewestDrawn(const StageVersions& stage) {
   const int64_t k = stage.forwards;
-  return stage.first_version + k - DrawsOf(stage).DelayMin(stage.stage, k);
+  return stage.first_version + k - DrawsOf(stage).DelayMin(stage.place, k);
 }
 
 // Microbatches without an update read no older one.
@@ -42,17 +42,17 @@ constinit const Weights Weights::kDrawn = {
     .forward =
         [](const StageVersions& stage, int64_t microbatch) {
           const int64_t k = stage.forwards;
-          return stage.first_version + k - DrawsOf(stage).DelayOf(microbatch, stage.stage, k);
+          return stage.first_version + k - DrawsOf(stage).DelayOf(microbatch, stage.place, k);
         },
     .backward = ForwardsToo,
     .keeps_from = OldestDrawn,
     .updates = [](const StageVersions& stage,
-                  int64_t microbatch) { return DrawsOf(stage).StageOf(microbatch) == stage.stage; },
+                  int64_t microbatch) { return DrawsOf(stage).StageOf(microbatch) == stage.place; },
     .versions_max = [](const WeightPolicy& policy, int64_t, int64_t) { return policy.lag + 1; },
     // This is what is allowed from here, not what was or will be sampled, nor which weights are the same.
     .append_state =
         [](const StageVersions& stage, std::vector<int64_t>& state) {
-          state.push_back(std::min<int64_t>(stage.forwards, stage.stages - 1 - stage.stage));
+          state.push_back(std::min<int64_t>(stage.forwards, stage.places - 1 - stage.place));
           state.push_back(stage.first_version + stage.forwards - stage.current);
         }};
 

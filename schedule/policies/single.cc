@@ -4,7 +4,6 @@
 
 namespace penstock {
 
-constinit const Weights Weights::kSingle = {
-    .name = "single", .form = "single", .on_replicas = true};
+constinit const Weights Weights::kSingle = {.name = "single", .form = "single"};
 
 }  // namespace penstock

@@ -6,7 +6,6 @@ namespace penstock {
 constinit const Weights Weights::kStash = {
     .name = "stash",
     .form = "stash",
-    .on_replicas = true,
     .backward = ForwardsToo,
     // When an update is made, the oldest of the in_flight - 1 microbatches that are left ran its forward after
     // all but in_flight - 1 of the backwards before.

@@ -92,7 +92,7 @@ absl::StatusOr<Topology> PlaceStages(const Method& method, const ScheduleSource&
   const bool of_model = method.placement == Placement::kReplicas;
   if (!source.replicas.empty() && !of_model) {
     PENSTOCK_ASSIGN_OR_RETURN(const std::vector<int32_t> replicas, ReplicasOfStages(source));
-    return PlaceReplicas(method, replicas);
+    return PlaceReplicas(method, replicas, per_worker);
   }
   if (source.replicas.size() > 1) {
     return absl::InvalidArgumentError(

@@ -245,11 +245,11 @@ TEST(ResolveJob, LocalSgd_TakesReplicasFromWhatTheJobSays) {
 }
 
 // GoodJob has 8 microbatches in a step.
-v1::JobSpec ReplicatedJob(const std::string& method, std::initializer_list<int32_t> replicas) {
+v1::JobSpec ReplicatedJob(const std::string& method, const std::vector<int32_t>& replicas) {
   v1::JobSpec spec = GoodJob();
   spec.mutable_pipeline()->set_method(method);
   spec.mutable_pipeline()->clear_stages();
-  if (method == "pipedream") {
+  if (!(*FindMethod(absl::string_view(method)))->synchronous) {
     spec.mutable_training()->clear_clip();
     spec.mutable_model()->mutable_gpt()->set_tied_head(false);
   }
@@ -399,6 +399,43 @@ TEST(ResolveJob, StageLayersThatAreNotThoseOfTheModel_AreRefusedWithWhatWouldDo)
             "stage, or one for all, would do");
 }
 
+// The stages are those of the model, the workers those that hold them in all pipelines.
+TEST(ResolveJob, ReplicasWithSeveralStagesOnAWorker_AreWholePipelines) {
+  for (const char* method : {"interleaved-1f1b", "looped-bfs", "zb-v", "dualpipe-v"}) {
+    for (const std::vector<int32_t>& replicas :
+         {std::vector<int32_t>{2}, std::vector<int32_t>(4, 2)}) {
+      SCOPED_TRACE(method);
+      PENSTOCK_ASSERT_OK_AND_ASSIGN(const ResolvedJob job,
+                                    ResolveJob(ReplicatedJob(method, replicas)));
+      EXPECT_EQ(job.WorkersOf(4), 4);
+      EXPECT_EQ(job.StagesOn(4), 4);
+      const Topology topology = TopologyOf(job, 4);
+      EXPECT_EQ(topology.workers, 4);
+      EXPECT_EQ(topology.stages(), 8);
+      EXPECT_EQ(topology.parts(), 4);
+    }
+  }
+}
+
+TEST(ResolveJob, ScheduleFileWithReplicas_SaysWhichStagesHaveThem) {
+  v1::JobSpec spec = GoodJob();
+  spec.mutable_pipeline()->clear_stages();
+  spec.mutable_pipeline()->set_method(std::string(ListedMethod().name));
+  spec.mutable_pipeline()->set_schedule_file("step.txt");
+  spec.mutable_training()->set_batch(4);
+  spec.mutable_training()->set_microbatches(2);
+  spec.mutable_pipeline()->set_schedule(
+      "# penstock schedule 1 range=0+2 stages=0,1,2 replicas=2,1 group=gradient:sum:0,1\n"
+      "0F0,0B0\n1F1,1B1\n2F0,2B0,2F1,2B1\n");
+  PENSTOCK_ASSERT_OK_AND_ASSIGN(const ResolvedJob job, ResolveJob(spec));
+  EXPECT_EQ(job.StagesOn(3), 2);
+  EXPECT_EQ(job.WorkersOf(2), 3);
+  EXPECT_EQ(job.ReplicasOfStages(2), (std::vector<int32_t>{2, 1}));
+  spec.mutable_pipeline()->add_replicas(2);
+  EXPECT_THAT(ResolveJob(spec).status().message(),
+              HasSubstr("is not for schedule-file, which says itself which stages have replicas"));
+}
+
 TEST(ResolveJob, ReplicasOfStagesThatCannotBe_AreRefusedWithTheNumbersThatWouldDo) {
   const auto refusal = [](const v1::JobSpec& spec) {
     return std::string(ResolveJob(spec).status().message());
@@ -407,27 +444,18 @@ TEST(ResolveJob, ReplicasOfStagesThatCannotBe_AreRefusedWithTheNumbersThatWouldD
       refusal(ReplicatedJob("1f1b", {3, 1})),
       "training.microbatches: is 8, but with pipeline.replicas 3,1 a step needs a multiple of "
       "3, the least common multiple, so that all replicas do as much; 6 or 9 would do");
-  EXPECT_EQ(refusal(ReplicatedJob("zb-v", {2, 1})),
-            "pipeline.replicas: is not for zb-v, which has no replicas of stages; gpipe, 1f1b, "
-            "zb-h1, zb-h2, pipedream, nesterov, nesterov-no-stash have; local-sgd has replicas of "
-            "the whole model");
+  EXPECT_EQ(refusal(ReplicatedJob("rpd", {2, 1})),
+            "pipeline.replicas: is not for rpd, which updates one sampled stage after every single "
+            "microbatch, so replicas would have nothing to add up; use pipedream");
+  EXPECT_THAT(refusal(ReplicatedJob("zb-v", {2, 1})),
+              StartsWith("pipeline.replicas: expected as many replicas of each stage, got 2,1: the "
+                         "order of zb-v says when a worker turns from one of its stages"));
   EXPECT_THAT(refusal(ReplicatedJob("1f1b", {2, 65})), HasSubstr("pipeline.replicas: is 65"));
   v1::JobSpec other_stages = ReplicatedJob("1f1b", {2, 1});
   other_stages.mutable_pipeline()->set_stages(3);
   EXPECT_EQ(refusal(other_stages),
             "pipeline.replicas: has 2 numbers, but the pipeline has 3 stages; one number for each "
             "stage, or one for all, would do");
-  v1::JobSpec recorded = ReplicatedJob("1f1b", {2, 1});
-  recorded.mutable_pipeline()->set_order("recorded");
-  EXPECT_THAT(refusal(recorded), HasSubstr("pipeline.order: cannot be recorded with 1f1b: which "
-                                           "replica a microbatch goes through"));
-  v1::JobSpec drains_first = ReplicatedJob("pipedream", {2, 1});
-  drains_first.mutable_pipeline()->set_synchronous_steps(2);
-  EXPECT_THAT(refusal(drains_first),
-              HasSubstr("pipeline.synchronous_steps: cannot be together with pipeline.replicas"));
-  v1::JobSpec predicted = ReplicatedJob("pipedream", {2, 1});
-  predicted.mutable_pipeline()->set_weights("spectrain");
-  EXPECT_THAT(refusal(predicted), HasSubstr("replicas of stages have one of single, stash"));
   v1::JobSpec tied = ReplicatedJob("pipedream", {2, 1});
   tied.mutable_model()->mutable_gpt()->set_tied_head(true);
   EXPECT_THAT(refusal(tied), HasSubstr("model.gpt.tied_head: must be false for pipedream"));
@@ -473,10 +501,6 @@ TEST(ResolveJob, LocalSgdThatCannotBe_IsRefusedWithTheNumbersThatWouldDo) {
             "number would do");
   EXPECT_THAT(refusal([](Spec&, Pipeline& p) { p.set_stages_per_worker(2); }),
               StartsWith("pipeline.stages_per_worker: local-sgd: expected one stage of each"));
-  EXPECT_THAT(refusal([](Spec& s, Pipeline&) {
-                s.mutable_training()->mutable_clip()->set_global_norm(1.0);
-              }),
-              StartsWith("training.clip.global_norm: local-sgd updates every stage by itself"));
   EXPECT_THAT(refusal([](Spec&, Pipeline& p) { p.set_weights("stash"); }),
               HasSubstr("the newest weights of its replica anyway"));
 }
@@ -490,12 +514,6 @@ TEST(ResolveJob, ScheduleFileOfSeveralPipelines_IsRefused) {
   EXPECT_THAT(ResolveJob(spec), StatusIs(absl::StatusCode::kInvalidArgument,
                                          AllOf(StartsWith("pipeline.schedule_file: has 2"),
                                                HasSubstr("use pipeline.method local-sgd"))));
-  spec.mutable_pipeline()->set_schedule(
-      "# penstock schedule 1 stages=0,1 replicas=2 group=gradient:sum:0,1\n0F0,0B0\n1F1,1B1\n");
-  EXPECT_THAT(ResolveJob(spec),
-              StatusIs(absl::StatusCode::kInvalidArgument,
-                       AllOf(StartsWith("pipeline.schedule_file: has replicas of stages"),
-                             HasSubstr("use pipeline.method 1f1b and pipeline.replicas"))));
 }
 
 TEST(ResolveJob, WeightsThatAMethodCannotHave_AreRefused) {

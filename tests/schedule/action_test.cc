@@ -28,6 +28,8 @@ TEST(Action, KnownTexts_Print) {
   EXPECT_EQ(ToString({ActionKind::kReduce, 4}), "4REDUCE");
   EXPECT_EQ(ToString({ActionKind::kUpdate, 1}), "1UPDATE");
   EXPECT_EQ(ToString({ActionKind::kNorm}), "NORM");
+  EXPECT_EQ(ToString({ActionKind::kNorm, 2}), "2NORM");
+  EXPECT_THAT(ParseAction("2NORM"), IsOkAndHolds(Action{ActionKind::kNorm, 2}));
   EXPECT_EQ(ToString({ActionKind::kFlush}), "FLUSH");
 }
 

@@ -421,6 +421,65 @@ TEST(LocalSgd, TiedEmbedding_CostsAnOddPipelineNothing) {
   }
 }
 
+ScheduleOptions NormedReplicas(int32_t stages, int32_t replicas, int64_t local_steps) {
+  return {.topology = ReplicatedPipelines(stages, replicas),
+          .microbatches_per_step = replicas * local_steps,
+          .global_norm = true};
+}
+
+// By hand: the last stage has its backward of the second replica before the first stage has that of the first, whose norm
+// both then find.
+TEST(LocalSgd, GlobalNorm_IsOfEachReplica) {
+  const Schedule schedule =
+      BuildSchedule(**FindMethod("local-sgd"), NormedReplicas(2, 2, 1), {0, 2}).value();
+  EXPECT_EQ(PrintSchedule(schedule, {.merge_backward = true}),
+            "# penstock schedule 1 name=local-sgd weights=single complete=train range=0+2 "
+            "stages=0,1,0,1 pipelines=2 group=weight:mean:0,2 group=weight:mean:1,3\n"
+            "[0F0,0SEND_F0,2F1,2SEND_F1,0RECV_B0,0B0,NORM,0UPDATE,2RECV_B1,2B1,1NORM,2UPDATE,"
+            "0REDUCE]*1+2,FLUSH\n"
+            "[1RECV_F0,1F0,1B0,1SEND_B0,3RECV_F1,3F1,3B1,3SEND_B1,NORM,1UPDATE,1NORM,3UPDATE,"
+            "1REDUCE]*1+2,FLUSH\n");
+  EXPECT_THAT(Verify(schedule), IsOk());
+  Schedule of_other = schedule;
+  for (Action& action : of_other.programs[0].period) {
+    if (action.kind == ActionKind::kNorm) action.index = 1 - action.index;
+  }
+  EXPECT_THAT(Verify(of_other), ::testing::Not(IsOk()));
+  Schedule of_none = schedule;
+  for (Program& program : of_none.programs) {
+    for (Action& action : program.period) {
+      if (action.kind == ActionKind::kNorm) action.index += 1;
+    }
+  }
+  EXPECT_THAT(Verify(of_none).status().message(), HasSubstr("stage 2 has accumulated no gradient"));
+}
+
+TEST(LocalSgd, GlobalNorm_CostsNothingWithMoreReplicasThanStages) {
+  const Method& method = **FindMethod("local-sgd");
+  for (int32_t stages = 1; stages <= 12; ++stages) {
+    for (const int32_t replicas : {1, 2, stages, stages + 1, 2 * stages + 1}) {
+      SCOPED_TRACE(testing::Message() << stages << " stages, " << replicas << " replicas");
+      const auto makespan = [&](int64_t local_steps) {
+        const ScheduleOptions options = NormedReplicas(stages, replicas, local_steps);
+        const Schedule schedule =
+            BuildSchedule(method, options, {0, 2 * options.microbatches_per_step}).value();
+        const VerifyReport report = Verify(schedule).value();
+        for (const StageCounts& counts : report.stages) EXPECT_EQ(counts.staleness.max, 0);
+        const Schedule round =
+            BuildSchedule(method, options, {0, options.microbatches_per_step}).value();
+        return Simulate(round, {}).value().makespan_s;
+      };
+      const double slots = static_cast<double>(RoundOfLocalSgd(stages, replicas, 16) -
+                                               RoundOfLocalSgd(stages, replicas, 8));
+      if (replicas > stages) {
+        EXPECT_DOUBLE_EQ(makespan(16) - makespan(8), slots);
+      } else {
+        EXPECT_GE(makespan(16) - makespan(8), slots - 1e-9);
+      }
+    }
+  }
+}
+
 TEST(LocalSgd, BlockDelay_IsZeroForEveryReplica) {
   const Schedule schedule = CatalogSchedule("local-sgd", 4, 8, {0, 64});
   EXPECT_EQ(PredictBlockDelay(schedule)->max, 0);
@@ -687,7 +746,7 @@ TEST(Catalog, EveryMethodAndOption_IsVerified) {
         ScheduleOptions options = method.synchronous && topology.stages() > 1
                                       ? TiedOptions(topology, step)
                                       : ScheduleOptions{topology, step};
-        options.global_norm = method.synchronous && !method.updates_each_microbatch;
+        options.global_norm = method.synchronous;
         options.send_gradient_early = early;
         PENSTOCK_ASSERT_OK_AND_ASSIGN(const Schedule schedule,
                                       BuildSchedule(method, options, {2 * step, 4 * step}));
@@ -775,8 +834,6 @@ TEST(BuildSchedule, WhatAMethodCannotDo_IsSaidWithTheReason) {
   const Topology looped = PipelineOn({WorkerId(0), WorkerId(1), WorkerId(0)});
   ScheduleOptions norm{.topology = StraightPipeline(2)};
   norm.global_norm = true;
-  ScheduleOptions replicated_norm{ReplicatedPipelines(2, 2), 4};
-  replicated_norm.global_norm = true;
   for (const BadOptions& bad :
        {BadOptions{"1f1b", {StraightPipeline(2), 4}, {0, 6}, "not a whole number of steps of 4"},
         {"1f1b", {StraightPipeline(2), 4}, {0, 0}, "at least one microbatch"},
@@ -801,7 +858,6 @@ TEST(BuildSchedule, WhatAMethodCannotDo_IsSaidWithTheReason) {
          {LoopedPipeline(4, 2), 4},
          {0, 4},
          "one stage of each replica on each worker"},
-        {"local-sgd", replicated_norm, {0, 4}, "no moment with a gradient of the whole model"},
         {"local-sgd",
          {ReplicatedPipelines(2, 2), 4, &Weights::kStash},
          {0, 4},

@@ -372,11 +372,24 @@ class RandomExecution {
       read_[{s, m}] = forward - draws.DelayOf(m, s, forward);
       return;
     }
-    read_[{s, m}] =
-        policy.lag > 0 ? std::max<int64_t>(0, forward / policy.batch - policy.lag) : version_[s];
+    read_[{s, m}] = policy.lag > 0 ? Delayed(s, forward) : version_[s];
     ok_ = ok_ && read_[{s, m}] <= version_[s];
     // There and back the weights of the step, whoever made them.
     if (Loops()) ok_ = ok_ && version_[s] == (m - schedule_.range.first) / StepLength();
+  }
+
+  // The version of a fixed age that a forward reads.
+  int64_t Delayed(int32_t s, int64_t forward) {
+    const WeightPolicy& policy = schedule_.weight_policy;
+    const int64_t replicas = Replicated() ? firsts()[Place(s) + 1] - firsts()[Place(s)] : 1;
+    const std::vector<ReduceGroup>& groups = schedule_.topology.groups;
+    const bool by_round = std::any_of(groups.begin(), groups.end(), [](const ReduceGroup& group) {
+      return group.quantity == ReduceGroup::Quantity::kGradient &&
+             group.operation == ReduceGroup::Operation::kMean;
+    });
+    const int64_t update = forward * replicas / policy.batch;
+    const int64_t known = std::max<int64_t>(0, update - policy.lag) * policy.batch;
+    return known / (by_round ? replicas : policy.batch);
   }
 
   int64_t BackwardVersion(int32_t s, int64_t m) {
@@ -451,6 +464,8 @@ class RandomExecution {
         }
       }
       if (!in_group || (a.kind == ActionKind::kNorm && !Updates(s))) continue;
+      const bool of_models = !Loops() && !Replicated();
+      if (a.kind == ActionKind::kNorm && (of_models ? s / depth() : 0) != a.index) continue;
       ok_ = ok_ && accumulated_.count(s) == 1;
       if (a.kind == ActionKind::kNorm && Loops()) ok_ = ok_ && HasWholeStep(s);
       if (a.kind == ActionKind::kNorm) {
@@ -544,6 +559,9 @@ std::vector<Schedule> Originals() {
   originals.push_back(BuildSchedule(**FindMethod("roundpipe"), rounds, {0, 6}).value());
   const ScheduleOptions tied_replicas = TiedOptions(ReplicatedPipelines(3, 2), 6);
   originals.push_back(BuildSchedule(**FindMethod("local-sgd"), tied_replicas, {0, 6}).value());
+  ScheduleOptions normed_replicas = TiedOptions(ReplicatedPipelines(2, 2), 4);
+  normed_replicas.global_norm = true;
+  originals.push_back(BuildSchedule(**FindMethod("local-sgd"), normed_replicas, {0, 4}).value());
   for (const absl::string_view name : {"gpipe", "1f1b", "pipedream"}) {
     for (const std::vector<int32_t>& replicas :
          std::vector<std::vector<int32_t>>{{2}, {2, 1}, {1, 2}, {2, 2}}) {
@@ -551,6 +569,23 @@ std::vector<Schedule> Originals() {
       const ScheduleOptions replicated{.topology = PlaceReplicas(method, replicas).value(),
                                        .microbatches_per_step = 2};
       originals.push_back(BuildSchedule(method, replicated, {4, 4}).value());
+    }
+  }
+  struct Late {
+    absl::string_view method;
+    const Weights* weights;
+  };
+  for (const Late& late : {Late{"paci", &Weights::kSingle},
+                           {"pipedream-2bw", &Weights::kDoubleBuffer},
+                           {"pipedream", &Weights::kVerticalSync},
+                           {"spectrain", &Weights::kSpecTrain}}) {
+    for (const std::vector<int32_t>& replicas :
+         std::vector<std::vector<int32_t>>{{2, 1}, {1, 2}, {2, 2}}) {
+      const Method& method = **FindMethod(late.method);
+      const ScheduleOptions options{.topology = PlaceReplicas(method, replicas).value(),
+                                    .microbatches_per_step = 4,
+                                    .weights = late.weights};
+      originals.push_back(BuildSchedule(method, options, {4, 8}).value());
     }
   }
   ScheduleOptions tied_stages =

@@ -1,6 +1,4 @@
 // Places with replicas: methods that have them on any numbers of them, uneven neighbours included.
-#include "schedule/catalog/replicas.h"
-
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -14,9 +12,11 @@
 #include "absl/strings/str_join.h"
 #include "schedule/digest.h"
 #include "schedule/render_text.h"
+#include "schedule/run.h"
 #include "schedule/simulate.h"
 #include "schedule/text.h"
 #include "schedule/verify.h"
+#include "schedule/warm_up.h"
 #include "tests/schedule/schedules.h"
 #include "tests/support/golden.h"
 #include "tests/support/status_matchers.h"
@@ -27,6 +27,22 @@ namespace {
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using StageReplicas = std::vector<int32_t>;
+
+constexpr absl::string_view kDraining[] = {"gpipe", "1f1b", "zb-h1", "zb-h2"};
+// An update after a microbatch of each replica, and after a step, of methods that do not drain.
+constexpr absl::string_view kUpdatingByRound[] = {"pipedream", "nesterov-no-stash", "spectrain"};
+constexpr absl::string_view kUpdatingByStep[] = {"pipedream-2bw", "paci", "pipemare", "xpipe"};
+
+// They have replicas in the same number everywhere.
+constexpr absl::string_view kSeveralOnAWorker[] = {"interleaved-1f1b", "looped-bfs", "zb-v",
+                                                   "dualpipe-v"};
+
+std::vector<absl::string_view> AllMethods() {
+  std::vector<absl::string_view> all(std::begin(kDraining), std::end(kDraining));
+  all.insert(all.end(), std::begin(kUpdatingByRound), std::end(kUpdatingByRound));
+  all.insert(all.end(), std::begin(kUpdatingByStep), std::end(kUpdatingByStep));
+  return all;
+}
 
 // All lists of 1 to 3 places with up to 4 replicas, and larger ones.
 std::vector<StageReplicas> ManyReplicas() {
@@ -64,11 +80,27 @@ ScheduleOptions OptionsOf(const Method& method, const StageReplicas& replicas, i
           .microbatches_per_step = cycles * cycle};
 }
 
-// Of `cycles` times the cycle of the replicas, in `steps` steps.
+// The microbatches that are in flight at most.
+int64_t InFlightMax(const StageReplicas& replicas) {
+  const std::vector<int64_t> ahead = MicrobatchesAhead(replicas);
+  int64_t most = 0;
+  for (size_t place = 0; place < replicas.size(); ++place) {
+    most = std::max(most, ahead[place] + replicas[place]);
+  }
+  return most;
+}
+
+// Of `cycles` times the cycle of the replicas, or as many as the weights need, in `steps` steps.
 Schedule Build(absl::string_view name, const StageReplicas& replicas, int64_t cycles, int64_t steps,
-               int64_t first_step = 0) {
+               int64_t first_step = 0, const Weights* weights = nullptr) {
   const Method& method = **FindMethod(name);
-  const ScheduleOptions options = OptionsOf(method, replicas, cycles);
+  const Weights& read = weights == nullptr ? *method.weights : *weights;
+  if (read.fills_pipeline) {
+    const int64_t cycle = CycleOf(replicas);
+    cycles = std::max(cycles, (InFlightMax(replicas) + cycle - 1) / cycle);
+  }
+  ScheduleOptions options = OptionsOf(method, replicas, cycles);
+  options.weights = weights;
   const int64_t step = options.microbatches_per_step;
   return BuildSchedule(method, options, {first_step * step, steps * step}).value();
 }
@@ -85,7 +117,7 @@ SimulationCosts Balanced(const Topology& topology, double period_s) {
 }
 
 TEST(Replicas, AnyNumbers_Verify_AsWithoutAShortcut) {
-  for (const absl::string_view name : {"gpipe", "1f1b", "zb-h1", "zb-h2", "pipedream"}) {
+  for (const absl::string_view name : AllMethods()) {
     for (const StageReplicas& replicas : ManyReplicas()) {
       for (const int64_t first_step : {0, 5}) {
         SCOPED_TRACE(absl::StrCat(std::string(name), " ", absl::StrJoin(replicas, ","), " from ",
@@ -102,7 +134,8 @@ TEST(Replicas, AnyNumbers_Verify_AsWithoutAShortcut) {
 }
 
 TEST(Replicas, LongRanges_AreVerifiedByTheirSteadyState) {
-  for (const absl::string_view name : {"1f1b", "zb-h1", "pipedream"}) {
+  for (const absl::string_view name :
+       {"1f1b", "zb-h1", "pipedream", "spectrain", "paci", "pipedream-2bw"}) {
     std::vector<StageReplicas> all = ManyReplicas();
     all.push_back(
         {4, 1,
@@ -128,15 +161,22 @@ TEST(Replicas, WarmUp_MatchesTheRule) {
   EXPECT_THAT(WarmUpForwards({9, 4, 3}, ReplicasMeet::kAtUpdates), ElementsAre(3, 2, 0));
   EXPECT_THAT(WarmUpForwards({9, 4, 3}, ReplicasMeet::kAtSteps), ElementsAre(1, 1, 0));
   EXPECT_THAT(WarmUpForwards({4}, ReplicasMeet::kAtUpdates), ElementsAre(0));
+  EXPECT_THAT(MicrobatchesAhead({9, 4, 3}), ElementsAre(27, 8, 0));
 }
 
-TEST(Replicas, PipeDream_HasNoBubbleInItsSteadyState) {
+TEST(Replicas, WithoutADrain_NoBubbleInTheSteadyState) {
   for (const StageReplicas& replicas : ManyReplicas()) {
     SCOPED_TRACE(absl::StrJoin(replicas, ","));
     const Schedule schedule = Build("pipedream", replicas, 40, 1);
     PENSTOCK_ASSERT_OK_AND_ASSIGN(const SimulationResult result,
                                   Simulate(schedule, Balanced(schedule.topology, 6.0)));
     EXPECT_NEAR(result.steady_state_period_s, 6.0, 1e-6);
+    const auto makespan = [&](int64_t steps) {
+      const Schedule by_step = Build("paci", replicas, 4, steps);
+      return Simulate(by_step, Balanced(by_step.topology, 6.0)).value().makespan_s;
+    };
+    const auto cycle = static_cast<double>(CycleOf(replicas));
+    EXPECT_NEAR(makespan(40) - makespan(20), 20 * 4 * cycle * 6.0, 1e-6);
   }
 }
 
@@ -177,8 +217,191 @@ TEST(Replicas, PipeDream_CountsMatchTheClosedForms) {
   }
 }
 
+// By the closed forms of paci.cc.
+TEST(Replicas, Paci_CountsMatchTheClosedForms) {
+  for (const absl::string_view name : {"paci", "pipemare", "xpipe"}) {
+    for (const StageReplicas& replicas : ManyReplicas()) {
+      SCOPED_TRACE(absl::StrCat(std::string(name), " ", absl::StrJoin(replicas, ",")));
+      constexpr int64_t kSteps = 24;
+      const Schedule schedule = Build(name, replicas, 1, kSteps);
+      const Topology& topology = schedule.topology;
+      const int64_t step = schedule.range.count / kSteps;
+      PENSTOCK_ASSERT_OK_AND_ASSIGN(const VerifyReport report, Verify(schedule));
+      for (int32_t id = 0; id < topology.stages(); ++id) {
+        const int32_t place = topology[StageId(id)].place;
+        const int64_t ahead = MicrobatchesAhead(replicas)[place];
+        const StageCounts& counts = report.stages[id];
+        EXPECT_EQ(counts.activations_peak, ahead / replicas[place] + 1);
+        EXPECT_EQ(counts.versions_peak, 1);
+        EXPECT_EQ(counts.staleness.updates, kSteps);
+        EXPECT_EQ(counts.staleness.microbatches, kSteps * step / replicas[place]);
+        EXPECT_EQ(counts.staleness.max, (ahead + step - 1) / step);
+        EXPECT_EQ(counts.version_drift.max, (ahead + step - 1) / step);
+      }
+    }
+  }
+}
+
+// By the closed forms of pipedream_2bw.cc.
+TEST(Replicas, TwoBufferedWeights_AreOneUpdateLateEverywhere) {
+  for (const StageReplicas& replicas : ManyReplicas()) {
+    SCOPED_TRACE(absl::StrJoin(replicas, ","));
+    constexpr int64_t kSteps = 6;
+    const Schedule schedule = Build("pipedream-2bw", replicas, 1, kSteps);
+    const Topology& topology = schedule.topology;
+    PENSTOCK_ASSERT_OK_AND_ASSIGN(const VerifyReport report, Verify(schedule));
+    for (int32_t id = 0; id < topology.stages(); ++id) {
+      const int32_t place = topology[StageId(id)].place;
+      const StageCounts& counts = report.stages[id];
+      const int64_t own = schedule.range.count / replicas[place];
+      EXPECT_EQ(counts.activations_peak, MicrobatchesAhead(replicas)[place] / replicas[place] + 1);
+      EXPECT_EQ(counts.versions_peak, 2);
+      EXPECT_EQ(counts.staleness.updates, kSteps);
+      EXPECT_EQ(counts.staleness.max, 1);
+      EXPECT_EQ(counts.staleness.sum, own - own / kSteps) << "but for the first step";
+      EXPECT_EQ(counts.version_drift.max, 0);
+    }
+  }
+}
+
+// The weights that the passes of each microbatch read at each place, as (version, updates ahead).
+class ReadsOf : public RunObserver {
+ public:
+  using Read = std::pair<int64_t, int64_t>;
+  explicit ReadsOf(const Schedule& schedule) : topology_(schedule.topology) {
+    Interpreter interpreter(schedule, kChannelCapacity, *this);
+    EXPECT_THAT(interpreter.RunToEnd(), IsOkAndHolds(true));
+  }
+
+  absl::Status OnAction(WorkerId, const Action& action, const Effect& effect, MessageId) override {
+    const bool forward = action.kind == ActionKind::kForward;
+    if (!forward && action.kind != ActionKind::kBackwardInput) return absl::OkStatus();
+    auto& reads = forward ? forwards_ : backwards_;
+    reads[{topology_[action.stage()].place, action.microbatch}] = {effect.version, effect.ahead};
+    return absl::OkStatus();
+  }
+  void OnCollective(const Action&, absl::Span<const WorkerId>) override {}
+
+  Read Forward(int32_t place, int64_t microbatch) const {
+    return forwards_.at({place, microbatch});
+  }
+  Read Backward(int32_t place, int64_t microbatch) const {
+    return backwards_.at({place, microbatch});
+  }
+  // The versions that the first forwards of a place read.
+  std::vector<int64_t> Versions(int32_t place, int64_t count) const {
+    std::vector<int64_t> versions;
+    for (int64_t m = 0; m < count; ++m) versions.push_back(Forward(place, m).first);
+    return versions;
+  }
+  // The versions that these aim at.
+  std::vector<int64_t> Aims(int32_t place, int64_t count) const {
+    std::vector<int64_t> versions;
+    for (int64_t m = 0; m < count; ++m) {
+      const Read read = Forward(place, m);
+      versions.push_back(read.first + read.second);
+    }
+    return versions;
+  }
+
+ private:
+  const Topology topology_;
+  std::map<std::pair<int32_t, int64_t>, Read> forwards_;
+  std::map<std::pair<int32_t, int64_t>, Read> backwards_;
+};
+
+// By hand. With 3,1 the first stage reads one update, of three microbatches, late; with 1,3 five, of one each, so that
+// the second, whose updates hold three, knows of the first only once all of 0, 1 and 2 may be read.
+TEST(Replicas, VerticalSync_ReadsNoMicrobatchThatTheFirstStageDoesNot) {
+  const auto build = [](const StageReplicas& replicas) {
+    return Build("pipedream", replicas, 12 / CycleOf(replicas) + 1, 2, 0, &Weights::kVerticalSync);
+  };
+  const ReadsOf narrowing(build({3, 1}));
+  EXPECT_THAT(narrowing.Versions(0, 12), ElementsAre(0, 0, 0, 0, 0, 0, 1, 1, 1, 2, 2, 2));
+  EXPECT_THAT(narrowing.Versions(1, 12), ElementsAre(0, 0, 0, 0, 0, 0, 3, 3, 3, 6, 6, 6));
+  const ReadsOf widening(build({1, 3}));
+  EXPECT_THAT(widening.Versions(0, 12), ElementsAre(0, 0, 0, 0, 0, 0, 1, 2, 3, 4, 5, 6));
+  EXPECT_THAT(widening.Versions(1, 15), ElementsAre(0, 0, 0, 0, 0, 0, 0, 0, 0, 1, 1, 1, 2, 2, 2));
+  const ReadsOf uneven(build({2, 3}));
+  EXPECT_THAT(uneven.Versions(0, 12), ElementsAre(0, 0, 0, 0, 0, 0, 0, 0, 1, 1, 2, 2));
+  EXPECT_THAT(uneven.Versions(1, 21),
+              ElementsAre(0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 2, 2, 2, 2, 2, 2, 4, 4, 4));
+}
+
+// By hand, as predicted.cc counts: with 3,1 the first stage has 3 microbatches more between forward and backward than the
+// second, which so makes one more update until the first one's; with 1,3 it has 5, of which 2 come back meanwhile.
+TEST(Replicas, PredictedWeights_AimAtTheirUpdates) {
+  const Schedule own = Build("pipedream", {3, 1}, 8, 1, 0, &Weights::kPredicted);
+  EXPECT_THAT(ReadsOf(own).Aims(0, 9), ElementsAre(0, 0, 0, 1, 1, 1, 2, 2, 2));
+  EXPECT_THAT(ReadsOf(own).Aims(1, 6), ElementsAre(0, 1, 2, 3, 4, 5));
+  const Schedule narrowing = Build("spectrain", {3, 1}, 8, 1);
+  EXPECT_THAT(ReadsOf(narrowing).Aims(0, 9), ElementsAre(0, 0, 0, 1, 1, 1, 2, 2, 2));
+  EXPECT_THAT(ReadsOf(narrowing).Aims(1, 6), ElementsAre(1, 2, 3, 4, 5, 6));
+  const Schedule widening = Build("spectrain", {1, 3}, 8, 1);
+  EXPECT_THAT(ReadsOf(widening).Aims(0, 6), ElementsAre(0, 1, 2, 3, 4, 5));
+  EXPECT_THAT(ReadsOf(widening).Aims(1, 9), ElementsAre(0, 0, 0, 1, 1, 1, 2, 2, 2));
+  const Schedule by_step = Build("xpipe", {2, 1}, 2, 4);
+  EXPECT_THAT(ReadsOf(by_step).Aims(0, 10), ElementsAre(0, 0, 0, 0, 1, 1, 1, 1, 2, 2));
+}
+
+// Each of R pipelines beside each other reads what it would alone, with one microbatch in R of a step.
+TEST(Replicas, SameNumberEverywhere_ReadWhatOnePipelineDoes) {
+  struct Case {
+    absl::string_view method;
+    const Weights* weights;
+  };
+  for (const Case& each : {Case{"pipedream", &Weights::kVerticalSync},
+                           {"pipedream", &Weights::kPredicted},
+                           {"pipedream", &Weights::kSpecTrain},
+                           {"pipedream", &Weights::kCorrected},
+                           {"pipedream", &Weights::kSingle},
+                           {"paci", &Weights::kSingle},
+                           {"paci", &Weights::kStash},
+                           {"paci", &Weights::kSpecTrain},
+                           {"paci", &Weights::kDoubleBuffer},
+                           {"pipemare", &Weights::kCorrected},
+                           {"xpipe", &Weights::kPredicted}}) {
+    for (const int32_t stages : {1, 2, 5}) {
+      for (const int32_t count : {2, 3}) {
+        SCOPED_TRACE(absl::StrCat(std::string(each.method), " ", std::string(each.weights->name),
+                                  ", ", stages, " stages of ", count));
+        const Schedule wide =
+            Build(each.method, StageReplicas(stages, count), 6, 4, 0, each.weights);
+        const Schedule plain = Build(each.method, StageReplicas(stages, 1), 6, 4, 0, each.weights);
+        const ReadsOf all(wide);
+        const ReadsOf one(plain);
+        for (int32_t place = 0; place < stages; ++place) {
+          for (int64_t m = 0; m < wide.range.count; ++m) {
+            ASSERT_EQ(all.Forward(place, m), one.Forward(place, m / count));
+            ASSERT_EQ(all.Backward(place, m), one.Backward(place, m / count));
+          }
+        }
+      }
+    }
+  }
+}
+
+TEST(Replicas, AnyWeights_Verify_AsWithoutAShortcut) {
+  for (const absl::string_view name : {"pipedream", "paci"}) {
+    const Method& method = **FindMethod(name);
+    for (const Weights* weights : kAllWeights) {
+      if (!CheckWeights(method, *weights).ok()) continue;
+      for (const StageReplicas& replicas : ManyReplicas()) {
+        SCOPED_TRACE(absl::StrCat(std::string(name), " ", std::string(weights->name), " ",
+                                  absl::StrJoin(replicas, ",")));
+        const Schedule schedule = Build(name, replicas, 1, 20, 3, weights);
+        PENSTOCK_ASSERT_OK_AND_ASSIGN(const VerifyReport report, Verify(schedule));
+        PENSTOCK_ASSERT_OK_AND_ASSIGN(const VerifyReport full, VerifyWithoutShortcut(schedule));
+        EXPECT_EQ(report.stages, full.stages);
+        EXPECT_LE(report.channel_capacity_min, kChannelCapacity);
+        EXPECT_THAT(ParseSchedule(PrintSchedule(schedule)), IsOkAndHolds(schedule));
+      }
+    }
+  }
+}
+
 TEST(Replicas, Synchronous_OneVersion_OneUpdateAStep_AndTheStashOfTheWarmUp) {
-  for (const absl::string_view name : {"gpipe", "1f1b", "zb-h1", "zb-h2"}) {
+  for (const absl::string_view name : kDraining) {
     for (const StageReplicas& replicas : ManyReplicas()) {
       SCOPED_TRACE(absl::StrCat(std::string(name), " ", absl::StrJoin(replicas, ",")));
       const Schedule schedule = Build(name, replicas, 6, 4);
@@ -251,8 +474,61 @@ TEST(Replicas, SameNumberEverywhere_ArePipelinesBesideEachOther) {
   }
 }
 
+// With several stages on a worker each pipeline does what it would alone, with one microbatch in so many of a step.
+TEST(Replicas, SeveralStagesOnAWorker_AreWholePipelinesBesideEachOther) {
+  for (const absl::string_view name : kSeveralOnAWorker) {
+    const Method& method = **FindMethod(name);
+    for (const int32_t per_worker : {2, 3}) {
+      if (per_worker > 2 && method.placement == Placement::kV) continue;
+      for (const int32_t workers : {1, 2, 3}) {
+        for (const int32_t count : {2, 3}) {
+          SCOPED_TRACE(absl::StrCat(std::string(name), ", ", workers, " workers of ", per_worker,
+                                    ", ", count, " replicas"));
+          const int32_t stages = workers * per_worker;
+          const auto build = [&](int32_t replicas) {
+            const ScheduleOptions options = {
+                .topology =
+                    PlaceReplicas(method, StageReplicas(stages, replicas), per_worker).value(),
+                .microbatches_per_step = 6 * replicas};
+            return BuildSchedule(method, options, {12 * replicas, 18 * replicas}).value();
+          };
+          const Schedule plain = build(1);
+          const Schedule wide = build(count);
+          EXPECT_EQ(wide.topology.workers, count * workers);
+          PENSTOCK_ASSERT_OK_AND_ASSIGN(const VerifyReport one, Verify(plain));
+          PENSTOCK_ASSERT_OK_AND_ASSIGN(const VerifyReport all, Verify(wide));
+          PENSTOCK_ASSERT_OK_AND_ASSIGN(const VerifyReport full, VerifyWithoutShortcut(wide));
+          EXPECT_EQ(all.stages, full.stages);
+          EXPECT_EQ(all.channel_capacity_min, one.channel_capacity_min);
+          EXPECT_THAT(ParseSchedule(PrintSchedule(wide)), IsOkAndHolds(wide));
+          for (int32_t stage = 0; stage < stages; ++stage) {
+            for (int32_t i = 0; i < count; ++i) {
+              EXPECT_EQ(all.stages[stage * count + i], one.stages[stage]);
+              EXPECT_EQ(wide.topology.worker(StageId(stage * count + i)).value,
+                        plain.topology.worker(StageId(stage)).value * count + i);
+            }
+          }
+          EXPECT_EQ(Simulate(wide, {}).value().makespan_s, Simulate(plain, {}).value().makespan_s);
+        }
+      }
+    }
+  }
+}
+
+// By hand: two stages on one worker, two pipelines, of microbatches 0 and 2, and 1 and 3.
+TEST(Replicas, LoopedBreadthFirst_OfTwoPipelines) {
+  const Method& method = **FindMethod("looped-bfs");
+  const ScheduleOptions options = {.topology = PlaceReplicas(method, {2, 2}).value(),
+                                   .microbatches_per_step = 4};
+  EXPECT_EQ(PrintSchedule(BuildSchedule(method, options, {0, 4}).value(), {.merge_backward = true}),
+            "# penstock schedule 1 name=looped-bfs weights=single complete=train range=0+4 "
+            "stages=0,1,0,1 replicas=2,2 group=gradient:sum:0,1 group=gradient:sum:2,3\n"
+            "[0F0,0F2,2F0,2F2,2B0,2B2,0B0,0B2,0REDUCE,1REDUCE,0UPDATE,2UPDATE]*1+4,FLUSH\n"
+            "[1F1,1F3,3F1,3F3,3B1,3B3,1B1,1B3,0REDUCE,1REDUCE,1UPDATE,3UPDATE]*1+4,FLUSH\n");
+}
+
 TEST(Replicas, OneEverywhere_IsThePlainPipelineToTheByte) {
-  for (const absl::string_view name : {"gpipe", "1f1b", "zb-h1", "zb-h2", "pipedream"}) {
+  for (const absl::string_view name : AllMethods()) {
     for (const int32_t stages : {1, 3, 4}) {
       const Schedule schedule = Build(name, StageReplicas(stages, 1), 8, 2);
       EXPECT_EQ(PrintSchedule(schedule), PrintSchedule(CatalogSchedule(name, stages, 8, {0, 16})));
@@ -331,9 +607,15 @@ TEST(Replicas, WhatDoesNotFit_IsRefusedWithWhatWouldDo) {
             "1f1b with 2,3 replicas needs a multiple of 6 microbatches in a step, the least common "
             "multiple of their numbers; got 8; 6 or 12 would do");
   EXPECT_THAT(RefusalOf("pipedream", {3, 1}, 2), HasSubstr("got 2; 3 would do"));
-  EXPECT_EQ(RefusalOf("zb-v", {2, 1}, 8),
-            "has no replicas of stages; gpipe, 1f1b, zb-h1, zb-h2, pipedream, nesterov, "
-            "nesterov-no-stash have");
+  EXPECT_EQ(RefusalOf("rpd", {2, 1}, 8),
+            "updates one sampled stage after every single microbatch, so replicas would have "
+            "nothing to add up; use pipedream");
+  EXPECT_THAT(RefusalOf("interleaved-1f1b", {2, 1}, 8),
+              HasSubstr("expected as many replicas of each stage, got 2,1"));
+  EXPECT_THAT(RefusalOf("zb-v", {2, 2, 2}, 8), HasSubstr("expected two stages on each worker"));
+  EXPECT_EQ(RefusalOf("pipedream-2bw", {3, 1}, 3),
+            "pipedream-2bw with the weights \"double-buffer\" needs at least as many microbatches "
+            "in a step as are in flight with these replicas, 6; got 3");
   EXPECT_THAT(RefusalOf("1f1b", {2, 0}, 8),
               HasSubstr("at least one replica of each stage, got 2,0"));
   EXPECT_THAT(RefusalOf("1f1b", {61, 59, 53, 47}, 8), HasSubstr("more than 1048576 microbatches"));
@@ -342,9 +624,9 @@ TEST(Replicas, WhatDoesNotFit_IsRefusedWithWhatWouldDo) {
   ScheduleOptions options = OptionsOf(pipedream, {3, 1}, 2);
   EXPECT_THAT(BuildSchedule(pipedream, options, {1, 6}).status().message(),
               HasSubstr("must begin and end at a multiple of 3"));
-  options.weights = &Weights::kSpecTrain;
+  options.weights = &Weights::kDoubleBuffer;
   EXPECT_THAT(BuildSchedule(pipedream, options, {0, 6}).status().message(),
-              HasSubstr("replicas of stages have one of single, stash"));
+              HasSubstr("double buffers need an update per step"));
 }
 
 // The rules that replicas add: who does what, and that all updates are of the same microbatches.

@@ -96,7 +96,7 @@ TEST_F(CarriedRuns, Recomputation_ChangesNoBit) {
 }
 
 TEST_F(CarriedRuns, Replicas_GiveTheReferencesBits) {
-  for (const char* method : {"1f1b", "pipedream"}) {
+  for (const char* method : {"1f1b", "pipedream", "paci", "spectrain"}) {
     for (const std::vector<int>& replicas :
          {std::vector<int>{2, 2}, {1, 4}, {4, 1}, {2, 1}, {2, 4}}) {
       v1::JobSpec spec = CarriedJob(method);

@@ -293,6 +293,23 @@ TEST_F(Equivalence, LocalSgd_TiedWithLayerClippingAndDropout_AnyReplicasUnderDel
   }
 }
 
+// Each replica's norm is its own.
+TEST_F(Equivalence, LocalSgd_GlobalClipping_AnyReplicasUnderDelays) {
+  for (const auto& [replicas, local_steps] : {std::pair(1, 3), {2, 3}, {4, 1}, {6, 2}}) {
+    for (const bool tied : {false, true}) {
+      v1::JobSpec spec = LocalSgdJob(replicas, local_steps);
+      if (tied) SetTied(spec);
+      SetGlobalClip(spec, 0.3);
+      SetDropout(spec);
+      PENSTOCK_ASSERT_OK_AND_ASSIGN(Trained serial,
+                                    TrainSerially(spec, EvenSplit(7, 1), {}, files_));
+      for (int stages = 1; stages <= 5; ++stages) {
+        ExpectClusterEquals(spec, EvenSplit(kLayers, stages), serial, /*delay_seed=*/stages);
+      }
+    }
+  }
+}
+
 TEST_F(Equivalence, LocalSgd_OtherOptimizersAndPrecisions) {
   v1::JobSpec momentum = LocalSgdJob(/*replicas=*/2, /*local_steps=*/3);
   v1::SgdSpec& sgd = *momentum.mutable_training()->mutable_optimizer()->mutable_sgd();

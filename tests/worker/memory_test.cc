@@ -149,9 +149,11 @@ TEST_F(MeasuredMemory, PeakOfRoundPipe_IsBoundedByThePrediction) {
 
 // So are the parts of gradients that replicas send each other.
 TEST_F(MeasuredMemory, PeakWithReplicasOfStages_IsBoundedByThePrediction) {
-  for (const std::string method : {"1f1b", "pipedream"}) {
+  for (const std::string method : {"1f1b", "pipedream", "paci", "interleaved-1f1b", "zb-v"}) {
+    const bool several = StagesPerWorkerMin((*FindMethod(method))->placement) > 1;
     for (const std::vector<int32_t>& replicas :
-         std::vector<std::vector<int32_t>>{{4}, {2, 2}, {3, 1}}) {
+         std::vector<std::vector<int32_t>>{{4}, {2, 2}, {3, 1}, {2, 2, 2, 2}}) {
+      if (several && (replicas.size() == 1 || replicas.front() != replicas.back())) continue;
       v1::JobSpec spec = Job(method);
       spec.mutable_pipeline()->mutable_replicas()->Assign(replicas.begin(), replicas.end());
       spec.mutable_training()->set_microbatches(12);

@@ -215,7 +215,7 @@ TEST(TiedModels, AwdLmWithAMethodThatUpdatesEachStageByItself_IsRefusedByItsTabl
 
 // Running statistics are those of each replica, and at every cut the mean of all.
 TEST_P(Models, ReplicasOfStages_GiveTheReferencesBits) {
-  for (const char* method : {"1f1b", "pipedream"}) {
+  for (const char* method : {"1f1b", "pipedream", "paci"}) {
     for (const std::vector<int>& replicas : {std::vector<int>{2, 1}, {1, 4}, {2, 2}}) {
       v1::JobSpec spec = JobOf(GetParam(), method);
       for (const int of_stage : replicas) spec.mutable_pipeline()->add_replicas(of_stage);

@@ -45,6 +45,38 @@ TEST(OrderReplay, UpdatesOfSeveralMicrobatches_CountWholeOnes) {
   EXPECT_EQ(replay.LateMax(0), 1);
 }
 
+// Two replicas before one stage, four microbatches from 8 on.
+absl::StatusOr<OrderReplay> ReplayReplicas(const std::string& first, const std::string& second,
+                                           const std::string& third) {
+  const auto order = ParseRecordedOrder(absl::StrCat(
+      "penstock-order 1\nmethod m\nmicrobatches 4\nstage 0 worker 0 layers 0+1\n"
+      "stage 1 worker 1 layers 0+1\nstage 2 worker 2 layers 1+1\nrange 8+4\nworker 0\n",
+      first, "\nworker 1\n", second, "\nworker 2\n", third, "\nend\n"));
+  if (!order.ok()) return order.status();
+  return OrderReplay::Make(*order, {});
+}
+
+constexpr char kThirdInTurn[] = "2F 2B 2F 2B 2F 2B 2F 2B";
+
+// Each replica has two of the microbatches, and finds the updates that both have made.
+TEST(OrderReplay, Replicas_FindWhatTheirOwnLogsSay) {
+  PENSTOCK_ASSERT_OK_AND_ASSIGN(const OrderReplay replay,
+                                ReplayReplicas("0F 0B 0F 0B", "1F*2 1B*2", kThirdInTurn));
+  EXPECT_THAT(UpdatesOf(replay, 0), ::testing::ElementsAre(0, 0, 1, 0));
+  EXPECT_THAT(UpdatesOf(replay, 1), ::testing::ElementsAre(0, 1, 2, 3));
+  EXPECT_EQ(replay.FewestFrom(0, 10), 0);
+  EXPECT_EQ(replay.FewestFrom(1, 10), 2);
+  EXPECT_EQ(replay.LateMax(0), 1);
+}
+
+TEST(OrderReplay, ReplicaThatWouldNotHaveWaited_IsRefused) {
+  EXPECT_THAT(ReplayReplicas("0F 0B 0F 0B", "1F 1B 1F 1B", kThirdInTurn), IsOk());
+  EXPECT_THAT(ReplayReplicas("0F 0B 0F 0B", "1F 1B 1F 1B", "2F 2B 2F*2 2B*2 2F 2B"),
+              StatusIs(absl::StatusCode::kInvalidArgument,
+                       AllOf(HasSubstr("worker 0, block 2 (0F)"),
+                             HasSubstr("stage 1 has not done its part of update 1"))));
+}
+
 TEST(OrderReplay, WhatCannotHaveHappened_IsRefusedWithWorkerAndBlock) {
   const auto refused = [](const std::string& first, const std::string& second,
                           const OrderReplay::Rules& rules = {}) {

@@ -11,6 +11,7 @@
 #include <string>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "base/random.h"
 #include "schedule/machine.h"
 #include "schedule/verify.h"
@@ -53,17 +54,19 @@ class PlayedCluster {
                       .microbatches_per_update = setting.per_update,
                       .drains = setting.method->synchronous,
                       .lower = {.global_norm = setting.options.global_norm}}),
-          OrderLog(topology_.StagesOf(worker), setting.range)));
+          OrderLog(topology_.StagesOf(worker), setting.range,
+                   topology_[topology_.StagesOf(worker).front()].replicas)));
     }
-    channels_.resize(2 * topology_.stages());
+    channels_.resize(topology_.edges.size());
   }
 
   // Plays to the end. Fails the test where a rule is broken, a channel is full, or nobody can go on.
   void Play() {
     const int64_t turns_max = 2000 * setting_.range.count * topology_.stages();
     for (int64_t turn = 0; turn < turns_max; ++turn) {
-      if (std::all_of(workers_.begin(), workers_.end(),
-                      [](const auto& worker) { return worker->order.finished(); })) {
+      if (std::all_of(workers_.begin(), workers_.end(), [](const auto& worker) {
+            return worker->order.finished() && worker->due.empty();
+          })) {
         break;
       }
       // Each worker has its own pace for a while.
@@ -74,7 +77,7 @@ class PlayedCluster {
       if (::testing::Test::HasFatalFailure()) return;
     }
     for (const auto& worker : workers_) {
-      ASSERT_TRUE(worker->order.finished()) << "blocked";
+      ASSERT_TRUE(worker->order.finished() && worker->due.empty()) << "blocked";
       ASSERT_THAT(worker->machine.Apply({ActionKind::kFlush}), IsOk());
       ASSERT_EQ(worker->log.size(), worker->log.size_complete());
     }
@@ -82,15 +85,20 @@ class PlayedCluster {
       const StageCounts& counts =
           workers_[topology_.table[s].worker.value]->machine.counts(StageId(s));
       EXPECT_LE(counts.activations_peak, in_flight_max_[s]);
+      const int64_t of_update =
+          std::max<int64_t>(1, setting_.per_update / topology_.table[s].replicas);
+      if (policy_.lag > 0 && topology_.form == Topology::Form::kReplicas) continue;
       EXPECT_LE(counts.versions_peak,
-                policy_.weights->versions_max(policy_, in_flight_max_[s], setting_.per_update));
+                policy_.weights->versions_max(policy_, in_flight_max_[s], of_update));
     }
   }
 
   // What the log says must be what the machines saw.
   void ExpectReplayCounts() {
     RecordedOrder order = {.method = std::string(setting_.method->name), .microbatches = 1};
-    for (const StageWiring& stage : topology_.table) order.stages.push_back({stage.worker, 0, 1});
+    for (const StageWiring& stage : topology_.table) {
+      order.stages.push_back({stage.worker, stage.place, 1});
+    }
     RecordedOrder::Range& range = order.ranges.emplace_back();
     range.microbatches = setting_.range;
     for (const auto& worker : workers_) range.workers.push_back(worker->log);
@@ -100,8 +108,10 @@ class PlayedCluster {
     PENSTOCK_ASSERT_OK_AND_ASSIGN(const OrderReplay replay, OrderReplay::Make(order, rules));
     if (policy_.lag > 0) return;
     for (const auto& [stage, microbatch, version] : forwards_) {
-      ASSERT_EQ(replay.UpdatesBeforeForward(stage, microbatch), version)
+      const int32_t place = topology_.table[stage].place;
+      ASSERT_EQ(replay.UpdatesBeforeForward(place, microbatch), version)
           << "stage " << stage << ", microbatch " << microbatch;
+      ASSERT_LE(replay.FewestFrom(place, microbatch), version);
     }
   }
 
@@ -122,6 +132,7 @@ class PlayedCluster {
     Machine machine;
     ReadyOrder order;
     OrderLog log;
+    std::deque<Action> due;  // of an update that it has to make before anything else
   };
   struct Forward {
     size_t stage;
@@ -129,22 +140,40 @@ class PlayedCluster {
     int64_t version;
   };
 
-  // Activations into stage s: 2s, gradients: 2s + 1.
   std::deque<int64_t>& ChannelOf(const Action& action) {
-    switch (action.kind) {
-      case ActionKind::kSendActivation:
-        return channels_[2 * (action.index + 1)];
-      case ActionKind::kRecvActivation:
-        return channels_[2 * action.index];
-      case ActionKind::kSendGradient:
-        return channels_[2 * (action.index - 1) + 1];
-      default:
-        return channels_[2 * action.index + 1];
+    return channels_[topology_.EdgeOf(action)];
+  }
+
+  // All workers that are in a collective, or this one alone, go on if all of them have come.
+  void MakeUpdate(Worker& worker) {
+    const Action action = worker.due.front();
+    std::vector<Worker*> members = {&worker};
+    if (IsCollective(action.kind)) members.clear();
+    for (const auto& each : workers_) {
+      const bool of_group = action.kind == ActionKind::kNorm ||
+                            (action.kind == ActionKind::kReduce && IsMember(*each, action));
+      if (of_group) members.push_back(each.get());
+    }
+    for (const Worker* member : members) {
+      if (member->due.empty() || !(member->due.front() == action)) return;
+    }
+    for (Worker* member : members) {
+      ASSERT_THAT(member->machine.Apply(action), IsOk()) << ToString(action);
+      member->due.pop_front();
     }
   }
 
+  bool IsMember(const Worker& worker, const Action& reduce) const {
+    for (const StageId stage : topology_.groups[reduce.index].stages) {
+      if (&worker == workers_[topology_.worker(stage).value].get()) return true;
+    }
+    return false;
+  }
+
   void Turn(Worker& worker) {
+    if (!worker.due.empty()) return MakeUpdate(worker);
     // A message that was sent may still be on its way.
+    // Without replicas the action names no microbatch.
     const auto message_waits = [&](const Action& receive) {
       return !ChannelOf(receive).empty() && random_.Below(3) != 0;
     };
@@ -160,9 +189,8 @@ class PlayedCluster {
       if (::testing::Test::HasFatalFailure()) return;
     }
     worker.log.Append(*block);
-    for (const Action& action : worker.order.Done(*block)) {
-      ASSERT_THAT(worker.machine.Apply(action), IsOk());
-    }
+    const absl::Span<const Action> update = worker.order.Done(*block);
+    worker.due.assign(update.begin(), update.end());
   }
 
   void Perform(Worker& worker, const Action& action) {
@@ -218,6 +246,53 @@ std::vector<Setting> Settings() {
     }
   }
   return settings;
+}
+
+// With replicas, in all numbers of two and three places.
+std::vector<Setting> ReplicatedSettings() {
+  std::vector<Setting> settings;
+  for (const char* name : {"gpipe", "1f1b", "looped-bfs", "pipedream", "pipedream-2bw", "paci"}) {
+    const Method& method = **FindMethod(absl::string_view(name));
+    for (const std::vector<int32_t>& replicas : std::vector<std::vector<int32_t>>{
+             {3}, {2, 2}, {1, 3}, {3, 1}, {2, 3}, {3, 2}, {1, 2, 1}, {2, 1, 3}, {4, 2, 1}}) {
+      const absl::StatusOr<Topology> topology = PlaceReplicas(method, replicas);
+      if (!topology.ok()) continue;
+      for (const int64_t cycles : {1, 4}) {
+        for (const Weights* weights : {static_cast<const Weights*>(nullptr), &Weights::kSingle,
+                                       &Weights::kStash, &Weights::kVerticalSync}) {
+          Setting setting = {.method = &method};
+          const int64_t step = cycles * topology->cycle;
+          setting.options = {
+              .topology = *topology, .microbatches_per_step = step, .weights = weights};
+          setting.range = {.first = 3 * step, .count = 5 * step};
+          setting.per_update = method.updates_each_microbatch ? 1 : step;
+          if (!CheckBuildable(method, setting.options, setting.range).ok()) continue;
+          settings.push_back(setting);
+        }
+      }
+    }
+  }
+  return settings;
+}
+
+TEST(ReadyOrder, ReplicasUnderAnyTiming_EndWithinTheirBoundsAndAreCountedRight) {
+  const std::vector<Setting> settings = ReplicatedSettings();
+  EXPECT_GT(settings.size(), 100u);
+  uint64_t seed = 1000;
+  for (const Setting& setting : settings) {
+    for (const int64_t in_flight_max : {0, 1, 5}) {
+      SCOPED_TRACE(absl::StrCat(std::string(setting.method->name), " with ",
+                                absl::StrJoin(ReplicasOf(setting.options.topology), ","),
+                                " replicas, ", setting.options.microbatches_per_step,
+                                " microbatches, ", in_flight_max, " in flight"));
+      Setting bounded = setting;
+      bounded.in_flight_max = in_flight_max;
+      PlayedCluster cluster(bounded, ++seed);
+      cluster.Play();
+      cluster.ExpectReplayCounts();
+      if (::testing::Test::HasFailure()) return;
+    }
+  }
 }
 
 TEST(ReadyOrder, AnyTiming_EndsWithinItsBoundsAndIsCountedRight) {

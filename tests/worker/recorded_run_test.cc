@@ -5,6 +5,7 @@
 #include <string>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "job/run/run_schedule.h"
 #include "tests/support/status_matchers.h"
 #include "tests/worker/test_cluster.h"
@@ -135,6 +136,47 @@ TEST_F(RecordedRun, FourWorkers_WithOtherWeightsToo_AreReplayedBitForBit) {
                                     .delay_seed = seed,
                                     .edit_request = GiveRoom}),
                     IsOk());
+      }
+    }
+  }
+}
+
+TEST_F(RecordedRun, Replicas_AreReplayedBitForBit) {
+  for (const char* method : {"gpipe", "1f1b", "looped-bfs", "pipedream", "pipedream-2bw", "paci"}) {
+    for (const std::vector<int32_t>& replicas :
+         {std::vector<int32_t>{2, 2}, {3}, {3, 1}, {1, 3}, {2, 3}, {1, 2, 1}}) {
+      for (const char* weights : {"", "single", "stash", "vertical-sync"}) {
+        v1::JobSpec spec = RecordedJob(method);
+        for (const int32_t count : replicas) spec.mutable_pipeline()->add_replicas(count);
+        spec.mutable_pipeline()->set_stages(static_cast<int32_t>(replicas.size()));
+        spec.mutable_pipeline()->set_weights(weights);
+        spec.mutable_training()->set_microbatches(12);
+        spec.mutable_training()->set_batch(12);
+        spec.mutable_training()->set_steps(4);
+        spec.mutable_validation()->set_every_steps(2);
+        spec.mutable_validation()->set_batches(1);
+        spec.mutable_model()->mutable_gpt()->set_dropout(0.2);
+        if (!ResolveJob(spec).ok()) continue;
+        for (uint64_t seed = 1; seed <= 2; ++seed) {
+          SCOPED_TRACE(absl::StrCat(method, " ", weights, " with ", absl::StrJoin(replicas, ","),
+                                    ", delays ", seed));
+          spec.mutable_pipeline()->set_in_flight_factor(static_cast<int32_t>(seed));
+          PENSTOCK_ASSERT_OK_AND_ASSIGN(
+              const Trained trained,
+              TrainAndReplay({.spec = spec,
+                              .layers = EvenSplit(kLayers, static_cast<int>(replicas.size())),
+                              .delay_seed = seed,
+                              .edit_request = GiveRoom}));
+          if (!(*FindMethod(absl::string_view(method)))->synchronous) continue;
+          v1::JobSpec in_order = spec;
+          in_order.mutable_pipeline()->set_order("static");
+          in_order.mutable_pipeline()->clear_in_flight_factor();
+          PENSTOCK_ASSERT_OK_AND_ASSIGN(
+              const Trained of_static,
+              TrainSerially(in_order, EvenSplit(kLayers, static_cast<int>(replicas.size())), {},
+                            files_));
+          EXPECT_EQ(trained.weights_sha256, of_static.weights_sha256);
+        }
       }
     }
   }

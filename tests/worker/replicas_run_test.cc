@@ -13,6 +13,7 @@
 #include "job/run/message_bytes.h"
 #include "job/run/run_schedule.h"
 #include "schedule/simulate.h"
+#include "schedule/warm_up.h"
 #include "tests/support/status_matchers.h"
 #include "tests/worker/test_cluster.h"
 #include "tests/worker/test_job.h"
@@ -24,8 +25,14 @@ namespace {
 
 using Replicas = std::vector<int32_t>;
 
-constexpr const char* kMethods[] = {"1f1b",  "gpipe",     "zb-h1",
-                                    "zb-h2", "pipedream", "nesterov-no-stash"};
+constexpr const char* kMethods[] = {
+    "1f1b",      "gpipe", "zb-h1",         "zb-h2",    "pipedream", "nesterov-no-stash",
+    "spectrain", "paci",  "pipedream-2bw", "pipemare", "xpipe"};
+
+// Whether a stage updates after one microbatch of each replica.
+bool UpdatesByRound(const std::string& method) {
+  return (*FindMethod(absl::string_view(method)))->updates_each_microbatch;
+}
 
 int Stages(const Replicas& replicas) { return static_cast<int>(replicas.size()); }
 
@@ -34,7 +41,16 @@ v1::JobSpec JobOf(const std::string& method, const Replicas& replicas) {
   v1::JobSpec spec = SmallJob(method);
   v1::TrainingSpec& training = *spec.mutable_training();
   training.set_steps(4);
-  training.set_microbatches(2 * CycleOf(replicas));
+  const int64_t cycle = CycleOf(replicas);
+  int64_t microbatches = 2 * cycle;
+  if ((*FindMethod(absl::string_view(method)))->weights->fills_pipeline) {
+    // As many as are in flight.
+    const std::vector<int64_t> ahead = MicrobatchesAhead(replicas);
+    for (size_t place = 0; place < replicas.size(); ++place) {
+      while (microbatches < ahead[place] + replicas[place]) microbatches += cycle;
+    }
+  }
+  training.set_microbatches(microbatches);
   training.set_batch(2 * training.microbatches());
   spec.mutable_model()->mutable_gpt()->set_dropout(0.2);
   spec.mutable_validation()->set_every_steps(2);
@@ -70,8 +86,93 @@ TEST_F(ReplicasRun, EveryMethodAndNumbers_IsTheSerialReference) {
   }
 }
 
+// Their replicas are whole pipelines: both ends of a V are on one worker, and hold the tied weight.
+TEST_F(ReplicasRun, SeveralStagesOnAWorker_IsTheSerialReference) {
+  for (const char* method : {"interleaved-1f1b", "looped-bfs", "zb-v", "dualpipe-v"}) {
+    for (const Replicas& replicas : {Replicas{2, 2}, {3, 3}, {2, 2, 2, 2}}) {
+      v1::JobSpec spec = JobOf(method, replicas);
+      const int64_t microbatches = 2 * spec.training().microbatches();
+      spec.mutable_training()->set_microbatches(microbatches);
+      spec.mutable_training()->set_batch(2 * microbatches);
+      ExpectEqual(spec, replicas, /*delay_seed=*/1);
+      spec.mutable_model()->mutable_gpt()->set_tied_head(true);
+      spec.mutable_training()->mutable_clip()->set_global_norm(0.5);
+      ExpectEqual(spec, replicas, /*delay_seed=*/2);
+      spec.mutable_training()->mutable_clip()->set_layer_norm(0.05);
+      spec.mutable_pipeline()->set_recompute("all");
+      ExpectEqual(spec, replicas);
+    }
+  }
+}
+
+// The order of 1f1b on two stages with 2 and 1 replicas, written down.
+TEST_F(ReplicasRun, ScheduleFileWithReplicas_IsTheSerialReferenceAndTrainsLike1F1B) {
+  const Replicas replicas = {2, 1};
+  v1::JobSpec spec = JobOf("1f1b", replicas);
+  const std::vector<LayerRange> layers = EvenSplit(kLayers, 2);
+  PENSTOCK_ASSERT_OK_AND_ASSIGN(const Trained by_method,
+                                TrainCluster({.spec = spec, .layers = layers}, files_));
+  ASSERT_EQ(spec.training().microbatches(), 4);
+  v1::PipelineSpec& pipeline = *spec.mutable_pipeline();
+  pipeline.clear_replicas();
+  pipeline.set_method(std::string(ListedMethod().name));
+  pipeline.set_schedule_file("step.txt");
+  pipeline.set_schedule(
+      "# penstock schedule 1 range=0+4 stages=0,1,2 replicas=2,1 group=gradient:sum:0,1\n"
+      "0F0,0F2,0B0,0B2\n1F1,1B1,1F3,1B3\n2F0,2B0,2F1,2B1,2F2,2B2,2F3,2B3\n");
+  ExpectEqual(spec, replicas, /*delay_seed=*/1);
+  PENSTOCK_ASSERT_OK_AND_ASSIGN(const Trained listed,
+                                TrainCluster({.spec = spec, .layers = layers}, files_));
+  EXPECT_EQ(listed.weights_sha256, by_method.weights_sha256);
+}
+
+TEST_F(ReplicasRun, AnyWeights_IsTheSerialReference) {
+  for (const char* name : {"pipedream", "nesterov", "paci"}) {
+    const Method& method = **FindMethod(absl::string_view(name));
+    for (const Weights* weights : kAllWeights) {
+      if (!CheckWeights(method, *weights).ok() || weights->fills_pipeline) continue;
+      SCOPED_TRACE(weights->name);
+      for (const Replicas& replicas : {Replicas{2, 2}, {3, 1}, {1, 3}, {2, 3}, {1, 2, 1}}) {
+        v1::JobSpec spec = JobOf(name, replicas);
+        spec.mutable_pipeline()->set_weights(std::string(weights->name));
+        ExpectEqual(spec, replicas, /*delay_seed=*/1);
+        if (replicas.size() != 3) continue;
+        spec.mutable_pipeline()->set_recompute("all");
+        ExpectEqual(spec, replicas);
+      }
+    }
+  }
+}
+
+TEST_F(ReplicasRun, StepsThatDrainFirst_IsTheSerialReference) {
+  for (const char* method : {"pipedream", "nesterov-no-stash", "spectrain", "paci", "xpipe"}) {
+    for (const Replicas& replicas : {Replicas{2, 2}, {4}, {3, 1}, {2, 3}, {2, 1, 3}}) {
+      for (const int64_t steps : {1, 3}) {
+        v1::JobSpec spec = JobOf(method, replicas);
+        spec.mutable_pipeline()->set_synchronous_steps(steps);
+        ExpectEqual(spec, replicas, /*delay_seed=*/2);
+        spec.mutable_training()->mutable_staleness()->set_rescheduled_steps(2);
+        ExpectEqual(spec, replicas);
+      }
+    }
+  }
+}
+
+// They take no other steps than 1f1b does.
+TEST_F(ReplicasRun, StepsThatDrainFirst_AreThoseOf1F1B) {
+  v1::JobSpec spec = JobOf("pipedream", {2, 3});
+  spec.mutable_pipeline()->set_synchronous_steps(4);
+  const std::vector<LayerRange> layers = EvenSplit(kLayers, 2);
+  PENSTOCK_ASSERT_OK_AND_ASSIGN(const Trained begun,
+                                TrainCluster({.spec = spec, .layers = layers}, files_));
+  PENSTOCK_ASSERT_OK_AND_ASSIGN(
+      const Trained synchronous,
+      TrainCluster({.spec = JobOf("1f1b", {2, 3}), .layers = layers}, files_));
+  EXPECT_EQ(begun.weights_sha256, synchronous.weights_sha256);
+}
+
 TEST_F(ReplicasRun, UnderRandomDelays_IsTheSerialReference) {
-  for (const char* method : {"1f1b", "pipedream"}) {
+  for (const char* method : {"1f1b", "pipedream", "paci"}) {
     for (uint64_t seed = 1; seed <= 4; ++seed) {
       ExpectEqual(JobOf(method, {3, 1}), {3, 1}, seed);
       ExpectEqual(JobOf(method, {2, 3}), {2, 3}, seed);
@@ -92,20 +193,25 @@ TEST_F(ReplicasRun, TiedWeightsAndClipping_IsTheSerialReference) {
   }
 }
 
-TEST_F(ReplicasRun, PipeDreamWithRulesAboutLateGradients_IsTheSerialReference) {
+TEST_F(ReplicasRun, RulesAboutLateGradients_IsTheSerialReference) {
   for (const StalenessCase& rule : StalenessCases()) {
-    v1::JobSpec spec = JobOf("pipedream", {2, 1});
-    rule.apply(spec);
-    if (std::string(rule.method) != "pipedream" || spec.pipeline().synchronous_steps() > 0)
-      continue;
-    SCOPED_TRACE(rule.name);
-    spec.mutable_training()->mutable_clip()->set_layer_norm(0.2);
-    ExpectEqual(spec, {2, 1});
+    for (const Replicas& replicas : {Replicas{2, 1}, {2, 3}}) {
+      SCOPED_TRACE(rule.name);
+      v1::JobSpec spec = JobOf(rule.method, replicas);
+      rule.apply(spec);
+      spec.mutable_training()->mutable_clip()->set_layer_norm(0.2);
+      ExpectEqual(spec, replicas);
+      if (std::string(rule.method) != "pipedream" || spec.pipeline().synchronous_steps() > 0) {
+        continue;
+      }
+      spec.mutable_pipeline()->set_weights("vertical-sync");
+      ExpectEqual(spec, replicas);
+    }
   }
 }
 
 TEST_F(ReplicasRun, RecomputeAndLowPrecision_IsTheSerialReference) {
-  for (const char* method : {"1f1b", "pipedream"}) {
+  for (const char* method : {"1f1b", "pipedream", "paci", "pipedream-2bw", "spectrain"}) {
     v1::JobSpec spec = JobOf(method, {2, 1});
     spec.mutable_pipeline()->set_recompute("all");
     spec.mutable_training()->set_precision("bf16");
@@ -215,7 +321,7 @@ TEST_F(ReplicasRun, Reduction_SendsAsFewBytesAsCanBe) {
 
 // Blocks for peers that are behind, as many as there can be and no more.
 TEST_F(ReplicasRun, ManySteps_TakeNoMoreThanAFewBlocksAfterTheFirst) {
-  for (const char* method : {"1f1b", "pipedream"}) {
+  for (const char* method : {"1f1b", "pipedream", "paci"}) {
     for (const Replicas& replicas : {Replicas{3, 1}, {2, 3}}) {
       v1::JobSpec spec = JobOf(method, replicas);
       spec.mutable_training()->set_steps(50);
@@ -274,8 +380,10 @@ class ReplicasResume : public ReplicasRun {
 
   static v1::JobSpec SavingJobOf(const std::string& method, const Replicas& replicas) {
     v1::JobSpec spec = JobOf(method, replicas);
-    spec.mutable_training()->set_microbatches(6);
-    spec.mutable_training()->set_batch(12);
+    if (!(*FindMethod(absl::string_view(method)))->weights->fills_pipeline) {
+      spec.mutable_training()->set_microbatches(6);
+      spec.mutable_training()->set_batch(12);
+    }
     spec.mutable_checkpoint()->set_every_steps(kSavedStep);
     spec.mutable_checkpoint()->set_directory(kCheckpointRoot);
     return spec;
@@ -294,8 +402,7 @@ TEST_F(ReplicasResume, WithTheSameNumbers_EqualsTheUninterruptedRun) {
                                     Save(spec, Stages(replicas), weights));
       PENSTOCK_ASSERT_OK_AND_ASSIGN(const Manifest manifest, VerifyCheckpoint(files_, directory));
       EXPECT_EQ(manifest.files.size(), 2u * kLayers);
-      const bool by_replica = spec.pipeline().method() == "pipedream" ||
-                              spec.pipeline().method() == "nesterov-no-stash";
+      const bool by_replica = UpdatesByRound(spec.pipeline().method());
       const int64_t microbatches = kSavedStep * spec.training().microbatches();
       const int64_t first = by_replica ? microbatches / replicas.front() : kSavedStep;
       const int64_t last = by_replica ? microbatches / replicas.back() : kSavedStep;
@@ -312,11 +419,11 @@ TEST_F(ReplicasResume, WithTheSameNumbers_EqualsTheUninterruptedRun) {
 
 // The arithmetic of the rest is that of the new numbers.
 TEST_F(ReplicasResume, WithOtherNumbersStagesOrMethods_GoesOn) {
-  for (const char* method : {"1f1b", "pipedream"}) {
+  for (const char* method : {"1f1b", "pipedream", "paci"}) {
     std::string weights;
     PENSTOCK_ASSERT_OK_AND_ASSIGN(const std::string directory,
                                   Save(SavingJobOf(method, {3, 1}), 2, weights));
-    for (const char* other : {"1f1b", "pipedream"}) {
+    for (const char* other : {"1f1b", "pipedream", "paci"}) {
       for (const Replicas& replicas : {Replicas{1, 2}, {2}, {1, 1}, {1, 2, 3}}) {
         SCOPED_TRACE(absl::StrCat(method, " to ", other, " ", absl::StrJoin(replicas, ",")));
         PENSTOCK_ASSERT_OK_AND_ASSIGN(const Trained resumed, Continue(SavingJobOf(other, replicas),
@@ -330,7 +437,7 @@ TEST_F(ReplicasResume, WithOtherNumbersStagesOrMethods_GoesOn) {
 }
 
 TEST_F(ReplicasResume, DrainedAtAnyStep_ThenResumed_EqualsTheReferenceWithTheSameCuts) {
-  for (const char* method : {"1f1b", "pipedream"}) {
+  for (const char* method : {"1f1b", "pipedream", "paci", "spectrain"}) {
     for (const Replicas& replicas : {Replicas{3, 1}, {2, 3}}) {
       v1::JobSpec spec = SavingJobOf(method, replicas);
       spec.mutable_training()->set_steps(40);

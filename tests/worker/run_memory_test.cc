@@ -176,9 +176,12 @@ TEST_F(RunMemory, WhatAJobMayAskFor_IsPredictedToo) {
 }
 
 TEST_F(RunMemory, Replicas_ArePredictedWithWhatTheirReductionsTake) {
-  for (const std::string method : {"1f1b", "pipedream"}) {
+  for (const std::string method :
+       {"1f1b", "pipedream", "pipedream-2bw", "pipemare", "looped-bfs", "dualpipe-v"}) {
+    const bool several = StagesPerWorkerMin((*FindMethod(method))->placement) > 1;
     for (const std::vector<int32_t>& replicas :
          std::vector<std::vector<int32_t>>{{2, 1}, {1, 3}, {2, 2}, {3, 1}}) {
+      if (several && replicas[0] != replicas[1]) continue;
       v1::JobSpec spec = SmallJob(method);
       spec.mutable_pipeline()->mutable_replicas()->Assign(replicas.begin(), replicas.end());
       spec.mutable_training()->set_microbatches(12);

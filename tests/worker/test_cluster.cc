@@ -201,9 +201,10 @@ RecordedOrder TestCluster::Order() const {
   RecordedOrder order = {.method = std::string(job->method->name),
                          .weights = options_.spec.pipeline().weights(),
                          .microbatches = job->microbatches};
-  for (size_t s = 0; s < options_.layers.size(); ++s) {
-    order.stages.push_back(
-        {WorkerId(worker_of_stage_[s]), options_.layers[s].first, options_.layers[s].count});
+  const Topology topology = TopologyOf(*job, static_cast<int64_t>(options_.layers.size()));
+  for (const StageWiring& stage : topology.table) {
+    const LayerRange& layers = options_.layers[stage.part];
+    order.stages.push_back({stage.worker, layers.first, layers.count});
   }
   std::map<int64_t, RecordedOrder::Range> ranges;
   for (int w = 0; w < size(); ++w) {
@@ -212,8 +213,8 @@ RecordedOrder TestCluster::Order() const {
       const v1::WorkerOrder& log = event.cut_reached().order();
       RecordedOrder::Range& range = ranges[log.first_microbatch()];
       range.microbatches = {log.first_microbatch(), log.microbatches()};
-      auto read =
-          OrderLog::FromBytes(order.StagesOf(WorkerId(w)), range.microbatches, log.blocks());
+      auto read = OrderLog::FromBytes(order.StagesOf(WorkerId(w)), range.microbatches, log.blocks(),
+                                      order.ReplicasOn(WorkerId(w)));
       EXPECT_TRUE(read.ok()) << read.status();
       if (read.ok()) range.workers.push_back(*std::move(read));
     }

@@ -109,10 +109,10 @@ TEST(VersionRule, PredictedWeights_AreMovedToWhatTheyAimAt) {
   for (int64_t depth = 0; depth < kStages; ++depth) {
     const int64_t stage = kStages - 1 - depth;
     for (int64_t k = kStages; k < kMicrobatches; ++k) {
-      ASSERT_EQ(own.ForwardAhead(k, stage, depth), depth);
-      ASSERT_EQ(own.BackwardAhead(k, stage, depth), 0);
-      ASSERT_EQ(aligned.ForwardAhead(k, stage, depth), depth + stage / 2);
-      ASSERT_EQ(aligned.BackwardAhead(k, stage, depth), stage / 2);
+      ASSERT_EQ(own.ForwardAhead(k, depth), depth);
+      ASSERT_EQ(own.BackwardAhead(k, depth), 0);
+      ASSERT_EQ(aligned.ForwardAhead(k, depth), depth + stage / 2);
+      ASSERT_EQ(aligned.BackwardAhead(k, depth), stage / 2);
     }
   }
 }
@@ -122,8 +122,8 @@ TEST(VersionRule, CorrectedWeights_AreMovedBackByTheDrift) {
   const VersionRule rule = RuleOf("corrected", 8, 3);
   for (int64_t depth = 0; depth < 8; ++depth) {
     for (int64_t k = 0; k < kMicrobatches; ++k) {
-      ASSERT_EQ(rule.ForwardAhead(k, 7 - depth, depth), 0);
-      ASSERT_EQ(rule.BackwardAhead(k, 7 - depth, depth),
+      ASSERT_EQ(rule.ForwardAhead(k, depth), 0);
+      ASSERT_EQ(rule.BackwardAhead(k, depth),
                 rule.Forward(k, depth) - rule.Backward(k, depth));
     }
   }

@@ -236,7 +236,8 @@ TEST(EnumerateCandidates, Microbatches_ChangeOnlyWhereResultsDoNot) {
   PENSTOCK_ASSERT_OK_AND_ASSIGN(
       const std::vector<Candidate> asynchronous,
       EnumerateCandidates(input, PlanJobOptions{.methods = {"paci"}}, Unlimited()));
-  EXPECT_EQ(asynchronous.size(), 2u * 2);
+  // 1 or 2 workers, or 1 stage with 2 replicas.
+  EXPECT_EQ(asynchronous.size(), 3u * 2);
   // Every microbatch of local-sgd is a step of its own.
   PENSTOCK_ASSERT_OK_AND_ASSIGN(
       const std::vector<Candidate> local,
@@ -258,6 +259,12 @@ TEST(EnumerateCandidates, MethodsWithReplicas_HaveDataParallelismAmongThem) {
                                 .replicas = replicas};
     EXPECT_TRUE(std::find(candidates.begin(), candidates.end(), expected) != candidates.end());
   }
+  // A search knows one pipeline.
+  PENSTOCK_ASSERT_OK_AND_ASSIGN(
+      const std::vector<Candidate> searched,
+      EnumerateCandidates(input, PlanJobOptions{.methods = {"searched"}}, Unlimited()));
+  EXPECT_FALSE(searched.empty());
+  for (const Candidate& candidate : searched) EXPECT_TRUE(candidate.replicas.empty());
 }
 
 TEST(JudgeCandidate, Replicas_ShareAStageAndPayForTheAveraging) {

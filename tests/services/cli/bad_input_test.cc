@@ -105,9 +105,10 @@ TEST_F(BadInputTest, Flags_ThatDoNotFitTheJob_AreNamed) {
                      "pipeline.replicas: is 0");
   ExpectTrainRefused({"--method", "local-sgd", "--set", "pipeline.local_steps=3"},
                      "pipeline.local_steps: is 3, which does not divide training.microbatches (4)");
-  ExpectTrainRefused({"--method", "zb-v", "--set", "pipeline.replicas=2"},
-                     "pipeline.replicas: is not for zb-v, which has no replicas of stages; gpipe, "
-                     "1f1b, zb-h1, zb-h2, pipedream, ");
+  ExpectTrainRefused(
+      {"--method", "roundpipe", "--set", "pipeline.replicas=2"},
+      "pipeline.replicas: is not for roundpipe, which takes every stage round all of "
+      "its workers");
   ExpectTrainRefused({"--set", "pipeline.replicas=[3, 1]"},
                      "training.microbatches: is 4, but with pipeline.replicas 3,1 a step needs a "
                      "multiple of 3");
