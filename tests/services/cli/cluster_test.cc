@@ -223,7 +223,7 @@ TEST_F(ClusterTest, Profile_WritesTheClusterAndKnowsTheLayersTheSecondTime) {
   const std::string id = list[0]["job_id"];
   EXPECT_EQ(RunJson({"status", id})["profile"], json);
   EXPECT_THAT(Run({"status", id}).out, HasSubstr("LATENCY US"));
-  EXPECT_THAT(Run({"logs", id}).out, HasSubstr("h.0.mlp, 2 samples"));
+  EXPECT_THAT(Run({"logs", id}).out, HasSubstr("embedding to head, 2 samples"));
   EXPECT_THAT(Run({"logs", id, "--json"}).out, HasSubstr("\"event\":\"profile_progress\""));
 }
 
