@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Trains the net of examples/translation in PyTorch on the same pairs, and translates the test part greedily, for sacrebleu.
 
-usage: tests/bench/torch_translation.py PAIRS FOLDER [--steps 3000]
+usage: tests/bench/torch_translation.py PAIRS FOLDER [--steps 11000] [--device cuda]
 
 PAIRS is what `penstock data prepare pairs` wrote. FOLDER then has hypotheses.txt and references.txt, as `penstock evaluate
 --decode` writes them. Batches, rates, dropout and first weights are those of examples/translation/translation.yaml, but
@@ -22,8 +22,8 @@ from torch import nn
 sys.path.insert(0, str(pathlib.Path(__file__).parents[1] / "parity"))
 import sequence_models  # pylint: disable=wrong-import-position
 
-LAYERS, HIDDEN, PIECES, TIME = 4, 256, 8000, 32
-BATCH, RATE, WARMUP, BUCKETS = 128, 2e-3, 200, 16
+LAYERS, HIDDEN, PIECES, TIME = 4, 128, 2000, 16
+BATCH, RATE, WARMUP, BUCKETS = 64, 8e-3, 300, 16
 BEGIN, END = 2, 3
 
 
@@ -62,7 +62,7 @@ def batches_of(sources, targets, random):
         yield from order
 
 
-def train(model, sources, targets, steps):
+def train(model, sources, targets, steps, device):
     optimizer = torch.optim.AdamW(model.parameters(), lr=RATE, betas=(0.9, 0.95), weight_decay=0.0)
     batches = batches_of(sources, targets, numpy.random.default_rng(1))
     start, losses = time.monotonic(), []
@@ -77,21 +77,21 @@ def train(model, sources, targets, steps):
         for group in optimizer.param_groups:
             group["lr"] = rate
         optimizer.zero_grad()
-        loss = model(source, lengths, inputs, wanted)
+        loss = model(source.to(device), lengths, inputs.to(device), wanted.to(device))
         loss.backward()
         optimizer.step()
-        losses.append(loss.item())
+        losses.append(loss.detach())
         if (step + 1) % 100 == 0:
-            print(f"step {step + 1}: loss {numpy.mean(losses[-100:]):.4f}, {time.monotonic() - start:.0f} s", flush=True)
+            print(f"step {step + 1}: loss {torch.stack(losses[-100:]).mean():.4f}, {time.monotonic() - start:.0f} s", flush=True)
 
 
 @torch.no_grad()
-def translate(model, sources):
+def translate(model, sources, device):
     """The likeliest piece at each step. Each is a pass over the prefixes, as short as sources are."""
     lengths = torch.tensor([len(source) + 1 for source in sources])
-    memory = model.encode(padded([numpy.append(source, END) for source in sources]), lengths)
-    inputs = torch.full((len(sources), 1), BEGIN)
-    ended = torch.zeros(len(sources), dtype=torch.bool)
+    memory = model.encode(padded([numpy.append(source, END) for source in sources]).to(device), lengths)
+    inputs = torch.full((len(sources), 1), BEGIN, device=device)
+    ended = torch.zeros(len(sources), dtype=torch.bool, device=device)
     while inputs.shape[1] <= TIME and not ended.all():
         piece = model.decode(memory, lengths, inputs)[:, -1].argmax(dim=-1)
         ended |= piece == END
@@ -103,16 +103,18 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("pairs", type=pathlib.Path)
     parser.add_argument("folder", type=pathlib.Path)
-    parser.add_argument("--steps", type=int, default=3000)
+    parser.add_argument("--steps", type=int, default=11000)
+    parser.add_argument("--device", default="cpu")
     arguments = parser.parse_args()
     torch.manual_seed(1)
     torch.set_num_threads(1)
-    model = Gnmt(LAYERS, HIDDEN, PIECES, label_smoothing=0.1, dropout=0.2)
+    model = Gnmt(LAYERS, HIDDEN, PIECES, label_smoothing=0.1, dropout=0.1)
     for parameter in model.parameters():
         nn.init.uniform_(parameter, -0.1, 0.1)
     nn.init.constant_(model.decoder.att_rnn.attn.g, 1 / math.sqrt(HIDDEN))
     nn.init.zeros_(model.decoder.att_rnn.attn.bias)
-    train(model, *read_pairs(arguments.pairs / "train"), arguments.steps)
+    model.to(arguments.device)
+    train(model, *read_pairs(arguments.pairs / "train"), arguments.steps, arguments.device)
 
     model.eval()
     test = arguments.pairs / "test"
@@ -121,7 +123,7 @@ def main():
     fits = sorted((i for i in range(len(sources)) if len(sources[i]) < TIME), key=lambda i: len(sources[i]))
     lines = []
     for first in range(0, len(fits), BATCH):
-        lines += translate(model, [sources[i] for i in fits[first : first + BATCH]])
+        lines += translate(model, [sources[i] for i in fits[first : first + BATCH]], arguments.device)
     text = "".join(" ".join(map(str, line)) + "\n" for line in lines)
     decoded = subprocess.run(["spm_decode", f"--model={test / 'pieces.model'}", "--input_format=id"], input=text,
                              capture_output=True, text=True, check=True).stdout

@@ -89,7 +89,7 @@ class Attention(nn.Module):
     def forward(self, queries, memory, lengths):
         sums = (self.query(queries) + self.bias)[:, :, None] + self.memory(memory)[:, None]
         scores = torch.tanh(sums) @ (self.v * self.g / self.v.norm())
-        seen = torch.arange(memory.shape[1]) < lengths[:, None]
+        seen = torch.arange(memory.shape[1], device=memory.device) < lengths.to(memory.device)[:, None]
         weights = F.softmax(scores.masked_fill(~seen[:, None], -1e30), dim=-1) * seen[:, None]
         return weights @ memory
 
