@@ -9,7 +9,7 @@ long as such workers would.
 With `--families`: models with other layers than a GPT's, on two real workers of one thread each, and on four emulated ones.
 
 usage: tests/bench/plan_accuracy.py PENSTOCK TEXT
-       tests/bench/plan_accuracy.py PENSTOCK --families [NAME ...] [--workers 2|4] [--runs 5]
+       tests/bench/plan_accuracy.py PENSTOCK --families [NAME ...] [--workers 2|4] [--runs 5] [--precision f32|bf16]
 """
 import argparse
 import json
@@ -153,7 +153,7 @@ def judge_families(directory):
     print("| model | precision | method | workers | layers | step predicted, ms | measured | | memory predicted, MB | measured | "
           "| bytes sent |\n|---|---|---|---|---|---|---|---|---|---|---|---|")
     for name in OPTIONS.families or FAMILIES:
-        for precision in ("f32", "bf16"):
+        for precision in [OPTIONS.precision] if OPTIONS.precision else ("f32", "bf16"):
             for workers in [OPTIONS.workers] if OPTIONS.workers else PLACES:
                 for method in ("1f1b", "pipedream"):
                     judge_family(directory, name, method, precision, workers)
@@ -180,6 +180,7 @@ PARSER.add_argument("text", nargs="?")
 PARSER.add_argument("--families", nargs="*", choices=FAMILIES)
 PARSER.add_argument("--workers", type=int, choices=PLACES)
 PARSER.add_argument("--runs", type=int, default=5)
+PARSER.add_argument("--precision", choices=("f32", "bf16"))
 OPTIONS = PARSER.parse_args()
 if OPTIONS.families is None and OPTIONS.text is None:
     PARSER.error("TEXT is missing")
