@@ -155,6 +155,18 @@ absl::Status ProfileGatherer::OnLinks(int32_t worker_index, const v1::LinksMeasu
 absl::Status ProfileGatherer::CheckModel(const v1::ModelProfile& model) const {
   PENSTOCK_RETURN_IF_ERROR(CheckModelProfile(model));
   PENSTOCK_RETURN_IF_ERROR(CheckProfileFits(model, job_.model));
+  // In the order of their first layers, so that the times of several workers have the same places.
+  const std::vector<int> firsts = FirstLayersOfShapes(job_.model);
+  bool in_order = model.shapes_size() == static_cast<int>(firsts.size());
+  for (int i = 0; in_order && i < model.shapes_size(); ++i) {
+    in_order =
+        model.shapes(i).shape() == penstock::Describe(job_.model, job_.model.layers[firsts[i]]);
+  }
+  if (!in_order) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("has ", model.shapes_size(), " shapes of layers; expected the model's ",
+                     firsts.size(), ", in the order of their first layers"));
+  }
   const std::vector<int64_t> samples(spec_.samples().begin(), spec_.samples().end());
   if (SamplesOf(model.shapes(0)) == samples) return absl::OkStatus();
   return absl::InvalidArgumentError(absl::StrCat("was asked for microbatches of ",

@@ -4,6 +4,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/types/span.h"
+#include "base/check.h"
 #include "base/status.h"
 
 namespace penstock {
@@ -164,7 +165,8 @@ class Lowering {
     }
     if (!options_.global_norm) return;
     int32_t norm = 0;
-    while (!topology_.IsInNorm(rest.front().stage(), norm)) ++norm;
+    while (norm < topology_.norms() && !topology_.IsInNorm(rest.front().stage(), norm)) ++norm;
+    PENSTOCK_CHECK(norm < topology_.norms());
     result.push_back({ActionKind::kNorm, norm});
   }
 

@@ -234,6 +234,7 @@ class Profiler {
   absl::Status MeasureRun(LayerRange layers, int64_t samples);
   // Adds what a window took.
   void Take(LayerRange layers, const LayerTimer::Times& times);
+  std::string NameOf(LayerRange layers) const;
   // `layers` are the ones that are run next, `done` of them already.
   absl::Status Report(LayerRange layers, double done, int64_t samples);
 
@@ -274,16 +275,19 @@ Profiler::Profiler(Backend& backend, const ModelGraph& model, const LayerProfile
 }
 
 absl::Status Profiler::Report(LayerRange layers, double done, int64_t samples) {
+  progress_.samples = samples;
+  progress_.layers = NameOf(layers);
   const double part = (layers.first + done * layers.count) / model_.size();
   const int whole = shapes() * sizes_done_ + static_cast<int>(shapes() * part);
   if (whole <= progress_.done) return absl::OkStatus();
   progress_.done = whole;
-  progress_.samples = samples;
-  progress_.layers = model_.layers[layers.first].name;
-  if (layers.count > 1) {
-    absl::StrAppend(&progress_.layers, " to ", model_.layers[layers.end() - 1].name);
-  }
   return on_progress_(progress_);
+}
+
+std::string Profiler::NameOf(LayerRange layers) const {
+  const std::string& first = model_.layers[layers.first].name;
+  return layers.count == 1 ? first
+                           : absl::StrCat(first, " to ", model_.layers[layers.end() - 1].name);
 }
 
 absl::StatusOr<double> Profiler::UpdateAloneMs(Stage& stage) {
@@ -402,7 +406,7 @@ absl::Status Profiler::MeasureSize(int64_t samples) {
     const absl::Status done = MeasureRun(layers, samples);
     if (!done.ok()) {
       return Annotate(done,
-                      absl::StrCat("profiling ", progress_.layers, " with ", samples, " samples"));
+                      absl::StrCat("profiling ", NameOf(layers), " with ", samples, " samples"));
     }
     first = layers.end();
   }

@@ -52,7 +52,8 @@ struct ProfilerProgress {
 
 inline constexpr int kWindowMicrobatches = 2;
 
-// `on_progress` is called with 0 measurements done, and whenever more are; an error of its ends the profiling.
+// `on_progress` is called when the first layers are about to be timed, and whenever more measurements are done; never
+// without times. An error of its ends the profiling.
 //
 // Errors: InvalidArgument (no sizes, not ascending, below 1), those of Stage::Create naming the
 // layers, and of `on_progress` and `may_go_on`.

@@ -180,7 +180,7 @@ def main():
         if not arguments.text:
             licences = (path for path in sorted(glob.glob("/usr/share/common-licenses/*")) if not os.path.islink(path))
             text.write_bytes(b"".join(pathlib.Path(path).read_bytes() for path in licences))
-        print(f"PyTorch {torch.__version__}, one thread each, median of {TURNS} turns of about {SECONDS:g} s\n")
+        print(f"PyTorch {torch.__version__} on {arguments.device}, one thread each, median of {TURNS} turns of about {SECONDS:g} s\n")
         print("| model | batch | | samples/s | times PyTorch | its fastest | against each |")
         print("|---|---|---|---|---|---|---|")
         for name in arguments.models or cases:

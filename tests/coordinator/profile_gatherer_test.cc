@@ -207,6 +207,15 @@ TEST_F(ProfileGathererTest, WrongReports_AreRefused) {
   v1::LayersTimed timed = Timed();
   timed.mutable_model()->mutable_layers(0)->set_layer("other");
   EXPECT_THAT(gatherer.OnLayers(0, timed), StatusIs(kInvalid, HasSubstr("another model")));
+  // Times of several workers are taken together by their places.
+  timed = Timed();
+  timed.mutable_model()->mutable_shapes()->SwapElements(0, 1);
+  EXPECT_THAT(gatherer.OnLayers(0, timed), StatusIs(kInvalid, HasSubstr("in the order of their")));
+  timed = Timed();
+  v1::ShapeProfile& unused = *timed.mutable_model()->add_shapes();
+  unused = timed.model().shapes(0);
+  unused.set_shape("another");
+  EXPECT_THAT(gatherer.OnLayers(0, timed), StatusIs(kInvalid, HasSubstr("shapes of layers")));
   profile_.set_samples(0, 7);
   EXPECT_THAT(gatherer.OnLayers(0, Timed()),
               StatusIs(kInvalid, HasSubstr("asked for microbatches of 2 samples and has 7")));

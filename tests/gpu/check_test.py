@@ -164,6 +164,7 @@ class Machine(unittest.TestCase):
     def test_the_folder_with_the_newest_cudnn_comes_first(self):
         versions = {"/old": 91400, "/new": 91900, "/as-new": 91900, "/broken": 0}
         with unittest.mock.patch.object(device, "_folders", lambda: ["/none", *versions]), \
+             unittest.mock.patch.object(device, "_search_path", lambda: []), \
              unittest.mock.patch.object(device, "_cudnn_version", versions.get), \
              unittest.mock.patch.object(os.path, "exists", lambda path: os.path.dirname(path) in versions):
             self.assertEqual(device._candidates(), ["/new", "/none", "/old", "/as-new", "/broken"])

@@ -77,9 +77,12 @@ def _cudnn_version(folder):
     """As cuDNN writes it, 91900; by a process of its own, for the library is large and a process loads one."""
     code = ("import ctypes, sys; get = ctypes.CDLL(sys.argv[1]).cudnnGetVersion; get.restype = ctypes.c_size_t; "
             "print(get())")
-    asked = subprocess.run([sys.executable, "-c", code, os.path.join(folder, CUDNN)], stdout=subprocess.PIPE,
-                           stderr=subprocess.DEVNULL, text=True, timeout=60, check=False)
-    return int(asked.stdout) if asked.returncode == 0 else 0
+    try:
+        asked = subprocess.run([sys.executable, "-c", code, os.path.join(folder, CUDNN)], stdout=subprocess.PIPE,
+                               stderr=subprocess.DEVNULL, text=True, timeout=60, check=True)
+        return int(asked.stdout)
+    except (subprocess.SubprocessError, ValueError):
+        return 0  # it does not load here
 
 
 def _candidates():

@@ -25,7 +25,10 @@ __global__ void RowKernel(int64_t vocabulary, int64_t stride, Number* logits,
   float maximum = -INFINITY, sum = 0.0f;
   const auto add = [&](const float* values, int count) {
     float larger = maximum;
-    for (int i = 0; i < count; ++i) larger = fmaxf(larger, values[i]);
+    for (int i = 0; i < count; ++i) {
+      larger = fmaxf(larger, values[i]);
+      if (isnan(values[i])) sum = values[i];  // fmaxf leaves it out; the loss must not
+    }
     if (larger == -INFINITY) return;
     sum *= expf(maximum - larger);
     for (int i = 0; i < count; ++i) sum += expf(values[i] - larger);
@@ -43,7 +46,8 @@ __global__ void RowKernel(int64_t vocabulary, int64_t stride, Number* logits,
   }
   const float of_thread = maximum;
   maximum = BlockMax(maximum);
-  sum = BlockSum(of_thread == -INFINITY ? 0.0f : sum * expf(of_thread - maximum));
+  // A thread that has seen nothing larger than minus infinity has the sum 0, or one that is no number.
+  sum = BlockSum(of_thread == -INFINITY ? sum : sum * expf(of_thread - maximum));
   if (threadIdx.x == 0) row_losses[blockIdx.x] = maximum + logf(sum) - ToFloat(row[target]);
   if (ranks != nullptr) {
     const int rank = BlockSum(HigherScores(row, vocabulary, target));

@@ -65,11 +65,11 @@ class WorkersHere {
     std::vector<std::thread> others;
     for (int i = 1; i < workers; ++i) {
       others.emplace_back([&, i] {
-        profiles[i] = Measure(device, [](const ProfilerProgress&) { return absl::OkStatus(); });
+        profiles[i] =
+            Measure(device, nullptr, [](const ProfilerProgress&) { return absl::OkStatus(); });
       });
     }
-    profiles[0] = Measure(device, [&](const ProfilerProgress& progress) -> absl::Status {
-      if (interrupt.Count() > 0) return InterruptedError("interrupted; nothing was written");
+    profiles[0] = Measure(device, &interrupt, [&](const ProfilerProgress& progress) {
       display.Draw(progress.done, progress.total,
                    absl::StrCat(progress.layers, ", ", progress.samples, " samples"));
       return absl::OkStatus();
@@ -87,16 +87,18 @@ class WorkersHere {
   }
 
  private:
-  // An error ends the others, too.
+  // An error ends the others, too. `interrupt` ends this one; null: nothing does.
   absl::StatusOr<v1::ModelProfile> Measure(
-      Device device, const std::function<absl::Status(const ProfilerProgress&)>& on_progress) {
-    absl::StatusOr<v1::ModelProfile> profile = MeasureOn(device, on_progress);
+      Device device, Interrupt* interrupt,
+      const std::function<absl::Status(const ProfilerProgress&)>& on_progress) {
+    absl::StatusOr<v1::ModelProfile> profile = MeasureOn(device, interrupt, on_progress);
     if (!profile.ok()) failed_ = true;
     return profile;
   }
 
   absl::StatusOr<v1::ModelProfile> MeasureOn(
-      Device device, const std::function<absl::Status(const ProfilerProgress&)>& on_progress) {
+      Device device, Interrupt* interrupt,
+      const std::function<absl::Status(const ProfilerProgress&)>& on_progress) {
     PENSTOCK_ASSIGN_OR_RETURN(const std::unique_ptr<Backend> backend,
                               MakeBackendOn(device, job_.threads, job_.repeatability));
     return ProfileLayers(
@@ -107,10 +109,12 @@ class WorkersHere {
          .seed = job_.seed,
          .seconds = options_.seconds,
          .memory_bytes = backend->memory_bytes() / 2 / std::max(options_.workers, 1),
-         .may_go_on =
-             [this] {
-               return failed_ ? absl::AbortedError("another worker failed") : absl::OkStatus();
-             }},
+         .may_go_on = [this, interrupt]() -> absl::Status {
+           if (interrupt != nullptr && interrupt->Count() > 0) {
+             return InterruptedError("interrupted; nothing was written");
+           }
+           return failed_ ? absl::AbortedError("another worker failed") : absl::OkStatus();
+         }},
         RealClock(), on_progress);
   }
 
