@@ -1,21 +1,15 @@
 // Mean cross-entropy and, in one pass, its gradient in place of the logits; no probability is stored.
-#include "compute/cuda/kernels/common.cuh"
+#include "compute/cuda/kernels/for_each.cuh"
 
 namespace penstock::cuda {
 namespace {
 
-// Consecutive numbers of a row that a thread moves at once, where rows begin at multiples of their bytes.
-template <typename Number, int kPart>
-struct alignas(kPart * sizeof(Number)) Part {
-  Number at[kPart];
-};
-
-// A block works on a row, kPart numbers a thread at once.
+// A block works on a row, kPart numbers a thread at once. REQUIRES: rows begin at multiples of their bytes.
 template <typename Number, int kPart>
 __global__ void RowKernel(int64_t vocabulary, int64_t stride, Number* logits,
                           const int32_t* targets, bool with_gradient, float* row_losses,
                           int32_t* ranks) {
-  using Numbers = Part<Number, kPart>;
+  using Numbers = Pack<Number, kPart>;
   Number* row = logits + int64_t{blockIdx.x} * stride;
   auto* parts = reinterpret_cast<Numbers*>(row);
   const int64_t whole = vocabulary / kPart;  // parts; what is left of the row is less than one

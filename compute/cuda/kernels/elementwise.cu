@@ -11,14 +11,14 @@ void ResidualForward(cudaStream_t stream, int64_t rows, int64_t width, const flo
       const int64_t at = 4 * quad;
       const int64_t row = at / width;
       const int64_t column = at - row * width;
-      const Quad<float> r = LoadQuad(residual + at);
-      const Quad<float> p = LoadQuad(product + at);
-      const Quad<float> b = LoadQuad(bias + column);
+      const Quad<float> r = LoadPack<4>(residual + at);
+      const Quad<float> p = LoadPack<4>(product + at);
+      const Quad<float> b = LoadPack<4>(bias + column);
       Quad<float> sum;
       for (int i = 0; i < 4; ++i) {
         sum.at[i] = r.at[i] + (p.at[i] + b.at[i]) * DropoutFactor(dropout, row, width, column + i);
       }
-      StoreQuad(output + at, sum);
+      StorePack(output + at, sum);
     });
     return;
   }
@@ -38,13 +38,13 @@ void Mask(cudaStream_t stream, int64_t rows, int64_t width, const float* values,
       const int64_t at = 4 * quad;
       const int64_t row = at / width;
       const int64_t column = at - row * width;
-      const Quad<float> v = LoadQuad(values + at);
+      const Quad<float> v = LoadPack<4>(values + at);
       Quad<Number> m;
       for (int i = 0; i < 4; ++i) {
         m.at[i] =
             FromFloat<Number>(v.at[i] * DropoutFactor(dropout, first_row + row, width, column + i));
       }
-      StoreQuad(masked + at, m);
+      StorePack(masked + at, m);
     });
     return;
   }
@@ -115,10 +115,10 @@ void Scale(cudaStream_t stream, int64_t count, float factor, float* values) {
 void ConvertToBf16(cudaStream_t stream, int64_t count, const float* from, Bf16* to) {
   if (IsInQuads(count, {from, to})) {
     ForEach(stream, count / 4, [=] __device__(int64_t quad) {
-      const Quad<float> v = LoadQuad(from + 4 * quad);
+      const Quad<float> v = LoadPack<4>(from + 4 * quad);
       Quad<Bf16> rounded;
       for (int i = 0; i < 4; ++i) rounded.at[i] = FromFloat<Bf16>(v.at[i]);
-      StoreQuad(to + 4 * quad, rounded);
+      StorePack(to + 4 * quad, rounded);
     });
     return;
   }
@@ -128,9 +128,9 @@ void ConvertToBf16(cudaStream_t stream, int64_t count, const float* from, Bf16* 
 void RoundToBf16(cudaStream_t stream, int64_t count, float* values) {
   if (IsInQuads(count, {values})) {
     ForEach(stream, count / 4, [=] __device__(int64_t quad) {
-      Quad<float> v = LoadQuad(values + 4 * quad);
+      Quad<float> v = LoadPack<4>(values + 4 * quad);
       for (float& value : v.at) value = ToFloat(FromFloat<Bf16>(value));
-      StoreQuad(values + 4 * quad, v);
+      StorePack(values + 4 * quad, v);
     });
     return;
   }

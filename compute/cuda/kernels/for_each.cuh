@@ -21,26 +21,29 @@ void ForEach(cudaStream_t stream, int64_t count, Body body) {
   ForEachKernel<<<CeilDiv(count, kBlock), kBlock, 0, stream>>>(count, body);
 }
 
-// Four numbers that lie side by side: a thread that moves them at once keeps enough bytes in flight for the memory's rate.
-template <typename Number>
-struct alignas(4 * sizeof(Number)) Quad {
-  Number at[4];
+// Numbers that lie side by side: a thread that moves several at once keeps enough bytes in flight for the memory's rate.
+template <typename Number, int kCount>
+struct alignas(kCount * sizeof(Number)) Pack {
+  Number at[kCount];
 };
+template <typename Number>
+using Quad = Pack<Number, 4>;
+
+// REQUIRES, of these two: the address is a multiple of the pack's bytes.
+template <int kCount, typename Number>
+__device__ inline Pack<Number, kCount> LoadPack(const Number* from) {
+  return *reinterpret_cast<const Pack<Number, kCount>*>(from);
+}
+template <typename Number, int kCount>
+__device__ inline void StorePack(Number* to, const Pack<Number, kCount>& pack) {
+  *reinterpret_cast<Pack<Number, kCount>*>(to) = pack;
+}
 
 // Whether rows of that width, or a flat array, are made of quads.
 inline bool IsInQuads(int64_t width, std::initializer_list<const void*> arrays) {
   uintptr_t addresses = 0;
   for (const void* array : arrays) addresses |= reinterpret_cast<uintptr_t>(array);
   return width % 4 == 0 && addresses % sizeof(Quad<float>) == 0;
-}
-
-template <typename Number>
-__device__ inline Quad<Number> LoadQuad(const Number* from) {
-  return *reinterpret_cast<const Quad<Number>*>(from);
-}
-template <typename Number>
-__device__ inline void StoreQuad(Number* to, const Quad<Number>& quad) {
-  *reinterpret_cast<Quad<Number>*>(to) = quad;
 }
 
 }  // namespace penstock::cuda

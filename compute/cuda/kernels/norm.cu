@@ -37,10 +37,7 @@ __global__ void ForwardKernel(int64_t rows, int64_t width, float epsilon, const 
 // kPart numbers of a row are loaded at once.
 template <int kPart>
 __global__ void InputKernel(int64_t rows, int64_t width, LayerNormBackwardArguments a) {
-  struct alignas(kPart * sizeof(float)) Part {
-    float at[kPart];
-  };
-  const auto load = [](const float* from) { return *reinterpret_cast<const Part*>(from); };
+  using Part = Pack<float, kPart>;
   const int64_t row = int64_t{blockIdx.x} * kRowsPerBlock + threadIdx.x / kWarp;
   if (row >= rows) return;
   const int64_t from = threadIdx.x % kWarp * kPart;
@@ -50,9 +47,9 @@ __global__ void InputKernel(int64_t rows, int64_t width, LayerNormBackwardArgume
   float sum = 0.0f, dot = 0.0f;
 #pragma unroll 4
   for (int64_t c = from; c < width; c += kWarp * kPart) {
-    const Part grad_output = load(a.grad_output + at + c);
-    const Part gain = load(a.gain + c);
-    const Part x = load(a.input + at + c);
+    const Part grad_output = LoadPack<kPart>(a.grad_output + at + c);
+    const Part gain = LoadPack<kPart>(a.gain + c);
+    const Part x = LoadPack<kPart>(a.input + at + c);
     for (int i = 0; i < kPart; ++i) {
       const float g = grad_output.at[i] * gain.at[i];
       sum += g;
@@ -63,17 +60,17 @@ __global__ void InputKernel(int64_t rows, int64_t width, LayerNormBackwardArgume
   dot = WarpSum(dot) / static_cast<float>(width);
 #pragma unroll 4
   for (int64_t c = from; c < width; c += kWarp * kPart) {
-    const Part grad_output = load(a.grad_output + at + c);
-    const Part gain = load(a.gain + c);
-    const Part x = load(a.input + at + c);
+    const Part grad_output = LoadPack<kPart>(a.grad_output + at + c);
+    const Part gain = LoadPack<kPart>(a.gain + c);
+    const Part x = LoadPack<kPart>(a.input + at + c);
     Part result = {};
-    if (a.residual != nullptr) result = load(a.residual + at + c);
+    if (a.residual != nullptr) result = LoadPack<kPart>(a.residual + at + c);
     for (int i = 0; i < kPart; ++i) {
       const float normal = (x.at[i] - mean) * inverse;
       const float g = (grad_output.at[i] * gain.at[i] - sum - normal * dot) * inverse;
       result.at[i] = a.residual == nullptr ? g : g + result.at[i];
     }
-    *reinterpret_cast<Part*>(a.grad_input + at + c) = result;
+    StorePack(a.grad_input + at + c, result);
   }
 }
 
