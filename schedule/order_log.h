@@ -2,8 +2,8 @@
 //
 // On every stage the forwards come in ascending order of microbatches, and so do the backwards. So which
 // stage and which of the two is all that has to be kept of a block: with one stage on the worker, a bit. The
-// rest follows by counting: the microbatch of the n-th forward of a stage is the n-th of the range that comes to it:
-// one in so many where the stage has replicas.
+// rest follows by counting: the n-th forward of a stage is of the n-th microbatch of the range that comes to it. To one of
+// r replicas every r-th microbatch comes.
 //
 // A value; thread-compatible. Its memory is taken once, for the whole range.
 #pragma once

@@ -355,8 +355,8 @@ absl::Status CheckWholePipelines(const Method& method, absl::Span<const int32_t>
                         workers_of_pipeline, /*microbatches_per_step=*/1);
 }
 
-// What `worker` does where its pipeline is one of several beside each other: the same as alone, with one in `replicas`
-// of the microbatches.
+// Returns the program of a worker whose pipeline is one of several beside each other. It is that of a pipeline alone, with
+// every r-th microbatch, where r is the number of replicas.
 Program ProgramOfPipeline(const Method& method, const ScheduleOptions& options, WorkerId worker,
                           MicrobatchRange range) {
   const Topology& topology = options.topology;

@@ -55,7 +55,8 @@ class Slots {
 };
 
 // A stage makes its update this many microbatches after its backward, because it waits for stages before it, whose
-// backwards come later: those that share parameters with it, or all for the norm of the gradient. Between a stage and one that it shares with, s places behind, the
+// backwards come later: those that share parameters with it, or all for the norm of the gradient. Between a stage and
+// one that it shares with, s places behind, the
 // delay must not fall, and rise by at most s: then no update waits for a forward that waits for the update. With fewer
 // replicas than stages microbatches do not follow each other closely enough for that, and there is no delay.
 int64_t UpdateDelay(const Topology& topology, StageId stage, bool global_norm) {

@@ -33,8 +33,8 @@ FAMILIES = {
     - linear: {outputs: 10}
     - cross_entropy: {targets: label, label_smoothing: 0.1}""",
 }
-# Of a deep net with batch norm by few samples no more than its first updates can be compared: with 5 steps a rate that is
-# larger by 1e-5 of itself moves this loss by 4 % on the CPU alone, with 2 by 0.05 %.
+# A deep net with batch norm over few samples can be compared after its first updates only. A rate that is larger by 1e-5 of
+# itself moves this loss by 4 % after 5 steps on the CPU alone, and by 0.05 % after 2.
 STEPS = {"resnet": 2}
 STEPS_OF_OTHERS = 5
 JOB = """name: family

@@ -474,7 +474,7 @@ TEST(Replicas, SameNumberEverywhere_ArePipelinesBesideEachOther) {
   }
 }
 
-// With several stages on a worker each pipeline does what it would alone, with one microbatch in so many of a step.
+// With several stages on a worker each pipeline does what it would do alone, with its share of the microbatches of a step.
 TEST(Replicas, SeveralStagesOnAWorker_AreWholePipelinesBesideEachOther) {
   for (const absl::string_view name : kSeveralOnAWorker) {
     const Method& method = **FindMethod(name);
