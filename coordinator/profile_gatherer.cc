@@ -68,6 +68,7 @@ std::string ProfileGatherer::KeyOf(const Kind& kind) const {
 }
 
 void ProfileGatherer::TakeKnown(absl::Span<const std::optional<v1::DeviceProfile>> known) {
+  std::vector<std::optional<v1::DeviceProfile>> known_times(kinds_.size());
   for (size_t i = 0; i < std::min(known.size(), kinds_.size()); ++i) {
     if (!known[i].has_value() || known[i]->device() != kinds_[i].times.device()) continue;
     v1::DeviceProfile times = *known[i];
@@ -75,7 +76,24 @@ void ProfileGatherer::TakeKnown(absl::Span<const std::optional<v1::DeviceProfile
     SetLayers(job_.model, job_.precision, *times.mutable_model());
     if (!CheckModel(times.model()).ok()) continue;
     times.set_cached(true);
-    kinds_[i].times = std::move(times);
+    known_times[i] = std::move(times);
+  }
+  // One that times its layers without the others of its host would find shorter times than its key stands for.
+  for (bool leaves_out = true; leaves_out;) {
+    std::set<std::string> timing_hosts;
+    for (int32_t i = 0; i < workers(); ++i) {
+      if (!known_times[kind_of_[i]]) timing_hosts.insert(HostOf(workers_[i].address));
+    }
+    leaves_out = false;
+    for (int32_t i = 0; i < workers(); ++i) {
+      std::optional<v1::DeviceProfile>& times = known_times[kind_of_[i]];
+      if (!times || timing_hosts.count(HostOf(workers_[i].address)) == 0) continue;
+      times.reset();
+      leaves_out = true;
+    }
+  }
+  for (size_t i = 0; i < kinds_.size(); ++i) {
+    if (known_times[i]) kinds_[i].times = *std::move(known_times[i]);
   }
 }
 

@@ -3,8 +3,8 @@
 //
 // All workers time the layers, at once, as all workers of a pipeline compute at once: those of one host share its memory
 // and caches, and are slower than one alone. Workers of one kind of device (as they introduce themselves) take the same,
-// so that the mean of their times is that of the kind, and nobody of a kind that an earlier profile timed with as many
-// workers on a host times it again. Links are between pairs of workers and belong to the network of this hour: they are
+// so that the mean of their times is that of the kind. A kind that an earlier profile timed with as many workers on a host
+// is not timed again, unless others on its hosts are: theirs would then be the times of a host that is partly idle. Links are between pairs of workers and belong to the network of this hour: they are
 // never taken from earlier.
 //
 // A state machine without I/O; thread-compatible.
@@ -32,7 +32,8 @@ class ProfileGatherer {
 
   // Returns, by kind of device, all that its layer times depend on, as a text to look them up by.
   std::vector<std::string> Keys() const;
-  // Takes what was found, by kind; times of another model or other sizes do not count.
+  // Takes what was found, by kind. Times of another model or other sizes do not count, nor do those of a kind on a host
+  // where another kind is timed now.
   void TakeKnown(absl::Span<const std::optional<v1::DeviceProfile>> known);
   // Returns, by kind and for people, whether its layers are timed, or who timed them.
   std::vector<std::string> Notes() const;

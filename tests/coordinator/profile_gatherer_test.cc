@@ -127,6 +127,20 @@ TEST_F(ProfileGathererTest, KnownKinds_AreNotTimedAndSaySo) {
   EXPECT_EQ(second.Result().devices(1).model().shapes(0).sizes(0).forward().ms(), 7.0);
 }
 
+// Otherwise those that time would have their hosts for themselves, and be kept as if they had not.
+TEST_F(ProfileGathererTest, KnownKind_IsTimedAgainBesideOneThatIsNotKnown) {
+  v1::DeviceProfile known;
+  *known.mutable_model() = Timed().model();
+  const auto times_of = [&](absl::string_view device) {
+    known.set_device(std::string(device));
+    return std::optional(known);
+  };
+  // The host of b and c times c, so that b is timed, and with it a, on the other host of b.
+  ProfileGatherer gatherer = On({"a", "b", "b", "c", "d", "d"}, 2);
+  gatherer.TakeKnown({{times_of("a"), times_of("b"), std::nullopt, times_of("d")}});
+  for (int32_t i = 0; i < 6; ++i) EXPECT_EQ(gatherer.TimesLayers(i), i < 4) << i;
+}
+
 TEST_F(ProfileGathererTest, KnownTimes_FitAModelWithMoreLayersOfTheSameShapes) {
   ProfileGatherer shallow = On({"cpu"});
   ASSERT_THAT(shallow.OnLayers(0, Timed()), IsOk());
