@@ -1,9 +1,9 @@
 """Samples/s of one Penstock worker against PyTorch 2, one thread each: compare_torch.py COMPUTE_TRAIN [MODEL...]
 
 PyTorch runs eager and compiled, with images channels first and last, with attention by its own kernel and written out, and the
-fastest of these counts. All take turns, a few
-steps each, so that a change of the machine's speed meets all of them; a ratio is the median over the turns. Needs torch 2
-and torchvision. With --curves, bf16's loss curve of the first model is compared with f32's.
+fastest of these counts. All take turns, a few steps each, so that a change of the machine's speed meets all of them; a ratio
+is the median over the turns. Needs torch 2 and torchvision. With --curves, bf16's loss curve of the first model is compared
+with f32's. If a net fails, the others still run, and the exit status says so.
 
 On a GPU (--device cuda:0) the nets have the sizes of published trainings, and PyTorch compiles with channels last only,
 because compiling takes most of the time.
@@ -17,6 +17,7 @@ import os
 import pathlib
 import statistics
 import subprocess
+import sys
 import tempfile
 
 import torch
@@ -104,7 +105,10 @@ class Penstock:
 
     def answer(self, steps):
         print(steps, file=self.process.stdin, flush=True)
-        seconds, loss = self.process.stdout.readline().split()
+        line = self.process.stdout.readline()
+        if not line:
+            raise RuntimeError(f"compute_train ended with {self.process.wait()}; its reason is above")
+        seconds, loss = line.split()
         return float(seconds), float(loss)
 
     def run(self, steps):
@@ -171,7 +175,8 @@ def main():
     parser.add_argument("--text", type=pathlib.Path, help="of language models; default: the licence texts of this system")
     parser.add_argument("--json", type=pathlib.Path, metavar="FILE", help="writes the figures there")
     arguments = parser.parse_args()
-    cases, rows = (CASES if arguments.device == "cpu" else GPU_CASES), []
+    cases = CASES if arguments.device == "cpu" else GPU_CASES
+    rows, failed = [], []
     unknown = set(arguments.models) - set(cases)
     if unknown:
         parser.error(f"no model {', '.join(sorted(unknown))} on {arguments.device}; there are {', '.join(cases)}")
@@ -185,11 +190,17 @@ def main():
         print("|---|---|---|---|---|---|---|")
         for name in arguments.models or cases:
             for precision in arguments.precision or ("f32", "bf16"):
-                rows.append(compare(arguments.program, directory, name, cases[name], precision, text, arguments.device))
+                try:
+                    rows.append(compare(arguments.program, directory, name, cases[name], precision, text, arguments.device))
+                except (OSError, RuntimeError) as error:  # PyTorch's are RuntimeErrors; the other nets still count
+                    failed.append(f"{name} in {precision}: {error}")
+                    print(f"| {name} | {cases[name].batch} | {precision} | failed | | | |", flush=True)
                 if arguments.json:
                     arguments.json.write_text(json.dumps(rows, indent=1) + "\n")
         if arguments.curves:
             compare_curves(arguments.program, directory, next(iter(cases.values())), text, arguments.device)
+    if failed:
+        sys.exit("\n".join(failed))
 
 
 if __name__ == "__main__":
