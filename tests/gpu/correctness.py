@@ -6,9 +6,8 @@ import pathlib
 import re
 import shutil
 
-import process
 import report
-from training import StepFailed, train
+from training import StepFailed, side_by_side, train
 
 LOSS_DIFFERENCE_MAX = 0.01
 MEMORY_DIFFERENCE_MAX = 0.05
@@ -119,19 +118,16 @@ def losses(context):
                       "training.precision": precision, **more})
 
     names = methods(context)
-    references = {}
-    for method in names:  # side by side: the losses count here, not the times
-        reference = training(method, "cpu", "f32")
-        references[method] = (reference, reference.start(context))
     cases = [(method, "f32") for method in names] + [(names[0], "bf16")]
     trained, rows = {}, []
-    for case in cases:
-        try:
-            trained[case] = training(case[0], context.device, case[1]).run(context, 60)
-        except StepFailed as failure:
-            rows.append(report.failed(f"loss, {case[0]}, {case[1]}, {workers} workers", str(failure)))
-    expected = {method: reference.read(process.finish(child, context.limit(100)))
-                for method, (reference, child) in references.items()}
+    # The losses count here, not the times.
+    with side_by_side(context, {method: training(method, "cpu", "f32") for method in names}, 100) as references:
+        for case in cases:
+            try:
+                trained[case] = training(case[0], context.device, case[1]).run(context, 60)
+            except StepFailed as failure:
+                rows.append(report.failed(f"loss, {case[0]}, {case[1]}, {workers} workers", str(failure)))
+        expected = {method: reference.result() for method, reference in references.items()}
     for (method, precision), result in trained.items():
         rows.append(loss_row(f"loss, {method}, {precision}, {workers} workers", result, expected[method]))
     if (names[0], "f32") in trained:

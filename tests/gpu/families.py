@@ -1,9 +1,8 @@
 """Step `families`: a small model of each family trains on the GPU as on the CPU."""
 
-import process
 import report
 from correctness import loss_row
-from training import StepFailed, train
+from training import StepFailed, side_by_side, train
 
 WORKERS = 2
 # As a job has them under `model`. Sizes that take a moment, and both kinds: even ones, and ones that fit no alignment.
@@ -58,18 +57,14 @@ def families(context):
         job.write_text(JOB.format(model=FAMILIES[name], steps=STEPS.get(name, STEPS_OF_OTHERS)))
         return train(context, job, WORKERS, device, {}, text=False)
 
-    references = {}
-    for name in FAMILIES:  # side by side: the losses count here, not the times
-        reference = training(name, "cpu")
-        references[name] = (reference, reference.start(context))
     rows, trained = [], {}
-    for name in FAMILIES:
-        try:
-            trained[name] = training(name, context.device).run(context, 20)
-        except StepFailed as failure:
-            rows.append(report.failed(f"loss, {name}", str(failure)))
-    for name, result in trained.items():
-        reference, child = references[name]
-        expected = reference.read(process.finish(child, context.limit(60)))
-        rows.append(loss_row(f"loss, {name}, {WORKERS} workers", result, expected))
+    # The losses count here, not the times.
+    with side_by_side(context, {name: training(name, "cpu") for name in FAMILIES}, 60) as references:
+        for name in FAMILIES:
+            try:
+                trained[name] = training(name, context.device).run(context, 20)
+            except StepFailed as failure:
+                rows.append(report.failed(f"loss, {name}", str(failure)))
+        for name, result in trained.items():
+            rows.append(loss_row(f"loss, {name}, {WORKERS} workers", result, references[name].result()))
     return rows

@@ -1,7 +1,12 @@
 """Trainings with `penstock train`, and what their results say."""
 
+import concurrent.futures
+import contextlib
 import json
+import os
 import statistics
+
+import process
 
 
 class StepFailed(Exception):
@@ -21,11 +26,21 @@ class Training:
             raise StepFailed(f"penstock train: {document['state']}: {document['error']}")
         return document
 
-    def start(self, context):
-        return context.start(self._command)
-
     def run(self, context, limit_s):
-        return self.read(context.run(self._command, limit_s))
+        """It ends with the step at the latest, on any thread."""
+        limit_s = context.limit(limit_s)
+        return self.read(process.finish(context.start(self._command), limit_s))
+
+
+@contextlib.contextmanager
+def side_by_side(context, trainings, limit_s):
+    """Runs {key: training} beside what the caller does, as many at once as there are cores: with all at once no process gets
+    a core often enough to answer its peers in time. Gives {key: a future of the result}."""
+    pool = concurrent.futures.ThreadPoolExecutor(max_workers=len(os.sched_getaffinity(0)))
+    try:
+        yield {key: pool.submit(training.run, context, limit_s) for key, training in trainings.items()}
+    finally:
+        pool.shutdown(wait=False, cancel_futures=True)
 
 
 def train(context, job, workers, device, settings, trace=None, text=True):
