@@ -10,6 +10,7 @@ because compiling takes most of the time.
 """
 
 import argparse
+import contextlib
 import glob
 import itertools
 import json
@@ -133,15 +134,14 @@ def compare(program, directory, name, case, precision, text, device):
     data = case.data()
     theirs = {way: baseline.Trainer(make, data, case.optimizer[1], precision, layout, is_compiled, device)
               for way, make, layout, is_compiled in ways(case, device)}
-    ours = Penstock(program, directory, case, precision, text, device)
-    ours.run(2)
-    for trainer in theirs.values():
-        trainer.run(2)  # compiles
-    steps = max(1, round(SECONDS / ours.run(1)))
-    turns = []
-    for _ in range(TURNS):
-        turns.append((ours.run(steps), {kind: trainer.run(steps) for kind, trainer in theirs.items()}))
-    ours.close()
+    with contextlib.closing(Penstock(program, directory, case, precision, text, device)) as ours:
+        ours.run(2)
+        for trainer in theirs.values():
+            trainer.run(2)  # compiles
+        steps = max(1, round(SECONDS / ours.run(1)))
+        turns = []
+        for _ in range(TURNS):
+            turns.append((ours.run(steps), {kind: trainer.run(steps) for kind, trainer in theirs.items()}))
     rate = statistics.median(steps * case.batch / mine for mine, _ in turns)
     ratios = {kind: statistics.median(other[kind] / mine for mine, other in turns) for kind in theirs}
     best = min(ratios, key=ratios.get)
