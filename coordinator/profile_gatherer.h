@@ -4,8 +4,8 @@
 // All workers time the layers, at once, as all workers of a pipeline compute at once: those of one host share its memory
 // and caches, and are slower than one alone. Workers of one kind of device (as they introduce themselves) take the same,
 // so that the mean of their times is that of the kind. A kind that an earlier profile timed with as many workers on a host
-// is not timed again, unless others on its hosts are: theirs would then be the times of a host that is partly idle. Links are between pairs of workers and belong to the network of this hour: they are
-// never taken from earlier.
+// is not timed again, unless others on its hosts are: theirs would then be the times of a host that is partly idle. Links
+// are between pairs of workers and belong to the network of this hour: they are never taken from earlier.
 //
 // A state machine without I/O; thread-compatible.
 #pragma once
