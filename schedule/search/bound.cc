@@ -42,22 +42,27 @@ class Relaxation {
  public:
   explicit Relaxation(const StepProblem& problem)
       : problem_(problem),
-        stages_(static_cast<int32_t>(problem.stages.size())),
-        microbatches_(problem.microbatches * problem.steps),
-        head_(problem.stages.size() * kPasses * microbatches_),
+        index_(problem, problem.steps),
+        head_(index_.size()),
         tail_(head_.size()) {
-    for (int32_t id = 0; id < stages_ * kPasses; ++id) {
-      duration_.push_back(problem.duration_ns(id));
+    const auto passes = static_cast<int32_t>(problem.stages.size()) * kPasses;
+    for (int32_t id = 0; id < passes; ++id) duration_.push_back(problem.duration_ns(id));
+    const int32_t places = problem.topology.depth();
+    const int64_t microbatches = problem.microbatches * problem.steps;
+    const auto set = [&](void (Relaxation::*side)(int32_t, Pass, int64_t), int32_t place, Pass pass,
+                         int64_t microbatch) {
+      const StageId stage = problem.topology.StageAt(place, microbatch);
+      (this->*side)(stage.value, pass, microbatch / problem.topology[stage].turns);
+    };
+    for (int64_t m = 0; m < microbatches; ++m) {
+      for (int32_t p = 0; p < places; ++p) set(&Relaxation::SetHead, p, kPassF, m);
+      for (int32_t p = places - 1; p >= 0; --p) set(&Relaxation::SetHead, p, kPassI, m);
+      for (int32_t p = 0; p < places; ++p) set(&Relaxation::SetHead, p, kPassW, m);
     }
-    for (int64_t m = 0; m < microbatches_; ++m) {
-      for (int32_t s = 0; s < stages_; ++s) SetHead(s, kPassF, m);
-      for (int32_t s = stages_ - 1; s >= 0; --s) SetHead(s, kPassI, m);
-      for (int32_t s = 0; s < stages_; ++s) SetHead(s, kPassW, m);
-    }
-    for (int64_t m = microbatches_ - 1; m >= 0; --m) {
-      for (int32_t s = 0; s < stages_; ++s) SetTail(s, kPassW, m);
-      for (int32_t s = 0; s < stages_; ++s) SetTail(s, kPassI, m);
-      for (int32_t s = stages_ - 1; s >= 0; --s) SetTail(s, kPassF, m);
+    for (int64_t m = microbatches - 1; m >= 0; --m) {
+      for (int32_t p = 0; p < places; ++p) set(&Relaxation::SetTail, p, kPassW, m);
+      for (int32_t p = 0; p < places; ++p) set(&Relaxation::SetTail, p, kPassI, m);
+      for (int32_t p = places - 1; p >= 0; --p) set(&Relaxation::SetTail, p, kPassF, m);
     }
   }
 
@@ -68,8 +73,8 @@ class Relaxation {
       for (const int32_t stage : worker.stages) {
         for (const Pass pass : {kPassF, kPassI, kPassW}) {
           const int32_t id = PassId(stage, pass);
-          for (int64_t m = 0; m < microbatches_; ++m) {
-            jobs.push_back({head_[Index(id, m)], duration_[id], tail_[Index(id, m)]});
+          for (int64_t m = 0; m < Microbatches(stage); ++m) {
+            jobs.push_back({head_[index_(id, m)], duration_[id], tail_[index_(id, m)]});
           }
         }
       }
@@ -79,12 +84,15 @@ class Relaxation {
   }
 
  private:
-  size_t Index(int32_t id, int64_t m) const { return static_cast<size_t>(id * microbatches_ + m); }
+  // Of the stage, in all steps.
+  int64_t Microbatches(int32_t stage) const {
+    return problem_.stages[stage].microbatches * problem_.steps;
+  }
   int64_t MemoryOf(int32_t stage) const {
     return problem_.workers[problem_.stages[stage].worker].memory_max;
   }
-  int64_t HeadEnd(int32_t id, int64_t m) const { return head_[Index(id, m)] + duration_[id]; }
-  int64_t TailStart(int32_t id, int64_t m) const { return tail_[Index(id, m)] + duration_[id]; }
+  int64_t HeadEnd(int32_t id, int64_t m) const { return head_[index_(id, m)] + duration_[id]; }
+  int64_t TailStart(int32_t id, int64_t m) const { return tail_[index_(id, m)] + duration_[id]; }
 
   // The work of the stage itself that comes before, or after, a pass of microbatch m in any order.
   int64_t Work(int32_t stage, int64_t forwards, int64_t inputs, int64_t weights) const {
@@ -93,22 +101,21 @@ class Relaxation {
            std::max<int64_t>(weights, 0) * duration_[PassId(stage, kPassW)];
   }
 
+  // `m`: of the microbatches of stage s.
   void SetHead(int32_t s, Pass pass, int64_t m) {
     const int32_t id = PassId(s, pass);
     const int64_t memory = MemoryOf(s);
-    int64_t& head = head_[Index(id, m)];
+    int64_t& head = head_[index_(id, m)];
     if (m > 0) head = HeadEnd(id, m - 1);
     const auto raise = [&head](int64_t ns) { head = std::max(head, ns); };
     if (pass == kPassF) {
-      if (s > 0) raise(HeadEnd(id - kPasses, m) + problem_.delay_ns(id - kPasses));
       if (m >= memory) raise(HeadEnd(PassId(s, kPassW), m - memory));
     } else {
       raise(HeadEnd(id - 1, m));
     }
-    if (pass == kPassI && s + 1 < stages_) {
-      raise(HeadEnd(id + kPasses, m) + problem_.delay_ns(id + kPasses));
-    }
-    const int64_t start_ns = head_[Index(PassId(s, kPassF), 0)];
+    const StepProblem::Neighbour source = problem_.Source(id, m);
+    if (source.pass_id >= 0) raise(HeadEnd(source.pass_id, source.microbatch) + source.delay_ns);
+    const int64_t start_ns = head_[index_(PassId(s, kPassF), 0)];
     const int64_t released = m + 1 - memory;  // W's that made room for F of m
     if (pass == kPassF) raise(start_ns + Work(s, m, released, released));
     if (pass == kPassI) raise(start_ns + Work(s, m + 1, m, released));
@@ -118,19 +125,19 @@ class Relaxation {
   void SetTail(int32_t s, Pass pass, int64_t m) {
     const int32_t id = PassId(s, pass);
     const int64_t memory = MemoryOf(s);
-    const int64_t left = microbatches_ - m;
+    const int64_t left = Microbatches(s) - m;
     const int64_t waiting = left - memory;  // F's that need the room of m
     const int64_t end_ns =
         problem_.workers[problem_.stages[s].worker].update_ns + problem_.overhead_ns;
-    int64_t& tail = tail_[Index(id, m)];
+    int64_t& tail = tail_[index_(id, m)];
     if (left > 1) tail = TailStart(id, m + 1);
     const auto raise = [&tail](int64_t ns) { tail = std::max(tail, ns); };
+    const StepProblem::Neighbour target = problem_.Target(id, m);
+    if (target.pass_id >= 0) raise(target.delay_ns + TailStart(target.pass_id, target.microbatch));
     if (pass == kPassF) {
-      if (s + 1 < stages_) raise(problem_.delay_ns(id) + TailStart(id + kPasses, m));
       raise(TailStart(PassId(s, kPassI), m));
       raise(end_ns + Work(s, left - 1, left, left));
     } else if (pass == kPassI) {
-      if (s > 0) raise(problem_.delay_ns(id) + TailStart(id - kPasses, m));
       raise(TailStart(PassId(s, kPassW), m));
       raise(end_ns + Work(s, waiting, left - 1, left));
     } else {
@@ -140,10 +147,9 @@ class Relaxation {
   }
 
   const StepProblem& problem_;
-  const int32_t stages_;
-  const int64_t microbatches_;
+  const PassIndex index_;
   std::vector<int64_t> duration_;     // by pass id
-  std::vector<int64_t> head_, tail_;  // by Index
+  std::vector<int64_t> head_, tail_;  // by index_
 };
 
 }  // namespace

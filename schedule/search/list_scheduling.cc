@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "schedule/warm_up.h"
+
 namespace penstock {
 namespace {
 
@@ -10,8 +12,9 @@ class ListScheduler {
   ListScheduler(const StepProblem& problem, const ListRule& rule)
       : problem_(problem),
         rule_(rule),
+        index_(problem, /*steps=*/1),
         done_(problem.stages.size() * kPasses),
-        ready_ns_(done_.size() * problem.microbatches),
+        ready_ns_(index_.size()),
         now_ns_(problem.workers.size()),
         memory_(problem.workers.size()) {
     order_.lists.resize(problem.workers.size());
@@ -29,7 +32,6 @@ class ListScheduler {
       }
       if (!first) return std::nullopt;
       Start(*first);
-      ChooseAgain(StageOfPass(first->pass_id));
     }
     return std::move(order_);
   }
@@ -41,26 +43,20 @@ class ListScheduler {
     int64_t rank;
   };
 
-  // The pass whose end makes the next microbatch of `id` ready; -1: none.
-  int32_t SourceOf(int32_t id) const {
-    const auto stages = static_cast<int32_t>(problem_.stages.size());
-    switch (KindOfPass(id)) {
-      case kPassF:
-        return id < kPasses ? -1 : id - kPasses;
-      case kPassI:
-        return StageOfPass(id) + 1 == stages ? id - 1 : id + kPasses;
-      case kPassW:
-        return id - 1;
+  // The pass whose end makes a microbatch of `id` ready.
+  StepProblem::Neighbour SourceOf(int32_t id, int64_t microbatch) const {
+    if (KindOfPass(id) == kPassF || !problem_.LinksIn(id).empty()) {
+      return problem_.Source(id, microbatch);
     }
-    return -1;
+    return {id - 1, microbatch};
   }
 
   // `later_stages`: of the worker; room for them is kept, or their forwards could never come.
   bool Allowed(int32_t worker, int32_t id, int64_t later_stages) const {
     const int64_t microbatch = done_[id];
-    if (microbatch == problem_.microbatches) return false;
-    const int32_t source = SourceOf(id);
-    if (source >= 0 && done_[source] <= microbatch) return false;
+    if (microbatch == problem_.stages[StageOfPass(id)].microbatches) return false;
+    const StepProblem::Neighbour source = SourceOf(id, microbatch);
+    if (source.pass_id >= 0 && done_[source.pass_id] <= source.microbatch) return false;
     if (KindOfPass(id) != kPassF) return true;
     return memory_[worker] + later_stages < problem_.workers[worker].memory_max &&
            microbatch - done_[id + 1] < rule_.warm_up[StageOfPass(id)];
@@ -90,7 +86,7 @@ class ListScheduler {
       for (const Pass pass : {kPassF, kPassI, kPassW}) {
         const int32_t id = PassId(stages[i], pass);
         if (!Allowed(worker, id, static_cast<int64_t>(stages.size() - 1 - i))) continue;
-        const Choice choice{worker, id, std::max(now_ns_[worker], ready_ns_[Index(id, done_[id])]),
+        const Choice choice{worker, id, std::max(now_ns_[worker], ready_ns_[index_(id, done_[id])]),
                             Rank(id)};
         const auto sooner = [&choice](const std::optional<Choice>& other) {
           return !other || choice.start_ns < other->start_ns ||
@@ -109,96 +105,88 @@ class ListScheduler {
     return best;
   }
 
-  // After a pass of `stage`: its worker, and those whose input it may be.
-  void ChooseAgain(int32_t stage) {
-    const auto stages = static_cast<int32_t>(problem_.stages.size());
-    for (int32_t s = std::max(stage - 1, 0); s <= std::min(stage + 1, stages - 1); ++s) {
-      const int32_t worker = problem_.stages[s].worker;
-      choices_[worker] = Choose(worker);
-    }
-  }
-
   void Start(const Choice& choice) {
     const int32_t id = choice.pass_id;
     const int64_t microbatch = done_[id]++;
     order_.lists[choice.worker].push_back(id);
     int64_t& now_ns = now_ns_[choice.worker];
     now_ns = choice.start_ns + problem_.duration_ns(id);
-    const int64_t there_ns = now_ns + problem_.delay_ns(id);
-    const auto stages = static_cast<int32_t>(problem_.stages.size());
-    switch (KindOfPass(id)) {
-      case kPassF:
-        ++memory_[choice.worker];
-        if (StageOfPass(id) + 1 < stages) ready_ns_[Index(id + kPasses, microbatch)] = there_ns;
-        break;
-      case kPassI:
-        if (StageOfPass(id) > 0) ready_ns_[Index(id - kPasses, microbatch)] = there_ns;
-        break;
-      case kPassW:
-        --memory_[choice.worker];
-        break;
+    if (KindOfPass(id) == kPassF) ++memory_[choice.worker];
+    if (KindOfPass(id) == kPassW) --memory_[choice.worker];
+    const StepProblem::Neighbour target = problem_.Target(id, microbatch);
+    if (target.pass_id >= 0) {
+      ready_ns_[index_(target.pass_id, target.microbatch)] = now_ns + target.delay_ns;
+      ChooseAgain(problem_.stages[StageOfPass(target.pass_id)].worker);
     }
+    ChooseAgain(choice.worker);
   }
 
-  size_t Index(int32_t id, int64_t microbatch) const {
-    return static_cast<size_t>(id * problem_.microbatches + microbatch);
-  }
+  void ChooseAgain(int32_t worker) { choices_[worker] = Choose(worker); }
 
   const StepProblem& problem_;
   const ListRule& rule_;
+  const PassIndex index_;
   std::vector<int64_t> done_;                   // by pass id
-  std::vector<int64_t> ready_ns_;               // by Index; 0 where the same worker made the input
+  std::vector<int64_t> ready_ns_;               // by index_; 0 where the same stage made the input
   std::vector<int64_t> now_ns_;                 // by worker
   std::vector<int64_t> memory_;                 // by worker
   std::vector<std::optional<Choice>> choices_;  // by worker
   StepOrder order_;
 };
 
-// From the start of a forward to the start of its gradient, with nothing in the way, by stage.
+// From the start of a forward to the start of its gradient, with nothing in the way, by stage: of the microbatch that
+// takes longest.
 std::vector<int64_t> RoundTrips(const StepProblem& problem) {
   const auto stages = static_cast<int32_t>(problem.stages.size());
   std::vector<int64_t> result(stages);
   for (int32_t s = stages - 1; s >= 0; --s) {
-    const int32_t forward = PassId(s, kPassF);
-    result[s] = problem.duration_ns(forward);
-    if (s + 1 == stages) continue;
-    const int32_t next_input = PassId(s + 1, kPassI);
-    result[s] += problem.delay_ns(forward) + result[s + 1] + problem.duration_ns(next_input) +
-                 problem.delay_ns(next_input);
+    int64_t beyond_ns = 0;
+    for (const int32_t number : problem.stages[s].after) {
+      const StepProblem::Link& link = problem.links[number];
+      const int64_t input_ns = problem.duration_ns(PassId(link.after.stage, kPassI));
+      beyond_ns = std::max(beyond_ns, 2 * link.delay_ns() + result[link.after.stage] + input_ns);
+    }
+    result[s] = problem.duration_ns(PassId(s, kPassF)) + beyond_ns;
   }
   return result;
 }
 
-// The work of the busiest worker for one microbatch.
-int64_t PeriodOf(const StepProblem& problem) {
-  int64_t period_ns = 1;
+// The time from one microbatch of a stage to its next if the busiest worker is never idle, by stage.
+std::vector<int64_t> Periods(const StepProblem& problem) {
+  int64_t step_ns = 1;
   for (const StepProblem::Worker& worker : problem.workers) {
     int64_t work_ns = 0;
     for (const int32_t stage : worker.stages) {
       for (const Pass pass : {kPassF, kPassI, kPassW}) {
-        work_ns += problem.duration_ns(PassId(stage, pass));
+        work_ns += problem.stages[stage].microbatches * problem.duration_ns(PassId(stage, pass));
       }
     }
-    period_ns = std::max(period_ns, work_ns);
+    step_ns = std::max(step_ns, work_ns);
   }
-  return period_ns;
+  std::vector<int64_t> periods;
+  for (const StepProblem::Stage& stage : problem.stages) {
+    periods.push_back(std::max<int64_t>(1, step_ns / stage.microbatches));
+  }
+  return periods;
 }
 
 std::vector<std::vector<int64_t>> WarmUps(const StepProblem& problem) {
-  const auto stages = static_cast<int64_t>(problem.stages.size());
+  const Topology& topology = problem.topology;
+  const auto stages = static_cast<int32_t>(problem.stages.size());
+  const std::vector<int64_t> ahead = WarmUpForwards(ReplicasOf(topology), ReplicasMeet::kAtSteps);
   std::vector<std::vector<int64_t>> result;
   for (const int64_t percent : {0, 100, 125, 150, 200, 300}) {
     std::vector<int64_t>& warm_up = result.emplace_back();
-    for (int64_t s = 0; s < stages; ++s) {
-      warm_up.push_back(1 + ((stages - 1 - s) * percent + 99) / 100);
+    for (int32_t s = 0; s < stages; ++s) {
+      warm_up.push_back(1 + (ahead[topology.table[s].place] * percent + 99) / 100);
     }
   }
   const std::vector<int64_t> round_trips = RoundTrips(problem);
-  const int64_t period_ns = PeriodOf(problem);
+  const std::vector<int64_t> periods = Periods(problem);
   for (const int64_t more : {0, 1, 2}) {
     std::vector<int64_t>& warm_up = result.emplace_back();
-    for (const int64_t trip_ns : round_trips) {
-      warm_up.push_back(1 + (trip_ns + period_ns - 1) / period_ns + more);
+    for (int32_t s = 0; s < stages; ++s) {
+      warm_up.push_back(1 + (round_trips[s] + periods[s] - 1) / periods[s] + more);
     }
   }
   result.emplace_back(stages, problem.microbatches);

@@ -20,9 +20,9 @@ struct ListRule {
   int64_t patience_percent = 0;
 };
 
-// All combinations of warm-ups (in proportion to the stages that follow, and to the time until the gradient
-// is back), and of priorities. Among them are those with a single microbatch in the pipeline, which end with
-// any memory and channels.
+// All combinations of warm-ups (in proportion to those of 1F1B, and to the time until the gradient is back), and of
+// priorities. Among them are those with a single microbatch on each stage of the first place, which end with any memory
+// and channels.
 std::vector<ListRule> ListRules(const StepProblem& problem);
 
 // Nothing if the rule comes to a point where no worker can start anything (several stages on a worker).

@@ -4,41 +4,65 @@
 
 namespace penstock {
 
+namespace {
+
+// The channels of a link.
+enum Way : int32_t { kActivations, kGradients };
+constexpr int32_t kWays = 2;
+
+}  // namespace
+
 StepClock::StepClock(const StepProblem& problem)
-    : problem_(problem),
-      microbatches_(static_cast<size_t>(problem.microbatches * problem.steps)),
-      workers_(problem.workers.size()) {
+    : problem_(problem), workers_(problem.workers.size()) {
+  size_t messages = 0;
+  for (const StepProblem::Link& link : problem.links) {
+    const StepProblem::Stage& before = problem.stages[link.before.stage];
+    const StepProblem::Stage& after = problem.stages[link.after.stage];
+    for (const Way way : {kActivations, kGradients}) {
+      channels_.push_back({.transfer_ns = link.transfer_ns,
+                           .latency_ns = link.latency_ns,
+                           .first_message = messages,
+                           .sender = way == kActivations ? before.worker : after.worker,
+                           .receiver = way == kActivations ? after.worker : before.worker});
+      messages += before.microbatches / link.before.stride * problem.steps;
+    }
+  }
+  messages_.resize(messages);
   const auto passes = static_cast<int32_t>(problem.stages.size()) * kPasses;
   for (int32_t id = 0; id < passes; ++id) {
-    const int32_t stage = StageOfPass(id);
-    const Pass pass = KindOfPass(id);
-    const int32_t onward = pass == kPassF ? kPasses : -kPasses;
-    PassFacts facts{.compute_ns = problem.stages[stage].compute_ns[pass],
-                    .transfer_ns = 0,
-                    .latency_ns = 0,
-                    .source = problem.receives(id) ? id - onward : -1,
-                    .target = problem.sends(id) ? id + onward : -1,
-                    .worker = problem.stages[stage].worker};
-    if (facts.target >= 0) {
-      const StepProblem::Link& link = problem.links[pass == kPassF ? stage : stage - 1];
-      facts.transfer_ns = link.transfer_ns;
-      facts.latency_ns = link.latency_ns;
-    }
+    const Way way = KindOfPass(id) == kPassF ? kActivations : kGradients;
+    PassFacts facts{.compute_ns = problem.stages[StageOfPass(id)].compute_ns[KindOfPass(id)]};
+    if (problem.receives(id)) facts.in = AddTurns(problem.LinksIn(id), way);
+    if (problem.sends(id)) facts.out = AddTurns(problem.LinksOut(id), way);
     facts_.push_back(facts);
   }
   done_.resize(passes);
-  channels_.resize(passes);
-  messages_.resize(passes * microbatches_);
   for (const StepProblem::Worker& worker : problem.workers) {
-    steps_.emplace_back(worker.stages.size() * kPasses * microbatches_);
+    int64_t steps = 0;
+    for (const int32_t stage : worker.stages) {
+      steps += problem.stages[stage].microbatches * kPasses * problem.steps;
+    }
+    steps_.emplace_back(steps);
   }
   queue_.reserve(workers_.size());
+}
+
+StepClock::Turns StepClock::AddTurns(absl::Span<const int32_t> links, int32_t way) {
+  const auto count = static_cast<int32_t>(links.size());
+  if (count == 1) return {.count = 1, .first = links[0] * kWays + way};
+  const auto first = static_cast<int32_t>(channels_in_turn_.size());
+  for (const int32_t link : links) channels_in_turn_.push_back(link * kWays + way);
+  return {.count = count, .first = first};
 }
 
 int64_t StepClock::Measure(const StepOrder& order) {
   order_ = &order;
   std::fill(done_.begin(), done_.end(), 0);
-  std::fill(channels_.begin(), channels_.end(), Channel());
+  for (Channel& channel : channels_) {
+    channel.sent = 0;
+    channel.received = 0;
+    channel.link_free_ns = 0;
+  }
   std::fill(workers_.begin(), workers_.end(), Worker());
   // Served from the back: the first worker runs first.
   for (auto id = static_cast<int32_t>(workers_.size()) - 1; id >= 0; --id) Wake(id);
@@ -70,11 +94,11 @@ void StepClock::Advance(int32_t id, const PassList& list) {
     const int32_t pass = list[worker.position];
     const int64_t microbatch = done_[pass];
     if (worker.phase == Phase::kCompute) {
-      if (!Receive(id, pass, microbatch)) return;
+      if (!Receive(id, facts_[pass].in, microbatch)) return;
       worker.now_ns += facts_[pass].compute_ns;
       worker.phase = Phase::kSend;
     }
-    if (!Send(worker, pass, microbatch)) return;
+    if (!Send(worker, facts_[pass].out, microbatch)) return;
     ++done_[pass];
     ++worker.done;
     worker.phase = Phase::kCompute;
@@ -84,15 +108,15 @@ void StepClock::Advance(int32_t id, const PassList& list) {
   }
 }
 
-bool StepClock::Receive(int32_t id, int32_t pass, int64_t microbatch) {
+bool StepClock::Receive(int32_t id, const Turns& in, int64_t microbatch) {
   Worker& worker = workers_[id];
   Step& step = steps_[id][worker.done];
   step = {.microbatch = static_cast<int32_t>(microbatch), .waited = false};
-  const int32_t source = facts_[pass].source;
-  if (source < 0) return true;
-  Channel& channel = channels_[source];
-  if (channel.sent <= microbatch) return false;
-  Message& message = messages_[MessageIndex(source, microbatch)];
+  if (in.count == 0) return true;
+  const auto [number_of_channel, number] = MessageOf(in, microbatch);
+  Channel& channel = channels_[number_of_channel];
+  if (channel.sent <= number) return false;
+  Message& message = messages_[channel.first_message + static_cast<size_t>(number)];
   if (message.arrival_ns > worker.now_ns) {
     worker.now_ns = message.arrival_ns;
     step.waited = true;
@@ -101,28 +125,26 @@ bool StepClock::Receive(int32_t id, int32_t pass, int64_t microbatch) {
   message.freed_ns = worker.now_ns;
   ++channel.received;
   // The sender may wait for the place.
-  if (channel.sent == channel.received - 1 + problem_.channel_capacity) {
-    Wake(facts_[source].worker);
-  }
+  if (channel.sent == channel.received - 1 + problem_.channel_capacity) Wake(channel.sender);
   return true;
 }
 
-bool StepClock::Send(Worker& worker, int32_t pass, int64_t microbatch) {
-  const PassFacts& facts = facts_[pass];
-  if (facts.target < 0) return true;
-  Channel& channel = channels_[pass];
-  const int64_t before = microbatch - problem_.channel_capacity;
+bool StepClock::Send(Worker& worker, const Turns& out, int64_t microbatch) {
+  if (out.count == 0) return true;
+  const auto [number_of_channel, number] = MessageOf(out, microbatch);
+  Channel& channel = channels_[number_of_channel];
+  Message* const messages = &messages_[channel.first_message];
+  const int64_t before = number - problem_.channel_capacity;
   if (before >= 0) {
     if (channel.received <= before) return false;
-    worker.now_ns = std::max(worker.now_ns, messages_[MessageIndex(pass, before)].freed_ns);
+    worker.now_ns = std::max(worker.now_ns, messages[before].freed_ns);
   }
   worker.now_ns += problem_.overhead_ns;
-  channel.link_free_ns = std::max(worker.now_ns, channel.link_free_ns) + facts.transfer_ns;
-  Message& message = messages_[MessageIndex(pass, microbatch)];
-  message.arrival_ns = channel.link_free_ns + facts.latency_ns;
-  message.sent_at = worker.done;
+  channel.link_free_ns = std::max(worker.now_ns, channel.link_free_ns) + channel.transfer_ns;
+  messages[number].arrival_ns = channel.link_free_ns + channel.latency_ns;
+  messages[number].sent_at = worker.done;
   ++channel.sent;
-  Wake(facts_[facts.target].worker);
+  Wake(channel.receiver);
   return true;
 }
 
@@ -142,9 +164,10 @@ const std::vector<StepClock::Place>& StepClock::CriticalPath() {
       --done;
       continue;
     }
-    const int32_t source = facts_[list[position]].source;
-    done = messages_[MessageIndex(source, step.microbatch)].sent_at;
-    id = facts_[source].worker;
+    const auto [number_of_channel, number] = MessageOf(facts_[list[position]].in, step.microbatch);
+    const Channel& channel = channels_[number_of_channel];
+    done = messages_[channel.first_message + static_cast<size_t>(number)].sent_at;
+    id = channel.sender;
   }
   return path_;
 }

@@ -3,11 +3,14 @@
 // Times orders by the model of simulate.h, to the nanosecond (the tests compare them), but for lists of passes alone
 // and with arrays that are allocated once. Also the critical path: the passes whose places in the lists
 // decide the length.
+//
+// There is no REDUCE here: replicas do not wait for each other at the end of a step.
 #pragma once
 
 #include <cstdint>
 #include <vector>
 
+#include "absl/types/span.h"
 #include "schedule/search/problem.h"
 
 namespace penstock {
@@ -45,17 +48,32 @@ class StepClock {
     Phase phase = Phase::kCompute;
     bool queued = false;
   };
-  struct PassFacts {
-    int64_t compute_ns, transfer_ns, latency_ns;
-    int32_t source;  // the pass that its input comes from as a message, or -1
-    int32_t target;  // the pass that its output goes to as a message, or -1
-    int32_t worker;
+  // The channels that the microbatches of a pass take in turn.
+  struct Turns {
+    int32_t count = 0;  // 0: nothing is sent
+    int32_t first = 0;  // the channel, if it is one; otherwise a place in channels_in_turn_
   };
-  // From one pass to its next stage.
+  struct PassFacts {
+    int64_t compute_ns = 0;
+    Turns in;
+    Turns out;
+  };
+  // One direction of a link.
   struct Channel {
+    // Constant after construction.
+    int64_t transfer_ns = 0;
+    int64_t latency_ns = 0;
+    size_t first_message = 0;
+    int32_t sender = 0;  // worker
+    int32_t receiver = 0;
+    // Of the order that is measured.
     int64_t sent = 0;
     int64_t received = 0;
     int64_t link_free_ns = 0;
+  };
+  struct MessageId {
+    int32_t channel;
+    int64_t number;  // in the channel
   };
   struct Message {
     int64_t arrival_ns = 0;
@@ -68,22 +86,24 @@ class StepClock {
     bool waited = false;  // for its message
   };
 
+  Turns AddTurns(absl::Span<const int32_t> links, int32_t way);
+  MessageId MessageOf(const Turns& turns, int64_t microbatch) const {
+    if (turns.count == 1) return {turns.first, microbatch};
+    return {channels_in_turn_[turns.first + microbatch % turns.count], microbatch / turns.count};
+  }
   // Runs a worker until it waits or is done.
   void Advance(int32_t id, const PassList& list);
   // False where the message, or the room for it, is not there yet.
-  bool Receive(int32_t id, int32_t pass, int64_t microbatch);
-  bool Send(Worker& worker, int32_t pass, int64_t microbatch);
+  bool Receive(int32_t id, const Turns& in, int64_t microbatch);
+  bool Send(Worker& worker, const Turns& out, int64_t microbatch);
   void Wake(int32_t worker);
-  size_t MessageIndex(int32_t pass_id, int64_t microbatch) const {
-    return static_cast<size_t>(pass_id) * microbatches_ + static_cast<size_t>(microbatch);
-  }
 
   const StepProblem& problem_;
-  const size_t microbatches_;
-  std::vector<PassFacts> facts_;   // by pass id
-  std::vector<int64_t> done_;      // by pass id
-  std::vector<Channel> channels_;  // by the pass id of the sender
-  std::vector<Message> messages_;  // by MessageIndex of the sender
+  std::vector<PassFacts> facts_;           // by pass id
+  std::vector<int64_t> done_;              // by pass id
+  std::vector<Channel> channels_;          // two for each link
+  std::vector<int32_t> channels_in_turn_;  // of passes that have several
+  std::vector<Message> messages_;          // by Channel::first_message and number
   std::vector<Worker> workers_;
   std::vector<std::vector<Step>> steps_;  // by worker and `done`
   std::vector<int32_t> queue_;            // workers that may go on
