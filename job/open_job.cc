@@ -29,14 +29,18 @@ absl::Status CheckOpenPipeline(v1::PipelineSpec pipeline) {
 
 // What the draft could have, but a searched order has not.
 absl::Status CheckOpenOrder(const v1::PipelineSpec& pipeline) {
-  const auto refuse = [](absl::string_view key) {
-    return InvalidKey(key, absl::StrCat("is not for ", SearchedMethod().name,
-                                        ", which orders one pipeline with a stage on each worker; "
-                                        "leave it out, or name another method"));
-  };
-  if (!pipeline.replicas().empty()) return refuse("pipeline.replicas");
-  if (pipeline.has_stages_per_worker()) return refuse("pipeline.stages_per_worker");
-  if (pipeline.order() == "recorded") return refuse("pipeline.order");
+  const std::string name(SearchedMethod().name);
+  if (pipeline.has_stages_per_worker()) {
+    return InvalidKey("pipeline.stages_per_worker",
+                      absl::StrCat("is not for ", name,
+                                   ", whose stages are each alone on a worker; leave it out, or "
+                                   "name another method"));
+  }
+  if (pipeline.order() == "recorded") {
+    return InvalidKey("pipeline.order",
+                      absl::StrCat("cannot be recorded with ", name,
+                                   ": its order is what the search is for; use static"));
+  }
   return absl::OkStatus();
 }
 

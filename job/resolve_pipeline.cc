@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <numeric>
 #include <string>
+#include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
@@ -32,6 +33,23 @@ absl::Status CheckDivides(absl::string_view key, int64_t value, int64_t microbat
   return InvalidKey(
       key, absl::StrCat("is ", value, ", which does not divide training.microbatches (",
                         microbatches, "); ", NearestDivisors(microbatches, value), " would do"));
+}
+
+// The replicas of a job that has the order of its steps. A job for which it was searched may still name them (`said`).
+absl::StatusOr<std::vector<int32_t>> ReplicasOfListed(std::vector<int32_t> said,
+                                                      const ResolvedJob& job) {
+  const Topology& topology = job.listed->topology;
+  std::vector<int32_t> listed = ReplicasOf(topology);
+  if (said.size() == 1) said.resize(listed.size(), said.front());
+  if (!said.empty() && said != listed) {
+    return InvalidKey("pipeline.replicas",
+                      absl::StrCat("is ", absl::StrJoin(said, ","),
+                                   ", but the order of a step that the job has is for ",
+                                   absl::StrJoin(listed, ","),
+                                   " replicas; use these numbers, or leave out the order (",
+                                   "pipeline.schedule_file), so that another one is searched"));
+  }
+  return topology.form == Topology::Form::kReplicas ? std::move(listed) : std::vector<int32_t>();
 }
 
 }  // namespace
@@ -129,9 +147,8 @@ absl::StatusOr<std::vector<int32_t>> StageReplicasOf(const v1::PipelineSpec& pip
                                                      const ResolvedJob& job) {
   constexpr absl::string_view kKey = "pipeline.replicas";
   std::vector<int32_t> replicas(pipeline.replicas().begin(), pipeline.replicas().end());
-  if (replicas.empty() && job.listed != nullptr &&
-      job.listed->topology.form == Topology::Form::kReplicas) {
-    return ReplicasOf(job.listed->topology);
+  if (job.listed != nullptr && (replicas.empty() || job.method->replicates_stages())) {
+    return ReplicasOfListed(std::move(replicas), job);
   }
   if (replicas.empty() || job.method->placement == Placement::kReplicas) {
     return std::vector<int32_t>();

@@ -455,8 +455,9 @@ absl::StatusOr<std::vector<Candidate>> EnumerateCandidates(const PlanningInput& 
         }
       }
     }
-    // Those of methods with several stages on a worker are for the user to name.
-    if (!method->replicates_stages() || per_worker > 1) continue;
+    // Those of methods with several stages on a worker, and those of an order that is searched for each, are for the
+    // user to name.
+    if (!method->replicates_stages() || per_worker > 1 || is_searched) continue;
     for (const Candidate& replicas : replicated) {
       for (const int64_t microbatches : MicrobatchesOf(input, job, *method)) {
         for (const bool all : {false, true}) {

@@ -10,9 +10,11 @@
 #include "job/keys/check_fields.h"
 #include "job/keys/limits.h"
 #include "job/open_job.h"
+#include "planner/cost/run_memory.h"
 #include "planner/job/assign.h"
 #include "schedule/search.h"
 #include "schedule/text.h"
+#include "schedule/warm_up.h"
 
 namespace penstock {
 namespace {
@@ -22,12 +24,17 @@ constexpr int64_t kSteps = 3;
 constexpr int64_t kMovesByEstimate = 10'000;
 constexpr int64_t kMovesTimesPasses = 10'000'000;
 
-std::vector<int64_t> ActivationsMax(OrderRoom room, int32_t stages) {
-  std::vector<int64_t> most(stages, room == OrderRoom::kTwice ? 2 * stages : stages);
-  if (room == OrderRoom::kOfOneFOneB) {
-    for (int32_t stage = 0; stage < stages; ++stage) most[stage] = stages - stage;
+// By worker, each of which has one stage.
+std::vector<int64_t> ActivationsMax(OrderRoom room, const Topology& topology) {
+  const std::vector<int64_t> warm_ups =
+      WarmUpForwards(ReplicasOf(topology), ReplicasMeet::kAtSteps);
+  const int64_t most = *std::max_element(warm_ups.begin(), warm_ups.end()) + 1;
+  std::vector<int64_t> room_of(topology.workers, room == OrderRoom::kTwice ? 2 * most : most);
+  if (room != OrderRoom::kOfOneFOneB) return room_of;
+  for (const StageWiring& row : topology.table) {
+    room_of[row.worker.value] = warm_ups[row.place] + 1;
   }
-  return most;
+  return room_of;
 }
 
 // Per stage, for a microbatch; the stages together take a second, as only their ratios count.
@@ -56,10 +63,10 @@ SimulationCosts EstimatedTimes(const ModelGraph& model, const std::vector<LayerR
 
 absl::StatusOr<Schedule> SearchOrder(const ResolvedJob& draft, const ScheduleOptions& options,
                                      const SimulationCosts& costs, const OrderSearch& search) {
-  const int64_t passes = kSteps * draft.microbatches * options.topology.stages() * 3;
+  const int64_t passes = kSteps * draft.microbatches * options.topology.depth() * 3;
   SearchOptions asked = {
       .costs = costs,
-      .activations_max = ActivationsMax(search.room, options.topology.stages()),
+      .activations_max = ActivationsMax(search.room, options.topology),
       .moves = std::min(search.moves, kMovesTimesPasses / passes),
       .steps = kSteps,
       .channel_capacity = static_cast<int32_t>(ChannelCapacityOf(options.topology))};
@@ -101,7 +108,8 @@ absl::Status FillEstimatedOrder(int64_t stages, v1::JobSpec& spec) {
   const ScheduleOptions options = ScheduleOptionsOf(draft, TopologyOf(draft, stages), layers);
   PENSTOCK_ASSIGN_OR_RETURN(
       const Schedule order,
-      SearchOrder(draft, options, EstimatedTimes(draft.model, layers),
+      SearchOrder(draft, options,
+                  EstimatedTimes(draft.model, LayersOfStages(options.topology, layers)),
                   {.room = OrderRoom::kOfOneFOneB, .moves = kMovesByEstimate}));
   return SetOrder(order, spec);
 }

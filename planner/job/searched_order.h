@@ -1,6 +1,7 @@
 // The order of a job with pipeline.method searched: the one that schedule/search.h finds for the times of its stages.
 //
-// A number of moves bounds a search, so the same job and times give the same order on any machine.
+// A number of moves bounds a search, so the same job and times give the same order on any machine. Stages may have
+// replicas. A search leaves their reductions out of its times (schedule/search.h); whoever judges the order counts them.
 //
 // Pure functions.
 #pragma once
@@ -16,10 +17,11 @@
 
 namespace penstock {
 
-// How many microbatches a worker may have between forward and weight gradient, on S stages.
+// How many microbatches a worker may have between forward and weight gradient. Without replicas the most that a worker
+// of 1f1b keeps is what the first one keeps, S on S stages.
 enum class OrderRoom : uint8_t {
-  kTwice,      // 2 S, which is what zb-h2 keeps
-  kOfFirst,    // S, which is what the first worker of 1f1b keeps
+  kTwice,      // twice the most of 1f1b, which is what zb-h2 keeps
+  kOfFirst,    // on every worker the most that one of 1f1b keeps
   kOfOneFOneB  // what each worker of 1f1b keeps
 };
 

@@ -188,8 +188,7 @@ constexpr Method kSearched = {
     .weights = &Weights::kSingle,
     .synchronous = true,
     .program = ListedStep,
-    .placement = Placement::kListed,
-    .why_no_replicas = "orders one pipeline with a stage on each worker; leave the key out"};
+    .placement = Placement::kListed};
 
 const Weights& WeightsOf(const Method& method, const ScheduleOptions& options) {
   return options.weights == nullptr ? *method.weights : *options.weights;
