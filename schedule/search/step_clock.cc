@@ -49,7 +49,10 @@ StepClock::StepClock(const StepProblem& problem)
 
 StepClock::Turns StepClock::AddTurns(absl::Span<const int32_t> links, int32_t way) {
   const auto count = static_cast<int32_t>(links.size());
-  if (count == 1) return {.count = 1, .first = links[0] * kWays + way};
+  if (count == 1) {
+    const int32_t channel = links[0] * kWays + way;
+    return {.count = 1, .first = channel, .first_message = channels_[channel].first_message};
+  }
   const auto first = static_cast<int32_t>(channels_in_turn_.size());
   for (const int32_t link : links) channels_in_turn_.push_back(link * kWays + way);
   return {.count = count, .first = first};
@@ -113,10 +116,10 @@ bool StepClock::Receive(int32_t id, const Turns& in, int64_t microbatch) {
   Step& step = steps_[id][worker.done];
   step = {.microbatch = static_cast<int32_t>(microbatch), .waited = false};
   if (in.count == 0) return true;
-  const auto [number_of_channel, number] = MessageOf(in, microbatch);
-  Channel& channel = channels_[number_of_channel];
-  if (channel.sent <= number) return false;
-  Message& message = messages_[channel.first_message + static_cast<size_t>(number)];
+  const MessageId message_id = MessageOf(in, microbatch);
+  Channel& channel = channels_[message_id.channel];
+  if (channel.sent <= message_id.number) return false;
+  Message& message = messages_[message_id.index];
   if (message.arrival_ns > worker.now_ns) {
     worker.now_ns = message.arrival_ns;
     step.waited = true;
@@ -131,18 +134,18 @@ bool StepClock::Receive(int32_t id, const Turns& in, int64_t microbatch) {
 
 bool StepClock::Send(Worker& worker, const Turns& out, int64_t microbatch) {
   if (out.count == 0) return true;
-  const auto [number_of_channel, number] = MessageOf(out, microbatch);
-  Channel& channel = channels_[number_of_channel];
-  Message* const messages = &messages_[channel.first_message];
-  const int64_t before = number - problem_.channel_capacity;
+  const MessageId id = MessageOf(out, microbatch);
+  Channel& channel = channels_[id.channel];
+  Message* const message = &messages_[id.index];
+  const int64_t before = id.number - problem_.channel_capacity;
   if (before >= 0) {
     if (channel.received <= before) return false;
-    worker.now_ns = std::max(worker.now_ns, messages[before].freed_ns);
+    worker.now_ns = std::max(worker.now_ns, message[-problem_.channel_capacity].freed_ns);
   }
   worker.now_ns += problem_.overhead_ns;
   channel.link_free_ns = std::max(worker.now_ns, channel.link_free_ns) + channel.transfer_ns;
-  messages[number].arrival_ns = channel.link_free_ns + channel.latency_ns;
-  messages[number].sent_at = worker.done;
+  message->arrival_ns = channel.link_free_ns + channel.latency_ns;
+  message->sent_at = worker.done;
   ++channel.sent;
   Wake(channel.receiver);
   return true;
@@ -164,10 +167,9 @@ const std::vector<StepClock::Place>& StepClock::CriticalPath() {
       --done;
       continue;
     }
-    const auto [number_of_channel, number] = MessageOf(facts_[list[position]].in, step.microbatch);
-    const Channel& channel = channels_[number_of_channel];
-    done = messages_[channel.first_message + static_cast<size_t>(number)].sent_at;
-    id = channel.sender;
+    const MessageId message = MessageOf(facts_[list[position]].in, step.microbatch);
+    done = messages_[message.index].sent_at;
+    id = channels_[message.channel].sender;
   }
   return path_;
 }

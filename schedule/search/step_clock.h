@@ -50,8 +50,9 @@ class StepClock {
   };
   // The channels that the microbatches of a pass take in turn.
   struct Turns {
-    int32_t count = 0;  // 0: nothing is sent
-    int32_t first = 0;  // the channel, if it is one; otherwise a place in channels_in_turn_
+    int32_t count = 0;         // 0: nothing is sent
+    int32_t first = 0;         // the channel, if it is one; otherwise a place in channels_in_turn_
+    size_t first_message = 0;  // of the channel, if it is one: no other is looked up then
   };
   struct PassFacts {
     int64_t compute_ns = 0;
@@ -74,6 +75,7 @@ class StepClock {
   struct MessageId {
     int32_t channel;
     int64_t number;  // in the channel
+    size_t index;    // in messages_
   };
   struct Message {
     int64_t arrival_ns = 0;
@@ -88,8 +90,12 @@ class StepClock {
 
   Turns AddTurns(absl::Span<const int32_t> links, int32_t way);
   MessageId MessageOf(const Turns& turns, int64_t microbatch) const {
-    if (turns.count == 1) return {turns.first, microbatch};
-    return {channels_in_turn_[turns.first + microbatch % turns.count], microbatch / turns.count};
+    if (turns.count == 1) [[likely]] {
+      return {turns.first, microbatch, turns.first_message + static_cast<size_t>(microbatch)};
+    }
+    const int32_t channel = channels_in_turn_[turns.first + microbatch % turns.count];
+    const int64_t number = microbatch / turns.count;
+    return {channel, number, channels_[channel].first_message + static_cast<size_t>(number)};
   }
   // Runs a worker until it waits or is done.
   void Advance(int32_t id, const PassList& list);

@@ -5,10 +5,12 @@
 
 #include <limits>
 
+#include "absl/strings/str_join.h"
 #include "job/defaults.h"
 #include "job/resolve.h"
 #include "planner/job/searched_order.h"
 #include "schedule/verify.h"
+#include "schedule/warm_up.h"
 #include "tests/planner/job/planning_input.h"
 #include "tests/support/status_matchers.h"
 #include "tests/support/ticking_clock.h"
@@ -125,6 +127,45 @@ TEST(JudgeCandidate, SearchedOrder_KeepsToTheMemoryOfTheWorkers) {
   PENSTOCK_ASSERT_OK_AND_ASSIGN(const JudgedCandidate lacking,
                                 JudgeCandidate(InputOf(kPlannedJob, cluster), searched));
   EXPECT_TRUE(lacking.runs() || lacking.lacks_memory);
+}
+
+// The simulator counts the reductions, and the search does not.
+TEST(JudgeCandidate, SearchedOrderOfReplicas_PaysForTheirReductionsAndIsFast) {
+  struct Case {
+    std::vector<int32_t> replicas;
+    int64_t microbatches;
+  };
+  for (const Case& one : {Case{{2, 2}, 8}, {{3, 1}, 12}, {{2, 1, 1}, 8}, {{1, 3}, 12}}) {
+    const auto stages = static_cast<int32_t>(one.replicas.size());
+    SCOPED_TRACE(absl::StrJoin(one.replicas, ","));
+    double faster_links_s = 0;
+    for (const double bytes_per_second : {kInfinity, 4e6, 1e6}) {
+      PlanningInput input = InputOf(kPlannedJob, UniformCluster(4, 1, bytes_per_second, kInfinity),
+                                    {{"h.1.mlp", 2.0}});
+      input.spec.mutable_training()->set_batch(24);
+      const Candidate searched = {.method = "searched",
+                                  .stages = stages,
+                                  .microbatches = one.microbatches,
+                                  .replicas = one.replicas};
+      PENSTOCK_ASSERT_OK_AND_ASSIGN(const JudgedCandidate judged, JudgeCandidate(input, searched));
+      ASSERT_EQ(judged.rejected, "");
+      EXPECT_GE(judged.step_s, judged.step_bound_s);
+      EXPECT_GT(judged.step_s, faster_links_s);
+      faster_links_s = judged.step_s;
+      EXPECT_THAT(judged.spec.pipeline().replicas(), ::testing::ElementsAreArray(one.replicas));
+      PENSTOCK_ASSERT_OK_AND_ASSIGN(const ResolvedJob job, ResolveJob(judged.spec));
+      EXPECT_EQ(job.stage_replicas, one.replicas);
+      EXPECT_EQ(job.listed->topology.form, Topology::Form::kReplicas);
+      for (const char* method : kOneStageEach) {
+        Candidate other = searched;
+        other.method = method;
+        PENSTOCK_ASSERT_OK_AND_ASSIGN(const JudgedCandidate plain, JudgeCandidate(input, other));
+        ASSERT_EQ(plain.rejected, "");
+        const double factor = other.method == "1f1b" ? 0.96 : 1.02;
+        EXPECT_LT(judged.step_s, factor * plain.step_s) << method;
+      }
+    }
+  }
 }
 
 TEST(JudgeCandidate, SearchedOrder_MayRecompute) {
@@ -259,7 +300,7 @@ TEST(EnumerateCandidates, MethodsWithReplicas_HaveDataParallelismAmongThem) {
                                 .replicas = replicas};
     EXPECT_TRUE(std::find(candidates.begin(), candidates.end(), expected) != candidates.end());
   }
-  // A search knows one pipeline.
+  // Each would need a search of its own.
   PENSTOCK_ASSERT_OK_AND_ASSIGN(
       const std::vector<Candidate> searched,
       EnumerateCandidates(input, PlanJobOptions{.methods = {"searched"}}, Unlimited()));
@@ -369,6 +410,49 @@ TEST(PlanJob, OpenOrder_IsFoundForThePlacementOfTheJob) {
   EXPECT_EQ(best.spec.pipeline().recompute(), "all");
   EXPECT_FALSE(best.spec.pipeline().schedule().empty());
   EXPECT_THAT(ValidateJob(best.spec), IsOk());
+}
+
+TEST(PlanJob, OpenOrderOfReplicas_IsFoundForThoseOfTheJob) {
+  for (const std::vector<int32_t>& replicas : {std::vector<int32_t>{2}, {1, 3}}) {
+    PlanningInput input = InputOf(kPlannedJob, Alike(4));
+    v1::PipelineSpec& pipeline = *input.spec.mutable_pipeline();
+    pipeline.set_method("searched");
+    pipeline.mutable_replicas()->Assign(replicas.begin(), replicas.end());
+    input.spec.mutable_training()->set_microbatches(12);
+    input.spec.mutable_training()->set_batch(24);
+    PENSTOCK_ASSERT_OK_AND_ASSIGN(
+        const JobPlan plan,
+        PlanJob(input,
+                PlanJobOptions{.methods = {"searched"}, .stages = {2}, .only_placement = true},
+                Unlimited()));
+    ASSERT_TRUE(plan.fastest.has_value());
+    const JudgedCandidate& best = plan.candidates[*plan.fastest];
+    EXPECT_EQ(best.candidate.method, "searched");
+    EXPECT_EQ(best.workers.size(), 4u);
+    EXPECT_THAT(ValidateJob(best.spec), IsOk());
+    PENSTOCK_ASSERT_OK_AND_ASSIGN(const ResolvedJob job, ResolveJob(best.spec));
+    EXPECT_EQ(ReplicasOf(job.listed->topology), job.ReplicasOfStages(2));
+    EXPECT_EQ(job.stage_replicas.back(), replicas.back());
+  }
+}
+
+TEST(FillEstimatedOrder, Replicas_AreOrderedInTheMemoryOf1F1B) {
+  const std::vector<int32_t> replicas = {2, 1, 3};
+  v1::JobSpec spec = InputOf(kPlannedJob, Alike(1)).spec;
+  spec.mutable_pipeline()->set_method("searched");
+  spec.mutable_pipeline()->mutable_replicas()->Assign(replicas.begin(), replicas.end());
+  spec.mutable_training()->set_microbatches(12);
+  spec.mutable_training()->set_batch(24);
+  FillDefaults(spec);
+  ASSERT_THAT(FillEstimatedOrder(3, spec), IsOk());
+  PENSTOCK_ASSERT_OK_AND_ASSIGN(const ResolvedJob job, ResolveJob(spec));
+  EXPECT_EQ(job.stage_replicas, replicas);
+  PENSTOCK_ASSERT_OK_AND_ASSIGN(const VerifyReport report, Verify(*job.listed));
+  const std::vector<int64_t> warm_ups = WarmUpForwards(replicas, ReplicasMeet::kAtSteps);
+  for (int stage = 0; stage < 6; ++stage) {
+    const int32_t place = job.listed->topology.table[stage].place;
+    EXPECT_LE(report.stages[stage].activations_peak, warm_ups[place] + 1) << stage;
+  }
 }
 
 TEST(FillEstimatedOrder, OpenOrder_IsTheSameEveryTimeAndInTheMemoryOf1F1B) {
