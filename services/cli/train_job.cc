@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <filesystem>
+#include <functional>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
@@ -63,6 +65,13 @@ absl::Status FillStages(v1::JobSpec& spec, const ResolvedJob& job, int workers, 
                   absl::StrCat("--workers ", workers, by_default ? " (the default)" : ""));
 }
 
+// Whether a job comes to the same weights with any split of its layers (job/prediction.cc, CheckFeedback).
+bool AnySplitIsAlike(const ResolvedJob& job) {
+  const std::vector<int32_t>& replicas = job.stage_replicas;
+  return job.method->synchronous && std::adjacent_find(replicas.begin(), replicas.end(),
+                                                       std::not_equal_to<>()) == replicas.end();
+}
+
 // The split that the job's own checkpoints were trained with, where the job leaves it open: a reference of that job has the
 // same. Returns what the user should know of it, as a line.
 std::string TakeSavedSplit(Files& files, const ResolvedJob& job, v1::JobSpec& spec) {
@@ -78,16 +87,21 @@ std::string TakeSavedSplit(Files& files, const ResolvedJob& job, v1::JobSpec& sp
       found->manifest.stage_layers.size() == static_cast<size_t>(stages) &&
       CompareFingerprints(found->manifest.fingerprint, FingerprintOf(spec, job)).ok();
   if (!is_of_job) {
-    return job.method->synchronous
+    return AnySplitIsAlike(job)
                ? ""
                : "layers are split by estimate; a cluster measures its workers, and its split "
                  "may be another: put the lines that it prints into the job to repeat its run\n";
   }
   const std::vector<int32_t>& layers = found->manifest.stage_layers;
   const std::vector<std::string>& order = found->manifest.layer_order;
+  const v1::PipelineSpec open = pipeline;
   pipeline.mutable_stage_layers()->Assign(layers.begin(), layers.end());
   pipeline.mutable_layer_order()->Assign(order.begin(), order.end());
   if (OrderIsOpen(spec)) pipeline.set_schedule(found->manifest.schedule);
+  if (!ResolveJob(spec).ok()) {  // an order for other replicas
+    pipeline = open;
+    return "";
+  }
   return absl::StrCat("layers are split ", absl::StrJoin(layers, "-"), ", as in ", found->directory,
                       "\n");
 }

@@ -259,6 +259,24 @@ TEST_F(TrainTest, SearchedOrder_IsFoundAndWritten_SameWeightsAsTheReference) {
             reference);
 }
 
+// The job has 4 microbatches in a step. A measured split would round otherwise with unlike numbers.
+TEST_F(TrainTest, SearchedOrderOfReplicas_SameWeightsAsTheReference) {
+  for (const bool alike : {true, false}) {
+    const auto train = [&](std::vector<std::string> more) {
+      more.insert(more.end(), {"--set", "pipeline.stages=2", "--set",
+                               alike ? "pipeline.replicas=[2]" : "pipeline.replicas=[2, 1]"});
+      return job_.Train(more);
+    };
+    const std::string reference = Weights(train({"--reference"}));
+    EXPECT_EQ(Weights(train({"--method", "searched", "--reference"})), reference);
+    std::vector<std::string> records = {"--method", "searched", "--record", job_.path("order.csv")};
+    if (alike) records.insert(records.end(), {"--set", "planning={}"});
+    EXPECT_EQ(Weights(train(records)), reference);
+    EXPECT_EQ(Weights(train({"--method", "searched", "--set", "pipeline.schedule_file=order.csv"})),
+              reference);
+  }
+}
+
 TEST_F(TrainTest, StagesThatRecompute_SameWeightsAsWithout) {
   const std::string expected = Weights(job_.Train({"--workers", "2"}));
   for (const char* recompute : {"all", "0"}) {
