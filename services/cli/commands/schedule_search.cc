@@ -27,6 +27,7 @@ namespace {
 struct ScheduleSearchOptions {
   int32_t stages = 4;
   int32_t stages_per_worker = 1;
+  std::vector<int32_t> replicas;  // of each stage, or one number for all; empty: one
   int64_t microbatches = 8;
   CostOptions costs;
   std::vector<int64_t> memory;  // empty: the default of SearchOptions
@@ -42,6 +43,19 @@ struct Found {
   SearchResult search;
 };
 
+// Returns the placement of one stage on each worker.
+absl::StatusOr<Topology> StraightOf(const ScheduleSearchOptions& options) {
+  if (options.replicas.empty()) return StraightPipeline(options.stages);
+  std::vector<int32_t> replicas = options.replicas;
+  if (replicas.size() == 1) replicas.resize(options.stages, replicas.front());
+  if (replicas.size() != static_cast<size_t>(options.stages)) {
+    return absl::InvalidArgumentError(absl::StrCat("--replicas has ", replicas.size(),
+                                                   " numbers, but --stages is ", options.stages,
+                                                   "; give one number, or one for each stage"));
+  }
+  return PlaceReplicas(SearchedMethod(), replicas);
+}
+
 // Returns the placements that may hold this many stages on each worker.
 absl::StatusOr<std::vector<std::pair<absl::string_view, Topology>>> PlacementsOf(
     const ScheduleSearchOptions& options) {
@@ -53,7 +67,11 @@ absl::StatusOr<std::vector<std::pair<absl::string_view, Topology>>> PlacementsOf
   const int32_t workers = options.stages / options.stages_per_worker;
   std::vector<std::pair<absl::string_view, Topology>> placements;
   if (options.stages_per_worker == 1) {
-    placements.emplace_back("straight", StraightPipeline(workers));
+    PENSTOCK_ASSIGN_OR_RETURN(Topology straight, StraightOf(options));
+    placements.emplace_back("straight", std::move(straight));
+  } else if (!options.replicas.empty()) {
+    return absl::InvalidArgumentError(
+        "--replicas is for stages that are each alone on a worker; leave out --stages-per-worker");
   } else {
     placements.emplace_back("looped", LoopedPipeline(options.stages, workers));
   }
@@ -100,11 +118,13 @@ nlohmann::ordered_json FoundJson(const Found& found, const SimulationResult& sim
                          {"activations_peak", simulated.stages[stage].activations_peak}});
   }
   const bool in_catalog = !search.catalog_method.empty();
-  return {{"stages", topology.stages()},
+  return {{"stages", topology.depth()},
+          {"replicas", ReplicasOf(topology)},
           {"workers", topology.workers},
           {"placement", found.placement},
           {"microbatches", search.schedule.range.count},
           {"makespan", search.makespan_s},
+          {"makespan_with_reductions", simulated.makespan_s},
           {"bound", search.bound_s},
           {"gap_ratio", search.gap()},
           {"bubble_ratio", simulated.bubble_ratio},
@@ -119,8 +139,12 @@ std::string FoundText(const Found& found, const SimulationResult& simulated) {
   const Topology& topology = search.schedule.topology;
   std::string text = absl::StrFormat(
       "searched, %d stages on %d workers (%s), %d microbatches: length %g, bubble %s\n",
-      topology.stages(), topology.workers, found.placement, search.schedule.range.count,
+      topology.depth(), topology.workers, found.placement, search.schedule.range.count,
       search.makespan_s, FormatPercent(simulated.bubble_ratio));
+  if (topology.form == Topology::Form::kReplicas) {
+    absl::StrAppendFormat(&text, "with the reductions of replicas, which wait for each other: %g\n",
+                          simulated.makespan_s);
+  }
   absl::StrAppendFormat(&text, "no order is shorter than %g; the gap is %s\n", search.bound_s,
                         FormatPercent(search.gap()));
   if (search.catalog_method.empty()) {
@@ -178,6 +202,11 @@ CommandRunner DeclareScheduleSearch(CLI::App& app) {
       ->type_name("V")
       ->check(CLI::Range(1, 1024))
       ->capture_default_str();
+  app.add_option("--replicas", options->replicas,
+                 "Workers that hold each stage, for all or one number for each")
+      ->type_name("R[,R...]")
+      ->delimiter(',')
+      ->check(CLI::Range(1, 1024));
   app.add_option("--microbatches", options->microbatches, "Microbatches in a step")
       ->type_name("N")
       ->check(CLI::Range(int64_t{1}, kSearchPassesMax))
@@ -185,7 +214,8 @@ CommandRunner DeclareScheduleSearch(CLI::App& app) {
   AddCostOptions(app, options->costs);
   app.add_option("--memory", options->memory,
                  "Activations that a worker may keep between F and W, for all workers or one for "
-                 "each; default: as many as there are stages")
+                 "each; default: the most that one of 1f1b keeps, without replicas as many as "
+                 "there are stages")
       ->type_name("N[,N...]")
       ->delimiter(',')
       ->check(CLI::Range(int64_t{1}, int64_t{1'000'000'000}));

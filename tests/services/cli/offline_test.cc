@@ -358,6 +358,29 @@ TEST(ScheduleTest, Search_WritesAFileThatTakesAsLongAsItSays) {
   EXPECT_THAT(RunPenstock(search).out, HasSubstr("worker 2 |"));
 }
 
+// Reductions come after the passes of a step: they take nothing here, but replicas wait for each other.
+TEST(ScheduleTest, SearchForReplicas_WritesAFileThatSaysThem) {
+  JobDirectory directory;
+  const std::string file = directory.path("searched.csv");
+  const std::vector<std::string> search = {
+      "schedule", "search",  "--stages", "2",         "--replicas", "2,1", "--microbatches",
+      "6",        "--moves", "500",      "--forward", "2,1",        "-o",  file};
+  const Json found = RunJson(search);
+  EXPECT_EQ(found["stages"], 2);
+  EXPECT_EQ(found["replicas"], Json({2, 1}));
+  EXPECT_EQ(found["workers"], 3);
+  EXPECT_LE(found["bound"], found["makespan"]);
+  EXPECT_GE(found["makespan_with_reductions"], found["makespan"]);
+  EXPECT_THAT(ReadText(file), HasSubstr("replicas=2,1"));
+  const Json simulated = RunJson({"simulate", "--method", file, "--forward", "2,1"});
+  EXPECT_EQ(simulated["makespan"], found["makespan_with_reductions"]);
+  EXPECT_THAT(RunPenstock(search).out, HasSubstr("with the reductions of replicas"));
+  std::vector<std::string> refused = search;
+  refused[5] = "2,1,1";
+  refused.insert(refused.begin(), ProgramPath("penstock"));
+  EXPECT_THAT(RunProcess(refused).err, HasSubstr("--replicas has 3 numbers, but --stages is 2"));
+}
+
 TEST(SimulateTest, RoundPipe_HasTheBubbleOfThePaper) {
   const Json json = RunJson({"simulate", "--method", "roundpipe", "--stages", "6", "--workers", "4",
                              "--microbatches", "8", "--forward", "1", "--backward-input", "0",
