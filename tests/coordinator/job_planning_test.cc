@@ -481,8 +481,31 @@ TEST(JobPlanning, SearchedOrder_TakesWhatItCanOrder) {
               StatusIs(kInvalid, HasSubstr("pipeline.stages_per_worker: is not for searched")));
   *request.mutable_spec() = SearchedJob(20, 2);
   request.mutable_spec()->mutable_pipeline()->add_replicas(2);
-  EXPECT_THAT(coordinator.CheckSubmission(request, {}),
-              StatusIs(kInvalid, HasSubstr("pipeline.replicas: is not for searched")));
+  EXPECT_THAT(coordinator.CheckSubmission(request, {}).status(), IsOk());
+}
+
+// Measured or not, the order is for the replicas that the job names.
+TEST(JobPlanning, SearchedOrderOfReplicas_IsThatOfTheRun) {
+  for (const bool measured : {true, false}) {
+    for (const std::vector<int32_t>& replicas : {std::vector<int32_t>{2}, {1, 3}}) {
+      SimulatedCluster cluster({.workers = 4});
+      v1::JobSpec spec = SearchedJob(4, 2);
+      spec.mutable_training()->set_microbatches(6);
+      spec.mutable_training()->set_batch(12);
+      spec.mutable_pipeline()->mutable_replicas()->Assign(replicas.begin(), replicas.end());
+      if (!measured) spec.mutable_planning()->set_split("estimated");
+      const std::string job = cluster.Submit(spec);
+      ASSERT_TRUE(cluster.RunUntilOver(4 * kLimitMs));
+      const v1::GetJobResponse& saved = cluster.Saved(job);
+      EXPECT_EQ(saved.summary().state(), v1::JOB_STATE_SUCCEEDED) << saved.summary().error();
+      EXPECT_EQ(WasMeasured(cluster, job), measured);
+      PENSTOCK_ASSERT_OK_AND_ASSIGN(const ResolvedJob resolved, ResolveJob(saved.spec()));
+      ASSERT_NE(resolved.listed, nullptr);
+      EXPECT_EQ(resolved.WorkersOf(2), 4);
+      EXPECT_EQ(resolved.stage_replicas.back(), replicas.back());
+      EXPECT_THAT(cluster.violations(), IsEmpty());
+    }
+  }
 }
 
 TEST(JobPlanning, RestartOfTheCoordinatorWhileItPlans_LosesNothing) {

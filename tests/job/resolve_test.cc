@@ -5,9 +5,11 @@
 
 #include <algorithm>
 #include <cmath>
+#include <functional>
 
 #include "absl/strings/str_cat.h"
 #include "job/defaults.h"
+#include "job/open_job.h"
 #include "job/run/agreement.h"
 #include "job/run/run_schedule.h"
 #include "job/run/ties.h"
@@ -21,6 +23,7 @@ namespace {
 
 using ::testing::AllOf;
 using ::testing::HasSubstr;
+using ::testing::IsEmpty;
 using ::testing::StartsWith;
 
 TEST(ResolveJob, GoodJob_HasTheNumbersOfTheFile) {
@@ -434,6 +437,61 @@ TEST(ResolveJob, ScheduleFileWithReplicas_SaysWhichStagesHaveThem) {
   spec.mutable_pipeline()->add_replicas(2);
   EXPECT_THAT(ResolveJob(spec).status().message(),
               HasSubstr("is not for schedule-file, which says itself which stages have replicas"));
+}
+
+TEST(ResolveJob, SearchedOrderOfReplicas_MayNameThemToo) {
+  v1::JobSpec spec = ReplicatedJob("1f1b", {});
+  spec.mutable_pipeline()->set_method("searched");
+  spec.mutable_training()->set_batch(4);
+  spec.mutable_training()->set_microbatches(2);
+  const auto with = [&spec](const std::vector<int32_t>& replicas) {
+    spec.mutable_pipeline()->mutable_replicas()->Assign(replicas.begin(), replicas.end());
+    return spec;
+  };
+  spec.mutable_pipeline()->set_schedule(
+      "# penstock schedule 1 range=0+2 stages=0,1,2 replicas=2,1 group=gradient:sum:0,1\n"
+      "0F0,0B0\n1F1,1B1\n2F0,2B0,2F1,2B1\n");
+  for (const std::vector<int32_t>& replicas : {std::vector<int32_t>{}, {2, 1}}) {
+    PENSTOCK_ASSERT_OK_AND_ASSIGN(const ResolvedJob job, ResolveJob(with(replicas)));
+    EXPECT_EQ(job.stage_replicas, (std::vector<int32_t>{2, 1}));
+    EXPECT_EQ(TopologyOf(job, 2).groups.size(), 1u);
+  }
+  EXPECT_EQ(ResolveJob(with({2})).status().message(),
+            "pipeline.replicas: is 2,2, but the order of a step that the job has is for 2,1 "
+            "replicas; use these numbers, or leave out the order (pipeline.schedule_file), so that "
+            "another one is searched");
+  spec.mutable_pipeline()->set_schedule(
+      "# penstock schedule 1 range=0+2 stages=0,1\n0F0,0F1,0B0,0B1\n1F0,1B0,1F1,1B1\n");
+  PENSTOCK_ASSERT_OK_AND_ASSIGN(const ResolvedJob plain, ResolveJob(with({1})));
+  EXPECT_THAT(plain.stage_replicas, IsEmpty());
+  EXPECT_THAT(ResolveJob(with({1, 2})).status().message(), HasSubstr("is for 1,1 replicas"));
+}
+
+// Until its order is found, in the words of the method that it will have.
+TEST(ResolveSubmitted, OpenOrder_TakesReplicasAndStagesThatAreAloneOnTheirWorkers) {
+  const auto resolved = [](const std::function<void(v1::PipelineSpec&)>& change) {
+    v1::JobSpec spec = ReplicatedJob("1f1b", {});
+    spec.mutable_pipeline()->set_method("searched");
+    change(*spec.mutable_pipeline());
+    return ResolveSubmitted(spec);
+  };
+  using Pipeline = v1::PipelineSpec;
+  PENSTOCK_ASSERT_OK_AND_ASSIGN(const ResolvedJob job, resolved([](Pipeline& pipeline) {
+                                  pipeline.add_replicas(2);
+                                  pipeline.add_replicas(1);
+                                }));
+  EXPECT_EQ(job.WorkersOf(2), 3);
+  EXPECT_THAT(resolved([](Pipeline& pipeline) { pipeline.add_replicas(2); }), IsOk());
+  EXPECT_EQ(resolved([](Pipeline& pipeline) { pipeline.add_replicas(3); }).status().message(),
+            "training.microbatches: is 8, but with pipeline.replicas 3 a step needs a multiple of "
+            "3, the least common multiple, so that all replicas do as much; 6 or 9 would do");
+  EXPECT_EQ(
+      resolved([](Pipeline& pipeline) { pipeline.set_stages_per_worker(2); }).status().message(),
+      "pipeline.stages_per_worker: is not for searched, whose stages are each alone on a worker; "
+      "leave it out, or name another method");
+  EXPECT_EQ(resolved([](Pipeline& pipeline) { pipeline.set_order("recorded"); }).status().message(),
+            "pipeline.order: cannot be recorded with searched: its order is what the search is "
+            "for; use static");
 }
 
 TEST(ResolveJob, ReplicasOfStagesThatCannotBe_AreRefusedWithTheNumbersThatWouldDo) {

@@ -8,11 +8,14 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "base/random.h"
 #include "checkpoint/checkpoint.h"
 #include "job/resolve.h"
 #include "job/run/message_bytes.h"
 #include "job/run/run_schedule.h"
+#include "schedule/search.h"
 #include "schedule/simulate.h"
+#include "schedule/text.h"
 #include "schedule/warm_up.h"
 #include "tests/support/status_matchers.h"
 #include "tests/worker/test_cluster.h"
@@ -124,6 +127,37 @@ TEST_F(ReplicasRun, ScheduleFileWithReplicas_IsTheSerialReferenceAndTrainsLike1F
   PENSTOCK_ASSERT_OK_AND_ASSIGN(const Trained listed,
                                 TrainCluster({.spec = spec, .layers = layers}, files_));
   EXPECT_EQ(listed.weights_sha256, by_method.weights_sha256);
+}
+
+// Orders for random times of every replica: other orders than 1f1b has, and its weights.
+TEST_F(ReplicasRun, SearchedOrder_IsTheSerialReferenceAndTrainsLike1F1B) {
+  RandomStream random(1, 0);
+  for (const Replicas& replicas :
+       {Replicas{2, 2}, {4}, {3, 1}, {1, 4}, {2, 3}, {2, 1, 2}, {4, 2, 1}}) {
+    v1::JobSpec spec = JobOf("1f1b", replicas);
+    const std::vector<LayerRange> layers = EvenSplit(kLayers, Stages(replicas));
+    PENSTOCK_ASSERT_OK_AND_ASSIGN(const Trained by_method,
+                                  TrainCluster({.spec = spec, .layers = layers}, files_));
+    const Topology topology = ReplicatedStages(replicas, ReduceGroup::Operation::kSum);
+    SearchOptions options{.moves = 500};
+    for (int32_t stage = 0; stage < topology.stages(); ++stage) {
+      options.costs.stages.push_back({random.Uniform(), random.Uniform(), random.Uniform(), 0});
+    }
+    PENSTOCK_ASSERT_OK_AND_ASSIGN(
+        const SearchResult found,
+        SearchSchedule(topology, spec.training().microbatches(), options));
+    spec.mutable_pipeline()->set_method("searched");
+    spec.mutable_pipeline()->set_schedule(PrintSchedule(found.schedule));
+    ExpectEqual(spec, replicas, /*delay_seed=*/replicas.size());
+    PENSTOCK_ASSERT_OK_AND_ASSIGN(const Trained searched,
+                                  TrainCluster({.spec = spec, .layers = layers}, files_));
+    EXPECT_EQ(searched.weights_sha256, by_method.weights_sha256);
+    spec.mutable_model()->mutable_gpt()->set_tied_head(true);
+    spec.mutable_training()->mutable_clip()->set_global_norm(0.5);
+    spec.mutable_pipeline()->set_recompute("all");
+    spec.mutable_pipeline()->clear_replicas();  // the order says them, too
+    ExpectEqual(spec, replicas, /*delay_seed=*/1);
+  }
 }
 
 TEST_F(ReplicasRun, AnyWeights_IsTheSerialReference) {
