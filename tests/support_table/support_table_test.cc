@@ -73,9 +73,10 @@ constexpr char kSynthetic[] = "data: {synthetic: {}}";
 constexpr char kPlainModel[] =
     "model: {gpt: {layers: 1, width: 8, heads: 2, context: 8, tied_head: false}}";
 
-// The step of a schedule file: one of 1f1b.
-std::string ListedStep() {
+// The step of a schedule file: one of 1f1b, with these replicas of its stages.
+std::string ListedStep(const std::vector<int32_t>& replicas) {
   v1::JobSpec spec = SpecOf({kTraining, kSynthetic, kPlainModel});
+  spec.mutable_pipeline()->mutable_replicas()->Assign(replicas.begin(), replicas.end());
   FillDefaults(spec);
   const ResolvedJob job = ResolveJob(spec).value();
   return PrintSchedule(
@@ -93,18 +94,27 @@ std::vector<std::string> MethodNames() {
 
 // Whether the job can run: what ResolveJob says, of an order that is searched also before it is found.
 absl::Status Resolve(v1::JobSpec spec, const std::string& method) {
-  static const std::string& listed = *new std::string(ListedStep());
+  static std::map<std::vector<int32_t>, std::string>& steps =
+      *new std::map<std::vector<int32_t>, std::string>();
   v1::PipelineSpec& pipeline = *spec.mutable_pipeline();
-  if (method == kListedMethod) {
+  const bool is_listed = method == kListedMethod;
+  const bool is_searched = method == SearchedMethod().name;
+  if (is_listed) {
     pipeline.set_schedule_file("step.txt");
   } else {
     pipeline.set_method(method);
   }
-  if (method == SearchedMethod().name) {
+  if (is_searched) {
     const absl::Status open = ResolveSubmitted(spec).status();
     if (!open.ok()) return open;
   }
-  if (method == kListedMethod || method == SearchedMethod().name) pipeline.set_schedule(listed);
+  if (is_listed || is_searched) {
+    std::vector<int32_t> replicas;  // what is searched has those of the job
+    if (is_searched) replicas.assign(pipeline.replicas().begin(), pipeline.replicas().end());
+    const auto [step, is_new] = steps.try_emplace(replicas);
+    if (is_new) step->second = ListedStep(replicas);
+    pipeline.set_schedule(step->second);
+  }
   FillDefaults(spec);
   return ResolveJob(spec).status();
 }
