@@ -189,11 +189,13 @@ class FindingStart final : public JobPhase {
     if (says_order && LayerOrderOf(job_.resolved().model) != start.layer_order) return;
     pipeline.mutable_layer_order()->Assign(start.layer_order.begin(), start.layer_order.end());
     pipeline.set_stages(stages);
-    if (OrderIsOpen(kept)) pipeline.set_schedule(start.schedule);
+    const bool takes_order = OrderIsOpen(kept);
+    if (takes_order) pipeline.set_schedule(start.schedule);
     pipeline.mutable_stage_layers()->Assign(start.stage_layers.begin(), start.stage_layers.end());
     FillDefaults(kept);
     absl::StatusOr<ResolvedJob> job = ResolveJob(kept);
     if (!job.ok() || job->WorkersOf(stages) != crew_->size()) return;
+    if (takes_order && !HasPlacementOf(job_.resolved(), *job, stages)) return;
     job_.Log(absl::StrCat("keeps the layers that the checkpoint was trained with, ",
                           absl::StrJoin(start.stage_layers, "-")),
              now);

@@ -8,6 +8,8 @@
 #include "base/status.h"
 #include "job/defaults.h"
 #include "job/keys/check_fields.h"
+#include "job/resolve_pipeline.h"
+#include "schedule/search.h"
 
 namespace penstock {
 namespace {
@@ -27,21 +29,27 @@ absl::Status CheckOpenPipeline(v1::PipelineSpec pipeline) {
                     "the method (pipeline.stages alone may be said)");
 }
 
+// The method of a draft whose workers have several stages each. It takes any number of microbatches.
+constexpr char kLoopedStandIn[] = "looped-bfs";
+
 // What the draft could have, but a searched order has not.
 absl::Status CheckOpenOrder(const v1::PipelineSpec& pipeline) {
-  const std::string name(SearchedMethod().name);
-  if (pipeline.has_stages_per_worker()) {
-    return InvalidKey("pipeline.stages_per_worker",
-                      absl::StrCat("is not for ", name,
-                                   ", whose stages are each alone on a worker; leave it out, or "
-                                   "name another method"));
-  }
-  if (pipeline.order() == "recorded") {
-    return InvalidKey("pipeline.order",
-                      absl::StrCat("cannot be recorded with ", name,
-                                   ": its order is what the search is for; use static"));
-  }
-  return absl::OkStatus();
+  if (pipeline.order() != "recorded") return absl::OkStatus();
+  return InvalidKey("pipeline.order",
+                    absl::StrCat("cannot be recorded with ", SearchedMethod().name,
+                                 ": its order is what the search is for; use static"));
+}
+
+// The draft of a job whose order is open may have more microbatches than a search takes.
+absl::Status CheckSearchedMicrobatches(const v1::JobSpec& spec, const ResolvedJob& draft) {
+  const int64_t stages =
+      spec.pipeline().has_stages() ? spec.pipeline().stages() : FewestStages(draft);
+  const int64_t most = SearchMicrobatchesMax(stages, kSearchedSteps);
+  if (draft.microbatches <= most) return absl::OkStatus();
+  return InvalidKey("training.microbatches",
+                    absl::StrCat("is ", draft.microbatches, ", but an order on ", stages,
+                                 " stages is searched for at most ", most,
+                                 "; use fewer, or name a method that has an order of its own"));
 }
 
 absl::Status CheckPlanning(const v1::JobSpec& spec) {
@@ -70,6 +78,11 @@ bool OrderIsOpen(const v1::JobSpec& spec) {
          pipeline.schedule().empty();
 }
 
+bool HasPlacementOf(const ResolvedJob& draft, const ResolvedJob& ordered, int64_t stages) {
+  return ordered.stages_per_worker == draft.stages_per_worker &&
+         ordered.ReplicasOfStages(stages) == draft.ReplicasOfStages(stages);
+}
+
 bool SplitIsOpen(const v1::JobSpec& spec, const ResolvedJob& job) {
   return MethodIsOpen(spec) || (spec.planning().split() != "estimated" &&
                                 job.stage_layers.empty() && job.listed == nullptr);
@@ -79,7 +92,9 @@ v1::JobSpec DraftOf(const v1::JobSpec& spec) {
   v1::JobSpec draft = spec;
   if (MethodIsOpen(spec) || OrderIsOpen(spec)) {
     draft.clear_prediction();  // of a job with a method and an order
-    draft.mutable_pipeline()->clear_method();
+    v1::PipelineSpec& pipeline = *draft.mutable_pipeline();
+    pipeline.clear_method();
+    if (pipeline.stages_per_worker() > 1) pipeline.set_method(kLoopedStandIn);
   }
   FillDefaults(draft);
   return draft;
@@ -99,6 +114,8 @@ absl::StatusOr<ResolvedJob> ResolveSubmitted(const v1::JobSpec& spec) {
   if (OrderIsOpen(spec)) PENSTOCK_RETURN_IF_ERROR(CheckOpenOrder(spec.pipeline()));
   const v1::JobSpec draft = DraftOf(spec);
   absl::StatusOr<ResolvedJob> job = ResolveJob(draft);
+  if (job.ok() && OrderIsOpen(spec))
+    PENSTOCK_RETURN_IF_ERROR(CheckSearchedMicrobatches(spec, *job));
   const std::string& stand_in = draft.pipeline().method();
   if (job.ok() || !OrderIsOpen(spec) || !absl::StrContains(job.status().message(), stand_in)) {
     return job;

@@ -2,10 +2,12 @@
 // schedule) or the split of its layers to the coordinator.
 //
 // A job whose method is open lacks the defaults that depend on the method until it is chosen. Its draft, the same job
-// with the default method, has everything that does not depend on method and order (model, data, steps).
+// with the default method (or, for several stages on a worker, a plain one that has them), has everything that does not depend on method and order (model, data, steps).
 //
 // Pure functions.
 #pragma once
+
+#include <cstdint>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
@@ -16,10 +18,16 @@ namespace penstock {
 
 inline constexpr char kOpenMethod[] = "auto";
 inline constexpr double kRaceSecondsDefault = 120;
+// The steps that a search for an order looks at, so that what a worker does while others still drain counts.
+inline constexpr int64_t kSearchedSteps = 3;
 
 bool MethodIsOpen(const v1::JobSpec& spec);
 // Whether an order has to be found for its times.
 bool OrderIsOpen(const v1::JobSpec& spec);
+
+// Returns whether an order that was found earlier puts stages where the job, whose draft is `draft`, has them: as many on each
+// worker, with as many replicas. `ordered`: the job with that order.
+bool HasPlacementOf(const ResolvedJob& draft, const ResolvedJob& ordered, int64_t stages);
 
 // Returns whether the split needs measurements. REQUIRES: `job` is `spec` or its draft, resolved.
 bool SplitIsOpen(const v1::JobSpec& spec, const ResolvedJob& job);
@@ -31,7 +39,8 @@ v1::JobSpec DraftOf(const v1::JobSpec& spec);
 void FillKnownDefaults(v1::JobSpec& spec);
 
 // The job, or its draft. Errors: those of ResolveJob; InvalidArgument naming the key if a job with an open method says
-// more of its pipeline than the number of stages, one with an open order what no order is searched for, or `planning`
+// more of its pipeline than the number of stages, one with an open order what no order is searched for (more microbatches
+// than a search takes, too), or `planning`
 // what a job with a method has no use for.
 absl::StatusOr<ResolvedJob> ResolveSubmitted(const v1::JobSpec& spec);
 

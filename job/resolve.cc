@@ -241,9 +241,7 @@ absl::StatusOr<ResolvedJob> ResolveJob(const v1::JobSpec& spec) {
     PENSTOCK_ASSIGN_OR_RETURN(job.weights, WeightsOfJob(spec.pipeline().weights()));
     PENSTOCK_RETURN_IF_ERROR(CheckWeightsOfMethod(job));
   }
-  job.stages_per_worker = spec.pipeline().has_stages_per_worker()
-                              ? spec.pipeline().stages_per_worker()
-                              : StagesPerWorkerMin(job.method->placement);
+  PENSTOCK_ASSIGN_OR_RETURN(job.stages_per_worker, StagesPerWorkerOf(spec.pipeline(), job));
   const auto& stage_layers = spec.pipeline().stage_layers();
   job.stage_layers.assign(stage_layers.begin(), stage_layers.end());
   const auto& worker_names = spec.pipeline().worker_names();

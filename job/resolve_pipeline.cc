@@ -47,7 +47,8 @@ absl::StatusOr<std::vector<int32_t>> ReplicasOfListed(std::vector<int32_t> said,
                                    ", but the order of a step that the job has is for ",
                                    absl::StrJoin(listed, ","),
                                    " replicas; use these numbers, or leave out the order (",
-                                   "pipeline.schedule_file), so that another one is searched"));
+                                   "pipeline.schedule_file or pipeline.schedule), so that another "
+                                   "one is searched"));
   }
   return topology.form == Topology::Form::kReplicas ? std::move(listed) : std::vector<int32_t>();
 }
@@ -66,11 +67,6 @@ absl::StatusOr<std::shared_ptr<const Schedule>> ReadListed(const v1::PipelineSpe
                       absl::StrCat("is ", method.name,
                                    ", but no order is found yet; `penstock train` and `penstock "
                                    "submit` find one for their workers"));
-  }
-  if (pipeline.has_stages_per_worker()) {
-    return InvalidKey("pipeline.stages_per_worker",
-                      "cannot be together with pipeline.schedule_file, which says where each stage "
-                      "is; leave one of them out");
   }
   const absl::StatusOr<Schedule> schedule = ParseSchedule(pipeline.schedule());
   if (!schedule.ok()) return InvalidKey("pipeline.schedule_file", schedule.status().message());
@@ -99,6 +95,27 @@ absl::StatusOr<std::shared_ptr<const Schedule>> ReadListed(const v1::PipelineSpe
   const absl::StatusOr<VerifyReport> report = VerifyAndDraw(*complete);
   if (!report.ok()) return InvalidKey("pipeline.schedule_file", report.status().message());
   return std::make_shared<const Schedule>(*schedule);
+}
+
+absl::StatusOr<int32_t> StagesPerWorkerOf(const v1::PipelineSpec& pipeline,
+                                          const ResolvedJob& job) {
+  constexpr absl::string_view kKey = "pipeline.stages_per_worker";
+  const bool says = pipeline.has_stages_per_worker();
+  const int32_t said = pipeline.stages_per_worker();
+  if (job.listed == nullptr) return says ? said : StagesPerWorkerMin(job.method->placement);
+  if (job.method != &SearchedMethod()) {
+    if (!says) return 1;
+    return InvalidKey(kKey,
+                      "cannot be together with pipeline.schedule_file, which says where each stage "
+                      "is; leave one of them out");
+  }
+  const int32_t listed = job.listed->topology.stages() / job.listed->topology.workers;
+  if (!says || said == listed) return listed;
+  return InvalidKey(
+      kKey, absl::StrCat("is ", said, ", but the order of a step that the job has is for ", listed,
+                         " on each worker; use this number, or leave out the order "
+                         "(pipeline.schedule_file or pipeline.schedule), so that "
+                         "another one is searched"));
 }
 
 absl::StatusOr<std::optional<int32_t>> ReplicasOf(const v1::PipelineSpec& pipeline,

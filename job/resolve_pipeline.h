@@ -21,6 +21,11 @@ namespace penstock {
 absl::StatusOr<std::shared_ptr<const Schedule>> ReadListed(const v1::PipelineSpec& pipeline,
                                                            const Method& method);
 
+// The stages on each worker: what the job says, or the method's fewest. Of a searched order those that it has, which the job
+// may name; a custom schedule says itself where each stage is, so the job may not. REQUIRES: method and custom schedule
+// are found.
+absl::StatusOr<int32_t> StagesPerWorkerOf(const v1::PipelineSpec& pipeline, const ResolvedJob& job);
+
 // The workers that the stages go round; absent where the job does not say so.
 absl::StatusOr<std::optional<int32_t>> WorkersOfJob(const v1::PipelineSpec& pipeline,
                                                     const Method& method);

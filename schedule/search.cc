@@ -53,7 +53,7 @@ absl::StatusOr<std::vector<int64_t>> LimitsOf(const Topology& topology,
 absl::Status CheckSize(const Topology& topology, int64_t microbatches, int64_t steps) {
   PENSTOCK_RETURN_IF_ERROR(CheckTopology(topology));
   PENSTOCK_CHECK(steps >= 1);
-  const int64_t most = kSearchPassesMax / kPasses / topology.depth() / steps;
+  const int64_t most = SearchMicrobatchesMax(topology.depth(), steps);
   if (microbatches < 1 || microbatches > most) {
     return absl::InvalidArgumentError(absl::StrCat("a search on ", topology.depth(),
                                                    " stages takes 1 to ", most,
@@ -62,10 +62,14 @@ absl::Status CheckSize(const Topology& topology, int64_t microbatches, int64_t s
   if (topology.form != Topology::Form::kReplicas || microbatches % topology.cycle == 0) {
     return absl::OkStatus();
   }
-  return absl::InvalidArgumentError(absl::StrCat(
-      "a search on stages with ", absl::StrJoin(ReplicasOf(topology), ","),
-      " replicas takes a multiple of ", topology.cycle,
-      " microbatches, the least common multiple of these numbers, got ", microbatches));
+  const std::string multiple =
+      absl::StrCat("a search on stages with ", absl::StrJoin(ReplicasOf(topology), ","),
+                   " replicas takes a multiple of ", topology.cycle,
+                   " microbatches, the least common multiple of these numbers, ");
+  return absl::InvalidArgumentError(
+      topology.cycle > most
+          ? absl::StrCat(multiple, "but at most ", most, "; numbers with common divisors would do")
+          : absl::StrCat(multiple, "got ", microbatches));
 }
 
 class Search {

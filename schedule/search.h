@@ -13,7 +13,7 @@
 // passes, finds the schedules of Qi et al., "Zero Bubble Pipeline Parallelism", ICLR 2024, arXiv 2401.10241.
 //
 // The result depends on the arguments alone, on any machine. It runs as a custom schedule
-// (ScheduleOptions::listed): whatever searched passes the order on as text.
+// (ScheduleOptions::listed): the caller passes the order on as text.
 #pragma once
 
 #include <cstdint>
@@ -53,6 +53,11 @@ struct SearchResult {
 
 // The passes (F, I, W of every stage and microbatch, which has one replica of each) of the steps that are searched.
 inline constexpr int64_t kSearchPassesMax = 100'000;
+// The microbatches of a step that this leaves, where `places` are the stages of the pipeline, each with all its replicas.
+constexpr int64_t SearchMicrobatchesMax(int64_t places, int64_t steps) {
+  constexpr int64_t kPassesOfAMicrobatch = 3;
+  return kSearchPassesMax / kPassesOfAMicrobatch / places / steps;
+}
 
 // The times leave out the groups of `topology` (REDUCE) and a gradient norm, so that replicas do not wait for each other
 // at the end of a step. They also leave out limits of network cards, and a gradient takes the time of the activation

@@ -441,10 +441,21 @@ absl::StatusOr<std::vector<Candidate>> EnumerateCandidates(const PlanningInput& 
   const std::vector<Candidate> replicated = ReplicasOf(input, job, plans);
   std::vector<Candidate> candidates;
   for (const Method* const method : methods) {
+    const bool is_searched = method == &SearchedMethod();  // on one worker all orders are alike
+    if (is_searched &&
+        OrderIsOpen(input.spec)) {  // with the replicas and stages on a worker that the job names
+      for (Candidate& candidate : PlacementsOf(input, job, options)) {
+        if (job.WorkersOf(candidate.stages) == 1) continue;
+        for (const int64_t microbatches : MicrobatchesOf(input, job, *method)) {
+          candidate.microbatches = microbatches;
+          candidates.push_back(candidate);
+        }
+      }
+      continue;
+    }
     const int32_t per_worker = StagesPerWorkerMin(method->placement);
     const int32_t workers_max = std::min<int32_t>(
         input.cluster.size(), static_cast<int32_t>(job.model.size()) / per_worker);
-    const bool is_searched = method == &SearchedMethod();  // on one worker all orders are alike
     for (int32_t workers = is_searched ? 2 : 1; workers <= workers_max; ++workers) {
       for (const int64_t microbatches : MicrobatchesOf(input, job, *method)) {
         for (const bool all : {false, true}) {

@@ -19,22 +19,20 @@
 namespace penstock {
 namespace {
 
-// A search looks at this many steps, so that what a worker does while others still drain counts.
-constexpr int64_t kSteps = 3;
 constexpr int64_t kMovesByEstimate = 10'000;
 constexpr int64_t kMovesTimesPasses = 10'000'000;
 
-// By worker, each of which has one stage.
+// By worker: of all its stages.
 std::vector<int64_t> ActivationsMax(OrderRoom room, const Topology& topology) {
   const std::vector<int64_t> warm_ups =
       WarmUpForwards(ReplicasOf(topology), ReplicasMeet::kAtSteps);
-  const int64_t most = *std::max_element(warm_ups.begin(), warm_ups.end()) + 1;
-  std::vector<int64_t> room_of(topology.workers, room == OrderRoom::kTwice ? 2 * most : most);
-  if (room != OrderRoom::kOfOneFOneB) return room_of;
+  std::vector<int64_t> room_of(topology.workers);
   for (const StageWiring& row : topology.table) {
-    room_of[row.worker.value] = warm_ups[row.place] + 1;
+    room_of[row.worker.value] += warm_ups[row.place] + 1;
   }
-  return room_of;
+  if (room == OrderRoom::kOfOneFOneB) return room_of;
+  const int64_t most = *std::max_element(room_of.begin(), room_of.end());
+  return std::vector<int64_t>(topology.workers, room == OrderRoom::kTwice ? 2 * most : most);
 }
 
 // Per stage, for a microbatch; the stages together take a second, as only their ratios count.
@@ -63,12 +61,12 @@ SimulationCosts EstimatedTimes(const ModelGraph& model, const std::vector<LayerR
 
 absl::StatusOr<Schedule> SearchOrder(const ResolvedJob& draft, const ScheduleOptions& options,
                                      const SimulationCosts& costs, const OrderSearch& search) {
-  const int64_t passes = kSteps * draft.microbatches * options.topology.depth() * 3;
+  const int64_t passes = kSearchedSteps * draft.microbatches * options.topology.depth() * 3;
   SearchOptions asked = {
       .costs = costs,
       .activations_max = ActivationsMax(search.room, options.topology),
       .moves = std::min(search.moves, kMovesTimesPasses / passes),
-      .steps = kSteps,
+      .steps = kSearchedSteps,
       .channel_capacity = static_cast<int32_t>(ChannelCapacityOf(options.topology))};
   // A forward that is done again comes with the backward.
   Topology topology = options.topology;

@@ -1,7 +1,8 @@
 // The order of a job with pipeline.method searched: the one that schedule/search.h finds for the times of its stages.
 //
-// A number of moves bounds a search, so the same job and times give the same order on any machine. Stages may have
-// replicas. A search leaves their reductions out of its times (schedule/search.h); whoever judges the order counts them.
+// A number of moves bounds a search, so the same job and times give the same order on any machine. A worker may have
+// several stages, and stages may have replicas. A search leaves the reductions of replicas out of its times
+// (schedule/search.h); the simulation that judges an order counts them.
 //
 // Pure functions.
 #pragma once
@@ -17,8 +18,8 @@
 
 namespace penstock {
 
-// How many microbatches a worker may have between forward and weight gradient. Without replicas the most that a worker
-// of 1f1b keeps is what the first one keeps, S on S stages.
+// How many microbatches a worker may have between forward and weight gradient, over all its stages: what 1f1b keeps of
+// each of them. Without replicas the worker that keeps most is the first, with S on S stages.
 enum class OrderRoom : uint8_t {
   kTwice,      // twice the most of 1f1b, which is what zb-h2 keeps
   kOfFirst,    // on every worker the most that one of 1f1b keeps

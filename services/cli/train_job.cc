@@ -72,6 +72,14 @@ bool AnySplitIsAlike(const ResolvedJob& job) {
                                                        std::not_equal_to<>()) == replicas.end();
 }
 
+// What the user should know where layers are split by estimate, as a line.
+std::string NoteOnEstimatedSplit(const ResolvedJob& job) {
+  return AnySplitIsAlike(job)
+             ? ""
+             : "layers are split by estimate; a cluster measures its workers, and its split "
+               "may be another: put the lines that it prints into the job to repeat its run\n";
+}
+
 // The split that the job's own checkpoints were trained with, where the job leaves it open: a reference of that job has the
 // same. Returns what the user should know of it, as a line.
 std::string TakeSavedSplit(Files& files, const ResolvedJob& job, v1::JobSpec& spec) {
@@ -86,21 +94,18 @@ std::string TakeSavedSplit(Files& files, const ResolvedJob& job, v1::JobSpec& sp
       (pipeline.layer_order().empty() || LayerOrderOf(job.model) == found->manifest.layer_order) &&
       found->manifest.stage_layers.size() == static_cast<size_t>(stages) &&
       CompareFingerprints(found->manifest.fingerprint, FingerprintOf(spec, job)).ok();
-  if (!is_of_job) {
-    return AnySplitIsAlike(job)
-               ? ""
-               : "layers are split by estimate; a cluster measures its workers, and its split "
-                 "may be another: put the lines that it prints into the job to repeat its run\n";
-  }
+  if (!is_of_job) return NoteOnEstimatedSplit(job);
   const std::vector<int32_t>& layers = found->manifest.stage_layers;
   const std::vector<std::string>& order = found->manifest.layer_order;
   const v1::PipelineSpec open = pipeline;
   pipeline.mutable_stage_layers()->Assign(layers.begin(), layers.end());
   pipeline.mutable_layer_order()->Assign(order.begin(), order.end());
-  if (OrderIsOpen(spec)) pipeline.set_schedule(found->manifest.schedule);
-  if (!ResolveJob(spec).ok()) {  // an order for other replicas
-    pipeline = open;
-    return "";
+  const bool takes_order = OrderIsOpen(spec);
+  if (takes_order) pipeline.set_schedule(found->manifest.schedule);
+  const absl::StatusOr<ResolvedJob> taken = ResolveJob(spec);
+  if (!taken.ok() || (takes_order && !HasPlacementOf(job, *taken, stages))) {
+    pipeline = open;  // the order is for other replicas or microbatches
+    return NoteOnEstimatedSplit(job);
   }
   return absl::StrCat("layers are split ", absl::StrJoin(layers, "-"), ", as in ", found->directory,
                       "\n");
@@ -140,10 +145,13 @@ absl::StatusOr<TrainJob> PrepareTrainJob(Files& files, const TrainJobOptions& op
   if (options.reference) {
     absl::StrAppend(&train.notes, TakeSavedSplit(files, resolved, train.spec));
     if (OrderIsOpen(train.spec)) {
+      const bool split_counts = SplitIsOpen(train.spec, resolved) && !AnySplitIsAlike(resolved);
       PENSTOCK_RETURN_IF_ERROR(FillEstimatedOrder(train.spec.pipeline().stages(), train.spec));
       absl::StrAppend(&train.notes,
                       "the order of a step is searched for estimated times; a cluster measures its "
-                      "workers and may have another, with the same weights in the end\n");
+                      "workers and may have another, ",
+                      split_counts ? "with the same weights in the end if its split is the same\n"
+                                   : "with the same weights in the end\n");
     }
   } else {
     PENSTOCK_RETURN_IF_ERROR(FindStart(files, StartQueryOf(train.spec, resolved)).status());

@@ -477,11 +477,63 @@ TEST(JobPlanning, SearchedOrder_TakesWhatItCanOrder) {
   *request.mutable_spec() = SearchedJob(20, 2);
   EXPECT_THAT(coordinator.CheckSubmission(request, {}).status(), IsOk());
   request.mutable_spec()->mutable_pipeline()->set_stages_per_worker(2);
-  EXPECT_THAT(coordinator.CheckSubmission(request, {}),
-              StatusIs(kInvalid, HasSubstr("pipeline.stages_per_worker: is not for searched")));
-  *request.mutable_spec() = SearchedJob(20, 2);
+  EXPECT_THAT(coordinator.CheckSubmission(request, {}).status(), IsOk());
   request.mutable_spec()->mutable_pipeline()->add_replicas(2);
   EXPECT_THAT(coordinator.CheckSubmission(request, {}).status(), IsOk());
+  request.mutable_spec()->mutable_pipeline()->set_order("recorded");
+  EXPECT_THAT(coordinator.CheckSubmission(request, {}),
+              StatusIs(kInvalid, HasSubstr("pipeline.order: cannot be recorded with searched")));
+}
+
+TEST(JobPlanning, SearchedOrderOfSeveralStagesOnAWorker_IsThatOfTheRun) {
+  for (const bool measured : {true, false}) {
+    SimulatedCluster cluster({.workers = 2});
+    v1::JobSpec spec = SearchedJob(4, 4);
+    spec.mutable_pipeline()->set_stages_per_worker(2);
+    if (!measured) spec.mutable_planning()->set_split("estimated");
+    const std::string job = cluster.Submit(spec);
+    ASSERT_TRUE(cluster.RunUntilOver(4 * kLimitMs));
+    const v1::GetJobResponse& saved = cluster.Saved(job);
+    EXPECT_EQ(saved.summary().state(), v1::JOB_STATE_SUCCEEDED) << saved.summary().error();
+    EXPECT_EQ(WasMeasured(cluster, job), measured);
+    PENSTOCK_ASSERT_OK_AND_ASSIGN(const ResolvedJob resolved, ResolveJob(saved.spec()));
+    ASSERT_NE(resolved.listed, nullptr);
+    EXPECT_EQ(resolved.WorkersOf(4), 2);
+    EXPECT_EQ(resolved.listed->topology.stages(), 4);
+    EXPECT_THAT(cluster.violations(), IsEmpty());
+  }
+}
+
+// The checkpoint's order has two replicas of the first stage, or both stages on one worker; the job names neither.
+TEST(JobPlanning, SearchedOrderOfAnotherPlacement_IsNotKept) {
+  for (const char* schedule :
+       {"# penstock schedule 1 range=0+2 stages=0,1,2 replicas=2,1 group=gradient:sum:0,1\n"
+        "0F0,0B0\n1F1,1B1\n2F0,2B0,2F1,2B1\n",
+        "# penstock schedule 1 range=0+2 stages=0,0\n0F0,1F0,1B0,0B0,0F1,1F1,1B1,0B1\n"}) {
+    const bool is_replicated = absl::StrContains(schedule, "replicas");
+    const int32_t workers = is_replicated ? 3 : 1;
+    SimulatedCluster cluster({.workers = workers});
+    v1::JobSpec spec = SearchedJob(4, workers);
+    spec.mutable_pipeline()->clear_stages();
+    spec.mutable_training()->set_microbatches(2);
+    spec.mutable_training()->set_batch(4);
+    spec.mutable_checkpoint()->set_directory("/ck");
+    spec.mutable_checkpoint()->set_every_steps(2);
+    spec.mutable_checkpoint()->set_resume("latest");
+    cluster.found_start = FoundStart{.checkpoint = "/ck/step-2",
+                                     .step = 2,
+                                     .method = "searched",
+                                     .stage_layers = {6, 1},
+                                     .schedule = schedule};
+    const std::string job = cluster.Submit(spec);
+    ASSERT_TRUE(cluster.RunUntilOver(4 * kLimitMs));
+    const v1::GetJobResponse& saved = cluster.Saved(job);
+    EXPECT_EQ(saved.summary().state(), v1::JOB_STATE_SUCCEEDED) << saved.summary().error();
+    EXPECT_NE(saved.spec().pipeline().schedule(), schedule);
+    PENSTOCK_ASSERT_OK_AND_ASSIGN(const ResolvedJob resolved, ResolveJob(saved.spec()));
+    EXPECT_THAT(resolved.stage_replicas, IsEmpty());
+    EXPECT_EQ(resolved.stages_per_worker, 1);
+  }
 }
 
 // Measured or not, the order is for the replicas that the job names.

@@ -458,8 +458,8 @@ TEST(ResolveJob, SearchedOrderOfReplicas_MayNameThemToo) {
   }
   EXPECT_EQ(ResolveJob(with({2})).status().message(),
             "pipeline.replicas: is 2,2, but the order of a step that the job has is for 2,1 "
-            "replicas; use these numbers, or leave out the order (pipeline.schedule_file), so that "
-            "another one is searched");
+            "replicas; use these numbers, or leave out the order (pipeline.schedule_file or "
+            "pipeline.schedule), so that another one is searched");
   spec.mutable_pipeline()->set_schedule(
       "# penstock schedule 1 range=0+2 stages=0,1\n0F0,0F1,0B0,0B1\n1F0,1B0,1F1,1B1\n");
   PENSTOCK_ASSERT_OK_AND_ASSIGN(const ResolvedJob plain, ResolveJob(with({1})));
@@ -467,8 +467,29 @@ TEST(ResolveJob, SearchedOrderOfReplicas_MayNameThemToo) {
   EXPECT_THAT(ResolveJob(with({1, 2})).status().message(), HasSubstr("is for 1,1 replicas"));
 }
 
+TEST(ResolveJob, SearchedOrderOfSeveralStagesOnAWorker_MaySayHowManyThereAre) {
+  v1::JobSpec spec = ReplicatedJob("1f1b", {});
+  spec.mutable_pipeline()->set_method("searched");
+  spec.mutable_training()->set_batch(4);
+  spec.mutable_training()->set_microbatches(2);
+  spec.mutable_pipeline()->set_schedule(
+      "# penstock schedule 1 range=0+2 stages=0,0\n0F0,1F0,1B0,0B0,0F1,1F1,1B1,0B1\n");
+  for (const int32_t said : {0, 2}) {
+    if (said > 0) spec.mutable_pipeline()->set_stages_per_worker(said);
+    PENSTOCK_ASSERT_OK_AND_ASSIGN(const ResolvedJob job, ResolveJob(spec));
+    EXPECT_EQ(job.stages_per_worker, 2);
+    EXPECT_EQ(job.WorkersOf(2), 1);
+  }
+  spec.mutable_pipeline()->set_stages_per_worker(1);
+  EXPECT_EQ(
+      ResolveJob(spec).status().message(),
+      "pipeline.stages_per_worker: is 1, but the order of a step that the job has is for 2 on "
+      "each worker; use this number, or leave out the order (pipeline.schedule_file or "
+      "pipeline.schedule), so that another one is searched");
+}
+
 // Until its order is found, in the words of the method that it will have.
-TEST(ResolveSubmitted, OpenOrder_TakesReplicasAndStagesThatAreAloneOnTheirWorkers) {
+TEST(ResolveSubmitted, OpenOrder_TakesReplicasAndSeveralStagesOnAWorker) {
   const auto resolved = [](const std::function<void(v1::PipelineSpec&)>& change) {
     v1::JobSpec spec = ReplicatedJob("1f1b", {});
     spec.mutable_pipeline()->set_method("searched");
@@ -485,13 +506,24 @@ TEST(ResolveSubmitted, OpenOrder_TakesReplicasAndStagesThatAreAloneOnTheirWorker
   EXPECT_EQ(resolved([](Pipeline& pipeline) { pipeline.add_replicas(3); }).status().message(),
             "training.microbatches: is 8, but with pipeline.replicas 3 a step needs a multiple of "
             "3, the least common multiple, so that all replicas do as much; 6 or 9 would do");
-  EXPECT_EQ(
-      resolved([](Pipeline& pipeline) { pipeline.set_stages_per_worker(2); }).status().message(),
-      "pipeline.stages_per_worker: is not for searched, whose stages are each alone on a worker; "
-      "leave it out, or name another method");
+  PENSTOCK_ASSERT_OK_AND_ASSIGN(const ResolvedJob looped, resolved([](Pipeline& pipeline) {
+                                  pipeline.set_stages_per_worker(2);
+                                  pipeline.add_replicas(2);
+                                }));
+  EXPECT_EQ(looped.WorkersOf(4), 4);
+  EXPECT_THAT(resolved([](Pipeline& pipeline) { pipeline.set_stages_per_worker(1); }), IsOk());
   EXPECT_EQ(resolved([](Pipeline& pipeline) { pipeline.set_order("recorded"); }).status().message(),
             "pipeline.order: cannot be recorded with searched: its order is what the search is "
             "for; use static");
+  v1::JobSpec large = ReplicatedJob("1f1b", {});
+  large.mutable_pipeline()->set_method("searched");
+  large.mutable_pipeline()->set_stages(2);
+  large.mutable_training()->set_microbatches(5556);
+  large.mutable_training()->set_batch(5556);
+  EXPECT_EQ(
+      ResolveSubmitted(large).status().message(),
+      "training.microbatches: is 5556, but an order on 2 stages is searched for at most 5555; "
+      "use fewer, or name a method that has an order of its own");
 }
 
 TEST(ResolveJob, ReplicasOfStagesThatCannotBe_AreRefusedWithTheNumbersThatWouldDo) {

@@ -73,10 +73,15 @@ constexpr char kSynthetic[] = "data: {synthetic: {}}";
 constexpr char kPlainModel[] =
     "model: {gpt: {layers: 1, width: 8, heads: 2, context: 8, tied_head: false}}";
 
-// The step of a schedule file: one of 1f1b, with these replicas of its stages.
-std::string ListedStep(const std::vector<int32_t>& replicas) {
+// The step of a schedule file: one of 1f1b, or where a worker has several stages of looped-bfs.
+std::string ListedStep(const std::vector<int32_t>& replicas, int32_t stages_per_worker) {
   v1::JobSpec spec = SpecOf({kTraining, kSynthetic, kPlainModel});
-  spec.mutable_pipeline()->mutable_replicas()->Assign(replicas.begin(), replicas.end());
+  v1::PipelineSpec& pipeline = *spec.mutable_pipeline();
+  pipeline.mutable_replicas()->Assign(replicas.begin(), replicas.end());
+  if (stages_per_worker > 1) {
+    pipeline.set_method("looped-bfs");
+    pipeline.set_stages_per_worker(stages_per_worker);
+  }
   FillDefaults(spec);
   const ResolvedJob job = ResolveJob(spec).value();
   return PrintSchedule(
@@ -94,8 +99,8 @@ std::vector<std::string> MethodNames() {
 
 // Whether the job can run: what ResolveJob says, of an order that is searched also before it is found.
 absl::Status Resolve(v1::JobSpec spec, const std::string& method) {
-  static std::map<std::vector<int32_t>, std::string>& steps =
-      *new std::map<std::vector<int32_t>, std::string>();
+  using Placed = std::pair<std::vector<int32_t>, int32_t>;  // replicas, stages on a worker
+  static std::map<Placed, std::string>& steps = *new std::map<Placed, std::string>();
   v1::PipelineSpec& pipeline = *spec.mutable_pipeline();
   const bool is_listed = method == kListedMethod;
   const bool is_searched = method == SearchedMethod().name;
@@ -109,10 +114,13 @@ absl::Status Resolve(v1::JobSpec spec, const std::string& method) {
     if (!open.ok()) return open;
   }
   if (is_listed || is_searched) {
-    std::vector<int32_t> replicas;  // what is searched has those of the job
-    if (is_searched) replicas.assign(pipeline.replicas().begin(), pipeline.replicas().end());
-    const auto [step, is_new] = steps.try_emplace(replicas);
-    if (is_new) step->second = ListedStep(replicas);
+    Placed placed = {{}, 1};  // what is searched has the job's
+    if (is_searched) {
+      placed.first.assign(pipeline.replicas().begin(), pipeline.replicas().end());
+      placed.second = std::max(1, pipeline.stages_per_worker());
+    }
+    const auto [step, is_new] = steps.try_emplace(placed);
+    if (is_new) step->second = ListedStep(placed.first, placed.second);
     pipeline.set_schedule(step->second);
   }
   FillDefaults(spec);

@@ -13,6 +13,7 @@
 #include "job/resolve.h"
 #include "job/run/message_bytes.h"
 #include "job/run/run_schedule.h"
+#include "schedule/catalog/catalog.h"
 #include "schedule/search.h"
 #include "schedule/simulate.h"
 #include "schedule/text.h"
@@ -129,16 +130,37 @@ TEST_F(ReplicasRun, ScheduleFileWithReplicas_IsTheSerialReferenceAndTrainsLike1F
   EXPECT_EQ(listed.weights_sha256, by_method.weights_sha256);
 }
 
-// Orders for random times of every replica: other orders than 1f1b has, and its weights.
-TEST_F(ReplicasRun, SearchedOrder_IsTheSerialReferenceAndTrainsLike1F1B) {
+// Orders for random times of every replica: other orders than the method of the same placement has, and its weights.
+TEST_F(ReplicasRun, SearchedOrder_IsTheSerialReferenceAndTrainsLikeAMethod) {
+  struct Case {
+    const char* method;
+    Replicas replicas;
+    int32_t stages_per_worker = 1;
+  };
   RandomStream random(1, 0);
-  for (const Replicas& replicas :
-       {Replicas{2, 2}, {4}, {3, 1}, {1, 4}, {2, 3}, {2, 1, 2}, {4, 2, 1}}) {
-    v1::JobSpec spec = JobOf("1f1b", replicas);
+  for (const auto& [method, replicas, stages_per_worker] : {Case{"1f1b", {2, 2}},
+                                                            {"1f1b", {4}},
+                                                            {"1f1b", {3, 1}},
+                                                            {"1f1b", {1, 4}},
+                                                            {"1f1b", {2, 3}},
+                                                            {"1f1b", {2, 1, 2}},
+                                                            {"1f1b", {4, 2, 1}},
+                                                            {"looped-bfs", {1, 1, 1, 1}, 2},
+                                                            {"looped-bfs", {2, 2, 2, 2}, 2},
+                                                            {"looped-bfs", {1, 1, 1}, 3},
+                                                            {"zb-v", {2, 2, 2, 2}, 2}}) {
+    v1::JobSpec spec = JobOf(method, replicas);
+    if (stages_per_worker > 1) {
+      spec.mutable_pipeline()->set_stages_per_worker(stages_per_worker);
+      spec.mutable_training()->set_microbatches(2 * spec.training().microbatches());
+      spec.mutable_training()->set_batch(2 * spec.training().microbatches());
+    }
     const std::vector<LayerRange> layers = EvenSplit(kLayers, Stages(replicas));
     PENSTOCK_ASSERT_OK_AND_ASSIGN(const Trained by_method,
                                   TrainCluster({.spec = spec, .layers = layers}, files_));
-    const Topology topology = ReplicatedStages(replicas, ReduceGroup::Operation::kSum);
+    PENSTOCK_ASSERT_OK_AND_ASSIGN(
+        const Topology topology,
+        PlaceReplicas(**FindMethod(absl::string_view(method)), replicas, stages_per_worker));
     SearchOptions options{.moves = 500};
     for (int32_t stage = 0; stage < topology.stages(); ++stage) {
       options.costs.stages.push_back({random.Uniform(), random.Uniform(), random.Uniform(), 0});
@@ -155,7 +177,8 @@ TEST_F(ReplicasRun, SearchedOrder_IsTheSerialReferenceAndTrainsLike1F1B) {
     spec.mutable_model()->mutable_gpt()->set_tied_head(true);
     spec.mutable_training()->mutable_clip()->set_global_norm(0.5);
     spec.mutable_pipeline()->set_recompute("all");
-    spec.mutable_pipeline()->clear_replicas();  // the order says them, too
+    spec.mutable_pipeline()->clear_replicas();  // the order says these, too
+    spec.mutable_pipeline()->clear_stages_per_worker();
     ExpectEqual(spec, replicas, /*delay_seed=*/1);
   }
 }

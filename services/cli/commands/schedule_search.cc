@@ -1,6 +1,8 @@
 #include "services/cli/commands/schedule_search.h"
 
+#include <limits>
 #include <memory>
+#include <numeric>
 #include <optional>
 #include <string>
 #include <utility>
@@ -9,6 +11,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "base/status.h"
+#include "job/keys/limits.h"
 #include "schedule/catalog/catalog.h"
 #include "schedule/digest.h"
 #include "schedule/search.h"
@@ -43,17 +46,32 @@ struct Found {
   SearchResult search;
 };
 
-// Returns the placement of one stage on each worker.
-absl::StatusOr<Topology> StraightOf(const ScheduleSearchOptions& options) {
-  if (options.replicas.empty()) return StraightPipeline(options.stages);
+// A placement, and a synchronous method that has it.
+struct NamedPlacement {
+  absl::string_view name;
+  absl::string_view method;
+  int32_t stages_per_worker_min;
+  int32_t stages_per_worker_max;
+};
+constexpr NamedPlacement kPlacements[] = {
+    {"straight", "1f1b", 1, 1},
+    {"looped", "looped-bfs", 2, std::numeric_limits<int32_t>::max()},
+    {"V", "zb-v", 2, 2}};
+
+// Returns the replicas of each stage; empty: one of each.
+absl::StatusOr<std::vector<int32_t>> ReplicasOfStages(const ScheduleSearchOptions& options) {
   std::vector<int32_t> replicas = options.replicas;
   if (replicas.size() == 1) replicas.resize(options.stages, replicas.front());
-  if (replicas.size() != static_cast<size_t>(options.stages)) {
+  if (!replicas.empty() && replicas.size() != static_cast<size_t>(options.stages)) {
     return absl::InvalidArgumentError(absl::StrCat("--replicas has ", replicas.size(),
                                                    " numbers, but --stages is ", options.stages,
                                                    "; give one number, or one for each stage"));
   }
-  return PlaceReplicas(SearchedMethod(), replicas);
+  const auto workers =
+      std::accumulate(replicas.begin(), replicas.end(), int64_t{0}) / options.stages_per_worker;
+  if (workers <= kReplicatedWorkersMax) return replicas;
+  return absl::InvalidArgumentError(absl::StrCat("--replicas takes ", workers, " workers; at most ",
+                                                 kReplicatedWorkersMax, " are possible"));
 }
 
 // Returns the placements that may hold this many stages on each worker.
@@ -64,18 +82,19 @@ absl::StatusOr<std::vector<std::pair<absl::string_view, Topology>>> PlacementsOf
         absl::StrCat("--stages ", options.stages, " is not a multiple of the ",
                      options.stages_per_worker, " stages that each worker holds"));
   }
+  PENSTOCK_ASSIGN_OR_RETURN(const std::vector<int32_t> replicas, ReplicasOfStages(options));
   const int32_t workers = options.stages / options.stages_per_worker;
   std::vector<std::pair<absl::string_view, Topology>> placements;
-  if (options.stages_per_worker == 1) {
-    PENSTOCK_ASSIGN_OR_RETURN(Topology straight, StraightOf(options));
-    placements.emplace_back("straight", std::move(straight));
-  } else if (!options.replicas.empty()) {
-    return absl::InvalidArgumentError(
-        "--replicas is for stages that are each alone on a worker; leave out --stages-per-worker");
-  } else {
-    placements.emplace_back("looped", LoopedPipeline(options.stages, workers));
+  const int32_t each = options.stages_per_worker;
+  for (const NamedPlacement& named : kPlacements) {
+    if (each < named.stages_per_worker_min || each > named.stages_per_worker_max) continue;
+    PENSTOCK_ASSIGN_OR_RETURN(const Method* const method, FindMethod(named.method));
+    PENSTOCK_ASSIGN_OR_RETURN(
+        Topology topology,
+        replicas.empty() ? Place(method->placement, options.stages, workers, options.microbatches)
+                         : PlaceReplicas(*method, replicas, each));
+    placements.emplace_back(named.name, std::move(topology));
   }
-  if (options.stages_per_worker == 2) placements.emplace_back("V", VPipeline(workers));
   return placements;
 }
 
@@ -137,13 +156,16 @@ nlohmann::ordered_json FoundJson(const Found& found, const SimulationResult& sim
 std::string FoundText(const Found& found, const SimulationResult& simulated) {
   const SearchResult& search = found.search;
   const Topology& topology = search.schedule.topology;
+  const std::string bubble = absl::StrCat("bubble ", FormatPercent(simulated.bubble_ratio), "\n");
+  const bool has_replicas = topology.form == Topology::Form::kReplicas;
   std::string text = absl::StrFormat(
-      "searched, %d stages on %d workers (%s), %d microbatches: length %g, bubble %s\n",
-      topology.depth(), topology.workers, found.placement, search.schedule.range.count,
-      search.makespan_s, FormatPercent(simulated.bubble_ratio));
-  if (topology.form == Topology::Form::kReplicas) {
-    absl::StrAppendFormat(&text, "with the reductions of replicas, which wait for each other: %g\n",
-                          simulated.makespan_s);
+      "searched, %d stages on %d workers (%s), %d microbatches: length %g%s", topology.depth(),
+      topology.workers, found.placement, search.schedule.range.count, search.makespan_s,
+      has_replicas ? "\n" : absl::StrCat(", ", bubble));
+  if (has_replicas) {
+    absl::StrAppendFormat(
+        &text, "with the reductions, at which replicas wait for each other, a step takes %g, %s",
+        simulated.makespan_s, bubble);
   }
   absl::StrAppendFormat(&text, "no order is shorter than %g; the gap is %s\n", search.bound_s,
                         FormatPercent(search.gap()));
@@ -214,8 +236,8 @@ CommandRunner DeclareScheduleSearch(CLI::App& app) {
   AddCostOptions(app, options->costs);
   app.add_option("--memory", options->memory,
                  "Activations that a worker may keep between F and W, for all workers or one for "
-                 "each; default: the most that one of 1f1b keeps, without replicas as many as "
-                 "there are stages")
+                 "each; default: what the stage of 1f1b keeps that keeps most; without replicas "
+                 "that is the number of stages")
       ->type_name("N[,N...]")
       ->delimiter(',')
       ->check(CLI::Range(int64_t{1}, int64_t{1'000'000'000}));

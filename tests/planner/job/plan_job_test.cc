@@ -308,6 +308,52 @@ TEST(EnumerateCandidates, MethodsWithReplicas_HaveDataParallelismAmongThem) {
   for (const Candidate& candidate : searched) EXPECT_TRUE(candidate.replicas.empty());
 }
 
+// What the file says of its own method stays, also where other methods are tried beside it.
+TEST(EnumerateCandidates, OpenOrder_KeepsTheReplicasAndStagesOnAWorkerOfTheJob) {
+  PlanningInput input = InputOf(kPlannedJob, Alike(4));
+  v1::PipelineSpec& pipeline = *input.spec.mutable_pipeline();
+  pipeline.set_method("searched");
+  pipeline.add_replicas(2);
+  pipeline.set_stages_per_worker(2);
+  PENSTOCK_ASSERT_OK_AND_ASSIGN(const std::vector<Candidate> candidates,
+                                EnumerateCandidates(input, PlanJobOptions{}, Unlimited()));
+  int searched = 0;
+  for (const Candidate& candidate : candidates) {
+    if (candidate.method != "searched") continue;
+    EXPECT_EQ(candidate.stages % 2, 0);
+    EXPECT_EQ(candidate.replicas, std::vector<int32_t>(candidate.stages, 2));
+    PENSTOCK_ASSERT_OK_AND_ASSIGN(const JudgedCandidate judged, JudgeCandidate(input, candidate));
+    if (!judged.runs()) continue;
+    ++searched;
+    EXPECT_EQ(judged.spec.pipeline().stages_per_worker(), 2);
+    PENSTOCK_ASSERT_OK_AND_ASSIGN(const ResolvedJob job, ResolveJob(judged.spec));
+    EXPECT_EQ(job.WorkersOf(candidate.stages), candidate.stages);
+    EXPECT_EQ(job.stage_replicas.front(), 2);
+  }
+  EXPECT_GT(searched, 0);
+}
+
+TEST(JudgeCandidate, SearchedOrderOfSeveralStagesOnAWorker_IsAtLeastAsFastAsItsMethods) {
+  PlanningInput input =
+      InputOf(kPlannedJob, UniformCluster(2, 2, 2048.0 / 0.002, kInfinity), {{"h.0.mlp", 2.5}});
+  const std::vector<LayerRange> layers = {{0, 2}, {2, 3}, {5, 2}, {7, 2}};
+  Candidate candidate = {.stages = 4, .microbatches = 8};
+  const auto step_s = [&](const char* method) {
+    candidate.method = method;
+    input.spec.mutable_pipeline()->set_method(method);
+    input.spec.mutable_pipeline()->set_stages_per_worker(2);
+    const absl::StatusOr<JudgedCandidate> judged = JudgeCandidate(input, candidate, layers);
+    EXPECT_THAT(judged, IsOk());
+    EXPECT_EQ(judged->rejected, "") << method;
+    EXPECT_THAT(ValidateJob(judged->spec), IsOk());
+    return judged->step_s;
+  };
+  const double searched_s = step_s("searched");
+  for (const char* method : {"interleaved-1f1b", "looped-bfs"}) {
+    EXPECT_LE(searched_s, step_s(method) * (1 + 1e-9)) << method;
+  }
+}
+
 TEST(JudgeCandidate, Replicas_ShareAStageAndPayForTheAveraging) {
   Cluster cluster = UniformCluster(4, 1, kInfinity, kInfinity);
   PlanningInput input = InputOf(kPlannedJob, cluster);
@@ -452,6 +498,25 @@ TEST(FillEstimatedOrder, Replicas_AreOrderedInTheMemoryOf1F1B) {
   for (int stage = 0; stage < 6; ++stage) {
     const int32_t place = job.listed->topology.table[stage].place;
     EXPECT_LE(report.stages[stage].activations_peak, warm_ups[place] + 1) << stage;
+  }
+}
+
+TEST(FillEstimatedOrder, SeveralStagesOnAWorker_GoRoundInTheMemoryOfTheirStages) {
+  v1::JobSpec spec = InputOf(kPlannedJob, Alike(1)).spec;
+  spec.mutable_pipeline()->set_method("searched");
+  spec.mutable_pipeline()->set_stages_per_worker(2);
+  FillDefaults(spec);
+  ASSERT_THAT(FillEstimatedOrder(4, spec), IsOk());
+  PENSTOCK_ASSERT_OK_AND_ASSIGN(const ResolvedJob job, ResolveJob(spec));
+  const Topology& topology = job.listed->topology;
+  EXPECT_EQ(topology.workers, 2);
+  EXPECT_EQ(job.stages_per_worker, 2);
+  PENSTOCK_ASSERT_OK_AND_ASSIGN(const VerifyReport report, Verify(*job.listed));
+  // By hand: 4 + 2 of the first worker's stages, 3 + 1 of the other's.
+  const int64_t most[] = {6, 4};
+  for (int stage = 0; stage < 4; ++stage) {
+    EXPECT_EQ(topology.table[stage].worker.value, stage % 2);
+    EXPECT_LE(report.stages[stage].activations_peak, most[stage % 2]);
   }
 }
 

@@ -374,11 +374,19 @@ TEST(ScheduleTest, SearchForReplicas_WritesAFileThatSaysThem) {
   EXPECT_THAT(ReadText(file), HasSubstr("replicas=2,1"));
   const Json simulated = RunJson({"simulate", "--method", file, "--forward", "2,1"});
   EXPECT_EQ(simulated["makespan"], found["makespan_with_reductions"]);
-  EXPECT_THAT(RunPenstock(search).out, HasSubstr("with the reductions of replicas"));
+  EXPECT_THAT(RunPenstock(search).out, HasSubstr("with the reductions, at which replicas wait"));
   std::vector<std::string> refused = search;
   refused[5] = "2,1,1";
   refused.insert(refused.begin(), ProgramPath("penstock"));
   EXPECT_THAT(RunProcess(refused).err, HasSubstr("--replicas has 3 numbers, but --stages is 2"));
+  const Json looped = RunJson({"schedule", "search", "--stages", "4", "--stages-per-worker", "2",
+                               "--replicas", "2", "--microbatches", "8", "--moves", "500"});
+  EXPECT_EQ(looped["workers"], 4);
+  EXPECT_EQ(looped["replicas"], Json({2, 2, 2, 2}));
+  EXPECT_LE(looped["bound"], looped["makespan"]);
+  const ProcessResult large = RunProcess(
+      {ProgramPath("penstock"), "schedule", "search", "--stages", "1024", "--replicas", "1024"});
+  EXPECT_THAT(large.err, HasSubstr("--replicas takes 1048576 workers; at most 1024 are possible"));
 }
 
 TEST(SimulateTest, RoundPipe_HasTheBubbleOfThePaper) {

@@ -277,6 +277,17 @@ TEST_F(TrainTest, SearchedOrderOfReplicas_SameWeightsAsTheReference) {
   }
 }
 
+TEST_F(TrainTest, SearchedOrderOfSeveralStagesOnAWorker_SameWeightsAsTheReference) {
+  const std::string reference = Weights(job_.Train({"--reference"}));
+  const std::vector<std::string> looped = {
+      "--method", "searched",          "--set", "pipeline.stages_per_worker=2",
+      "--set",    "pipeline.stages=4", "--set", "planning={}"};
+  EXPECT_EQ(Weights(job_.Train(looped)), reference);
+  std::vector<std::string> serial = looped;
+  serial.push_back("--reference");
+  EXPECT_EQ(Weights(job_.Train(serial)), reference);
+}
+
 TEST_F(TrainTest, StagesThatRecompute_SameWeightsAsWithout) {
   const std::string expected = Weights(job_.Train({"--workers", "2"}));
   for (const char* recompute : {"all", "0"}) {
