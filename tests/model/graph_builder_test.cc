@@ -95,6 +95,15 @@ TEST(GraphBuilder, ParameterPrefix_StandsInThePlaceOfTheNodesName) {
   EXPECT_THAT(NamesOf(graph.nodes[1].parameters), ElementsAre("ln_f.weight", "ln_f.bias"));
 }
 
+// A layer's name stands in the names of files, a parameter's inside one.
+TEST(GraphBuilder, NamesOfNodesAndParameters_MayHaveSlashes) {
+  GraphBuilder builder = Started();
+  builder.BeginLayer("norm");
+  builder.Add(Norm("up/norm"));
+  PENSTOCK_ASSERT_OK_AND_ASSIGN(const ModelGraph graph, Ended(std::move(builder), "up/norm"));
+  EXPECT_THAT(NamesOf(graph.layers[1].parameters), ElementsAre("up/norm.weight", "up/norm.bias"));
+}
+
 // A norm's gain and bias have one shape: each is to find its own.
 TEST(GraphBuilder, WeightsOf_SharesTheParametersOfAnEarlierNode) {
   GraphBuilder builder = Started();
@@ -441,6 +450,12 @@ TEST(GraphBuilderErrors, NamesAndSizesBeyondTheLimits_AreRefused) {
     builder.AddPort({name, Activation()});
     EXPECT_THAT(std::move(builder).Build(), StatusIs(kInvalid, HasSubstr("is no name")));
   }
+  GraphBuilder slash = Started();
+  slash.BeginLayer("up/norm");
+  slash.Add(Norm());
+  EXPECT_THAT(std::move(slash).Build(),
+              StatusIs(kInvalid, AllOf(HasSubstr("up/norm: is a layer, which has a file"),
+                                       HasSubstr("expected a name without /, such as up.norm"))));
   GraphBuilder large("layers");
   large.AddPort({"image", {DType::kU8, {int64_t{1} << 40, int64_t{1} << 40}}});
   EXPECT_THAT(std::move(large).Build(), StatusIs(kInvalid, HasSubstr("elements; at most")));
