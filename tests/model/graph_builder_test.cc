@@ -222,6 +222,26 @@ TEST(GraphBuilder, NeedsGradient_WhereSomethingTrainedIsRead) {
   EXPECT_TRUE(graph.NeedsGradient(3));
 }
 
+TEST(GraphBuilder, FirstStage_HasALayerWithParameters) {
+  PENSTOCK_ASSERT_OK_AND_ASSIGN(const ModelGraph trained, Ended(Started(), "embedding"));
+  EXPECT_EQ(trained.first_stage_layers_min(), 1);
+  EXPECT_EQ(trained.stages_max(), 2);
+  GraphBuilder builder("layers");
+  builder.AddPort({"x", Activation()});
+  builder.AddPort({"y", Activation()});
+  for (const char* layer : {"one", "two"}) {
+    builder.BeginLayer(layer);
+    builder.Add({.op = "relu", .inputs = {layer == std::string("one") ? "x" : "one"}});
+  }
+  builder.BeginLayer("norm");
+  builder.Add(Norm());
+  builder.BeginLayer("loss");
+  builder.Add({.op = "mse", .inputs = {"norm", "y"}});
+  PENSTOCK_ASSERT_OK_AND_ASSIGN(const ModelGraph graph, std::move(builder).Build());
+  EXPECT_EQ(graph.first_stage_layers_min(), 3);
+  EXPECT_EQ(graph.stages_max(), 2);
+}
+
 TEST(GraphBuilder, TypeOf_KnowsPortsAndNodesByName) {
   const GraphBuilder builder = Started();
   ASSERT_NE(builder.TypeOf("embedding"), nullptr);
