@@ -62,7 +62,7 @@ std::string ProfileGatherer::KeyOf(const Kind& kind) const {
       "\noptimizer ", absl::string_view(KindOf(job_.optimizer)), "\ntime_steps ",
       job_.model.targets_per_sample(), "\nsamples ", absl::StrJoin(spec_.samples(), ","));
   for (const int layer : FirstLayersOfShapes(job_.model)) {
-    absl::StrAppend(&key, "\nshape ", penstock::Describe(job_.model, job_.model.layers[layer]));
+    absl::StrAppend(&key, "\nshape ", DescribeWork(job_.model, job_.model.layers[layer]));
   }
   return key;
 }
@@ -177,8 +177,7 @@ absl::Status ProfileGatherer::CheckModel(const v1::ModelProfile& model) const {
   const std::vector<int> firsts = FirstLayersOfShapes(job_.model);
   bool in_order = model.shapes_size() == static_cast<int>(firsts.size());
   for (int i = 0; in_order && i < model.shapes_size(); ++i) {
-    in_order =
-        model.shapes(i).shape() == penstock::Describe(job_.model, job_.model.layers[firsts[i]]);
+    in_order = model.shapes(i).shape() == DescribeWork(job_.model, job_.model.layers[firsts[i]]);
   }
   if (!in_order) {
     return absl::InvalidArgumentError(

@@ -19,15 +19,23 @@ constexpr int64_t kPairFactsBytesMax = int64_t{1} << 20;
 constexpr int64_t kPiecesMax = int64_t{1} << 24;
 constexpr int64_t kTextBytesMax = int64_t{4} << 30;
 
-absl::StatusOr<int64_t> NumberIn(const nlohmann::json& object, const char* key, int64_t max) {
+struct Bounds {
+  int64_t min = 0;
+  int64_t max = 0;
+};
+
+// REQUIRES: 0 <= bounds.min <= bounds.max.
+absl::StatusOr<int64_t> NumberIn(const nlohmann::json& object, const char* key,
+                                 const Bounds& bounds) {
   const auto found = object.find(key);
   if (found != object.end() && found->is_number_unsigned() &&
-      found->get<uint64_t>() <= static_cast<uint64_t>(max)) {
+      found->get<uint64_t>() >= static_cast<uint64_t>(bounds.min) &&
+      found->get<uint64_t>() <= static_cast<uint64_t>(bounds.max)) {
     return static_cast<int64_t>(found->get<uint64_t>());
   }
-  return absl::InvalidArgumentError(absl::StrCat("vocabulary.", key, ": is ",
-                                                 found == object.end() ? "absent" : found->dump(),
-                                                 "; expected a whole number from 0 to ", max));
+  return absl::InvalidArgumentError(
+      absl::StrCat("vocabulary.", key, ": is ", found == object.end() ? "absent" : found->dump(),
+                   "; expected a whole number from ", bounds.min, " to ", bounds.max));
 }
 
 }  // namespace
@@ -46,14 +54,16 @@ absl::StatusOr<PairFacts> ParsePairFacts(absl::string_view text) {
   }
   const nlohmann::json& vocabulary = json["vocabulary"];
   PairFacts facts;
-  PENSTOCK_ASSIGN_OR_RETURN(facts.vocabulary.pieces, NumberIn(vocabulary, "pieces", kPiecesMax));
+  PENSTOCK_ASSIGN_OR_RETURN(facts.vocabulary.pieces,
+                            NumberIn(vocabulary, "pieces", {.min = 1, .max = kPiecesMax}));
   const std::pair<const char*, int32_t*> numbers[] = {{"padding", &facts.vocabulary.padding},
                                                       {"unknown", &facts.vocabulary.unknown},
                                                       {"bos", &facts.vocabulary.bos},
                                                       {"eos", &facts.vocabulary.eos}};
   for (const auto& [key, number] : numbers) {
-    PENSTOCK_ASSIGN_OR_RETURN(const int64_t value,
-                              NumberIn(vocabulary, key, facts.vocabulary.pieces - 1));
+    PENSTOCK_ASSIGN_OR_RETURN(
+        const int64_t value,
+        NumberIn(vocabulary, key, {.min = 0, .max = facts.vocabulary.pieces - 1}));
     *number = static_cast<int32_t>(value);
   }
   if (!json.contains("counts") || !json["counts"].is_array()) return facts;

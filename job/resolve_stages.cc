@@ -46,11 +46,21 @@ std::string OthersThatPlace(const ResolvedJob& job, int64_t stages) {
   return names.empty() ? "other numbers" : absl::StrJoin(names, ", ");
 }
 
-// Checks that the stages are not more than shared parameters leave, if all uses of each have to be on one stage.
-absl::Status CheckTies(const ResolvedJob& job, int64_t stages) {
+// Checks that there are as many places to cut as the stages need: the first layers may have none, nor those between uses
+// of a shared parameter.
+absl::Status CheckPlacesToCut(const ResolvedJob& job, int64_t stages) {
   const std::vector<bool> places = PlacesToCut(job);
   const int64_t most = std::count(places.begin(), places.end(), true);
   if (stages <= most) return absl::OkStatus();
+  if (stages > job.model.stages_max()) {
+    const LayerSpec& last = job.model.layers[job.model.first_stage_layers_min() - 1];
+    return InvalidKey(
+        "pipeline.stages",
+        absl::StrCat("is ", stages, ", but layers ", job.model.layers.front().name, " to ",
+                     last.name, " have to be on one stage: no layer before ", last.name,
+                     " has parameters, so that no gradient would flow back over a cut there; ",
+                     most, most == 1 ? " stage" : " stages", " would do"));
+  }
   const std::string why = absl::StrCat(
       " for ", job.method->name, " with ", stages,
       " stages: the method updates every stage by itself, so two stages cannot share ");
@@ -211,7 +221,7 @@ absl::Status CheckStages(const ResolvedJob& job, int64_t stages) {
     return InvalidKey("pipeline.recompute", places.message());
   }
   PENSTOCK_RETURN_IF_ERROR(CheckBuffers(job, *topology));
-  PENSTOCK_RETURN_IF_ERROR(CheckTies(job, stages));
+  PENSTOCK_RETURN_IF_ERROR(CheckPlacesToCut(job, stages));
   const std::vector<LayerRange> parts = SomeParts(job, stages);
   PENSTOCK_RETURN_IF_ERROR(CheckParts(job, parts));
   const ScheduleOptions options = ScheduleOptionsOf(job, *topology, parts);

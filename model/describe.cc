@@ -22,34 +22,49 @@ std::string Settings(const Node& node) {
   return absl::StrCat(node.op->described_as, "(", absl::StrJoin(settings, ", "), ")");
 }
 
+enum class Gradients : bool { kUnsaid, kSaid };
+
 // What a node reads, from inside the layer by its place there, and from outside by its type.
-std::string Inputs(const ModelGraph& model, const LayerSpec& layer, const Node& node) {
+std::string Inputs(const ModelGraph& model, const LayerSpec& layer, const Node& node,
+                   Gradients gradients) {
   std::vector<std::string> inputs;
   for (const int value : node.inputs) {
     const int place = model.is_port(value) ? -1 : model.NodeOf(value) - layer.first_node;
-    inputs.push_back(place < 0 ? model.TypeOf(value).ToString() : absl::StrCat("#", place));
+    const ValueType& type = model.TypeOf(value);
+    inputs.push_back(place < 0 ? type.ToString() : absl::StrCat("#", place));
+    // Whole numbers never have one.
+    const bool lacks = type.dtype == DType::kF32 && !model.NeedsGradient(value);
+    if (gradients == Gradients::kSaid && place < 0 && lacks) inputs.back() += " without gradient";
   }
   return absl::StrJoin(inputs, " and ");
 }
 
-}  // namespace
-
-std::string Describe(const ModelGraph& model, const LayerSpec& layer) {
+std::string DescribeNodes(const ModelGraph& model, const LayerSpec& layer, Gradients gradients) {
   // The ops of GPT-2 name all sizes, and older checkpoints and profiles have them without their inputs.
   if (model.architecture == "gpt") return Settings(model.nodes[layer.first_node]);
   std::vector<std::string> nodes;
   for (int n = layer.first_node; n < layer.end_node(); ++n) {
     const Node& node = model.nodes[n];
-    nodes.push_back(absl::StrCat(Settings(node), " of ", Inputs(model, layer, node)));
+    nodes.push_back(absl::StrCat(Settings(node), " of ", Inputs(model, layer, node, gradients)));
   }
   return absl::StrJoin(nodes, "; ");
+}
+
+}  // namespace
+
+std::string Describe(const ModelGraph& model, const LayerSpec& layer) {
+  return DescribeNodes(model, layer, Gradients::kUnsaid);
+}
+
+std::string DescribeWork(const ModelGraph& model, const LayerSpec& layer) {
+  return DescribeNodes(model, layer, Gradients::kSaid);
 }
 
 std::vector<int> FirstLayersOfShapes(const ModelGraph& model) {
   std::vector<int> firsts;
   std::vector<std::string> known;
   for (int i = 0; i < model.size(); ++i) {
-    std::string text = Describe(model, model.layers[i]);
+    std::string text = DescribeWork(model, model.layers[i]);
     if (std::find(known.begin(), known.end(), text) != known.end()) continue;
     firsts.push_back(i);
     known.push_back(std::move(text));

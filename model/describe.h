@@ -1,5 +1,5 @@
 // A layer in words, with everything that its kernels and parameters depend on: "mlp(width 64, hidden 256,
-// dropout 0)". Two layers with one text are interchangeable. Checkpoints and profiles keep it.
+// dropout 0)".
 #pragma once
 
 #include <string>
@@ -9,9 +9,14 @@
 
 namespace penstock {
 
+// Two layers with one text are interchangeable. Checkpoints keep it.
 std::string Describe(const ModelGraph& model, const LayerSpec& layer);
+// The same with where the layer leaves out a gradient, because what it reads there wants none: two layers with one text
+// also do the same work. Profiles keep it.
+std::string DescribeWork(const ModelGraph& model, const LayerSpec& layer);
 
-// The first layer of each shape, in the order of the model: what has to be measured of it.
+// The first layer of each shape, in the order of the model: what has to be measured of it. A shape is the layers with
+// one text of DescribeWork.
 std::vector<int> FirstLayersOfShapes(const ModelGraph& model);
 
 }  // namespace penstock

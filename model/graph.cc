@@ -26,6 +26,12 @@ int ModelGraph::LayerOfNode(int node) const {
   return static_cast<int>(after - layers.begin()) - 1;
 }
 
+int ModelGraph::first_stage_layers_min() const {
+  const auto first = std::find_if(layers.begin(), layers.end() - 1,
+                                  [](const LayerSpec& layer) { return !layer.parameters.empty(); });
+  return static_cast<int>(first - layers.begin()) + 1;
+}
+
 int64_t ModelGraph::parameter_count() const {
   std::map<std::string, int64_t> sizes;
   for (const LayerSpec& layer : layers) {

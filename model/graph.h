@@ -118,6 +118,10 @@ struct ModelGraph {
   }
   std::vector<ValueType> InputTypes(const Node& node) const;
   int LayerOfNode(int node) const;
+  // The fewest layers of the first of several stages: up to the first layer with parameters, because no gradient flows
+  // back over a cut before it. REQUIRES: there are layers.
+  int first_stage_layers_min() const;
+  int stages_max() const { return size() - first_stage_layers_min() + 1; }
 
   // Parameters in all, a shared tensor counted once.
   int64_t parameter_count() const;

@@ -10,6 +10,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
+#include "absl/strings/str_replace.h"
 #include "base/check.h"
 #include "base/status.h"
 
@@ -28,6 +29,17 @@ absl::Status CheckName(absl::string_view name) {
       absl::StrCat("\"", absl::CHexEscape(name.substr(0, kModelNameCharactersMax)),
                    "\" is no name; expected 1 to ", kModelNameCharactersMax,
                    " characters of a-z, A-Z, 0-9, _, ., - and /"));
+}
+
+// A layer's name also stands in the names of a checkpoint's files (checkpoint/layout.h).
+absl::Status CheckLayerName(absl::string_view name) {
+  PENSTOCK_RETURN_IF_ERROR(CheckName(name));
+  if (!absl::StrContains(name, '/')) return absl::OkStatus();
+  return absl::InvalidArgumentError(
+      absl::StrCat(name,
+                   ": is a layer, which has a file of its name in checkpoints; expected a "
+                   "name without /, such as ",
+                   absl::StrReplaceAll(name, {{"/", "."}})));
 }
 
 // The size of a tensor with these sides, counted in a double because it may not fit an integer.
@@ -118,7 +130,7 @@ absl::Status GraphBuilder::CheckPort(const Port& port) const {
 void GraphBuilder::BeginLayer(std::string name) {
   if (!status_.ok()) return;
   PENSTOCK_CHECK(graph_.layers.empty() || graph_.layers.back().node_count > 0);
-  status_ = CheckName(name);
+  status_ = CheckLayerName(name);
   if (!layers_.insert(name).second) {
     status_.Update(absl::InvalidArgumentError(
         absl::StrCat(name, ": there are two layers of this name; give each its own")));

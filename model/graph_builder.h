@@ -42,7 +42,8 @@ class GraphBuilder {
 
   // REQUIRES: there are no nodes yet.
   void AddPort(Port port);
-  // The nodes from here on are of this layer. REQUIRES: the layer before has a node.
+  // The nodes from here on are of this layer, whose name, other than those of ports and nodes, has no /.
+  // REQUIRES: the layer before has a node.
   void BeginLayer(std::string name);
   void Add(NodeSpec spec);
 

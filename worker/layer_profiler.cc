@@ -265,7 +265,7 @@ Profiler::Profiler(Backend& backend, const ModelGraph& model, const LayerProfile
       of_shape_(firsts_.size()) {
   std::map<std::string, int> numbers;
   for (int layer = 0; layer < model.size(); ++layer) {
-    const std::string shape = Describe(model, model.layers[layer]);
+    const std::string shape = DescribeWork(model, model.layers[layer]);
     const auto [entry, is_first] = numbers.emplace(shape, static_cast<int>(numbers.size()));
     shape_of_.push_back(entry->second);
     if (is_first) profile.add_shapes()->set_shape(shape);

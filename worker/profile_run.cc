@@ -58,7 +58,9 @@ absl::StatusOr<std::vector<StageCosts>> CostsOfShapes(const v1::DeviceTimes& tim
   std::vector<StageCosts> of_shapes;
   for (const int first : FirstLayersOfShapes(model)) {
     for (int i = first; i < model.size(); ++i) {
-      if (Describe(model, model.layers[i]) != Describe(model, model.layers[first])) continue;
+      if (DescribeWork(model, model.layers[i]) != DescribeWork(model, model.layers[first])) {
+        continue;
+      }
       if (SameTimes(costs[i], costs[first])) continue;
       return absl::FailedPreconditionError(
           absl::StrCat("device ", times.device(), " is emulated with other times for ",

@@ -1,8 +1,8 @@
 // SyntheticData: random values in the shapes of a model's ports, for profiles and benchmarks.
 //
-//   f32, bf16  uniform with mean 0 and deviation 1
-//   u8         all values
-//   i32        below the port's ids; 1 where it has none, which may be a length
+//   f32  uniform with mean 0 and deviation 1
+//   u8   all values
+//   i32  below the port's ids; 1 where it has none, which may be a length
 //
 // A pure function of the seed, the split, the port and the sample. Sequences that are carried on start afresh in the
 // first step and never end.

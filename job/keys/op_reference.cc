@@ -45,7 +45,8 @@ An op may be a bare word, `relu`. Beside its settings each op has these keys:
 | `targets` | a name | | Of a loss: what it compares with, the same as the second name of `of`. |
 
 Outside blocks a layer begins at each op with parameters and has its name; ops without parameters belong to the layer
-before them. The last op is the loss, and there is only one.
+before them. A layer's name has no `/`, because checkpoints have a file named after it. The last op is the loss, and
+there is only one.
 
 )";
 

@@ -236,7 +236,7 @@ void SetLayers(const ModelGraph& model, Precision precision, v1::ModelProfile& p
   for (const LayerSpec& layer : model.layers) {
     v1::ProfiledLayer& entry = *profile.add_layers();
     entry.set_layer(layer.name);
-    entry.set_shape(Describe(model, layer));
+    entry.set_shape(DescribeWork(model, layer));
     for (int n = layer.first_node; n < layer.end_node(); ++n) {
       for (const int input : model.nodes[n].inputs) {
         if (model.is_port(input) || model.NodeOf(input) >= layer.first_node) continue;
@@ -272,7 +272,7 @@ absl::Status CheckProfileFits(const v1::ModelProfile& profile, const ModelGraph&
   for (int i = 0; i < model.size(); ++i) {
     const LayerSpec& layer = model.layers[i];
     const auto found = of_name.find(layer.name);
-    const std::string expected = Describe(model, layer);
+    const std::string expected = DescribeWork(model, layer);
     const std::string got = found == of_name.end() ? "none" : found->second->shape();
     if (expected != got) {
       return absl::InvalidArgumentError(

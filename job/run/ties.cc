@@ -87,9 +87,10 @@ std::vector<LayerRange> LayersOfParts(const Topology& topology,
 std::vector<LayerRange> SomeParts(const ResolvedJob& job, int64_t stages) {
   std::vector<LayerRange> parts;
   const bool anywhere = job.method->synchronous;
+  const int never_cut = job.model.first_stage_layers_min() - 1;
   for (int64_t part = 0; part < stages && (anywhere || !job.stage_layers.empty()); ++part) {
     const int first = parts.empty() ? 0 : parts.back().end();
-    const int even_end = static_cast<int>(job.model.size() * (part + 1) / stages);
+    const int even_end = never_cut + static_cast<int>(job.model.stages_max() * (part + 1) / stages);
     parts.push_back({first, job.stage_layers.empty() ? even_end - first : job.stage_layers[part]});
   }
   return parts;
@@ -102,6 +103,7 @@ int64_t TiedBytes(const ModelGraph& model, int tie) {
 
 std::vector<bool> PlacesToCut(const ResolvedJob& job) {
   std::vector<bool> places(job.model.size(), true);
+  std::fill(places.begin() + 1, places.begin() + job.model.first_stage_layers_min(), false);
   if (job.method->synchronous) return places;
   for (const Tie& tie : job.model.ties) {
     std::fill(places.begin() + tie.uses.front() + 1, places.begin() + tie.uses.back() + 1, false);
@@ -110,6 +112,18 @@ std::vector<bool> PlacesToCut(const ResolvedJob& job) {
 }
 
 absl::Status CheckParts(const ResolvedJob& job, absl::Span<const LayerRange> parts) {
+  const ModelGraph& model = job.model;
+  const int least = model.first_stage_layers_min();
+  if (parts.size() > 1 && parts.front().count < least) {
+    return InvalidKey(
+        "pipeline.stage_layers",
+        absl::StrCat("cuts the model before layer ", parts.front().count, ", ",
+                     model.layers[parts.front().count].name,
+                     ", but no layer in front of it has parameters, so that no gradient would flow "
+                     "back over the cut; give the first stage at least ",
+                     least, " layers, ", model.layers.front().name, " to ",
+                     model.layers[least - 1].name));
+  }
   if (job.method->synchronous || parts.empty()) return absl::OkStatus();
   for (const Tie& tie : job.model.ties) {
     const int first = tie.uses.front();

@@ -1,4 +1,4 @@
-// Which parts of a model share parameters, once it is cut, and what the parts add up at a REDUCE.
+// Where a model may be cut into parts, which of these share parameters, and what they add up at a REDUCE.
 //
 // Plain functions.
 #pragma once
@@ -39,16 +39,18 @@ std::vector<LayerRange> LayersOfParts(const Topology& topology,
                                       absl::Span<const LayerRange> layers);
 
 // The layers of the parts that the job lists; else those of some cut, which stands for all, or none where the method may
-// not cut anywhere. REQUIRES: the job lists none, or those of `stages` stages.
+// not cut anywhere. REQUIRES: the job lists none, or those of `stages` stages; these are at most model.stages_max().
 std::vector<LayerRange> SomeParts(const ResolvedJob& job, int64_t stages);
 
 // The bytes of a tie's gradient.
 int64_t TiedBytes(const ModelGraph& model, int tie);
 
-// By layer: whether a job's stage may begin with it. A method that updates each stage by itself has no moment at which
-// two stages could add their gradients, so that all uses of a tie have to be on one stage; others cut anywhere.
+// By layer: whether a job's stage may begin with it. Behind it a gradient is sent back, so that a layer with parameters
+// has to stand before it. A method that updates each stage by itself also has no moment at which two stages could add
+// their gradients, so that all uses of a tie have to be on one stage.
 std::vector<bool> PlacesToCut(const ResolvedJob& job);
-// Errors: InvalidArgument naming the key, the parameter, its layers and what would do, if a stage begins where it may not.
+// Errors: InvalidArgument naming the key, the layers, a parameter that they share, and what would do, if a stage begins
+// where it may not.
 // `parts`: empty if they are not known.
 absl::Status CheckParts(const ResolvedJob& job, absl::Span<const LayerRange> parts);
 

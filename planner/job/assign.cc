@@ -66,7 +66,7 @@ int64_t WorkersFor(const v1::JobSpec& spec, const ResolvedJob& job, int64_t free
     const int64_t needed = job.WorkersOf(spec.pipeline().stages());
     return free >= needed ? needed : 0;
   }
-  const int64_t most = job.WorkersOf(job.model.size());
+  const int64_t most = job.WorkersOf(job.model.stages_max());
   if (job.listed != nullptr || job.knows_stages()) return free >= most ? most : 0;
   return job.WorkersOf(job.StagesOn(std::min(free, most)));
 }

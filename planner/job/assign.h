@@ -26,7 +26,7 @@ struct WorkerOffer {
 };
 
 // Returns how many workers `job` takes when `free` are free: what the spec asks for, or as many as there are (with at
-// most one stage a layer). 0 if there are too few.
+// most as many stages as the model can have). 0 if there are too few.
 int64_t WorkersFor(const v1::JobSpec& spec, const ResolvedJob& job, int64_t free);
 
 // The layers of each of `stages` stages of the model: as many as the job says (pipeline.stage_layers), or cut so

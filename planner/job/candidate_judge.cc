@@ -1,6 +1,7 @@
 #include "planner/job/candidate_judge.h"
 
 #include <algorithm>
+#include <limits>
 #include <numeric>
 #include <utility>
 
@@ -153,6 +154,7 @@ v1::DeviceTimes CandidateJudge::TimesOn(const std::vector<int>& workers) const {
 
 absl::StatusOr<double> CandidateJudge::StepSeconds(const v1::DeviceTimes& times,
                                                    const std::vector<LayerRange>& layers) const {
+  if (!CheckParts(job(), layers).ok()) return std::numeric_limits<double>::infinity();
   if (!searches_order()) {
     Runnable other;
     PENSTOCK_ASSIGN_OR_RETURN(const Runnable* run, RunWith(layers, other));

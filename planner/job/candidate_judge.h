@@ -47,7 +47,8 @@ class CandidateJudge {
   absl::StatusOr<StagePlacement> Evenly() const;
   // Returns the times that the simulator uses.
   v1::DeviceTimes TimesOn(const std::vector<int>& workers) const;
-  // Returns the time of a step in a long run. `times`: on the placement's workers. An order is searched only briefly.
+  // Returns the time of a step in a long run, infinite where a stage begins with a layer that it may not (CheckParts), so
+  // that a search that moves layers goes on. `times`: on the placement's workers. An order is searched only briefly.
   absl::StatusOr<double> StepSeconds(const v1::DeviceTimes& times,
                                      const std::vector<LayerRange>& layers) const;
   // Returns the memory by worker of the pipeline.

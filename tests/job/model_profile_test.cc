@@ -132,7 +132,7 @@ TEST(CheckProfileFits, OfAnotherModel_NamesTheFirstLayerThatDiffers) {
   for (const LayerSpec& layer : model.layers) {
     v1::ProfiledLayer& entry = *profile.add_layers();
     entry.set_layer(layer.name);
-    entry.set_shape(Describe(model, layer));
+    entry.set_shape(DescribeWork(model, layer));
     v1::ShapeProfile& shape = *profile.add_shapes();
     shape.set_shape(entry.shape());
     shape.add_sizes()->add_nodes();

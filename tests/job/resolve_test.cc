@@ -22,6 +22,7 @@ namespace penstock {
 namespace {
 
 using ::testing::AllOf;
+using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 using ::testing::StartsWith;
@@ -359,6 +360,64 @@ TEST(ResolveJob, LayerOrder_IsThatOfTheModelAndOfTheAgreement) {
   EXPECT_EQ(turned.model.layers[1].name, "right");
   EXPECT_EQ(turned.model.layers[1].number, 2);
   EXPECT_NE(AgreementOf(turned), AgreementOf(four));
+}
+
+// Neither the pixels nor the small mask have parameters, or read what has some before it.
+constexpr char kWithoutGradient[] = R"(
+name: pixels
+model:
+  layers:
+    - input: {image: {u8: [8, 8, 1]}, mask: {f32: [8, 8, 1]}, label: {i32: []}}
+    - block: {name: pixels, layers: [{image: {of: image}}]}
+    - conv2d: {channels: 8, kernel: 3, padding: 1, name: edges}
+    - block: {name: small, layers: [{max_pool: {of: mask, kernel: 2, stride: 2}}, flatten]}
+    - block: {name: seen, layers: [{flatten: {of: edges}}, {concat: {of: [flatten, small]}}]}
+    - linear: {outputs: 4, name: quarter}
+    - cross_entropy: {targets: label}
+data: {synthetic: {}}
+training: {steps: 1, batch: 8, microbatches: 4, optimizer: {sgd: {learning_rate: 0.1}}}
+)";
+
+TEST(CheckStages, CutOverWhichNoGradientFlows_IsNone) {
+  PENSTOCK_ASSERT_OK_AND_ASSIGN(v1::JobSpec spec, ParseJobYaml(kWithoutGradient, "job.yaml"));
+  for (const char* method : {"1f1b", "gpipe", "pipedream"}) {
+    spec.mutable_pipeline()->set_method(method);
+    PENSTOCK_ASSERT_OK_AND_ASSIGN(const ResolvedJob job, ResolveJob(spec));
+    ASSERT_EQ(job.model.size(), 5);
+    EXPECT_THAT(PlacesToCut(job), ElementsAre(true, false, true, true, true));
+    for (int stages = 1; stages <= 4; ++stages) {
+      EXPECT_THAT(CheckStages(job, stages), IsOk()) << method << ", " << stages;
+    }
+    EXPECT_THAT(CheckStages(job, 5),
+                StatusIs(absl::StatusCode::kInvalidArgument,
+                         AllOf(StartsWith("pipeline.stages: is 5, but layers pixels to edges have "
+                                          "to be on one stage"),
+                               HasSubstr("4 stages would do"))));
+  }
+  // Some cut stands for all that there may be.
+  spec.mutable_pipeline()->set_method("1f1b");
+  PENSTOCK_ASSERT_OK_AND_ASSIGN(const ResolvedJob job, ResolveJob(spec));
+  EXPECT_THAT(SomeParts(job, 4),
+              ElementsAre(LayerRange{0, 2}, LayerRange{2, 1}, LayerRange{3, 1}, LayerRange{4, 1}));
+  for (const int32_t count : {1, 4}) spec.mutable_pipeline()->add_stage_layers(count);
+  spec.mutable_pipeline()->set_stages(2);
+  EXPECT_THAT(
+      ResolveJob(spec),
+      StatusIs(absl::StatusCode::kInvalidArgument,
+               AllOf(StartsWith("pipeline.stage_layers: cuts the model before layer 1, edges, but "
+                                "no layer in front of it has parameters"),
+                     HasSubstr("give the first stage at least 2 layers, pixels to edges"))));
+  spec.mutable_pipeline()->set_stage_layers(0, 2);
+  spec.mutable_pipeline()->set_stage_layers(1, 3);
+  EXPECT_THAT(ResolveJob(spec), IsOk());
+  // Another order has other layers in front.
+  for (const char* layer : {"small", "pixels", "edges", "seen", "quarter"}) {
+    spec.mutable_pipeline()->add_layer_order(layer);
+  }
+  EXPECT_THAT(ResolveJob(spec),
+              StatusIs(absl::StatusCode::kInvalidArgument,
+                       AllOf(HasSubstr("before layer 2, edges"),
+                             HasSubstr("give the first stage at least 3 layers, small to edges"))));
 }
 
 TEST(ResolveJob, WorkerNames_AreOneForEachWorkerAndEachOnce) {

@@ -19,6 +19,7 @@
 namespace penstock {
 namespace {
 
+using ::testing::AllOf;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
@@ -120,6 +121,15 @@ TEST(ReadLayers, Names_AreLookedUpInTheInnermostRepetitionFirst) {
             "repeat.1.b: repeat.1.b(repeat.0.add)\n"
             "repeat.1.a: repeat.1.a(a), repeat.1.add(repeat.1.a, repeat.1.b), mse(repeat.1.add, "
             "y)\n");
+}
+
+// Where a layer is called after an op, its name stands in the names of files.
+TEST(ReadLayers, SlashInALayersName_IsRefused) {
+  EXPECT_THAT(PictureOf(NetWith("stem", "net/stem")),
+              AllOf(HasSubstr("job.yaml:5:7: model.layers[2].linear: net/stem: is a layer"),
+                    HasSubstr("expected a name without /, such as net.stem")));
+  EXPECT_THAT(PictureOf(NetWith("flatten", "flatten: {name: net/flatten}")),
+              HasSubstr("stem: net/flatten(image), stem(net/flatten), relu(stem)"));
 }
 
 TEST(ReadLayers, InputWithoutIds_HasThoseOfItsReaders) {

@@ -95,6 +95,15 @@ TEST(GraphBuilder, ParameterPrefix_StandsInThePlaceOfTheNodesName) {
   EXPECT_THAT(NamesOf(graph.nodes[1].parameters), ElementsAre("ln_f.weight", "ln_f.bias"));
 }
 
+// A layer's name stands in the names of files, a parameter's inside one.
+TEST(GraphBuilder, NamesOfNodesAndParameters_MayHaveSlashes) {
+  GraphBuilder builder = Started();
+  builder.BeginLayer("norm");
+  builder.Add(Norm("up/norm"));
+  PENSTOCK_ASSERT_OK_AND_ASSIGN(const ModelGraph graph, Ended(std::move(builder), "up/norm"));
+  EXPECT_THAT(NamesOf(graph.layers[1].parameters), ElementsAre("up/norm.weight", "up/norm.bias"));
+}
+
 // A norm's gain and bias have one shape: each is to find its own.
 TEST(GraphBuilder, WeightsOf_SharesTheParametersOfAnEarlierNode) {
   GraphBuilder builder = Started();
@@ -211,6 +220,26 @@ TEST(GraphBuilder, NeedsGradient_WhereSomethingTrainedIsRead) {
   EXPECT_FALSE(graph.NeedsGradient(1));
   EXPECT_TRUE(graph.NeedsGradient(2));
   EXPECT_TRUE(graph.NeedsGradient(3));
+}
+
+TEST(GraphBuilder, FirstStage_HasALayerWithParameters) {
+  PENSTOCK_ASSERT_OK_AND_ASSIGN(const ModelGraph trained, Ended(Started(), "embedding"));
+  EXPECT_EQ(trained.first_stage_layers_min(), 1);
+  EXPECT_EQ(trained.stages_max(), 2);
+  GraphBuilder builder("layers");
+  builder.AddPort({"x", Activation()});
+  builder.AddPort({"y", Activation()});
+  for (const char* layer : {"one", "two"}) {
+    builder.BeginLayer(layer);
+    builder.Add({.op = "relu", .inputs = {layer == std::string("one") ? "x" : "one"}});
+  }
+  builder.BeginLayer("norm");
+  builder.Add(Norm());
+  builder.BeginLayer("loss");
+  builder.Add({.op = "mse", .inputs = {"norm", "y"}});
+  PENSTOCK_ASSERT_OK_AND_ASSIGN(const ModelGraph graph, std::move(builder).Build());
+  EXPECT_EQ(graph.first_stage_layers_min(), 3);
+  EXPECT_EQ(graph.stages_max(), 2);
 }
 
 TEST(GraphBuilder, TypeOf_KnowsPortsAndNodesByName) {
@@ -441,6 +470,12 @@ TEST(GraphBuilderErrors, NamesAndSizesBeyondTheLimits_AreRefused) {
     builder.AddPort({name, Activation()});
     EXPECT_THAT(std::move(builder).Build(), StatusIs(kInvalid, HasSubstr("is no name")));
   }
+  GraphBuilder slash = Started();
+  slash.BeginLayer("up/norm");
+  slash.Add(Norm());
+  EXPECT_THAT(std::move(slash).Build(),
+              StatusIs(kInvalid, AllOf(HasSubstr("up/norm: is a layer, which has a file"),
+                                       HasSubstr("expected a name without /, such as up.norm"))));
   GraphBuilder large("layers");
   large.AddPort({"image", {DType::kU8, {int64_t{1} << 40, int64_t{1} << 40}}});
   EXPECT_THAT(std::move(large).Build(), StatusIs(kInvalid, HasSubstr("elements; at most")));

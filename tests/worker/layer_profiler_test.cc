@@ -5,11 +5,13 @@
 #include <memory>
 #include <set>
 #include <string>
+#include <utility>
 
 #include "compute/stage.h"
 #include "job/profile/model_profile.h"
 #include "model/describe.h"
 #include "model/families/gpt.h"
+#include "model/graph_builder.h"
 #include "tests/support/status_matchers.h"
 #include "tests/support/ticking_clock.h"
 
@@ -18,6 +20,7 @@ namespace {
 
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
+using ::testing::Not;
 
 class LayerProfilerTest : public ::testing::Test {
  protected:
@@ -62,6 +65,32 @@ TEST_F(LayerProfilerTest, Profile_HasEveryLayerAndEachShapeOnce) {
   EXPECT_EQ(profile.device(), backend_->name());
   EXPECT_EQ(profile.precision(), "f32");
   EXPECT_EQ(profile.optimizer(), "adamw");
+}
+
+// The first of three equal layers reads data, and so makes no gradient of it.
+TEST_F(LayerProfilerTest, LayerThatLeavesOutAGradient_HasAShapeOfItsOwn) {
+  GraphBuilder builder("layers");
+  builder.AddPort({"x", {DType::kF32, {8}}});
+  builder.AddPort({"y", {DType::kF32, {8}}});
+  for (const char* layer : {"one", "two", "three"}) {
+    builder.BeginLayer(layer);
+    NodeSpec linear = {.op = "linear", .attributes = {{"outputs", int64_t{8}}}};
+    if (layer == std::string("one")) linear.inputs = {"x"};
+    builder.Add(std::move(linear));
+  }
+  builder.BeginLayer("loss");
+  builder.Add({.op = "mse", .inputs = {"three", "y"}});
+  model_ = *std::move(builder).Build();
+  options_.times = false;
+  PENSTOCK_ASSERT_OK_AND_ASSIGN(const v1::ModelProfile profile, Profile());
+  EXPECT_THAT(CheckProfileFits(profile, model_), IsOk());
+  EXPECT_EQ(profile.shapes_size(), 3);
+  EXPECT_THAT(FirstLayersOfShapes(model_), ElementsAre(0, 1, 3));
+  EXPECT_THAT(profile.layers(0).shape(), HasSubstr("of f32 [8] without gradient"));
+  EXPECT_EQ(profile.layers(2).shape(), profile.layers(1).shape());
+  // Checkpoints have the text that they had.
+  EXPECT_EQ(Describe(model_, model_.layers[0]), Describe(model_, model_.layers[1]));
+  EXPECT_THAT(Describe(model_, model_.layers[0]), Not(HasSubstr("gradient")));
 }
 
 // The clock ticks once at each layer: one millisecond for each in a pass, and one for the update of all seven.
@@ -154,7 +183,7 @@ TEST_F(LayerProfilerTest, BytesOfLayers_AddUpToThoseOfStages) {
   PENSTOCK_ASSERT_OK_AND_ASSIGN(const v1::ModelProfile profile, Profile());
   const auto shape_of = [&](int layer) {
     for (const v1::ShapeProfile& shape : profile.shapes()) {
-      if (shape.shape() == Describe(model_, model_.layers[layer])) return shape;
+      if (shape.shape() == DescribeWork(model_, model_.layers[layer])) return shape;
     }
     return v1::ShapeProfile();
   };

@@ -53,6 +53,10 @@ class Models : public ::testing::TestWithParam<TestModel> {
   std::mt19937 random_{7};
 };
 
+void SetOrder(const std::vector<std::string>& order, v1::JobSpec& spec) {
+  spec.mutable_pipeline()->mutable_layer_order()->Assign(order.begin(), order.end());
+}
+
 int BranchesIn(const ModelGraph& model) {
   return static_cast<int>(
       std::count_if(model.nodes.begin(), model.nodes.end(), [](const Node& node) {
@@ -144,6 +148,50 @@ TEST_P(Models, Recomputation_ChangesNoBit) {
   PENSTOCK_ASSERT_OK_AND_ASSIGN(const Trained cluster,
                                 TrainCluster({.spec = spec, .layers = layers}, files_));
   ExpectSameTraining(cluster, serial);
+}
+
+// The first layer has no parameters, and another one without may come first, too. Behind them no gradient flows back.
+constexpr char kPrefix[] = R"(
+  layers:
+    - input: {image: {u8: [8, 8, 1]}, mask: {f32: [8, 8, 1]}, label: {i32: []}}
+    - block: {name: pixels, layers: [{image: {of: image}}]}
+    - conv2d: {channels: 4, kernel: 3, padding: 1, name: edges}
+    - block: {name: small, layers: [{max_pool: {of: mask, kernel: 2, stride: 2}}, flatten]}
+    - block: {name: seen, layers: [{flatten: {of: edges}}, {concat: {of: [flatten, small]}}]}
+    - linear: {outputs: 6, name: hidden}
+    - relu
+    - linear: {outputs: 4, name: quarter}
+    - cross_entropy: {targets: label}
+)";
+
+TEST(LayersWithoutGradient, CutBehindTheNextOne_GiveTheReferencesBits) {
+  MemoryFiles files;
+  for (const char* method : {"1f1b", "zb-h1", "pipedream"}) {
+    SCOPED_TRACE(method);
+    v1::JobSpec spec = JobOf({"prefix", kPrefix}, method);
+    const auto expect_equal = [&](const std::vector<LayerRange>& layers) {
+      PENSTOCK_ASSERT_OK_AND_ASSIGN(const Trained serial, TrainSerially(spec, layers, {}, files));
+      PENSTOCK_ASSERT_OK_AND_ASSIGN(const Trained cluster,
+                                    TrainCluster({.spec = spec, .layers = layers}, files));
+      ExpectSameTraining(cluster, serial);
+    };
+    expect_equal(SplitInto({2, 3, 1}));
+    expect_equal(SplitInto({4, 1, 1}));
+    SetOrder({"small", "pixels", "edges", "seen", "hidden", "quarter"}, spec);
+    expect_equal(SplitInto({3, 2, 1}));
+  }
+}
+
+// What a coordinator of another build could send.
+TEST(LayersWithoutGradient, CutRightBehindThem_IsRefusedBeforeTheRun) {
+  MemoryFiles files;
+  TestCluster cluster({.spec = JobOf({"prefix", kPrefix}, "1f1b"), .layers = SplitInto({1, 4, 1})},
+                      files);
+  EXPECT_THAT(cluster.prepared(),
+              StatusIs(absl::StatusCode::kInvalidArgument,
+                       testing::AllOf(testing::HasSubstr("plan: "),
+                                      testing::HasSubstr("no layer in front of it has parameters"),
+                                      testing::HasSubstr("at least 2 layers"))));
 }
 
 TEST(TiedModels, WithAMethodThatUpdatesEachStageByItself_AreRefusedByName) {
@@ -251,10 +299,6 @@ std::vector<std::string> RandomOrder(const ModelGraph& model, std::mt19937& rand
     order.push_back(model.layers[next].name);
   }
   return order;
-}
-
-void SetOrder(const std::vector<std::string>& order, v1::JobSpec& spec) {
-  spec.mutable_pipeline()->mutable_layer_order()->Assign(order.begin(), order.end());
 }
 
 // The sums of gradients are all that an order changes: the first step's loss is the same.

@@ -98,6 +98,32 @@ pipeline: {method: )" + method + "}\n",
   EXPECT_THAT(layers_of("pipedream"), ElementsAre(1, 3));
 }
 
+// The attention has no parameters, and most of the work.
+TEST(MakePlan, LayersWithoutGradient_StayWithTheNextOne) {
+  const absl::StatusOr<v1::JobSpec> spec = ParseJobYaml(R"(
+name: mixed
+model:
+  layers:
+    - input: {x: {f32: [32, 24]}, label: {i32: []}}
+    - block: {name: mixed, layers: [{attention: {heads: 2}}]}
+    - linear: {outputs: 1, name: one}
+    - flatten
+    - linear: {outputs: 4, name: two}
+    - cross_entropy: {targets: label}
+data: {synthetic: {}}
+training: {steps: 2, batch: 4, microbatches: 2, optimizer: {sgd: {learning_rate: 0.1}}}
+pipeline: {method: 1f1b}
+)",
+                                                        "job.yaml");
+  ASSERT_THAT(spec, IsOk());
+  PENSTOCK_ASSERT_OK_AND_ASSIGN(const v1::Plan plan, PlanOf(*spec, 2));
+  EXPECT_THAT(LayersOf(plan), ElementsAre(2, 1));
+  EXPECT_THAT(PlanOf(*spec, 3), StatusIs(absl::StatusCode::kInvalidArgument,
+                                         HasSubstr("layers mixed to one have to be on one stage")));
+  PENSTOCK_ASSERT_OK_AND_ASSIGN(const ResolvedJob job, ResolveJob(*spec));
+  EXPECT_EQ(WorkersFor(*spec, job, 50), 2);
+}
+
 TEST(MakePlan, StageLayers_AreEqualInAllReplicasOfAStageAndOfTheModel) {
   v1::JobSpec places = JobWithStageLayers({5, 2});
   places.mutable_pipeline()->add_replicas(2);

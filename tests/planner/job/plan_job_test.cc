@@ -393,6 +393,32 @@ TEST(PlanJob, SlowLastLayer_MovesLayersAway) {
   }
 }
 
+// The fastest split would cut where no stage may begin: behind layers without parameters, and between uses of a weight.
+TEST(PlanJob, PlacesThatAreNotToCut_AreLeftAloneAndEndNoSearch) {
+  const std::string job = R"(name: places
+model:
+  layers:
+    - input: {x: {f32: [8]}, y: {f32: [8]}}
+    - block: {name: scaled, layers: [tanh]}
+    - linear: {outputs: 8, name: one}
+    - linear: {outputs: 8, name: two}
+    - linear: {outputs: 8, name: three, weights_of: two}
+    - mse: {targets: y}
+data: {synthetic: {}}
+training: {steps: 100, batch: 32, microbatches: 8, optimizer: {adamw: {learning_rate: 1.0e-3}}}
+)";
+  const PlanningInput input = InputOf(job, Alike(2), {{"scaled", 6.0}, {"three", 3.0}});
+  const auto counts_of = [&](const std::string& method) {
+    const absl::StatusOr<JobPlan> plan =
+        PlanJob(input, PlanJobOptions{.methods = {method}, .stages = {2}}, Unlimited());
+    EXPECT_THAT(plan, IsOk());
+    if (!plan.ok() || !plan->fastest.has_value()) return std::vector<int>();
+    return Counts(plan->candidates[*plan->fastest]);
+  };
+  EXPECT_THAT(counts_of("1f1b"), ElementsAre(2, 2));
+  EXPECT_THAT(counts_of("pipedream"), ElementsAre(2, 2));
+}
+
 // Every method, number of workers and split of a small job, judged one by one.
 TEST(PlanJob, FewLayers_FindsTheBestOfAllSplits) {
   std::string job = kPlannedJob;

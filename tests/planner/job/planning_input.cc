@@ -39,7 +39,7 @@ v1::ModelProfile ProfileOf(const v1::JobSpec& written, const std::map<std::strin
   profile.set_time_steps(model.targets_per_sample());
   SetLayers(model, Precision::kF32, profile);
   for (const LayerSpec& layer : model.layers) {
-    const std::string shape = Describe(model, layer);
+    const std::string shape = DescribeWork(model, layer);
     const auto known =
         std::find_if(profile.shapes().begin(), profile.shapes().end(),
                      [&](const v1::ShapeProfile& other) { return other.shape() == shape; });
