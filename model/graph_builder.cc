@@ -162,7 +162,12 @@ absl::Status GraphBuilder::TryAdd(NodeSpec spec) {
   node.output = std::move(result.output);
   node.parameters = std::move(result.parameters);
   node.buffers = std::move(result.buffers);
+  if (values_.count(node.name) > 0) {
+    return absl::InvalidArgumentError("there are two values of this name; give each its own");
+  }
   PENSTOCK_RETURN_IF_ERROR(NameParameters(spec, node));
+  PENSTOCK_RETURN_IF_ERROR(TakeNames(spec, node));
+  PENSTOCK_RETURN_IF_ERROR(ShareParameters(node));
   PENSTOCK_RETURN_IF_ERROR(CheckParameterShapes(node));
   LayerSpec& layer = graph_.layers.back();
   const bool reads_trained = std::any_of(node.inputs.begin(), node.inputs.end(),
@@ -171,10 +176,7 @@ absl::Status GraphBuilder::TryAdd(NodeSpec spec) {
   if (node.op->draws) {
     node.draw = static_cast<uint32_t>(graph_.layers.size() - 1) | draws_in_layer_++ << kLayerBits;
   }
-  const int value = graph_.ValueOf(static_cast<int>(graph_.nodes.size()));
-  if (!values_.emplace(node.name, value).second) {
-    return absl::InvalidArgumentError("there are two values of this name; give each its own");
-  }
+  values_.emplace(node.name, graph_.ValueOf(static_cast<int>(graph_.nodes.size())));
   layer.parameters.insert(layer.parameters.end(), node.parameters.begin(), node.parameters.end());
   ++layer.node_count;
   graph_.nodes.push_back(std::move(node));
@@ -200,17 +202,41 @@ absl::StatusOr<std::vector<int>> GraphBuilder::FindInputs(const NodeSpec& spec) 
   return inputs;
 }
 
-absl::Status GraphBuilder::NameParameters(const NodeSpec& spec, Node& node) const {
+absl::Status GraphBuilder::NameParameters(const NodeSpec& spec, Node& node) {
   const std::string prefix = spec.parameter_prefix.value_or(absl::StrCat(node.name, "."));
   if (!prefix.empty()) PENSTOCK_RETURN_IF_ERROR(CheckName(prefix));
   node.parameter_prefix = prefix;
   node.weights_of = spec.weights_of;
   for (ParameterSpec& parameter : node.parameters) parameter.name = prefix + parameter.name;
   for (BufferSpec& buffer : node.buffers) buffer.name = prefix + buffer.name;
-  if (spec.weights_of.empty()) return absl::OkStatus();
-  const auto found = values_.find(spec.weights_of);
+  return absl::OkStatus();
+}
+
+absl::Status GraphBuilder::TakeNames(const NodeSpec& spec, const Node& node) {
+  for (const ParameterSpec& parameter : node.parameters) {
+    const auto [taker, is_free] = takers_.emplace(parameter.name, node.name);
+    if (is_free || spec.parameter_prefix.has_value()) continue;
+    return absl::InvalidArgumentError(
+        absl::StrCat("would have the parameter ", parameter.name, ", which ", taker->second,
+                     " before it has, too; give one of the two another name or, if they are to "
+                     "share it, set weights_of: ",
+                     taker->second));
+  }
+  for (const BufferSpec& buffer : node.buffers) {
+    const auto [taker, is_free] = takers_.emplace(buffer.name, node.name);
+    if (is_free) continue;
+    return absl::InvalidArgumentError(
+        absl::StrCat("would have the state ", buffer.name, ", which ", taker->second,
+                     " before it has, too; give one of the two another name"));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status GraphBuilder::ShareParameters(Node& node) const {
+  if (node.weights_of.empty()) return absl::OkStatus();
+  const auto found = values_.find(node.weights_of);
   if (found == values_.end() || graph_.is_port(found->second)) {
-    return absl::InvalidArgumentError(absl::StrCat("weights_of names \"", spec.weights_of,
+    return absl::InvalidArgumentError(absl::StrCat("weights_of names \"", node.weights_of,
                                                    "\", which is no layer before this one"));
   }
   const Node& other = graph_.nodes[graph_.NodeOf(found->second)];

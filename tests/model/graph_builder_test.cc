@@ -336,6 +336,78 @@ TEST(GraphBuilderErrors, ParametersOfOneNameAndOtherShapes_AreRefused) {
                                        HasSubstr("[12, 4]"), HasSubstr("[11, 4] in embedding"))));
 }
 
+NodeSpec AdditiveAttention(std::string name, std::string weights_of = "") {
+  return {.name = std::move(name),
+          .op = "additive_attention",
+          .attributes = {{"units", int64_t{3}}},
+          .inputs = {"embedding", "embedding"},
+          .weights_of = std::move(weights_of)};
+}
+NodeSpec Linear(std::string name, int64_t outputs, std::string weights_of = "") {
+  return {.name = std::move(name),
+          .op = "linear",
+          .attributes = {{"outputs", outputs}, {"bias", false}},
+          .inputs = {"embedding"},
+          .weights_of = std::move(weights_of)};
+}
+
+// "attn.query.weight" of both, of one shape or not: nobody asked for one tensor.
+TEST(GraphBuilderErrors, ParametersWhoseNamesHappenToBeEqual_AreRefused) {
+  for (const int64_t outputs : {3, 5}) {
+    GraphBuilder builder = Started();
+    builder.BeginLayer("attention");
+    builder.Add(AdditiveAttention("attn"));
+    builder.Add(Linear("attn.query", outputs));
+    EXPECT_THAT(builder.status(),
+                StatusIs(kInvalid, AllOf(StartsWith("attn.query: "),
+                                         HasSubstr("attn.query.weight, which attn before it has"),
+                                         HasSubstr("give one of the two another name"),
+                                         HasSubstr("weights_of: attn"))));
+  }
+  GraphBuilder other_order = Started();
+  other_order.BeginLayer("attention");
+  other_order.Add(Linear("attn.query", 3));
+  other_order.Add(AdditiveAttention("attn"));
+  EXPECT_THAT(
+      other_order.status(),
+      StatusIs(kInvalid, AllOf(StartsWith("attn: "), HasSubstr("which attn.query before it has"))));
+}
+
+// What a node shares has the other's name, until Untie gives it its own.
+TEST(GraphBuilderErrors, NameThatANodeWouldHaveUntied_IsTaken) {
+  GraphBuilder builder = Started();
+  builder.BeginLayer("attention");
+  builder.Add(AdditiveAttention("first"));
+  builder.Add(AdditiveAttention("attn", "first"));
+  EXPECT_THAT(builder.status(), IsOk());
+  builder.Add(Linear("attn.query", 3));
+  EXPECT_THAT(builder.status(), StatusIs(kInvalid, StartsWith("attn.query: ")));
+}
+
+// State is of one node, whatever its parameters are.
+TEST(GraphBuilderErrors, BuffersOfOneName_AreRefused) {
+  GraphBuilder builder = Started();
+  builder.BeginLayer("norms");
+  builder.Add({.name = "one", .op = "batch_norm", .parameter_prefix = "norm."});
+  EXPECT_THAT(builder.status(), IsOk());
+  builder.Add({.name = "two", .op = "batch_norm", .parameter_prefix = "norm."});
+  EXPECT_THAT(builder.status(),
+              StatusIs(kInvalid, AllOf(StartsWith("two: "),
+                                       HasSubstr("norm.running_mean, which one before it has"))));
+}
+
+TEST(GraphBuilder, NodesThatSayOnePrefix_ShareTheParametersOfEqualNames) {
+  GraphBuilder builder = Started();
+  builder.BeginLayer("norms");
+  for (const char* name : {"one", "two"}) {
+    NodeSpec norm = Norm(name);
+    norm.parameter_prefix = "norm.";
+    builder.Add(norm);
+  }
+  PENSTOCK_ASSERT_OK_AND_ASSIGN(const ModelGraph graph, Ended(std::move(builder), "two"));
+  EXPECT_EQ(graph.nodes[1].parameters, graph.nodes[2].parameters);
+}
+
 TEST(GraphBuilderErrors, FirstNodeWithoutInputs_HasToNameThem) {
   GraphBuilder builder("layers");
   builder.AddPort({"x", Activation()});
