@@ -80,6 +80,31 @@ absl::Status NoneShaped(const ParameterSpec& parameter, const Node& other) {
                    there.empty() ? "none" : absl::StrJoin(there, ", ")));
 }
 
+// Errors: always, for weights_of that names a node whose parameter of this name has another shape.
+absl::Status OtherShape(const ParameterSpec& parameter, const ParameterSpec& of_other,
+                        const Node& other) {
+  const auto has_shape = [&](const ParameterSpec& p) { return p.shape == parameter.shape; };
+  if (std::none_of(other.parameters.begin(), other.parameters.end(), has_shape)) {
+    return NoneShaped(parameter, other);
+  }
+  return absl::InvalidArgumentError(
+      absl::StrCat("weights_of: ", parameter.name, " is [", absl::StrJoin(parameter.shape, ", "),
+                   "], but ", of_other.name, " [", absl::StrJoin(of_other.shape, ", "),
+                   "]; ops of one kind share parameters of one name, so give both the same sizes"));
+}
+
+// Errors: InvalidArgument, if two nodes of one op hold the same numbers in another order.
+absl::Status CheckLayouts(const Node& node, const Node& other) {
+  constexpr absl::string_view kLayout = "layout";
+  if (!node.attributes.has(kLayout)) return absl::OkStatus();
+  const std::string& layout = node.attributes.word(kLayout);
+  const std::string& of_other = other.attributes.word(kLayout);
+  if (layout == of_other) return absl::OkStatus();
+  return absl::InvalidArgumentError(absl::StrCat(
+      "weights_of: the layout is ", layout, ", but ", of_other, " in ", other.name,
+      ", so that the one's weight would be the other's transpose; give both the same"));
+}
+
 }  // namespace
 
 GraphBuilder::GraphBuilder(std::string architecture) {
@@ -240,6 +265,30 @@ absl::Status GraphBuilder::ShareParameters(Node& node) const {
                                                    "\", which is no layer before this one"));
   }
   const Node& other = graph_.nodes[graph_.NodeOf(found->second)];
+  return *other.op == *node.op ? ShareByName(other, node) : ShareByShape(other, node);
+}
+
+absl::Status GraphBuilder::ShareByName(const Node& other, Node& node) const {
+  PENSTOCK_RETURN_IF_ERROR(CheckLayouts(node, other));
+  const std::vector<ValueType> inputs = graph_.InputTypes(other);
+  // The node was checked when it was added. Its parameters may have the names of a third one's by now.
+  const OpResult own = *other.op->infer({other.attributes, inputs});
+  for (ParameterSpec& parameter : node.parameters) {
+    const auto name = absl::string_view(parameter.name).substr(node.parameter_prefix.size());
+    const auto same =
+        std::find_if(own.parameters.begin(), own.parameters.end(),
+                     [&](const ParameterSpec& candidate) { return candidate.name == name; });
+    // As a bias that the other one is without.
+    if (same == own.parameters.end() && &parameter != &node.parameters.front()) continue;
+    if (same == own.parameters.end()) return NoneShaped(parameter, other);
+    const ParameterSpec& shared = other.parameters[same - own.parameters.begin()];
+    if (shared.shape != parameter.shape) return OtherShape(parameter, shared, other);
+    parameter = shared;
+  }
+  return absl::OkStatus();
+}
+
+absl::Status GraphBuilder::ShareByShape(const Node& other, Node& node) {
   // In order, each once: a gain and a bias have one shape.
   std::vector<ParameterSpec> candidates = other.parameters;
   for (ParameterSpec& parameter : node.parameters) {

@@ -32,8 +32,9 @@ struct NodeSpec {
   // Before the names of its parameters. Nodes that say one share the parameters whose names are equal. Absent: the node's
   // name and a dot; a parameter that then has a name that is taken is an error.
   std::optional<std::string> parameter_prefix;
-  // The node whose parameters this one reads: of each shape the first, then the next. All but the first may have a shape
-  // that the other node lacks, and are then its own, too. Empty: it has its own only.
+  // The node whose parameters this one reads. Of two nodes of one op, those of the same name, which must have one shape and
+  // one layout; of others, of each shape the first, then the next. All but the first may have a name or a shape that the
+  // other node lacks, and are then its own, too. Empty: it has its own only.
   std::string weights_of;
 };
 
@@ -68,6 +69,8 @@ class GraphBuilder {
   absl::Status TakeNames(const NodeSpec& spec, const Node& node);
   // By `weights_of`.
   absl::Status ShareParameters(Node& node) const;
+  absl::Status ShareByName(const Node& other, Node& node) const;
+  static absl::Status ShareByShape(const Node& other, Node& node);
   absl::Status LimitIds(const Node& node, const OpArguments& arguments);
   // Parameters of one name are one tensor.
   absl::Status CheckParameterShapes(const Node& node);
