@@ -22,7 +22,7 @@ namespace penstock {
 namespace {
 
 // While set, allocations by anyone but oneDNN are counted. oneDNN builds a small map of arguments on the
-// heap for every primitive it runs, which no caller can avoid.
+// heap for every primitive it runs, inside its C interface, too, which no caller can avoid.
 std::atomic<bool> counting{false};
 std::atomic<int64_t> allocations{0};
 std::atomic<size_t> largest_bytes{0};  // of an allocation
