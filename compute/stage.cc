@@ -9,7 +9,7 @@
 #include "base/check.h"
 #include "base/status.h"
 #include "compute/array_bytes.h"
-#include "compute/tokens.h"
+#include "compute/port_ids.h"
 
 namespace penstock {
 namespace {
@@ -268,8 +268,7 @@ absl::StatusOr<Tensor> Stage::PortToDevice(int port, absl::Span<const std::byte>
   if (spec.ids > 0) {
     const absl::Span<const int32_t> ids(reinterpret_cast<const int32_t*>(values.data()),
                                         shape.elements());
-    PENSTOCK_RETURN_IF_ERROR(
-        CheckTokens(spec.name, ids, spec.type.elements(), spec.ids, ignored_in_ports_[port]));
+    PENSTOCK_RETURN_IF_ERROR(CheckIds(spec, ids, ignored_in_ports_[port]));
   }
   PENSTOCK_ASSIGN_OR_RETURN(Buffer buffer, Acquire(size_bytes));
   backend_.CopyToDevice(buffer.data(), values.data(), size_bytes);

@@ -28,7 +28,6 @@ inline constexpr int64_t kModelNodesMax = 2048 + 3;  // as many layers as a GPT 
 inline constexpr int64_t kModelPortsMax = 64;
 inline constexpr int64_t kModelNameCharactersMax = 128;
 inline constexpr int64_t kValueDimensionsMax = 8;
-inline constexpr int64_t kValueElementsMax = int64_t{1} << 33;  // of one sample
 inline constexpr int64_t kModelParametersMax = int64_t{1} << 40;
 
 struct Port {

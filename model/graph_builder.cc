@@ -92,6 +92,31 @@ absl::Status NoneShaped(const ParameterSpec& parameter, const Node& other) {
                    there.empty() ? "none" : absl::StrJoin(there, ", ")));
 }
 
+// Errors: always, for weights_of that names a node whose parameter of this name has another shape.
+absl::Status OtherShape(const ParameterSpec& parameter, const ParameterSpec& of_other,
+                        const Node& other) {
+  const auto has_shape = [&](const ParameterSpec& p) { return p.shape == parameter.shape; };
+  if (std::none_of(other.parameters.begin(), other.parameters.end(), has_shape)) {
+    return NoneShaped(parameter, other);
+  }
+  return absl::InvalidArgumentError(
+      absl::StrCat("weights_of: ", parameter.name, " is [", absl::StrJoin(parameter.shape, ", "),
+                   "], but ", of_other.name, " [", absl::StrJoin(of_other.shape, ", "),
+                   "]; ops of one kind share parameters of one name, so give both the same sizes"));
+}
+
+// Errors: InvalidArgument, if two nodes of one op hold the same numbers in another order.
+absl::Status CheckLayouts(const Node& node, const Node& other) {
+  constexpr absl::string_view kLayout = "layout";
+  if (!node.attributes.has(kLayout)) return absl::OkStatus();
+  const std::string& layout = node.attributes.word(kLayout);
+  const std::string& of_other = other.attributes.word(kLayout);
+  if (layout == of_other) return absl::OkStatus();
+  return absl::InvalidArgumentError(absl::StrCat(
+      "weights_of: the layout is ", layout, ", but ", of_other, " in ", other.name,
+      ", so that the one's weight would be the other's transpose; give both the same"));
+}
+
 }  // namespace
 
 GraphBuilder::GraphBuilder(std::string architecture) {
@@ -174,7 +199,12 @@ absl::Status GraphBuilder::TryAdd(NodeSpec spec) {
   node.output = std::move(result.output);
   node.parameters = std::move(result.parameters);
   node.buffers = std::move(result.buffers);
+  if (values_.count(node.name) > 0) {
+    return absl::InvalidArgumentError("there are two values of this name; give each its own");
+  }
   PENSTOCK_RETURN_IF_ERROR(NameParameters(spec, node));
+  PENSTOCK_RETURN_IF_ERROR(TakeNames(spec, node));
+  PENSTOCK_RETURN_IF_ERROR(ShareParameters(node));
   PENSTOCK_RETURN_IF_ERROR(CheckParameterShapes(node));
   LayerSpec& layer = graph_.layers.back();
   const bool reads_trained = std::any_of(node.inputs.begin(), node.inputs.end(),
@@ -183,10 +213,7 @@ absl::Status GraphBuilder::TryAdd(NodeSpec spec) {
   if (node.op->draws) {
     node.draw = static_cast<uint32_t>(graph_.layers.size() - 1) | draws_in_layer_++ << kLayerBits;
   }
-  const int value = graph_.ValueOf(static_cast<int>(graph_.nodes.size()));
-  if (!values_.emplace(node.name, value).second) {
-    return absl::InvalidArgumentError("there are two values of this name; give each its own");
-  }
+  values_.emplace(node.name, graph_.ValueOf(static_cast<int>(graph_.nodes.size())));
   layer.parameters.insert(layer.parameters.end(), node.parameters.begin(), node.parameters.end());
   ++layer.node_count;
   graph_.nodes.push_back(std::move(node));
@@ -212,20 +239,68 @@ absl::StatusOr<std::vector<int>> GraphBuilder::FindInputs(const NodeSpec& spec) 
   return inputs;
 }
 
-absl::Status GraphBuilder::NameParameters(const NodeSpec& spec, Node& node) const {
+absl::Status GraphBuilder::NameParameters(const NodeSpec& spec, Node& node) {
   const std::string prefix = spec.parameter_prefix.value_or(absl::StrCat(node.name, "."));
   if (!prefix.empty()) PENSTOCK_RETURN_IF_ERROR(CheckName(prefix));
   node.parameter_prefix = prefix;
   node.weights_of = spec.weights_of;
   for (ParameterSpec& parameter : node.parameters) parameter.name = prefix + parameter.name;
   for (BufferSpec& buffer : node.buffers) buffer.name = prefix + buffer.name;
-  if (spec.weights_of.empty()) return absl::OkStatus();
-  const auto found = values_.find(spec.weights_of);
+  return absl::OkStatus();
+}
+
+absl::Status GraphBuilder::TakeNames(const NodeSpec& spec, const Node& node) {
+  for (const ParameterSpec& parameter : node.parameters) {
+    const auto [taker, is_free] = takers_.emplace(parameter.name, node.name);
+    if (is_free || spec.parameter_prefix.has_value()) continue;
+    return absl::InvalidArgumentError(
+        absl::StrCat("would have the parameter ", parameter.name, ", which ", taker->second,
+                     " before it has, too; give one of the two another name or, if they are to "
+                     "share it, set weights_of: ",
+                     taker->second));
+  }
+  for (const BufferSpec& buffer : node.buffers) {
+    const auto [taker, is_free] = takers_.emplace(buffer.name, node.name);
+    if (is_free) continue;
+    return absl::InvalidArgumentError(
+        absl::StrCat("would have the state ", buffer.name, ", which ", taker->second,
+                     " before it has, too; give one of the two another name"));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status GraphBuilder::ShareParameters(Node& node) const {
+  if (node.weights_of.empty()) return absl::OkStatus();
+  const auto found = values_.find(node.weights_of);
   if (found == values_.end() || graph_.is_port(found->second)) {
-    return absl::InvalidArgumentError(absl::StrCat("weights_of names \"", spec.weights_of,
+    return absl::InvalidArgumentError(absl::StrCat("weights_of names \"", node.weights_of,
                                                    "\", which is no layer before this one"));
   }
   const Node& other = graph_.nodes[graph_.NodeOf(found->second)];
+  return *other.op == *node.op ? ShareByName(other, node) : ShareByShape(other, node);
+}
+
+absl::Status GraphBuilder::ShareByName(const Node& other, Node& node) const {
+  PENSTOCK_RETURN_IF_ERROR(CheckLayouts(node, other));
+  const std::vector<ValueType> inputs = graph_.InputTypes(other);
+  // The node was checked when it was added. Its parameters may have the names of a third one's by now.
+  const OpResult own = *other.op->infer({other.attributes, inputs});
+  for (ParameterSpec& parameter : node.parameters) {
+    const auto name = absl::string_view(parameter.name).substr(node.parameter_prefix.size());
+    const auto same =
+        std::find_if(own.parameters.begin(), own.parameters.end(),
+                     [&](const ParameterSpec& candidate) { return candidate.name == name; });
+    // As a bias that the other one is without.
+    if (same == own.parameters.end() && &parameter != &node.parameters.front()) continue;
+    if (same == own.parameters.end()) return NoneShaped(parameter, other);
+    const ParameterSpec& shared = other.parameters[same - own.parameters.begin()];
+    if (shared.shape != parameter.shape) return OtherShape(parameter, shared, other);
+    parameter = shared;
+  }
+  return absl::OkStatus();
+}
+
+absl::Status GraphBuilder::ShareByShape(const Node& other, Node& node) {
   // In order, each once: a gain and a bias have one shape.
   std::vector<ParameterSpec> candidates = other.parameters;
   for (ParameterSpec& parameter : node.parameters) {

@@ -29,10 +29,12 @@ struct NodeSpec {
   std::string op;
   Attributes attributes;
   std::vector<std::string> inputs;  // names of ports and nodes; empty: the node before
-  // Before the names of its parameters; absent: the node's name and a dot. Nodes whose parameters have one name share them.
+  // Before the names of its parameters. Nodes that say one share the parameters whose names are equal. Absent: the node's
+  // name and a dot; a parameter that then has a name that is taken is an error.
   std::optional<std::string> parameter_prefix;
-  // The node whose parameters this one reads: of each shape the first, then the next. All but the first may have a shape
-  // that the other node lacks, and are then its own, too. Empty: it has its own only.
+  // The node whose parameters this one reads. Of two nodes of one op, those of the same name, which must have one shape and
+  // one layout; of others, of each shape the first, then the next. All but the first may have a name or a shape that the
+  // other node lacks, and are then its own, too. Empty: it has its own only.
   std::string weights_of;
 };
 
@@ -62,7 +64,14 @@ class GraphBuilder {
   absl::Status CheckPort(const Port& port) const;
   absl::Status TryAdd(NodeSpec spec);
   absl::StatusOr<std::vector<int>> FindInputs(const NodeSpec& spec) const;
-  absl::Status NameParameters(const NodeSpec& spec, Node& node) const;
+  // By the node's prefix, its buffers too.
+  static absl::Status NameParameters(const NodeSpec& spec, Node& node);
+  // Those names, also of parameters that the node is to share: Untie gives them to it.
+  absl::Status TakeNames(const NodeSpec& spec, const Node& node);
+  // By `weights_of`.
+  absl::Status ShareParameters(Node& node) const;
+  absl::Status ShareByName(const Node& other, Node& node) const;
+  static absl::Status ShareByShape(const Node& other, Node& node);
   absl::Status LimitIds(const Node& node, const OpArguments& arguments);
   // Parameters of one name are one tensor.
   absl::Status CheckParameterShapes(const Node& node);
@@ -77,6 +86,8 @@ class GraphBuilder {
     std::string node;
   };
   std::map<std::string, FirstUse> first_uses_;  // of parameters, by name
+  std::map<std::string, std::string>
+      takers_;  // nodes, by what their parameters and buffers are called
   uint32_t draws_in_layer_ = 0;
   absl::Status status_;
 };

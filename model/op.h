@@ -19,6 +19,10 @@
 
 namespace penstock {
 
+// Of a value for one sample, and of whatever an op keeps of one from pass to pass: what kernels place of a microbatch then
+// has a size in bytes that fits 64 bits.
+inline constexpr int64_t kValueElementsMax = int64_t{1} << 33;
+
 // The type of a value for one sample: [time, width] of f32, [height, width, channels] of u8.
 struct ValueType {
   DType dtype = DType::kF32;

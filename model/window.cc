@@ -1,18 +1,41 @@
 #include "model/window.h"
 
 #include <algorithm>
+#include <string>
+#include <vector>
 
 #include "absl/strings/str_format.h"
+#include "absl/strings/string_view.h"
+#include "base/status.h"
 
 namespace penstock {
+namespace {
+
+// Of a height and a width, which are given if they are above 0.
+// Errors: InvalidArgument naming the attribute, if only one of them is.
+absl::StatusOr<bool> AreGiven(const Attributes& attributes, absl::string_view name) {
+  const std::vector<int64_t>& sizes = attributes.integers(name);
+  const bool is_given = sizes[0] > 0;
+  if (is_given == (sizes[1] > 0)) return is_given;
+  return absl::InvalidArgumentError(
+      absl::StrFormat("%s: is [%d, %d]; expected a height and a width of at least 1, or 0 for none",
+                      std::string(name), sizes[0], sizes[1]));
+}
+
+}  // namespace
 
 absl::StatusOr<Window> WindowOf(const Attributes& attributes, const ValueType& image) {
   if (image.dtype != DType::kF32 || image.dims.size() != 3) {
     return ShapesDoNotFit({&image, 1}, "f32 [height, width, channels]");
   }
+  const std::vector<int64_t>& kernel = attributes.integers("kernel");
+  if (std::min(kernel[0], kernel[1]) < 1) {
+    return absl::InvalidArgumentError(absl::StrFormat(
+        "kernel: is [%d, %d]; expected a height and a width of at least 1", kernel[0], kernel[1]));
+  }
   const bool same = attributes.has("same") && attributes.flag("same");
   const auto axis = [&](int a) {
-    Window::Axis made{.inputs = image.dims[a], .kernel = attributes.integers("kernel")[a]};
+    Window::Axis made{.inputs = image.dims[a], .kernel = kernel[a]};
     const int64_t stride = attributes.integers("stride")[a];
     made.stride = stride == 0 ? made.kernel : stride;
     if (attributes.has("dilation")) made.dilation = attributes.integers("dilation")[a];
@@ -38,6 +61,17 @@ absl::StatusOr<Window> WindowOf(const Attributes& attributes, const ValueType& i
         window.height.kernel, window.width.kernel, window.height.inputs, window.width.inputs));
   }
   return window;
+}
+
+absl::StatusOr<AveragedWindows> AveragedWindowsOf(const Attributes& attributes) {
+  PENSTOCK_ASSIGN_OR_RETURN(const bool has_kernel, AreGiven(attributes, "kernel"));
+  PENSTOCK_ASSIGN_OR_RETURN(const bool has_outputs, AreGiven(attributes, "outputs"));
+  const bool is_global = attributes.flag("global");
+  if ((has_kernel ? 1 : 0) + (has_outputs ? 1 : 0) + (is_global ? 1 : 0) != 1) {
+    return absl::InvalidArgumentError("expected one of kernel, global and outputs");
+  }
+  if (has_kernel) return AveragedWindows::kOfKernel;
+  return is_global ? AveragedWindows::kGlobal : AveragedWindows::kOfOutputs;
 }
 
 }  // namespace penstock

@@ -34,7 +34,17 @@ struct Window {
 
 // From `kernel`, `stride` (0: the kernel), `padding` and, where the op has them, `dilation` and `same`. With `same` there
 // are inputs / stride outputs, rounded up, and what that takes of padding, the larger half behind.
-// Errors: InvalidArgument (`image` is not f32 [height, width, channels], the kernel is larger than the padded image).
+// Errors: InvalidArgument (`image` is not f32 [height, width, channels], a side of the kernel is below 1, the kernel is
+// larger than the padded image).
 absl::StatusOr<Window> WindowOf(const Attributes& attributes, const ValueType& image);
+
+// What says the windows of an average pool: its `kernel`, `global` or `outputs`.
+enum class AveragedWindows : uint8_t { kOfKernel, kGlobal, kOfOutputs };
+
+// Of an average pool's attributes. Shape inference and the kernels of every back-end ask here, so that none of them takes
+// for a kernel what another one does not.
+// Errors: InvalidArgument (`kernel` or `outputs` has one number above 0 and one that is not, or not exactly one of the
+// three is given).
+absl::StatusOr<AveragedWindows> AveragedWindowsOf(const Attributes& attributes);
 
 }  // namespace penstock

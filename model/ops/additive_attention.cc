@@ -2,6 +2,7 @@
 // v tanh(W_q query + W_m memory + bias) with v normalised to length g (Salimans and Kingma, arXiv 1602.07868), as in GNMT.
 #include <cmath>
 
+#include "base/status.h"
 #include "model/ops/list.h"
 #include "model/ops/parameters.h"
 #include "model/ops/shapes.h"
@@ -26,6 +27,11 @@ absl::StatusOr<OpResult> Infer(const OpArguments& a) {
                           "lengths i32 [] if there are any");
   }
   const int64_t units = a.attributes.integer("units");
+  const int64_t queries = a.inputs[0].dims[0];
+  const int64_t keys = a.inputs[1].dims[0];
+  PENSTOCK_RETURN_IF_ERROR(CheckKept("weights", queries, keys));
+  PENSTOCK_RETURN_IF_ERROR(CheckKept("mapped queries", queries, units));
+  PENSTOCK_RETURN_IF_ERROR(CheckKept("a mapped memory", keys, units));
   const double given = a.attributes.number("bound");
   const auto bound = [&](int64_t inputs) {
     return given > 0.0 ? given : 1.0 / std::sqrt(static_cast<double>(inputs));

@@ -1,6 +1,10 @@
 // The mean of each window of an image [height, width, channels], by channel. Padding counts as zeros, as in PyTorch's
 // AvgPool2d. In the place of a kernel, `global` takes the whole image and `outputs` cuts it into that many windows of
 // about the same size, which may overlap (PyTorch's AdaptiveAvgPool2d).
+#include <algorithm>
+#include <utility>
+#include <vector>
+
 #include "base/status.h"
 #include "model/ops/list.h"
 #include "model/ops/pool.h"
@@ -31,17 +35,9 @@ constexpr AttributeSpec kAttributes[] = {
      .sizes = 2},
 };
 
-bool IsGiven(const std::vector<int64_t>& sizes) { return sizes[0] > 0 && sizes[1] > 0; }
-
 absl::StatusOr<OpResult> Infer(const OpArguments& a) {
-  const bool global = a.attributes.flag("global");
-  const std::vector<int64_t>& outputs = a.attributes.integers("outputs");
-  const int ways = (IsGiven(a.attributes.integers("kernel")) ? 1 : 0) + (global ? 1 : 0) +
-                   (IsGiven(outputs) ? 1 : 0);
-  if (ways != 1) {
-    return absl::InvalidArgumentError("expected one of kernel, global and outputs");
-  }
-  if (IsGiven(a.attributes.integers("kernel"))) {
+  PENSTOCK_ASSIGN_OR_RETURN(const AveragedWindows windows, AveragedWindowsOf(a.attributes));
+  if (windows == AveragedWindows::kOfKernel) {
     PENSTOCK_ASSIGN_OR_RETURN(const Window window, PoolWindow(a));
     return Pooled(a, window);
   }
@@ -49,9 +45,12 @@ absl::StatusOr<OpResult> Infer(const OpArguments& a) {
   if (image.dtype != DType::kF32 || image.dims.size() != 3) {
     return ShapesDoNotFit(a.inputs, "f32 [height, width, channels]");
   }
-  const int64_t height = global ? 1 : outputs[0];
-  const int64_t width = global ? 1 : outputs[1];
-  return OpResult{.output = {DType::kF32, {height, width, image.dims[2]}}};
+  std::vector<int64_t> dims = {1, 1, image.dims[2]};
+  if (windows == AveragedWindows::kOfOutputs) {
+    const std::vector<int64_t>& outputs = a.attributes.integers("outputs");
+    std::copy(outputs.begin(), outputs.end(), dims.begin());
+  }
+  return OpResult{.output = {DType::kF32, std::move(dims)}};
 }
 
 }  // namespace

@@ -1,7 +1,9 @@
 // Logits x W^T and their mean cross-entropy against targets, in one op: the logits' gradient takes their place.
 #include "absl/strings/str_cat.h"
+#include "base/status.h"
 #include "model/ops/list.h"
 #include "model/ops/parameters.h"
+#include "model/ops/shapes.h"
 
 namespace penstock::ops {
 namespace gpt_head {
@@ -31,6 +33,7 @@ absl::StatusOr<OpResult> Infer(const OpArguments& a) {
   if (!fits) {
     return ShapesDoNotFit(a.inputs, absl::StrCat("f32 [time, ", width, "] and targets i32 [time]"));
   }
+  PENSTOCK_RETURN_IF_ERROR(CheckKept("logits", input.dims[0], vocabulary));
   const bool tied = a.attributes.word("weight") == "tied";
   return OpResult{
       .output = {DType::kF32, {}},

@@ -1,7 +1,9 @@
 // x + dropout(projection(GELU(expansion(LayerNorm(x))))), GELU in its tanh form as GPT-2 has it: the other half of a
 // block.
+#include "base/status.h"
 #include "model/ops/branch.h"
 #include "model/ops/list.h"
+#include "model/ops/shapes.h"
 
 namespace penstock::ops {
 namespace mlp_branch {
@@ -18,7 +20,10 @@ constexpr AttributeSpec kAttributes[] = {
 
 absl::StatusOr<OpResult> Infer(const OpArguments& a) {
   const int64_t hidden = a.attributes.integer("hidden");
-  return InferBranch(a, {"ln_2", "mlp.c_fc", "mlp.c_proj"}, hidden, hidden);
+  PENSTOCK_ASSIGN_OR_RETURN(OpResult result,
+                            InferBranch(a, {"ln_2", "mlp.c_fc", "mlp.c_proj"}, hidden, hidden));
+  PENSTOCK_RETURN_IF_ERROR(CheckKept("the expansion", a.inputs[0].dims[0], hidden));
+  return result;
 }
 
 OpCost Cost(const OpArguments& a) {

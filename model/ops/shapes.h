@@ -2,8 +2,10 @@
 #pragma once
 
 #include <algorithm>
+#include <string>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
 #include "model/op.h"
 
 namespace penstock::ops {
@@ -29,6 +31,17 @@ inline bool AreTargetsOf(const ValueType& logits, const ValueType& targets) {
   return IsF32(logits, 1) && targets.dtype == DType::kI32 &&
          targets.dims.size() + 1 == logits.dims.size() &&
          std::equal(targets.dims.begin(), targets.dims.end(), logits.dims.begin());
+}
+
+// For what an op keeps of a sample beside its inputs and its output: `what`, [rows, columns].
+// Errors: InvalidArgument, if it is larger than a value may be.
+inline absl::Status CheckKept(absl::string_view what, int64_t rows, int64_t columns) {
+  // Counted in a double because it may not fit an integer.
+  const double elements = static_cast<double>(rows) * static_cast<double>(columns);
+  if (elements <= static_cast<double>(kValueElementsMax)) return absl::OkStatus();
+  return absl::InvalidArgumentError(absl::StrFormat(
+      "keeps %s [%d, %d] of a sample, %.3g elements; at most %.3g are possible: use smaller sizes",
+      std::string(what), rows, columns, elements, static_cast<double>(kValueElementsMax)));
 }
 
 // Of ops whose time is that of reading and writing memory.

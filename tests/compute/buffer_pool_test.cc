@@ -9,6 +9,8 @@
 #include <thread>
 #include <vector>
 
+#include "compute/block_layout.h"
+
 namespace penstock {
 namespace {
 
@@ -34,6 +36,25 @@ class CountingMemory : public MemorySource {
   const int64_t limit_bytes_;
   std::atomic<int64_t> bytes_{0};
 };
+
+TEST(BlockLayout, Arrays_BeginAtWholeCacheLines) {
+  BlockLayout layout;
+  layout.Add<float>(0);
+  EXPECT_EQ(layout.size_bytes(), 0);
+  layout.Add<float>(17);
+  EXPECT_EQ(layout.size_bytes(), 128);
+  layout.Add<char>(64);
+  EXPECT_EQ(layout.size_bytes(), 192);
+}
+
+// What kernels would write behind a block that is too small is memory of others.
+TEST(BlockLayoutDeathTest, SizeBeyond64Bits_IsAMistakeOfOurs) {
+  BlockLayout layout;
+  EXPECT_DEATH(layout.Add<float>(int64_t{1} << 62), "check failed");
+  EXPECT_DEATH(layout.Add<float>(-1), "check failed");
+  layout.Add<float>(int64_t{1} << 60);
+  EXPECT_DEATH(layout.Add<float>(int64_t{1} << 60), "check failed");
+}
 
 TEST(BufferPool, Acquire_IsAlignedAndLargeEnough) {
   BufferPool pool(HostMemory());

@@ -6,6 +6,7 @@
 
 #include "base/random.h"
 #include "compute/cpu/kernels/best.h"
+#include "compute/cuda/kernels/column_bands.h"
 
 namespace penstock {
 namespace {
@@ -134,6 +135,20 @@ TEST_P(ChannelKernels, ResponseNormal_OfAnyMagnitude_IsRelativelyExact) {
     const double expected = 3.0 * std::pow(double{k}, -0.75);
     EXPECT_NEAR(output, expected, 4e-6 * expected) << k;
   }
+}
+
+// Of a GPU's sums over rows. A kernel with more bands would not start.
+TEST(ColumnBands, OfAnyRows_FitAGrid) {
+  for (const int64_t rows : {int64_t{1}, int64_t{64}, int64_t{65}, int64_t{64} * 65535}) {
+    EXPECT_EQ(cuda::ColumnBandRows(rows), 64) << rows << " rows keep the order that they had";
+    EXPECT_EQ(cuda::ColumnBands(rows), (rows + 63) / 64);
+  }
+  for (const int64_t rows :
+       {int64_t{64} * 65535 + 1, int64_t{65} * 65535, int64_t{65} * 65535 + 1, int64_t{1} << 40}) {
+    EXPECT_LE(cuda::ColumnBands(rows), cuda::kColumnBandsMax) << rows;
+    EXPECT_GE(cuda::ColumnBands(rows) * cuda::ColumnBandRows(rows), rows);
+  }
+  EXPECT_EQ(cuda::ColumnBandRows(int64_t{64} * 65535 + 1), 65);
 }
 
 INSTANTIATE_TEST_SUITE_P(AllInstructionSets, ChannelKernels,

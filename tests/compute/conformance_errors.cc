@@ -2,6 +2,7 @@
 #include <span>
 #include <utility>
 
+#include "model/graph_builder.h"
 #include "tests/compute/conformance.h"
 #include "tests/support/status_matchers.h"
 
@@ -86,13 +87,35 @@ TEST_P(BackendConformance, PortToDevice_IdOutsideTheVocabulary_IsNamedWithItsPla
   for (const int32_t bad : {29, -1, 1 << 30}) {
     std::vector<int32_t> ids = stage.tokens().ids;
     ids[23] = bad;
-    EXPECT_THAT(to_device(ids), StatusIs(kInvalid, AllOf(HasSubstr("tokens " + std::to_string(bad)),
-                                                         HasSubstr("sample 1, time step 3"),
-                                                         HasSubstr("0 to 28"))));
+    EXPECT_THAT(
+        to_device(ids),
+        StatusIs(kInvalid, AllOf(HasSubstr("input tokens holds " + std::to_string(bad)),
+                                 HasSubstr("sample 1, time step 3"), HasSubstr("allow 0 to 28"))));
   }
   PENSTOCK_ASSERT_OK_AND_ASSIGN(const Tensor ids, to_device(stage.tokens().ids));
   EXPECT_EQ(ids.dtype, DType::kI32);
   EXPECT_EQ(ids.shape, (Shape{2, 20}));
+}
+
+// A label is no token of a vocabulary, and has no time.
+TEST_P(BackendConformance, PortToDevice_LabelOfNoClass_IsNamedWithItsSample) {
+  GraphBuilder builder(kLayersArchitecture);
+  builder.AddPort({"image", {DType::kF32, {3}}});
+  builder.AddPort({"label", {DType::kI32, {}}});
+  builder.BeginLayer("logits");
+  builder.Add({.name = "logits",
+               .op = "linear",
+               .attributes = {{"outputs", int64_t{9}}},
+               .inputs = {"image"}});
+  builder.Add({.name = "loss", .op = "cross_entropy", .inputs = {"logits", "label"}});
+  PENSTOCK_ASSERT_OK_AND_ASSIGN(const ModelGraph model, std::move(builder).Build());
+  PENSTOCK_ASSERT_OK_AND_ASSIGN(const auto stage,
+                                Stage::Create(backend(), model, WholeModel(model)));
+  const std::vector<int32_t> labels = {8, 9};
+  EXPECT_THAT(
+      stage->PortToDevice(1, std::as_bytes(std::span(labels))),
+      StatusIs(kInvalid, HasSubstr("input label holds 9 at sample 1 of the microbatch; its ids or "
+                                   "the ops that read it allow 0 to 8")));
 }
 
 TEST_P(BackendConformance, Forward_WrongShapeOrType_SaysWhatWasExpected) {

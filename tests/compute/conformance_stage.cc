@@ -382,7 +382,7 @@ TEST_P(BackendConformance, RanksOfTargets_AreTheNumbersOfHigherScores) {
   const std::vector<int32_t> wrong = {0, 3, 4, -100, 2, 5, 1, -1};
   EXPECT_THAT(stage->PortToDevice(1, bytes(wrong)),
               StatusIs(absl::StatusCode::kInvalidArgument,
-                       testing::HasSubstr("targets -1 at sample 1, time step 3")));
+                       testing::HasSubstr("input targets holds -1 at sample 1, time step 3")));
 }
 
 TEST_P(BackendConformance, Predictions_AreThoseOfTheLossAndIgnoreLaterTokens) {

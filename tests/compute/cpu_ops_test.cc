@@ -23,6 +23,23 @@ std::vector<BackendCase> CpuCases() {
 
 INSTANTIATE_TEST_SUITE_P(Cpu, OpConformance, OpsOn(CpuCases()), OpTestName);
 
+// A table of bytes has at most 1024 channels; of more, each value is computed by itself.
+TEST(CpuOps, Image_OfManyChannels_HasTheBitsOfOneChannel) {
+  const auto backend = *MakeCpuBackend(1);
+  const auto output = [&](int64_t pixels, int64_t channels) {
+    const OpCase op_case = {
+        .op = "image",
+        .name = "of_bytes",
+        .attributes = {{"mean", 0.485}, {"deviation", 0.229}},
+        .inputs = {{.type = {DType::kU8, {1, pixels, channels}}}},
+    };
+    return OpPasses(*backend, op_case, Precision::kF32).Run().output;
+  };
+  const std::vector<float> one = output(4096, 1);
+  EXPECT_EQ(output(4, 1024), one);
+  EXPECT_EQ(output(1, 4096), one);
+}
+
 TEST(CpuOps, EachHasACase) {
   const std::vector<OpCase> cases = ReadOpCases();
   for (const Op* op : AllOps()) {

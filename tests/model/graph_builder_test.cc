@@ -133,6 +133,68 @@ TEST(GraphBuilder, HeadWithTheWeightsOfTheEmbedding_IsTied) {
   EXPECT_THAT(graph.ties[0].uses, ElementsAre(0, 1));
 }
 
+// The input of the second LSTM is as wide as the state of the first, whose two matrices then could be mistaken for each other.
+TEST(GraphBuilder, WeightsOf_OfOneOp_GoesByName) {
+  const auto lstm = [](std::string name, std::string of, std::string weights_of) {
+    return NodeSpec{.name = std::move(name),
+                    .op = "lstm",
+                    .attributes = {{"hidden", int64_t{6}}},
+                    .inputs = {std::move(of)},
+                    .weights_of = std::move(weights_of)};
+  };
+  GraphBuilder other_width = Started();
+  other_width.BeginLayer("lstms");
+  other_width.Add(lstm("a", "embedding", ""));
+  other_width.Add(lstm("b", "a", "a"));
+  EXPECT_THAT(other_width.status(),
+              StatusIs(kInvalid, AllOf(StartsWith("b: weights_of: b.weight_ih_l0 is [24, 6]"),
+                                       HasSubstr("but a.weight_ih_l0 [24, 4]"))));
+  GraphBuilder same_width = Started();
+  same_width.BeginLayer("lstms");
+  same_width.Add(lstm("a", "embedding", ""));
+  same_width.Add(lstm("b", "embedding", "a"));
+  same_width.Add(lstm("c", "embedding", "b"));
+  EXPECT_THAT(same_width.status(), IsOk());
+  same_width.Add({.name = "sum", .op = "add", .inputs = {"a", "b", "c"}});
+  same_width.Add({.name = "narrow",
+                  .op = "linear",
+                  .attributes = {{"outputs", kFeatures}},
+                  .inputs = {"sum"}});
+  PENSTOCK_ASSERT_OK_AND_ASSIGN(const ModelGraph graph, Ended(std::move(same_width), "narrow"));
+  EXPECT_THAT(NamesOf(graph.nodes[3].parameters),
+              ElementsAre("a.weight_ih_l0", "a.weight_hh_l0", "a.bias_ih_l0", "a.bias_hh_l0"));
+}
+
+// Both weights are [4, 4], so that shapes do not tell.
+TEST(GraphBuilderErrors, WeightsOfAnotherLayout_AreRefused) {
+  NodeSpec linear = {.name = "one", .op = "linear", .attributes = {{"outputs", kFeatures}}};
+  GraphBuilder builder = Started();
+  builder.BeginLayer("maps");
+  builder.Add(linear);
+  linear.name = "two";
+  linear.weights_of = "one";
+  linear.attributes.Set("layout", std::string("inputs_first"));
+  builder.Add(linear);
+  EXPECT_THAT(builder.status(),
+              StatusIs(kInvalid, AllOf(StartsWith("two: weights_of: the layout is inputs_first"),
+                                       HasSubstr("outputs_first in one"))));
+}
+
+// The bias that the other one is without.
+TEST(GraphBuilder, WeightsOf_OfOneOp_LeavesWhatTheOtherLacks) {
+  NodeSpec linear = {
+      .name = "one", .op = "linear", .attributes = {{"outputs", kFeatures}, {"bias", false}}};
+  GraphBuilder builder = Started();
+  builder.BeginLayer("maps");
+  builder.Add(linear);
+  linear.name = "two";
+  linear.weights_of = "one";
+  linear.attributes.Set("bias", true);
+  builder.Add(linear);
+  PENSTOCK_ASSERT_OK_AND_ASSIGN(const ModelGraph graph, Ended(std::move(builder), "two"));
+  EXPECT_THAT(NamesOf(graph.nodes[2].parameters), ElementsAre("one.weight", "two.bias"));
+}
+
 NodeSpec NormWithWeightsOf(std::string name, std::string other) {
   NodeSpec norm = Norm(std::move(name));
   norm.weights_of = std::move(other);
@@ -363,6 +425,78 @@ TEST(GraphBuilderErrors, ParametersOfOneNameAndOtherShapes_AreRefused) {
   EXPECT_THAT(std::move(builder).Build(),
               StatusIs(kInvalid, AllOf(StartsWith("head: "), HasSubstr("wte.weight"),
                                        HasSubstr("[12, 4]"), HasSubstr("[11, 4] in embedding"))));
+}
+
+NodeSpec AdditiveAttention(std::string name, std::string weights_of = "") {
+  return {.name = std::move(name),
+          .op = "additive_attention",
+          .attributes = {{"units", int64_t{3}}},
+          .inputs = {"embedding", "embedding"},
+          .weights_of = std::move(weights_of)};
+}
+NodeSpec Linear(std::string name, int64_t outputs, std::string weights_of = "") {
+  return {.name = std::move(name),
+          .op = "linear",
+          .attributes = {{"outputs", outputs}, {"bias", false}},
+          .inputs = {"embedding"},
+          .weights_of = std::move(weights_of)};
+}
+
+// "attn.query.weight" of both, of one shape or not: nobody asked for one tensor.
+TEST(GraphBuilderErrors, ParametersWhoseNamesHappenToBeEqual_AreRefused) {
+  for (const int64_t outputs : {3, 5}) {
+    GraphBuilder builder = Started();
+    builder.BeginLayer("attention");
+    builder.Add(AdditiveAttention("attn"));
+    builder.Add(Linear("attn.query", outputs));
+    EXPECT_THAT(builder.status(),
+                StatusIs(kInvalid, AllOf(StartsWith("attn.query: "),
+                                         HasSubstr("attn.query.weight, which attn before it has"),
+                                         HasSubstr("give one of the two another name"),
+                                         HasSubstr("weights_of: attn"))));
+  }
+  GraphBuilder other_order = Started();
+  other_order.BeginLayer("attention");
+  other_order.Add(Linear("attn.query", 3));
+  other_order.Add(AdditiveAttention("attn"));
+  EXPECT_THAT(
+      other_order.status(),
+      StatusIs(kInvalid, AllOf(StartsWith("attn: "), HasSubstr("which attn.query before it has"))));
+}
+
+// What a node shares has the other's name, until Untie gives it its own.
+TEST(GraphBuilderErrors, NameThatANodeWouldHaveUntied_IsTaken) {
+  GraphBuilder builder = Started();
+  builder.BeginLayer("attention");
+  builder.Add(AdditiveAttention("first"));
+  builder.Add(AdditiveAttention("attn", "first"));
+  EXPECT_THAT(builder.status(), IsOk());
+  builder.Add(Linear("attn.query", 3));
+  EXPECT_THAT(builder.status(), StatusIs(kInvalid, StartsWith("attn.query: ")));
+}
+
+// State is of one node, whatever its parameters are.
+TEST(GraphBuilderErrors, BuffersOfOneName_AreRefused) {
+  GraphBuilder builder = Started();
+  builder.BeginLayer("norms");
+  builder.Add({.name = "one", .op = "batch_norm", .parameter_prefix = "norm."});
+  EXPECT_THAT(builder.status(), IsOk());
+  builder.Add({.name = "two", .op = "batch_norm", .parameter_prefix = "norm."});
+  EXPECT_THAT(builder.status(),
+              StatusIs(kInvalid, AllOf(StartsWith("two: "),
+                                       HasSubstr("norm.running_mean, which one before it has"))));
+}
+
+TEST(GraphBuilder, NodesThatSayOnePrefix_ShareTheParametersOfEqualNames) {
+  GraphBuilder builder = Started();
+  builder.BeginLayer("norms");
+  for (const char* name : {"one", "two"}) {
+    NodeSpec norm = Norm(name);
+    norm.parameter_prefix = "norm.";
+    builder.Add(norm);
+  }
+  PENSTOCK_ASSERT_OK_AND_ASSIGN(const ModelGraph graph, Ended(std::move(builder), "two"));
+  EXPECT_EQ(graph.nodes[1].parameters, graph.nodes[2].parameters);
 }
 
 TEST(GraphBuilderErrors, FirstNodeWithoutInputs_HasToNameThem) {

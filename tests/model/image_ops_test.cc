@@ -133,6 +133,37 @@ TEST(AvgPool, ItsWindows_AreSaidInOneWay) {
               one_of);
 }
 
+// A kernel without a width was none for the shapes, and one for the kernels that compute, which then divided by 0.
+TEST(AvgPool, HalfAKernel_IsRefused) {
+  const auto half = [](const std::string& name, int64_t height, int64_t width) {
+    return InferOp("avg_pool", {{"global", true}, {name, std::vector<int64_t>{height, width}}},
+                   Image(7, 7, 5));
+  };
+  const auto is_refused = [](const std::string& message) {
+    return StatusIs(absl::StatusCode::kInvalidArgument,
+                    HasSubstr(message + "; expected a height and a width of at least 1"));
+  };
+  EXPECT_THAT(half("kernel", 3, 0), is_refused("kernel: is [3, 0]"));
+  EXPECT_THAT(half("kernel", 0, 3), is_refused("kernel: is [0, 3]"));
+  EXPECT_THAT(half("outputs", 2, 0), is_refused("outputs: is [2, 0]"));
+  EXPECT_TRUE(half("kernel", 0, 0).ok());
+}
+
+TEST(Pools, KernelsWithoutASide_AreRefused) {
+  for (const char* op : {"max_pool", "conv2d"}) {
+    Attributes given = {{"kernel", std::vector<int64_t>{3, 0}}};
+    if (op == std::string("conv2d")) given.Set("channels", int64_t{4});
+    EXPECT_THAT(InferOp(op, given, Image(7, 7, 5)),
+                StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("kernel: is 0")));
+  }
+  // Whoever makes kernels has attributes that were checked; windows do not rely on it.
+  const Attributes unchecked = {{"kernel", std::vector<int64_t>{3, 0}},
+                                {"stride", std::vector<int64_t>{0, 0}},
+                                {"padding", std::vector<int64_t>{0, 0}}};
+  EXPECT_THAT(WindowOf(unchecked, Image(7, 7, 5)),
+              StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("kernel: is [3, 0]")));
+}
+
 TEST(Norms, Channels_AreTheLastDimension) {
   PENSTOCK_ASSERT_OK_AND_ASSIGN(const OpResult batch, InferOp("batch_norm", {}, Image(3, 4, 6)));
   EXPECT_EQ(batch.output, Image(3, 4, 6));

@@ -106,7 +106,8 @@ class CpuAvgPool : public OpKernels {
 }  // namespace avg_pool
 
 MadeKernels MakeAvgPool(CpuContext& context, const KernelSpec& spec) {
-  if (spec.attributes().integers("kernel")[0] > 0) {
+  PENSTOCK_ASSIGN_OR_RETURN(const AveragedWindows windows, AveragedWindowsOf(spec.attributes()));
+  if (windows == AveragedWindows::kOfKernel) {
     PENSTOCK_ASSIGN_OR_RETURN(const Window window, WindowOf(spec.attributes(), spec.inputs[0]));
     return std::make_unique<avg_pool::CpuAvgPool>(
         context, spec, avg_pool::StretchesOf(window.height), avg_pool::StretchesOf(window.width));

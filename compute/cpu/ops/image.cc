@@ -9,7 +9,7 @@ class CpuImage : public OpKernels {
  public:
   CpuImage(CpuContext& context, const KernelSpec& spec)
       : cpu_(context),
-        bytes_(spec.inputs[0].dtype == DType::kU8),
+        has_bytes_(spec.inputs[0].dtype == DType::kU8),
         channels_(spec.width()),
         rows_(spec.samples * spec.inputs[0].dims[0]),
         row_elements_(spec.inputs[0].dims[1] * channels_) {
@@ -20,7 +20,8 @@ class CpuImage : public OpKernels {
       factors_.push_back(spec.attributes().number("scale") / deviation);
       offsets_.push_back(means[means.size() == 1 ? 0 : c] / deviation);
     }
-    for (int value = 0; bytes_ && value < kByteValues; ++value) {
+    if (!has_bytes_ || channels_ > kTableChannelsMax) return;
+    for (int value = 0; value < kByteValues; ++value) {
       for (int64_t c = 0; c < channels_; ++c) of_bytes_.push_back(Normal(value, c));
     }
   }
@@ -33,8 +34,8 @@ class CpuImage : public OpKernels {
       float* to = tape.result() + first;
       for (int64_t i = 0; i < row_elements_; i += channels_) {
         for (int64_t c = 0; c < channels_; ++c) {
-          to[i + c] = bytes_ ? of_bytes_[tape.input<uint8_t>()[first + i + c] * channels_ + c]
-                             : Normal(tape.input()[first + i + c], c);
+          to[i + c] = has_bytes_ ? OfByte(tape.input<uint8_t>()[first + i + c], c)
+                                 : Normal(tape.input()[first + i + c], c);
         }
       }
     });
@@ -55,16 +56,23 @@ class CpuImage : public OpKernels {
 
  private:
   static constexpr int kByteValues = 256;
+  // A table is then 1 MiB. It is the host's memory, which no prediction counts, so it must not grow with the model.
+  static constexpr int64_t kTableChannelsMax = 1024;
 
   float Normal(double value, int64_t channel) const {
     return static_cast<float>(value * factors_[channel] - offsets_[channel]);
   }
 
+  // From the table or not, the same bits.
+  float OfByte(uint8_t value, int64_t channel) const {
+    return of_bytes_.empty() ? Normal(value, channel) : of_bytes_[value * channels_ + channel];
+  }
+
   CpuContext& cpu_;
-  const bool bytes_;
+  const bool has_bytes_;
   const int64_t channels_, rows_, row_elements_;
   std::vector<double> factors_, offsets_;  // by channel
-  std::vector<float> of_bytes_;            // [byte, channel]
+  std::vector<float> of_bytes_;            // [byte, channel]; empty: too many channels, or no bytes
 };
 
 }  // namespace

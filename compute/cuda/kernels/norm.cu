@@ -1,13 +1,11 @@
 // LayerNorm and its gradient, and column sums: Ba, Kiros and Hinton, arXiv 1607.06450.
+#include "compute/cuda/kernels/column_bands.h"
 #include "compute/cuda/kernels/for_each.cuh"
 
 namespace penstock::cuda {
 namespace {
 
 constexpr int kRowsPerBlock = kBlock / kWarp;  // a warp works on a row
-
-// Column sums: each block of threads adds the rows of a band, then the bands are added in order.
-constexpr int64_t kBandRows = 64;
 
 template <typename Number>
 __global__ void ForwardKernel(int64_t rows, int64_t width, float epsilon, const float* input,
@@ -78,8 +76,8 @@ __global__ void InputKernel(int64_t rows, int64_t width, LayerNormBackwardArgume
 __global__ void GainBiasKernel(int64_t rows, int64_t width, LayerNormBackwardArguments a) {
   const int64_t c = int64_t{blockIdx.x} * blockDim.x + threadIdx.x;
   if (c >= width) return;
-  const int64_t first = int64_t{blockIdx.y} * kBandRows;
-  const int64_t end = min(first + kBandRows, rows);
+  const int64_t first = int64_t{blockIdx.y} * ColumnBandRows(rows);
+  const int64_t end = min(first + ColumnBandRows(rows), rows);
   float gain = 0.0f, bias = 0.0f;
   for (int64_t row = first; row < end; ++row) {
     const float g = a.grad_output[row * width + c];
@@ -95,8 +93,8 @@ template <typename Number>
 __global__ void BandKernel(int64_t rows, int64_t width, const Number* values, float* bands) {
   const int64_t c = int64_t{blockIdx.x} * blockDim.x + threadIdx.x;
   if (c >= width) return;
-  const int64_t first = int64_t{blockIdx.y} * kBandRows;
-  const int64_t end = min(first + kBandRows, rows);
+  const int64_t first = int64_t{blockIdx.y} * ColumnBandRows(rows);
+  const int64_t end = min(first + ColumnBandRows(rows), rows);
   float sum = 0.0f;
   for (int64_t row = first; row < end; ++row) sum += ToFloat(values[row * width + c]);
   bands[int64_t{blockIdx.y} * width + c] = sum;
@@ -127,7 +125,7 @@ __global__ void BandsKernel(int64_t bands, int64_t stride, int64_t first, int64_
 
 dim3 BandGrid(int64_t rows, int64_t width) {
   return dim3(static_cast<uint32_t>(CeilDiv(width, kBlock)),
-              static_cast<uint32_t>(CeilDiv(rows, kBandRows)));
+              static_cast<uint32_t>(ColumnBands(rows)));
 }
 
 }  // namespace
@@ -144,9 +142,7 @@ template void LayerNormForward<float>(cudaStream_t, int64_t, int64_t, float, con
 template void LayerNormForward<Bf16>(cudaStream_t, int64_t, int64_t, float, const float*,
                                      const float*, const float*, float*, float*, Bf16*);
 
-int64_t ColumnSumsWorkspaceFloats(int64_t rows, int64_t width) {
-  return CeilDiv(rows, kBandRows) * width;
-}
+int64_t ColumnSumsWorkspaceFloats(int64_t rows, int64_t width) { return ColumnBands(rows) * width; }
 
 void LayerNormBackward(cudaStream_t stream, int64_t rows, int64_t width,
                        const LayerNormBackwardArguments& a) {
@@ -157,7 +153,7 @@ void LayerNormBackward(cudaStream_t stream, int64_t rows, int64_t width,
     kernel<<<CeilDiv(rows, kRowsPerBlock), kBlock, 0, stream>>>(rows, width, a);
   }
   GainBiasKernel<<<BandGrid(rows, width), kBlock, 0, stream>>>(rows, width, a);
-  const int64_t bands = CeilDiv(rows, kBandRows);
+  const int64_t bands = ColumnBands(rows);
   const int64_t blocks = CeilDiv(width, kWarp);
   BandsKernel<<<blocks, kBlock, 0, stream>>>(bands, 2 * width, 0, width, a.workspace, a.gain_sums);
   BandsKernel<<<blocks, kBlock, 0, stream>>>(bands, 2 * width, width, width, a.workspace,
@@ -168,8 +164,8 @@ template <typename Number>
 void ColumnSums(cudaStream_t stream, int64_t rows, int64_t width, const Number* values, float* sums,
                 float* workspace) {
   BandKernel<<<BandGrid(rows, width), kBlock, 0, stream>>>(rows, width, values, workspace);
-  BandsKernel<<<CeilDiv(width, kWarp), kBlock, 0, stream>>>(CeilDiv(rows, kBandRows), width, 0,
-                                                            width, workspace, sums);
+  BandsKernel<<<CeilDiv(width, kWarp), kBlock, 0, stream>>>(ColumnBands(rows), width, 0, width,
+                                                            workspace, sums);
 }
 template void ColumnSums<float>(cudaStream_t, int64_t, int64_t, const float*, float*, float*);
 template void ColumnSums<Bf16>(cudaStream_t, int64_t, int64_t, const Bf16*, float*, float*);

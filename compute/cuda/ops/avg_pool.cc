@@ -42,7 +42,8 @@ class CudaAvgPool : public OpKernels {
 }  // namespace avg_pool
 
 MadeKernels MakeAvgPool(CudaContext& context, const KernelSpec& spec) {
-  if (spec.attributes().integers("kernel")[0] > 0) {
+  PENSTOCK_ASSIGN_OR_RETURN(const AveragedWindows windows, AveragedWindowsOf(spec.attributes()));
+  if (windows == AveragedWindows::kOfKernel) {
     PENSTOCK_ASSIGN_OR_RETURN(const Window window, WindowOf(spec.attributes(), spec.inputs[0]));
     return std::make_unique<avg_pool::CudaAvgPool>(context, spec, AxisOf(window.height),
                                                    AxisOf(window.width));
