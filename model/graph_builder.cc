@@ -105,18 +105,6 @@ absl::Status OtherShape(const ParameterSpec& parameter, const ParameterSpec& of_
                    "]; ops of one kind share parameters of one name, so give both the same sizes"));
 }
 
-// Errors: InvalidArgument, if two nodes of one op hold the same numbers in another order.
-absl::Status CheckLayouts(const Node& node, const Node& other) {
-  constexpr absl::string_view kLayout = "layout";
-  if (!node.attributes.has(kLayout)) return absl::OkStatus();
-  const std::string& layout = node.attributes.word(kLayout);
-  const std::string& of_other = other.attributes.word(kLayout);
-  if (layout == of_other) return absl::OkStatus();
-  return absl::InvalidArgumentError(absl::StrCat(
-      "weights_of: the layout is ", layout, ", but ", of_other, " in ", other.name,
-      ", so that the one's weight would be the other's transpose; give both the same"));
-}
-
 }  // namespace
 
 GraphBuilder::GraphBuilder(std::string architecture) {
@@ -281,7 +269,6 @@ absl::Status GraphBuilder::ShareParameters(Node& node) const {
 }
 
 absl::Status GraphBuilder::ShareByName(const Node& other, Node& node) const {
-  PENSTOCK_RETURN_IF_ERROR(CheckLayouts(node, other));
   const std::vector<ValueType> inputs = graph_.InputTypes(other);
   // The node was checked when it was added. Its parameters may have the names of a third one's by now.
   const OpResult own = *other.op->infer({other.attributes, inputs});
@@ -290,12 +277,14 @@ absl::Status GraphBuilder::ShareByName(const Node& other, Node& node) const {
     const auto same =
         std::find_if(own.parameters.begin(), own.parameters.end(),
                      [&](const ParameterSpec& candidate) { return candidate.name == name; });
-    // As a bias that the other one is without.
-    if (same == own.parameters.end() && &parameter != &node.parameters.front()) continue;
-    if (same == own.parameters.end()) return NoneShaped(parameter, other);
-    const ParameterSpec& shared = other.parameters[same - own.parameters.begin()];
-    if (shared.shape != parameter.shape) return OtherShape(parameter, shared, other);
-    parameter = shared;
+    const ParameterSpec* const shared =
+        same == own.parameters.end() ? nullptr : &other.parameters[same - own.parameters.begin()];
+    if (shared != nullptr && shared->shape == parameter.shape) {
+      parameter = *shared;
+    } else if (&parameter == &node.parameters.front()) {
+      return shared == nullptr ? NoneShaped(parameter, other)
+                               : OtherShape(parameter, *shared, other);
+    }  // else its own, as a bias that the other one is without, or of a matrix that is read transposed
   }
   return absl::OkStatus();
 }

@@ -32,8 +32,8 @@ struct NodeSpec {
   // Before the names of its parameters. Nodes that say one share the parameters whose names are equal. Absent: the node's
   // name and a dot; a parameter that then has a name that is taken is an error.
   std::optional<std::string> parameter_prefix;
-  // The node whose parameters this one reads. Of two nodes of one op, those of the same name, which must have one shape and
-  // one layout; of others, of each shape the first, then the next. All but the first may have a name or a shape that the
+  // The node whose parameters this one reads. Of two nodes of one op, those of the same name, and a layout says how each
+  // reads them; of others, of each shape the first, then the next. All but the first may have a name or a shape that the
   // other node lacks, and are then its own, too. Empty: it has its own only.
   std::string weights_of;
 };

@@ -175,7 +175,9 @@ absl::Status Collectives::CopyWeights(GroupId group, int64_t version, Stage& sta
     return options_.topology[each].updates;
   });
   const WorkerId from = options_.topology.worker(*updated);
-  if (from == options_.worker) {
+  if (stage.weight_count() == 0) {  // there is nothing to send
+    if (from != options_.worker) PENSTOCK_RETURN_IF_ERROR(stage.AdoptWeights(version, nullptr));
+  } else if (from == options_.worker) {
     if (members.size() > 1) PENSTOCK_RETURN_IF_ERROR(SendWeights(members, stage, courier));
   } else {
     PENSTOCK_ASSIGN_OR_RETURN(const Tensor weights,

@@ -41,7 +41,7 @@ An op may be a bare word, `relu`. Beside its settings each op has these keys:
 |---|---|---|---|
 | `name` | text | the op's name, with a number where it is taken: `linear`, `linear_2` | The name of the op, of its value and its parameters, within the repeat or block around it. |
 | `of` | a name or a list of names | the value before; for the first op, the first input | What the op reads: inputs, ops, and repeats or blocks, which stand for their last value. Names of the same repetition go first. |
-| `weights_of` | a name | its own | The op before it whose parameters this one uses as well. Two ops of one kind share those of the same name, which must have the same sizes and layout; others of each shape the first, then the next. What the other op lacks, such as a bias, is its own. Any ops can share; a shared weight is one parameter, whose gradient is the sum of its uses. |
+| `weights_of` | a name | its own | The op before it whose parameters this one uses as well. Two ops of one kind share those of the same name; `linear` may read the matrix in another `layout`. Others share of each shape the first, then the next. The first parameter must find one of its size; others that find none, such as a bias, are the op's own. Any ops can share; a shared weight is one parameter, whose gradient is the sum of its uses. |
 | `targets` | a name | | Of a loss: what it compares with, the same as the second name of `of`. |
 
 Outside blocks a layer begins at each op with parameters and has its name; ops without parameters belong to the layer

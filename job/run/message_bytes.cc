@@ -26,7 +26,7 @@ int64_t GradientBytesAt(const ResolvedJob& job, int layer) {
 }
 
 int64_t SumFloats(int64_t gradients, bool with_loss) {
-  return gradients + (with_loss ? kLossFloats : 0);
+  return std::max<int64_t>(1, gradients + (with_loss ? kLossFloats : 0));
 }
 
 ReplicaChunk ReplicaChunkOf(int64_t count, int64_t replicas, int64_t rank) {

@@ -16,7 +16,7 @@ int64_t ActivationBytesAt(const ResolvedJob& job, int layer);
 int64_t GradientBytesAt(const ResolvedJob& job, int layer);
 
 // Floats of a message with a sum of `gradients` gradients; the last part's go with the step's losses so
-// far.
+// far. At least one, also of a part without parameters, because no message is empty.
 int64_t SumFloats(int64_t gradients, bool with_loss);
 
 // Which part of `count` gradients replica `rank` of `replicas` adds up: whole vector registers, as equal as can

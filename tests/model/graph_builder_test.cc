@@ -165,19 +165,19 @@ TEST(GraphBuilder, WeightsOf_OfOneOp_GoesByName) {
               ElementsAre("a.weight_ih_l0", "a.weight_hh_l0", "a.bias_ih_l0", "a.bias_hh_l0"));
 }
 
-// Both weights are [4, 4], so that shapes do not tell.
-TEST(GraphBuilderErrors, WeightsOfAnotherLayout_AreRefused) {
-  NodeSpec linear = {.name = "one", .op = "linear", .attributes = {{"outputs", kFeatures}}};
+// The second half of an autoencoder: the matrix [6, 4] is read the other way, and the bias of 4 is its own.
+TEST(GraphBuilder, WeightsOfAnotherLayout_AreReadTransposed) {
+  NodeSpec linear = {.name = "encoded", .op = "linear", .attributes = {{"outputs", int64_t{6}}}};
   GraphBuilder builder = Started();
   builder.BeginLayer("maps");
   builder.Add(linear);
-  linear.name = "two";
-  linear.weights_of = "one";
+  linear.name = "decoded";
+  linear.weights_of = "encoded";
+  linear.attributes = {{"outputs", kFeatures}};
   linear.attributes.Set("layout", std::string("inputs_first"));
   builder.Add(linear);
-  EXPECT_THAT(builder.status(),
-              StatusIs(kInvalid, AllOf(StartsWith("two: weights_of: the layout is inputs_first"),
-                                       HasSubstr("outputs_first in one"))));
+  PENSTOCK_ASSERT_OK_AND_ASSIGN(const ModelGraph graph, Ended(std::move(builder), "decoded"));
+  EXPECT_THAT(NamesOf(graph.nodes[2].parameters), ElementsAre("encoded.weight", "decoded.bias"));
 }
 
 // The bias that the other one is without.

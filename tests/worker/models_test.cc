@@ -194,6 +194,48 @@ TEST(LayersWithoutGradient, CutRightBehindThem_IsRefusedBeforeTheRun) {
                                       testing::HasSubstr("at least 2 layers"))));
 }
 
+// A stage in the middle may have no parameters: it has nothing to add up, to copy or to update.
+constexpr char kPoolAlone[] = R"(
+  layers:
+    - input: {image: {u8: [8, 8, 1]}, label: {i32: []}}
+    - image: {of: image}
+    - conv2d: {channels: 4, kernel: 3, padding: 1}
+    - block: {name: pooled, layers: [{max_pool: {kernel: 2, stride: 2}}, flatten]}
+    - linear: {outputs: 6, name: hidden}
+    - relu
+    - linear: {outputs: 4, name: quarter}
+    - cross_entropy: {targets: label}
+)";
+
+TEST(StageWithoutParameters, InTheMiddle_GivesTheReferencesBits) {
+  MemoryFiles files;
+  const auto expect_equal = [&](const v1::JobSpec& spec, const std::vector<int>& layers) {
+    SCOPED_TRACE(absl::StrCat(spec.pipeline().method(), ", layers ", absl::StrJoin(layers, " ")));
+    PENSTOCK_ASSERT_OK_AND_ASSIGN(const Trained serial,
+                                  TrainSerially(spec, SplitInto(layers), {}, files));
+    PENSTOCK_ASSERT_OK_AND_ASSIGN(const Trained cluster,
+                                  TrainCluster({.spec = spec, .layers = SplitInto(layers)}, files));
+    ExpectSameTraining(cluster, serial);
+  };
+  for (const char* method : {"1f1b", "zb-h1", "pipedream", "pipedream-2bw", "paci", "local-sgd"}) {
+    expect_equal(JobOf({"pool", kPoolAlone}, method), {1, 1, 2});
+  }
+  for (const char* method : {"interleaved-1f1b", "zb-v"}) {
+    expect_equal(JobOf({"pool", kPoolAlone}, method), {1, 1, 1, 1});
+  }
+  for (const int32_t workers : {2, 3}) {
+    v1::JobSpec round = JobOf({"pool", kPoolAlone}, "roundpipe");
+    round.mutable_pipeline()->set_stages(3);
+    round.mutable_pipeline()->set_workers(workers);
+    expect_equal(round, {1, 1, 2});
+  }
+  for (const char* method : {"1f1b", "pipedream"}) {
+    v1::JobSpec replicated = JobOf({"pool", kPoolAlone}, method);
+    for (const int replicas : {1, 2, 2}) replicated.mutable_pipeline()->add_replicas(replicas);
+    expect_equal(replicated, {1, 1, 2});
+  }
+}
+
 TEST(TiedModels, WithAMethodThatUpdatesEachStageByItself_AreRefusedByName) {
   const absl::StatusOr<v1::JobSpec> spec = ParseJobYaml(R"(
 name: tied
