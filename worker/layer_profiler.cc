@@ -40,17 +40,47 @@ enum Purpose : uint64_t { kInputs = 1, kGradients };
 // To whole nanoseconds: the clock knows no more.
 double Rounded(double ms) { return std::round(ms * 1e6) / 1e6; }
 
-// The mean of the middle half, which a few interruptions do not move and whose sum over layers is that of the whole, and
-// half the width of that half.
+double MeanOf(absl::Span<const double> ms) {
+  return std::accumulate(ms.begin(), ms.end(), 0.0) / static_cast<double>(ms.size());
+}
+
+// `sorted` without its first and its last quarter, which a few interruptions do not move.
+template <typename T>
+absl::Span<const T> MiddleHalf(absl::Span<const T> sorted) {
+  const size_t quarter = sorted.size() / 4;
+  return sorted.subspan(quarter, sorted.size() - 2 * quarter);
+}
+
+// The mean, and half the width of the middle half.
 v1::MeasuredTime MeasuredTimeOf(std::vector<double> ms) {
   v1::MeasuredTime time;
   if (ms.empty()) return time;
   std::sort(ms.begin(), ms.end());
-  const auto first = static_cast<int64_t>(ms.size() / 4);
-  const auto count = static_cast<int64_t>(ms.size()) - 2 * first;
-  time.set_ms(Rounded(std::accumulate(&ms[first], &ms[first] + count, 0.0) / count));
-  time.set_spread_ms(Rounded((ms[first + count - 1] - ms[first]) / 2.0));
+  const absl::Span<const double> middle = MiddleHalf(absl::MakeConstSpan(ms));
+  time.set_ms(Rounded(MeanOf(ms)));
+  time.set_spread_ms(Rounded((middle.back() - middle.front()) / 2.0));
   return time;
+}
+
+double MeanOfMiddleHalf(std::vector<double> ms) {
+  std::sort(ms.begin(), ms.end());
+  return Rounded(MeanOf(MiddleHalf(absl::MakeConstSpan(ms))));
+}
+
+// Of the windows of a run those whose length is in the middle half. Means over the same windows add up: layers to a pass.
+// Were each layer's own middle half taken, interruptions, of which every pass has some in another layer, would count in none.
+std::vector<LayerTimer::Times> TypicalWindows(std::vector<LayerTimer::Times> windows) {
+  const auto length_ns = [](const LayerTimer::Times& times) {
+    int64_t sum_ns = 0;
+    for (const std::vector<int64_t>& by_layer : times) {
+      sum_ns = std::accumulate(by_layer.begin(), by_layer.end(), sum_ns);
+    }
+    return sum_ns;
+  };
+  std::stable_sort(windows.begin(), windows.end(),
+                   [&](const auto& a, const auto& b) { return length_ns(a) < length_ns(b); });
+  const auto middle = MiddleHalf(absl::MakeConstSpan(windows));
+  return {middle.begin(), middle.end()};
 }
 
 // What is measured of all layers of one shape with microbatches of one size.
@@ -300,7 +330,7 @@ absl::StatusOr<double> Profiler::UpdateAloneMs(Stage& stage) {
     PENSTOCK_RETURN_IF_ERROR(backend_.Synchronize());
     if (i >= kWarmUpWindows) ms.push_back((clock_.MonotonicNs() - start_ns) * 1e-6);
   }
-  return MeasuredTimeOf(std::move(ms)).ms();
+  return MeanOfMiddleHalf(std::move(ms));
 }
 
 absl::Status Profiler::MeasureAlone(int shape, int64_t samples, v1::SizeProfile& size) {
@@ -379,6 +409,7 @@ absl::Status Profiler::MeasureRun(LayerRange layers, int64_t samples) {
                                   &shape_of_[layers.first] + layers.count);
   const double seconds = options_.seconds * static_cast<double>(shapes_here.size());
   const int64_t start_ns = clock_.MonotonicNs();
+  std::vector<LayerTimer::Times> windows;
   for (int i = 0; i < options_.windows_max; ++i) {
     const double spent_s = static_cast<double>(clock_.MonotonicNs() - start_ns) * 1e-9;
     if (i >= options_.windows_min && spent_s >= seconds) break;
@@ -387,8 +418,9 @@ absl::Status Profiler::MeasureRun(LayerRange layers, int64_t samples) {
     PENSTOCK_RETURN_IF_ERROR(Report(layers, std::min({by_windows, by_time, 1.0}), samples));
     PENSTOCK_ASSIGN_OR_RETURN(const LayerTimer::Times* const times,
                               run->RunWindow(options_.may_go_on));
-    Take(layers, *times);
+    windows.push_back(*times);
   }
+  for (const LayerTimer::Times& times : TypicalWindows(std::move(windows))) Take(layers, times);
   return absl::OkStatus();
 }
 
@@ -470,9 +502,9 @@ absl::StatusOr<v1::BundleTimes> MeasureBundles(Backend& backend, const ModelGrap
       backend.ConvertFromBf16(values.data<float>(), bundle.data<uint16_t>(), elements);
     }));
   }
-  times.set_pack_ms_per_megabyte(MeasuredTimeOf(std::move(pack_ms)).ms());
+  times.set_pack_ms_per_megabyte(MeanOfMiddleHalf(std::move(pack_ms)));
   if (!unpack_ms.empty()) {
-    times.set_unpack_ms_per_megabyte(MeasuredTimeOf(std::move(unpack_ms)).ms());
+    times.set_unpack_ms_per_megabyte(MeanOfMiddleHalf(std::move(unpack_ms)));
   }
   return times;
 }
