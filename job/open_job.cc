@@ -114,8 +114,9 @@ absl::StatusOr<ResolvedJob> ResolveSubmitted(const v1::JobSpec& spec) {
   if (OrderIsOpen(spec)) PENSTOCK_RETURN_IF_ERROR(CheckOpenOrder(spec.pipeline()));
   const v1::JobSpec draft = DraftOf(spec);
   absl::StatusOr<ResolvedJob> job = ResolveJob(draft);
-  if (job.ok() && OrderIsOpen(spec))
+  if (job.ok() && OrderIsOpen(spec)) {
     PENSTOCK_RETURN_IF_ERROR(CheckSearchedMicrobatches(spec, *job));
+  }
   const std::string& stand_in = draft.pipeline().method();
   if (job.ok() || !OrderIsOpen(spec) || !absl::StrContains(job.status().message(), stand_in)) {
     return job;

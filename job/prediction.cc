@@ -1,7 +1,6 @@
 #include "job/prediction.h"
 
 #include <algorithm>
-#include <functional>
 #include <map>
 #include <utility>
 #include <vector>
@@ -142,9 +141,7 @@ absl::Status CheckFeedback(const v1::JobSpec& spec, const ResolvedJob& job) {
                       "is auto, but with pipeline.order recorded the notes of a run are of one "
                       "split; use the static order, or never");
   }
-  const std::vector<int32_t>& replicas = job.stage_replicas;
-  if (std::adjacent_find(replicas.begin(), replicas.end(), std::not_equal_to<>()) !=
-      replicas.end()) {
+  if (!AreAlike(job.stage_replicas)) {
     return InvalidKey(
         kReplan,
         "is auto, but with stages of unlike pipeline.replicas a layer's gradients are "

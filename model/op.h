@@ -19,8 +19,8 @@
 
 namespace penstock {
 
-// Of a value for one sample, and of whatever an op keeps of one from pass to pass: what kernels place of a microbatch then
-// has a size in bytes that fits 64 bits.
+// The limit of a value for one sample, and of what an op keeps of a sample from pass to pass. What kernels place of a
+// microbatch then has a size in bytes that fits 64 bits.
 inline constexpr int64_t kValueElementsMax = int64_t{1} << 33;
 
 // The type of a value for one sample: [time, width] of f32, [height, width, channels] of u8.

@@ -355,6 +355,11 @@ std::vector<int32_t> ReplicasOf(const Topology& topology) {
   return replicas;
 }
 
+bool AreAlike(absl::Span<const int32_t> replicas) {
+  return std::adjacent_find(replicas.begin(), replicas.end(), std::not_equal_to<>()) ==
+         replicas.end();
+}
+
 int64_t CycleOf(absl::Span<const int32_t> replicas) {
   int64_t cycle = 1;
   for (const int32_t count : replicas) {

@@ -276,6 +276,8 @@ std::vector<int32_t> ReplicasOf(const Topology& topology);
 // The least common multiple of these, or one more than kCycleMax if it is larger.
 inline constexpr int64_t kCycleMax = int64_t{1} << 20;
 int64_t CycleOf(absl::Span<const int32_t> replicas);
+// Whether all stages have as many replicas.
+bool AreAlike(absl::Span<const int32_t> replicas);
 // Errors: InvalidArgument if it is larger.
 absl::Status CheckCycle(absl::Span<const int32_t> replicas);
 

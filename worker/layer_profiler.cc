@@ -67,8 +67,8 @@ double MeanOfMiddleHalf(std::vector<double> ms) {
   return Rounded(MeanOf(MiddleHalf(absl::MakeConstSpan(ms))));
 }
 
-// Of the windows of a run those whose length is in the middle half. Means over the same windows add up: layers to a pass.
-// Were each layer's own middle half taken, interruptions, of which every pass has some in another layer, would count in none.
+// Returns the windows of a run whose length is in the middle half. Means over the same windows add up, layers to a pass.
+// Each layer's own middle half would leave out all interruptions, although every pass has some, each time in another layer.
 std::vector<LayerTimer::Times> TypicalWindows(std::vector<LayerTimer::Times> windows) {
   const auto length_ns = [](const LayerTimer::Times& times) {
     int64_t sum_ns = 0;

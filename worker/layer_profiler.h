@@ -4,8 +4,9 @@
 // finds its weights and what it kept where the others leave them, and not in the caches that it has for itself when it is
 // run alone. A stage of the whole model is made, or, where memory does not last, one of as many layers as it lasts for.
 // Before and behind them there are other layers, not cuts (StageEnds::kLayers): what bundles take is paid once at each cut
-// of a stage, and not by each of its layers. Its first steps, which prepare kernels and memory, do not count, nor do
-// the shortest and the longest quarter of the others. A time is the mean of all layers of one shape over what is left. An optimizer updates a stage at once; each layer has its part of that by what it takes alone.
+// of a stage, and not by each of its layers. Its first steps, which prepare kernels and memory, do not count, nor do the
+// shortest and the longest quarter of the others. A time is the mean of all layers of one shape over what is left. An
+// optimizer updates a stage at once; each layer has its part of that by what it takes alone.
 // The times of a stage are the sums of its layers'; no range of layers is measured by itself (PipeDream's profiler is of
 // layers too; others compile and time every range).
 //

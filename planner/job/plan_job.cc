@@ -442,8 +442,8 @@ absl::StatusOr<std::vector<Candidate>> EnumerateCandidates(const PlanningInput& 
   std::vector<Candidate> candidates;
   for (const Method* const method : methods) {
     const bool is_searched = method == &SearchedMethod();  // on one worker all orders are alike
-    if (is_searched &&
-        OrderIsOpen(input.spec)) {  // with the replicas and stages on a worker that the job names
+    // With the replicas and the stages on a worker that the job names.
+    if (is_searched && OrderIsOpen(input.spec)) {
       for (Candidate& candidate : PlacementsOf(input, job, options)) {
         if (job.WorkersOf(candidate.stages) == 1) continue;
         for (const int64_t microbatches : MicrobatchesOf(input, job, *method)) {

@@ -341,8 +341,7 @@ bool ReplicatesPipelines(const Method& method) {
 // from one of its stages to another by what all others have done by then.
 absl::Status CheckWholePipelines(const Method& method, absl::Span<const int32_t> replicas,
                                  int32_t workers_of_pipeline) {
-  if (std::adjacent_find(replicas.begin(), replicas.end(), std::not_equal_to<>()) !=
-      replicas.end()) {
+  if (!AreAlike(replicas)) {
     return absl::InvalidArgumentError(absl::StrCat(
         "expected as many replicas of each stage, got ", absl::StrJoin(replicas, ","),
         ": the order of ", method.name,

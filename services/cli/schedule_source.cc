@@ -77,21 +77,15 @@ absl::Status CheckIsOfAFile(const ScheduleSource& source) {
   return absl::OkStatus();
 }
 
-// The workers of each stage, as given; one number holds for all stages.
-absl::StatusOr<std::vector<int32_t>> ReplicasOfStages(const ScheduleSource& source) {
-  const auto count = static_cast<int32_t>(source.replicas.size());
-  if (count == 1) return std::vector<int32_t>(source.stages, source.replicas.front());
-  if (!source.has_stages || source.stages == count) return source.replicas;
-  return absl::InvalidArgumentError(absl::StrCat("--replicas has ", count,
-                                                 " numbers, but --stages is ", source.stages,
-                                                 "; give one number, or one for each stage"));
-}
-
 absl::StatusOr<Topology> PlaceStages(const Method& method, const ScheduleSource& source,
                                      int32_t per_worker) {
   const bool of_model = method.placement == Placement::kReplicas;
   if (!source.replicas.empty() && !of_model) {
-    PENSTOCK_ASSIGN_OR_RETURN(const std::vector<int32_t> replicas, ReplicasOfStages(source));
+    const bool says_stages = source.has_stages || source.replicas.size() == 1;
+    PENSTOCK_ASSIGN_OR_RETURN(
+        const std::vector<int32_t> replicas,
+        ReplicasOfStages(source.replicas,
+                         says_stages ? std::optional(source.stages) : std::nullopt));
     return PlaceReplicas(method, replicas, per_worker);
   }
   if (source.replicas.size() > 1) {
@@ -106,6 +100,15 @@ absl::StatusOr<Topology> PlaceStages(const Method& method, const ScheduleSource&
 }
 
 }  // namespace
+
+absl::StatusOr<std::vector<int32_t>> ReplicasOfStages(const std::vector<int32_t>& given,
+                                                      std::optional<int32_t> stages) {
+  if (!stages.has_value() || static_cast<size_t>(*stages) == given.size()) return given;
+  if (given.size() == 1) return std::vector<int32_t>(*stages, given.front());
+  return absl::InvalidArgumentError(absl::StrCat("--replicas has ", given.size(),
+                                                 " numbers, but --stages is ", *stages,
+                                                 "; give one number, or one for each stage"));
+}
 
 void AddScheduleOptions(CLI::App& app, ScheduleSource& source) {
   app.add_option("--stages", source.stages, "Stages of the pipeline (of a method)")

@@ -35,6 +35,11 @@ struct ScheduleSource {
 // --send-early.
 void AddScheduleOptions(CLI::App& app, ScheduleSource& source);
 
+// The workers of each of `stages` stages from what --replicas says: one number for each, or one that holds for all. Absent
+// stages are as many as the numbers. Errors: InvalidArgument naming both flags. REQUIRES: `given` is not empty.
+absl::StatusOr<std::vector<int32_t>> ReplicasOfStages(const std::vector<int32_t>& given,
+                                                      std::optional<int32_t> stages);
+
 // The options of a catalog schedule: stages where the method wants them, no global norm.
 // Errors: InvalidArgument (the stages do not fit the method).
 absl::StatusOr<ScheduleOptions> CatalogOptions(const Method& method, const ScheduleSource& source);

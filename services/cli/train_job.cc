@@ -2,8 +2,6 @@
 
 #include <algorithm>
 #include <filesystem>
-#include <functional>
-#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
@@ -67,9 +65,7 @@ absl::Status FillStages(v1::JobSpec& spec, const ResolvedJob& job, int workers, 
 
 // Whether a job comes to the same weights with any split of its layers (job/prediction.cc, CheckFeedback).
 bool AnySplitIsAlike(const ResolvedJob& job) {
-  const std::vector<int32_t>& replicas = job.stage_replicas;
-  return job.method->synchronous && std::adjacent_find(replicas.begin(), replicas.end(),
-                                                       std::not_equal_to<>()) == replicas.end();
+  return job.method->synchronous && AreAlike(job.stage_replicas);
 }
 
 // What the user should know where layers are split by estimate, as a line.

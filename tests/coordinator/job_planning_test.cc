@@ -485,25 +485,6 @@ TEST(JobPlanning, SearchedOrder_TakesWhatItCanOrder) {
               StatusIs(kInvalid, HasSubstr("pipeline.order: cannot be recorded with searched")));
 }
 
-TEST(JobPlanning, SearchedOrderOfSeveralStagesOnAWorker_IsThatOfTheRun) {
-  for (const bool measured : {true, false}) {
-    SimulatedCluster cluster({.workers = 2});
-    v1::JobSpec spec = SearchedJob(4, 4);
-    spec.mutable_pipeline()->set_stages_per_worker(2);
-    if (!measured) spec.mutable_planning()->set_split("estimated");
-    const std::string job = cluster.Submit(spec);
-    ASSERT_TRUE(cluster.RunUntilOver(4 * kLimitMs));
-    const v1::GetJobResponse& saved = cluster.Saved(job);
-    EXPECT_EQ(saved.summary().state(), v1::JOB_STATE_SUCCEEDED) << saved.summary().error();
-    EXPECT_EQ(WasMeasured(cluster, job), measured);
-    PENSTOCK_ASSERT_OK_AND_ASSIGN(const ResolvedJob resolved, ResolveJob(saved.spec()));
-    ASSERT_NE(resolved.listed, nullptr);
-    EXPECT_EQ(resolved.WorkersOf(4), 2);
-    EXPECT_EQ(resolved.listed->topology.stages(), 4);
-    EXPECT_THAT(cluster.violations(), IsEmpty());
-  }
-}
-
 // The checkpoint's order has two replicas of the first stage, or both stages on one worker; the job names neither.
 TEST(JobPlanning, SearchedOrderOfAnotherPlacement_IsNotKept) {
   for (const char* schedule :
@@ -536,26 +517,42 @@ TEST(JobPlanning, SearchedOrderOfAnotherPlacement_IsNotKept) {
   }
 }
 
+// Runs the job on `workers` workers, with a measured or an estimated split. Returns it as it was recorded.
+ResolvedJob RunSearched(v1::JobSpec spec, int32_t workers, bool measured) {
+  SimulatedCluster cluster({.workers = workers});
+  if (!measured) spec.mutable_planning()->set_split("estimated");
+  const std::string job = cluster.Submit(spec);
+  EXPECT_TRUE(cluster.RunUntilOver(4 * kLimitMs));
+  const v1::GetJobResponse& saved = cluster.Saved(job);
+  EXPECT_EQ(saved.summary().state(), v1::JOB_STATE_SUCCEEDED) << saved.summary().error();
+  EXPECT_EQ(WasMeasured(cluster, job), measured);
+  EXPECT_THAT(cluster.violations(), IsEmpty());
+  return ResolveJob(saved.spec()).value();
+}
+
+TEST(JobPlanning, SearchedOrderOfSeveralStagesOnAWorker_IsThatOfTheRun) {
+  v1::JobSpec spec = SearchedJob(4, 4);
+  spec.mutable_pipeline()->set_stages_per_worker(2);
+  for (const bool measured : {true, false}) {
+    const ResolvedJob resolved = RunSearched(spec, /*workers=*/2, measured);
+    ASSERT_NE(resolved.listed, nullptr);
+    EXPECT_EQ(resolved.WorkersOf(4), 2);
+    EXPECT_EQ(resolved.listed->topology.stages(), 4);
+  }
+}
+
 // Measured or not, the order is for the replicas that the job names.
 TEST(JobPlanning, SearchedOrderOfReplicas_IsThatOfTheRun) {
+  v1::JobSpec spec = SearchedJob(4, 2);
+  spec.mutable_training()->set_microbatches(6);
+  spec.mutable_training()->set_batch(12);
   for (const bool measured : {true, false}) {
     for (const std::vector<int32_t>& replicas : {std::vector<int32_t>{2}, {1, 3}}) {
-      SimulatedCluster cluster({.workers = 4});
-      v1::JobSpec spec = SearchedJob(4, 2);
-      spec.mutable_training()->set_microbatches(6);
-      spec.mutable_training()->set_batch(12);
       spec.mutable_pipeline()->mutable_replicas()->Assign(replicas.begin(), replicas.end());
-      if (!measured) spec.mutable_planning()->set_split("estimated");
-      const std::string job = cluster.Submit(spec);
-      ASSERT_TRUE(cluster.RunUntilOver(4 * kLimitMs));
-      const v1::GetJobResponse& saved = cluster.Saved(job);
-      EXPECT_EQ(saved.summary().state(), v1::JOB_STATE_SUCCEEDED) << saved.summary().error();
-      EXPECT_EQ(WasMeasured(cluster, job), measured);
-      PENSTOCK_ASSERT_OK_AND_ASSIGN(const ResolvedJob resolved, ResolveJob(saved.spec()));
+      const ResolvedJob resolved = RunSearched(spec, /*workers=*/4, measured);
       ASSERT_NE(resolved.listed, nullptr);
       EXPECT_EQ(resolved.WorkersOf(2), 4);
       EXPECT_EQ(resolved.stage_replicas.back(), replicas.back());
-      EXPECT_THAT(cluster.violations(), IsEmpty());
     }
   }
 }

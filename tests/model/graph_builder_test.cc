@@ -133,7 +133,8 @@ TEST(GraphBuilder, HeadWithTheWeightsOfTheEmbedding_IsTied) {
   EXPECT_THAT(graph.ties[0].uses, ElementsAre(0, 1));
 }
 
-// The input of the second LSTM is as wide as the state of the first, whose two matrices then could be mistaken for each other.
+// The input of the second LSTM is as wide as the state of the first, so that the first one's two matrices could be mistaken
+// for each other.
 TEST(GraphBuilder, WeightsOf_OfOneOp_GoesByName) {
   const auto lstm = [](std::string name, std::string of, std::string weights_of) {
     return NodeSpec{.name = std::move(name),

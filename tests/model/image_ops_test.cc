@@ -156,7 +156,7 @@ TEST(Pools, KernelsWithoutASide_AreRefused) {
     EXPECT_THAT(InferOp(op, given, Image(7, 7, 5)),
                 StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("kernel: is 0")));
   }
-  // Whoever makes kernels has attributes that were checked; windows do not rely on it.
+  // Kernels are made from attributes that were checked, but windows do not rely on it.
   const Attributes unchecked = {{"kernel", std::vector<int64_t>{3, 0}},
                                 {"stride", std::vector<int64_t>{0, 0}},
                                 {"padding", std::vector<int64_t>{0, 0}}};

@@ -21,6 +21,7 @@
 #include "services/cli/cost_options.h"
 #include "services/cli/drawings.h"
 #include "services/cli/json_output.h"
+#include "services/cli/schedule_source.h"
 #include "services/cli/table.h"
 #include "services/cli/text.h"
 
@@ -59,14 +60,10 @@ constexpr NamedPlacement kPlacements[] = {
     {"V", "zb-v", 2, 2}};
 
 // Returns the replicas of each stage; empty: one of each.
-absl::StatusOr<std::vector<int32_t>> ReplicasOfStages(const ScheduleSearchOptions& options) {
-  std::vector<int32_t> replicas = options.replicas;
-  if (replicas.size() == 1) replicas.resize(options.stages, replicas.front());
-  if (!replicas.empty() && replicas.size() != static_cast<size_t>(options.stages)) {
-    return absl::InvalidArgumentError(absl::StrCat("--replicas has ", replicas.size(),
-                                                   " numbers, but --stages is ", options.stages,
-                                                   "; give one number, or one for each stage"));
-  }
+absl::StatusOr<std::vector<int32_t>> AskedReplicas(const ScheduleSearchOptions& options) {
+  if (options.replicas.empty()) return std::vector<int32_t>();
+  PENSTOCK_ASSIGN_OR_RETURN(std::vector<int32_t> replicas,
+                            ReplicasOfStages(options.replicas, options.stages));
   const auto workers =
       std::accumulate(replicas.begin(), replicas.end(), int64_t{0}) / options.stages_per_worker;
   if (workers <= kReplicatedWorkersMax) return replicas;
@@ -82,7 +79,7 @@ absl::StatusOr<std::vector<std::pair<absl::string_view, Topology>>> PlacementsOf
         absl::StrCat("--stages ", options.stages, " is not a multiple of the ",
                      options.stages_per_worker, " stages that each worker holds"));
   }
-  PENSTOCK_ASSIGN_OR_RETURN(const std::vector<int32_t> replicas, ReplicasOfStages(options));
+  PENSTOCK_ASSIGN_OR_RETURN(const std::vector<int32_t> replicas, AskedReplicas(options));
   const int32_t workers = options.stages / options.stages_per_worker;
   std::vector<std::pair<absl::string_view, Topology>> placements;
   const int32_t each = options.stages_per_worker;
