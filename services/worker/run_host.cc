@@ -176,6 +176,7 @@ absl::StatusOr<v1::PrepareRunResponse> RunHost::Prepare(const RunRequest& reques
   const auto [job_id, epoch] = std::visit(
       [](const auto& typed) { return std::pair(typed.job_id(), typed.epoch()); }, request);
   const std::string name = NameOf(job_id, epoch);
+  PENSTOCK_RETURN_IF_ERROR(CheckIsMeant(request));
   MutexLock lock(mutex_);
   PENSTOCK_RETURN_IF_ERROR(closed_);
   PENSTOCK_RETURN_IF_ERROR(CheckEpoch(job_id, epoch));
@@ -280,6 +281,16 @@ RunHost::Activity RunHost::GetActivity(bool with_stages) const {
   activity.actions_done = run == nullptr ? attempt_->actions_done : run->actions_done();
   if (with_stages) activity.stages = run == nullptr ? attempt_->stages : run->Reports();
   return activity;
+}
+
+absl::Status RunHost::CheckIsMeant(const RunRequest& request) const {
+  const absl::Status meant = parts_.check(request);
+  if (absl::IsFailedPrecondition(meant)) {
+    rejected_.Count(Rejection::kStaleEpoch);
+  } else if (!meant.ok()) {
+    rejected_.Count(meant);
+  }
+  return meant;
 }
 
 absl::Status RunHost::CheckEpoch(const std::string& job_id, int64_t epoch) const {

@@ -10,7 +10,7 @@
 // it). Only the newest attempt is kept; what it counted can be read until another takes its place.
 //
 // Epochs are fenced: of each job, whatever is older than the newest epoch seen, or was stopped, is
-// refused with Aborted.
+// refused with Aborted. What is refused has changed nothing: an attempt that runs goes on.
 //
 // Thread safety: all methods may be called from any thread.
 #pragma once
@@ -44,10 +44,15 @@ struct DeviceDescription {
   int64_t memory_bytes = 0;
 };
 
-// The objects that a host gets from outside. All but `on_event` are called on the executor thread.
+// The objects that a host gets from outside. All but `check` and `on_event` are called on the executor thread.
 struct RunHostParts {
   // Describes the device that this worker computes on. Called once, first.
   std::function<absl::StatusOr<DeviceDescription>()> describe_device;
+  // Says whether a request to prepare is meant for this worker, in this life of it. On the thread of the call, before
+  // anything else; must not block. Errors: FailedPrecondition (another worker, or an earlier life), InvalidArgument.
+  std::function<absl::Status(const RunRequest&)> check = [](const RunRequest&) {
+    return absl::OkStatus();
+  };
   // The back-end of the attempt.
   std::function<absl::StatusOr<std::unique_ptr<Backend>>(const RunRequest&)> make_backend;
   // The edges of the attempt.
@@ -80,9 +85,9 @@ class RunHost {
   // Waits until the device is described. Errors: describe_device's.
   absl::StatusOr<DeviceDescription> Device() ABSL_LOCKS_EXCLUDED(mutex_);
 
-  // WorkerControl, see cluster.proto. Repeating a call changes nothing. Prepare stops an older
+  // WorkerControl, see cluster.proto. Repeating a call changes nothing. A Prepare that is not refused stops an older
   // attempt first: the coordinator decides what this worker works on.
-  // Errors also: Aborted (epoch), DeadlineExceeded (still at it: call again), FailedPrecondition.
+  // Errors also: those of `check`; Aborted (epoch), DeadlineExceeded (still at it: call again), FailedPrecondition.
   absl::StatusOr<v1::PrepareRunResponse> Prepare(
       const RunRequest& request, absl::Time deadline,
       const std::optional<TraceContext>& trace = std::nullopt) ABSL_LOCKS_EXCLUDED(mutex_);
@@ -112,7 +117,7 @@ class RunHost {
   };
   // With the stages' reports only if asked: they cost a little.
   Activity GetActivity(bool with_stages) const ABSL_LOCKS_EXCLUDED(mutex_);
-  // Calls of epochs that are over.
+  // Calls of epochs that are over, and for another worker or an earlier life of this one.
   const RejectedMessages& rejected() const { return rejected_; }
 
  private:
@@ -148,6 +153,8 @@ class RunHost {
   // Takes the run away from the attempt, keeps its numbers, and destroys it and what it used.
   void DropRun(Attempt& attempt, const absl::Status& outcome) ABSL_LOCKS_EXCLUDED(mutex_);
 
+  // Errors: those of `check`.
+  absl::Status CheckIsMeant(const RunRequest& request) const;
   absl::Status CheckEpoch(const std::string& job_id, int64_t epoch) const
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   // The attempt that a control call means, with a run. Errors: Aborted, FailedPrecondition.

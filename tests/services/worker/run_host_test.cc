@@ -119,6 +119,7 @@ class RunHostTest : public ::testing::Test {
                 [] {
                   return absl::StatusOr<DeviceDescription>({"a device", 1 << 20});
                 },
+            .check = [this](const RunRequest&) { return meant_; },
             .make_backend = [](const RunRequest&) { return MakeCpuBackend(1); },
             .join =
                 [this](const RunRequest&) {
@@ -159,6 +160,7 @@ class RunHostTest : public ::testing::Test {
   }
 
   Script script_;
+  absl::Status meant_;  // what the host is told of every request to prepare
   RunHost host_{Parts()};
 };
 
@@ -319,6 +321,43 @@ TEST_F(RunHostTest, OlderEpoch_IsRefusedEverywhere) {
   EXPECT_EQ(host_.rejected().count(Rejection::kStaleEpoch), 4);
   EXPECT_THAT(host_.Stop("j", 2, "old news", InAWhile()), IsOk());  // nothing of it is left
   EXPECT_TRUE(host_.GetActivity(false).active);
+}
+
+// A call that was on its way when the worker was started again, or while another coordinator was there.
+TEST_F(RunHostTest, PrepareForAnotherLifeOfTheWorker_LeavesTheRunAlone) {
+  StartRun("j", 3);
+  meant_ = absl::FailedPreconditionError("plan of job k is for incarnation 7, this is 8");
+  EXPECT_THAT(Prepare("k", 9),
+              StatusIs(absl::StatusCode::kFailedPrecondition, HasSubstr("incarnation 7")));
+  EXPECT_THAT(Prepare("j", 4), StatusIs(absl::StatusCode::kFailedPrecondition, _));
+  EXPECT_EQ(host_.rejected().count(Rejection::kStaleEpoch), 2);
+  meant_ = absl::InvalidArgumentError("plan of job k, epoch 9: no stages");
+  EXPECT_THAT(Prepare("k", 9), StatusIs(absl::StatusCode::kInvalidArgument, _));
+  EXPECT_EQ(host_.rejected().count(Rejection::kMalformed), 1);
+  EXPECT_THAT(host_.Hold("j", 3), IsOkAndHolds(42)) << "no later epoch has begun either";
+  EXPECT_TRUE(host_.GetActivity(false).active);
+  EXPECT_THAT(script_.Lines(), ::testing::ElementsAre("attempt j 3", "executing 3"));
+}
+
+// Whichever job they are of: the one that runs, one that was stopped, or one that is not known here.
+TEST_F(RunHostTest, StaleCalls_LeaveTheRunAlone) {
+  ASSERT_THAT(host_.Stop("old", 5, "cancelled", InAWhile()), IsOk());
+  StartRun("j", 3);
+  for (const std::string job : {"j", "old"}) {
+    for (const int64_t epoch : {1, 2}) {
+      EXPECT_THAT(Prepare(job, epoch), StatusIs(absl::StatusCode::kAborted, _));
+      EXPECT_THAT(host_.Start(job, epoch), StatusIs(absl::StatusCode::kAborted, _));
+      EXPECT_THAT(host_.Hold(job, epoch), StatusIs(absl::StatusCode::kAborted, _));
+      EXPECT_THAT(host_.Cut(job, epoch, 50), StatusIs(absl::StatusCode::kAborted, _));
+      EXPECT_THAT(host_.Stop(job, epoch, "old news", InAWhile()), IsOk());
+    }
+  }
+  EXPECT_THAT(host_.Start("unknown", 9), StatusIs(absl::StatusCode::kFailedPrecondition, _));
+  EXPECT_THAT(host_.Hold("unknown", 9), StatusIs(absl::StatusCode::kFailedPrecondition, _));
+  EXPECT_THAT(host_.Cut("unknown", 9, 50), StatusIs(absl::StatusCode::kFailedPrecondition, _));
+  EXPECT_THAT(host_.Stop("unknown", 9, "old news", InAWhile()), IsOk());
+  EXPECT_THAT(host_.Hold("j", 3), IsOkAndHolds(42));
+  EXPECT_THAT(script_.Lines(), ::testing::ElementsAre("attempt j 3", "executing 3"));
 }
 
 TEST_F(RunHostTest, NewerEpochOrOtherJob_TakesTheRunsPlace) {
