@@ -10,7 +10,8 @@
 // it). Only the newest attempt is kept; what it counted can be read until another takes its place.
 //
 // Epochs are fenced: of each job, whatever is older than the newest epoch seen, or was stopped, is
-// refused with Aborted. What is refused has changed nothing: an attempt that runs goes on.
+// refused with Aborted and a note of that epoch (base/seen_epoch.h). An attempt is also refused that has the number of
+// another one, which a coordinator that lost its records may have given. What is refused has changed nothing: an attempt that runs goes on.
 //
 // Thread safety: all methods may be called from any thread.
 #pragma once
@@ -141,6 +142,12 @@ class RunHost {
     int64_t actions_done = 0;
   };
 
+  struct JobEpochs {
+    std::string job_id;
+    int64_t first = 0;  // that is not refused
+    int64_t seen = 0;   // the largest
+  };
+
   // The next thing that the executor thread does.
   enum class Work { kPrepare, kExecute, kDiscard, kQuit };
 
@@ -157,10 +164,14 @@ class RunHost {
   absl::Status CheckIsMeant(const RunRequest& request) const;
   absl::Status CheckEpoch(const std::string& job_id, int64_t epoch) const
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // Says that the attempt is not the one of this number that the worker knows.
+  absl::Status OtherOfItsEpoch(const std::string& job_id, int64_t epoch) const;
   // The attempt that a control call means, with a run. Errors: Aborted, FailedPrecondition.
   absl::StatusOr<Attempt*> FindRunning(const std::string& job_id, int64_t epoch) const
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  void Fence(const std::string& job_id, int64_t first_epoch) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // Refuses, from now on, what is older than `first`. `seen`: the epoch that this is for.
+  void Fence(const std::string& job_id, int64_t first, int64_t seen)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void AskToStop(Attempt& attempt, const std::string& reason) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   // False if `deadline` came first.
   bool AwaitEnded(const std::shared_ptr<Attempt>& attempt, absl::Time deadline)
@@ -186,8 +197,7 @@ class RunHost {
   bool quit_ ABSL_GUARDED_BY(mutex_) = false;
   // Shared with calls that wait for it; its fields but `request` are guarded by mutex_.
   std::shared_ptr<Attempt> attempt_ ABSL_GUARDED_BY(mutex_);
-  // The first epoch of a job that is not refused, the least recently used job first.
-  std::vector<std::pair<std::string, int64_t>> first_epochs_ ABSL_GUARDED_BY(mutex_);
+  std::vector<JobEpochs> epochs_ ABSL_GUARDED_BY(mutex_);  // the least recently used job first
 
   std::thread executor_;
 };

@@ -1,9 +1,11 @@
 #include "services/worker/run_host.h"
 
 #include <future>
+#include <limits>
 #include <optional>
 #include <thread>
 
+#include "base/seen_epoch.h"
 #include "penstock/v1/cluster.grpc.pb.h"
 #include "services/rpc/channel.h"
 #include "services/rpc/client.h"
@@ -358,6 +360,47 @@ TEST_F(RunHostTest, StaleCalls_LeaveTheRunAlone) {
   EXPECT_THAT(host_.Stop("unknown", 9, "old news", InAWhile()), IsOk());
   EXPECT_THAT(host_.Hold("j", 3), IsOkAndHolds(42));
   EXPECT_THAT(script_.Lines(), ::testing::ElementsAre("attempt j 3", "executing 3"));
+}
+
+// So that a coordinator without its records can go on above them.
+TEST_F(RunHostTest, OlderEpoch_IsToldWhichWasSeen) {
+  EXPECT_THAT(host_.Stop("j", 4, "cancelled", InAWhile()), IsOk());
+  EXPECT_EQ(SeenEpochOf(Prepare("j", 4).status()), 4);
+  EXPECT_EQ(SeenEpochOf(host_.Start("j", 2)), 4);
+  StartRun("j", 7);
+  EXPECT_EQ(SeenEpochOf(Prepare("j", 6).status()), 7);
+  EXPECT_EQ(SeenEpochOf(host_.Hold("j", 9).status()), std::nullopt) << "not for its epoch";
+  EXPECT_THAT(host_.Stop("j", 3, "old news", InAWhile()), IsOk());
+  EXPECT_EQ(SeenEpochOf(Prepare("j", 6).status()), 7) << "an older stop takes nothing back";
+}
+
+// Of a coordinator that lost its records: what it takes for a repetition would be a run that it does not know.
+TEST_F(RunHostTest, OtherAttemptOfTheSameEpoch_IsRefusedAndTheRunGoesOn) {
+  StartRun("j", 3);
+  v1::PrepareRunRequest other;
+  other.set_job_id("j");
+  other.set_epoch(3);
+  other.set_first_step(10);
+  const absl::Status refused = host_.Prepare(other, InAWhile()).status();
+  EXPECT_THAT(refused, StatusIs(absl::StatusCode::kAborted,
+                                AllOf(HasSubstr("job j"), HasSubstr("another attempt"))));
+  EXPECT_EQ(SeenEpochOf(refused), 3);
+  v1::PrepareProfileRequest profile;
+  profile.set_job_id("j");
+  profile.set_epoch(3);
+  EXPECT_THAT(host_.Prepare(profile, InAWhile()), StatusIs(absl::StatusCode::kAborted, _));
+  EXPECT_THAT(Prepare("j", 3), IsOk()) << "a repetition of the first";
+  EXPECT_THAT(script_.Lines(), ::testing::ElementsAre("attempt j 3", "executing 3"));
+  other.set_epoch(4);
+  EXPECT_THAT(host_.Prepare(other, InAWhile()), IsOk());
+  EXPECT_TRUE(script_.AwaitLog("dropped 3"));
+}
+
+TEST_F(RunHostTest, StopOfAnEpochBeyondAll_StopsTheRun) {
+  StartRun("j", 3);
+  EXPECT_THAT(host_.Stop("j", std::numeric_limits<int64_t>::max(), "enough", InAWhile()), IsOk());
+  EXPECT_FALSE(host_.GetActivity(false).active);
+  EXPECT_THAT(Prepare("j", kEpochMax), StatusIs(absl::StatusCode::kAborted, _));
 }
 
 TEST_F(RunHostTest, NewerEpochOrOtherJob_TakesTheRunsPlace) {
