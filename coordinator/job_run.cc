@@ -47,6 +47,7 @@ v1::GetJobResponse JobRun::Record() const {
   *record.mutable_spec() = spec_;
   record.set_traceparent(traceparent_);
   record.set_epoch(epoch_);
+  record.set_cancel_reason(cancel_reason_);
   WriteTo(record);
   return record;
 }
@@ -165,6 +166,7 @@ void JobRun::OnWorkerLeaving(const std::string& worker, Now now) {
 void JobRun::Cancel(const std::string& reason, Now now) {
   if (ended() || !cancel_reason_.empty()) return;
   cancel_reason_ = reason;
+  Save();  // it may take longer to end than this process lives
   Become(phase_->Cancel(now), now);
 }
 

@@ -225,17 +225,64 @@ TEST(Restore, JobThatBeganWithAnothersCheckpoint_BeginsThereUntilItHasOneOfItsOw
   }
 }
 
-TEST(Restore, CancelledJobThatDrained_DoesNotComeBack) {
-  SimulatedCluster before({.workers = 1});
+TEST(Restore, CancelledJobThatDrained_EndsCancelledFromItsLastCheckpoint) {
+  for (const char* directory : {"/ckpt", ""}) {
+    SimulatedCluster before({.workers = 1});
+    before.RunFor(10);
+    v1::JobSpec spec = SmallJob(1000, 1);
+    spec.mutable_checkpoint()->set_directory(directory);
+    spec.mutable_checkpoint()->set_every_steps(*directory == 0 ? 0 : 4);
+    const std::string job = before.Submit(spec);
+    before.RunFor(1000);
+    ASSERT_THAT(before.coordinator().CancelJob(job, before.now()), IsOk());
+    before.PerformEffects();
+    ASSERT_EQ(before.Summary(job).state(), v1::JOB_STATE_DRAINING);
+    EXPECT_EQ(before.Saved(job).cancel_reason(), "cancelled by the user");
+    Coordinator after({});
+    after.Restore(before.Store(), before.now());
+    EXPECT_EQ(after.FindSummary(job)->state(), v1::JOB_STATE_CANCELLED);
+    EXPECT_GT(after.FindSummary(job)->ended_unix_ms(), 0);
+    EXPECT_THAT(after.FindSummary(job)->reason(),
+                AllOf(HasSubstr("cancelled by the user"), HasSubstr("coordinator was restarted")));
+    v1::GetJobResponse kept;
+    for (const CoordinatorEffect& effect : after.TakeEffects()) {
+      if (const auto* save = std::get_if<SaveJob>(&effect)) kept = save->record;
+    }
+    EXPECT_EQ(kept.summary().state(), v1::JOB_STATE_CANCELLED);
+    EXPECT_EQ(kept.result().checkpoint(), *directory == 0 ? "" : "/ckpt/step-8");
+  }
+}
+
+TEST(Restore, JobThatDrainedToReturn_WaitsAgain) {
+  SimulatedCluster before({.workers = 2});
   before.RunFor(10);
-  const std::string job = before.Submit(SavedJob(1000, 1));
-  before.RunFor(1000);
+  const std::string job = before.Submit(SavedJob(1000, 2));
+  before.At(1000, [&] { before.Leave(1); });
+  while (before.Summary(job).state() != v1::JOB_STATE_DRAINING) before.RunFor(1);
+  std::vector<StoredJob> store = before.Store();
+  Coordinator after({});
+  after.Restore(store, before.now());
+  EXPECT_EQ(after.FindSummary(job)->state(), v1::JOB_STATE_QUEUED);
+  EXPECT_EQ(after.FindRun(job)->spec().checkpoint().resume(), "latest");
+  // An older build said neither which epoch an attempt had nor whether a drain was a cancellation.
+  store[0].record.clear_epoch();
+  Coordinator of_older_build({});
+  of_older_build.Restore(store, before.now());
+  EXPECT_EQ(of_older_build.FindSummary(job)->state(), v1::JOB_STATE_FAILED);
+}
+
+// The answer to the cancellation was given, while the workers were being started.
+TEST(Restore, CancelledWhileItsWorkersWereStarted_EndsCancelled) {
+  SimulatedCluster before({.workers = 2, .delay_ms_min = 5, .delay_ms_max = 5});
+  const std::string job = before.Submit(SavedJob(1000, 2));
+  while (before.starts().empty()) before.RunFor(1);
+  ASSERT_EQ(before.Summary(job).state(), v1::JOB_STATE_PREPARING);
   ASSERT_THAT(before.coordinator().CancelJob(job, before.now()), IsOk());
   before.PerformEffects();
-  ASSERT_EQ(before.Summary(job).state(), v1::JOB_STATE_DRAINING);
+  ASSERT_EQ(before.Summary(job).state(), v1::JOB_STATE_PREPARING);
   Coordinator after({});
   after.Restore(before.Store(), before.now());
-  EXPECT_EQ(after.FindSummary(job)->state(), v1::JOB_STATE_FAILED);
+  EXPECT_EQ(after.FindSummary(job)->state(), v1::JOB_STATE_CANCELLED);
 }
 
 }  // namespace
