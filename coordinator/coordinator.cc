@@ -37,6 +37,10 @@ void Coordinator::Restore(std::vector<StoredJob> jobs, Now now) {
       ended_[summary.job_id()] = summary;
       continue;
     }
+    if (!job.record.cancel_reason().empty()) {
+      EndAfterRestart(std::move(job), now);
+      continue;
+    }
     // A job that an older build stored lacks the keys that were added since.
     FillKnownDefaults(*job.record.mutable_spec());
     absl::StatusOr<ResolvedJob> resolved = ResolveSubmitted(job.record.spec());
@@ -44,7 +48,7 @@ void Coordinator::Restore(std::vector<StoredJob> jobs, Now now) {
       job.record.clear_plan();  // of an attempt of that process, if it had any
       AddRun(job.record, job.last_sequence, *std::move(resolved));
     } else {
-      FailAfterRestart(std::move(job), now);
+      EndAfterRestart(std::move(job), now);
     }
   }
 }
@@ -72,8 +76,10 @@ bool Coordinator::WaitsAgain(v1::GetJobResponse& record) {
     return true;
   }
   v1::CheckpointSpec& checkpoint = *record.mutable_spec()->mutable_checkpoint();
+  // Builds that kept no epoch did not say either why a job drained: it may have been cancelled.
+  const bool drained_to_return = summary.state() == v1::JOB_STATE_DRAINING && record.epoch() > 0;
   const bool under_way = summary.state() == v1::JOB_STATE_PREPARING ||
-                         summary.state() == v1::JOB_STATE_RUNNING;  // not cancelled
+                         summary.state() == v1::JOB_STATE_RUNNING || drained_to_return;
   if (!under_way || !IsSaved(record)) return false;
   // It may have begun with a checkpoint of another job, which is where it starts until it has one of its own.
   const bool has_own = record.result().checkpoint() != checkpoint.resume();
@@ -83,15 +89,23 @@ bool Coordinator::WaitsAgain(v1::GetJobResponse& record) {
   return true;
 }
 
-void Coordinator::FailAfterRestart(StoredJob job, Now now) {
+void Coordinator::EndAfterRestart(StoredJob job, Now now) {
   v1::JobSummary& summary = *job.record.mutable_summary();
-  summary.set_state(v1::JOB_STATE_FAILED);
   summary.set_ended_unix_ms(now.unix_ms);
   summary.clear_reason();
-  const std::string& directory = job.record.spec().checkpoint().directory();
-  summary.set_error(absl::StrCat(
-      "the coordinator was restarted while the job was under way",
-      directory.empty() ? "" : "; submit it again with checkpoint.resume: latest to go on"));
+  summary.clear_estimated_remaining_seconds();
+  if (const std::string& reason = job.record.cancel_reason(); !reason.empty()) {
+    summary.set_state(v1::JOB_STATE_CANCELLED);
+    summary.set_reason(absl::StrCat(reason,
+                                    "; the coordinator was restarted before the job had drained, "
+                                    "so the steps after the last checkpoint are lost"));
+  } else {
+    summary.set_state(v1::JOB_STATE_FAILED);
+    const std::string& directory = job.record.spec().checkpoint().directory();
+    summary.set_error(absl::StrCat(
+        "the coordinator was restarted while the job was under way",
+        directory.empty() ? "" : "; submit it again with checkpoint.resume: latest to go on"));
+  }
   v1::JobEvent event;
   event.set_sequence(job.last_sequence + 1);
   event.set_unix_ms(now.unix_ms);

@@ -59,9 +59,9 @@ class Coordinator {
  public:
   explicit Coordinator(const CoordinatorLimits& limits);
 
-  // Takes back the jobs of an earlier process, in the order of their submission. Those that waited
-  // wait again, and so do those that were under way and have a checkpoint directory, to go on from there; the
-  // others have failed. REQUIRES: called once, before anything else.
+  // Takes back the jobs of an earlier process, in the order of their submission. Those that were to end early have
+  // ended so. Those that waited wait again, and so do those that were under way, or drained to go back to the queue, and
+  // have a checkpoint directory, to go on from there; the others have failed. REQUIRES: called once, before anything else.
   void Restore(std::vector<StoredJob> jobs, Now now);
 
   // ---- Workers (see the services in cluster.proto for the errors).
@@ -127,8 +127,8 @@ class Coordinator {
   void AddRun(const v1::GetJobResponse& record, int64_t last_sequence, ResolvedJob job);
   // Returns whether a job that an earlier process has left waits now; changes its record to that end.
   static bool WaitsAgain(v1::GetJobResponse& record);
-  // Fails a job that an earlier process was working on.
-  void FailAfterRestart(StoredJob job, Now now);
+  // Ends a job that an earlier process was working on: as cancelled if it was to end, else as failed.
+  void EndAfterRestart(StoredJob job, Now now);
   void OnDeparture(const Departure& departure, Now now);
   // A worker leaves. Errors: NotFound (it has no run any more: it may go, and is known no longer).
   absl::Status LetGo(const std::string& worker, Now now);

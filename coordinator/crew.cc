@@ -5,11 +5,21 @@
 #include <variant>
 
 #include "absl/strings/str_cat.h"
+#include "base/seen_epoch.h"
 
 namespace penstock {
 namespace {
 
 bool IsGone(const Crew::Part& part) { return part.stopped || part.lost; }
+
+// Returns the epoch that a worker names because it does not prepare an older one.
+std::optional<int64_t> SeenBy(const WorkerResponse& response) {
+  if (const auto* run = std::get_if<absl::StatusOr<v1::PrepareRunResponse>>(&response)) {
+    return SeenEpochOf(run->status());
+  }
+  const auto* profile = std::get_if<absl::StatusOr<v1::PrepareProfileResponse>>(&response);
+  return profile == nullptr ? std::nullopt : SeenEpochOf(profile->status());
+}
 
 }  // namespace
 
@@ -23,10 +33,25 @@ void Crew::Reorder(std::vector<WorkerOffer> workers) {
   for (WorkerOffer& worker : workers) parts_.push_back({.worker = std::move(worker)});
 }
 
+bool Crew::OnSeenEpoch(int32_t worker_index, const WorkerResponse& response, Now now) {
+  const std::optional<int64_t> seen = SeenBy(response);
+  if (starting_ || !seen.has_value() || *seen < epoch_ || later_epochs_ >= size()) return false;
+  job_.Log(absl::StrCat("worker ", parts_[worker_index].worker.name, " has seen epoch ", *seen,
+                        " of the job, and this coordinator none above ", epoch_,
+                        ": the workers are prepared again under a later one"),
+           now);
+  job_.BeginAfter(*seen);
+  const int32_t told = later_epochs_ + 1;
+  BeginAgain(Workers(), now);
+  later_epochs_ = told;
+  return true;
+}
+
 void Crew::BeginAgain(std::vector<WorkerOffer> workers, Now now) {
   epoch_ = job_.NextEpoch(now);
   blame_ = Blame(job_.limits().blame_grace_ms * kNsPerMs);
   asked_ = starting_ = false;
+  later_epochs_ = 0;
   Reorder(std::move(workers));
 }
 

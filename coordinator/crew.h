@@ -62,6 +62,10 @@ class Crew {
   // ---- Calls.
   // Puts the workers into another order. REQUIRES: !asked().
   void Reorder(std::vector<WorkerOffer> workers);
+  // A worker has refused to prepare the attempt because it has seen a later epoch of the job, which this coordinator does
+  // not know. Begins another attempt, above that epoch, on the same workers: all are to be prepared again. Returns
+  // whether it did; otherwise the response is one for OnLaunch.
+  bool OnSeenEpoch(int32_t worker_index, const WorkerResponse& response, Now now);
   // Begins another attempt, on `workers`, under a later epoch.
   void BeginAgain(std::vector<WorkerOffer> workers, Now now);
   // Sends the worker a call of this attempt.
@@ -98,6 +102,7 @@ class Crew {
   Blame blame_;
   bool asked_ = false;
   bool starting_ = false;
+  int32_t later_epochs_ = 0;  // that workers told of since the attempt, as it is planned, was begun
   std::set<std::string> leavers_;
   std::string return_reason_;
   DirectoryLease lease_;

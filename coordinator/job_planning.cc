@@ -403,7 +403,6 @@ void JobPlanning::Run(const std::string& suffix, v1::GetJobResponse record, Reso
   run_ = JobRun::Make(record, 0, std::move(job), limits_, earlier_, run_effects_);
   run_->BeginAfter(epoch_);
   run_->Begin(workers, now);
-  epoch_ = run_->epoch();
   GoOn(now);
 }
 
@@ -429,6 +428,7 @@ void JobPlanning::TakeFromRun(Now now) {
 
 void JobPlanning::GoOn(Now now) {
   if (run_ == nullptr) return;
+  epoch_ = std::max(epoch_, run_->epoch());  // a worker may have seen a later one
   TakeFromRun(now);
   if (!run_->Over()) return;
   const v1::GetJobResponse record = run_->Record();

@@ -34,6 +34,7 @@ JobRun::JobRun(const v1::GetJobResponse& record, int64_t last_sequence, Resolved
       limits_(limits),
       effects_(effects),
       last_sequence_(last_sequence),
+      epoch_(record.epoch()),
       phase_(std::make_unique<Queued>(*this)) {}
 
 JobRun::~JobRun() = default;
@@ -45,6 +46,8 @@ v1::GetJobResponse JobRun::Record() const {
   *record.mutable_summary() = summary_;
   *record.mutable_spec() = spec_;
   record.set_traceparent(traceparent_);
+  record.set_epoch(epoch_);
+  record.set_cancel_reason(cancel_reason_);
   WriteTo(record);
   return record;
 }
@@ -163,6 +166,7 @@ void JobRun::OnWorkerLeaving(const std::string& worker, Now now) {
 void JobRun::Cancel(const std::string& reason, Now now) {
   if (ended() || !cancel_reason_.empty()) return;
   cancel_reason_ = reason;
+  Save();  // it may take longer to end than this process lives
   Become(phase_->Cancel(now), now);
 }
 
@@ -190,6 +194,12 @@ void JobRun::SetSpec(v1::JobSpec spec, ResolvedJob resolved) {
   spec_ = std::move(spec);
   resolved_ = std::move(resolved);
   summary_.set_method(spec_.pipeline().method());
+}
+
+int64_t JobRun::NextEpoch(Now now) {
+  epoch_ = epoch_ > 0 ? epoch_ + 1 : std::max<int64_t>(1, now.unix_ms);
+  Save();
+  return epoch_;
 }
 
 void JobRun::SetState(v1::JobState state, Now now) {

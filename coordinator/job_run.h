@@ -12,6 +12,19 @@
 // first (blame.h). The public state is final as soon as it is terminal; workers stay taken until each has confirmed to
 // have stopped, is lost, or the stop times out. Messages of another epoch than the attempt's are refused.
 //
+// An epoch tells the attempts at a job apart. It is a counter, kept in the job's record before any worker hears of it
+// (NextEpoch), so no clock matters and a restarted coordinator goes on above it. A job's ID is not given twice by a
+// coordinator that has its records (Coordinator::NextId). One that lost them counts IDs from 1 again, while workers may
+// still remember, or even run, attempts at a job of that ID. Three things keep these apart:
+//   - the first epoch of a job is at least the time in milliseconds. That is above all epochs of a job that was begun
+//     earlier, which count from an earlier time, by one for each attempt, while an attempt takes longer than a millisecond;
+//   - where the clock went back, so that this is not above, a worker that has seen a later epoch refuses to prepare the
+//     attempt and names that epoch (base/seen_epoch.h). The attempt is then prepared again, above it (Crew). Each worker
+//     may say so once, so this ends;
+//   - should both coordinators give the same number, a worker tells the other request to prepare from a repetition of the
+//     one it has, and refuses it in the same way. What is left is the same plan of an equal job on the same worker
+//     processes, begun by two clocks that showed the same millisecond.
+//
 // A job with a checkpoint directory goes back to the queue when one of its workers leaves in good order, or the
 // coordinator: it drains, waits, and goes on from its checkpoint as its next attempt.
 //
@@ -90,7 +103,7 @@ class JobRun {
   bool ended() const { return IsTerminal(state()); }
   const v1::JobSpec& spec() const { return spec_; }
   const ResolvedJob& resolved() const { return resolved_; }
-  int64_t epoch() const { return epoch_; }
+  int64_t epoch() const { return epoch_; }  // the last that was given; 0: none
   // Returns the record with the result so far. Made here and nowhere else.
   v1::GetJobResponse Record() const;
   // Return the fewest workers that it needs, whether it takes all that are free, and how many of `free` it takes.
@@ -127,7 +140,7 @@ class JobRun {
   // ---- Events. REQUIRES, of those with the index of a worker: it comes from IndexOf.
   // Says why the job waits. REQUIRES: queued().
   void Wait(const std::string& reason, Now now);
-  // Its epochs will be above this one.
+  // Its epochs will be above this one, which is kept with its next record.
   void BeginAfter(int64_t epoch) { epoch_ = std::max(epoch_, epoch); }
   // Gives it workers. REQUIRES: queued(), WorkersOf(...) == workers.size().
   void Begin(absl::Span<const WorkerOffer> workers, Now now);
@@ -161,9 +174,8 @@ class JobRun {
   virtual bool IsSaved() const { return false; }
   v1::JobSummary& summary() { return summary_; }
   void SetUnreachable() { unreachable_ = true; }
-  // The epoch of another attempt. It is later than that of any earlier one, also by a coordinator that lost its
-  // records and gives the same id again, while workers remember which epochs are over.
-  int64_t NextEpoch(Now now) { return epoch_ = std::max(epoch_ + 1, now.unix_ms); }
+  // Returns the epoch of another attempt, and saves the job with it: what is added after this call may tell workers.
+  int64_t NextEpoch(Now now);
   void Add(CoordinatorEffect effect) { effects_.push_back(std::move(effect)); }
   // Enters the public state, tells of it and saves the job.
   void SetState(v1::JobState state, Now now);
@@ -205,7 +217,7 @@ class JobRun {
   const JobRunLimits& limits_;
   CoordinatorEffects& effects_;
   int64_t last_sequence_;
-  int64_t epoch_ = 0;
+  int64_t epoch_;
   std::string cancel_reason_;
   bool unreachable_ = false;
   int64_t started_ns_ = 0;  // when it ran for the first time

@@ -24,19 +24,15 @@ class Measuring final : public JobPhase {
   NextPhase Enter(Now) override {
     job_.summary().set_steps(gatherer_->total());
     PlanStages();
-    for (int32_t i = 0; i < crew_->size(); ++i) {
-      v1::PrepareProfileRequest request;
-      *request.mutable_spec() = job_.spec();
-      *request.mutable_plan() = job_.plan();
-      request.set_worker_index(i);
-      *request.mutable_profile() = job_.profile_spec();
-      request.set_times_layers(gatherer_->TimesLayers(i));
-      crew_->Ask(i, std::move(request));
-    }
+    Prepare();
     return nullptr;
   }
 
   NextPhase OnResponse(int32_t worker_index, const WorkerResponse& response, Now now) override {
+    if (crew_->OnSeenEpoch(worker_index, response, now)) {
+      Prepare();
+      return nullptr;
+    }
     const bool launched = crew_->OnLaunch(worker_index, response, /*schedule_digest=*/"", now);
     if (NextPhase failed = FailIfBlamed(now)) return failed;
     if (launched) job_.SetRunning(now);
@@ -78,6 +74,18 @@ class Measuring final : public JobPhase {
 
  private:
   bool Works() const override { return job_.state() == v1::JOB_STATE_RUNNING; }
+
+  void Prepare() {
+    for (int32_t i = 0; i < crew_->size(); ++i) {
+      v1::PrepareProfileRequest request;
+      *request.mutable_spec() = job_.spec();
+      *request.mutable_plan() = job_.plan();
+      request.set_worker_index(i);
+      *request.mutable_profile() = job_.profile_spec();
+      request.set_times_layers(gatherer_->TimesLayers(i));
+      crew_->Ask(i, std::move(request));
+    }
+  }
 
   // A stage on every worker, without layers: enough for the workers to know each other.
   void PlanStages() {

@@ -68,6 +68,11 @@ class Planning final : public JobPhase {
 
   NextPhase GoOn(Now now) override {
     planning_.GoOn(now);
+    if (planning_.epoch() > job_.epoch()) {
+      // Its runs' IDs come again when the job is planned again, perhaps by a later process.
+      job_.BeginAfter(planning_.epoch());
+      job_.Save();
+    }
     for (v1::JobEvent& event : planning_.TakeEvents()) job_.Publish(std::move(event), now);
     for (CoordinatorEffect& effect : planning_.TakeEffects()) {
       if (auto* const call = std::get_if<CallWorker>(&effect)) call->trace = job_.trace();
@@ -95,7 +100,6 @@ class Planning final : public JobPhase {
  private:
   NextPhase TakeOutcome(JobPlanning::Outcome outcome, Now now) {
     constexpr int64_t kPlanningsMax = 3;
-    job_.BeginAfter(planning_.epoch());
     if (!outcome.lost.empty()) {
       const int64_t plannings = ++job_.lost_plannings();
       if (plannings >= kPlanningsMax) {
@@ -247,21 +251,15 @@ class Launching final : public AttemptPhase {
                                planned.message()),
                   now);
     }
-    for (int32_t i = 0; i < crew_->size(); ++i) {
-      v1::PrepareRunRequest request;
-      *request.mutable_spec() = job_.spec();
-      *request.mutable_plan() = attempt().plan;
-      request.set_worker_index(i);
-      request.set_first_step(start_.step);
-      request.set_checkpoint(start_.checkpoint);
-      request.mutable_extra_cuts()->Assign(start_.extra_cuts.begin(), start_.extra_cuts.end());
-      request.set_staging_tag(absl::StrCat(job_.id(), "-", crew_->epoch()));
-      crew_->Ask(i, std::move(request));
-    }
+    Prepare();
     return nullptr;
   }
 
   NextPhase OnResponse(int32_t worker_index, const WorkerResponse& response, Now now) override {
+    if (crew_->OnSeenEpoch(worker_index, response, now)) {
+      Prepare();
+      return nullptr;
+    }
     const bool launched =
         crew_->OnLaunch(worker_index, response, attempt().plan.schedule_digest(), now);
     if (NextPhase failed = FailIfBlamed(now)) return failed;
@@ -274,6 +272,20 @@ class Launching final : public AttemptPhase {
   NextPhase End(v1::JobState state, Now) override { return EndNow(state); }
 
  private:
+  void Prepare() {
+    for (int32_t i = 0; i < crew_->size(); ++i) {
+      v1::PrepareRunRequest request;
+      *request.mutable_spec() = job_.spec();
+      *request.mutable_plan() = attempt().plan;
+      request.set_worker_index(i);
+      request.set_first_step(start_.step);
+      request.set_checkpoint(start_.checkpoint);
+      request.mutable_extra_cuts()->Assign(start_.extra_cuts.begin(), start_.extra_cuts.end());
+      request.set_staging_tag(absl::StrCat(job_.id(), "-", crew_->epoch()));
+      crew_->Ask(i, std::move(request));
+    }
+  }
+
   // Finds the order of a step where it is still open, because the workers were not measured.
   absl::Status OrderByEstimate(Now now) {
     if (!OrderIsOpen(job_.spec())) return absl::OkStatus();

@@ -1,6 +1,7 @@
 #include "services/coordinator/event_loop.h"
 
 #include <algorithm>
+#include <utility>
 #include <variant>
 
 #include "absl/strings/str_cat.h"
@@ -10,6 +11,12 @@
 
 namespace penstock {
 namespace {
+
+bool AsksToPrepare(const CoordinatorEffect& effect) {
+  const auto* const call = std::get_if<CallWorker>(&effect);
+  return call != nullptr && (std::holds_alternative<v1::PrepareRunRequest>(call->request) ||
+                             std::holds_alternative<v1::PrepareProfileRequest>(call->request));
+}
 
 CoordinatorLimits WithStopwatch(CoordinatorLimits limits, Clock& clock) {
   limits.run.stopwatch_ns = [&clock] { return clock.MonotonicNs(); };
@@ -137,7 +144,7 @@ bool EventLoop::TakeTurn(std::vector<Event>& events) {
 }
 
 void EventLoop::PerformEffects() {
-  CoordinatorEffects outside;
+  CoordinatorEffects outside = std::exchange(withheld_, {});
   for (CoordinatorEffect& effect : coordinator_.TakeEffects()) {
     const bool is_kept = std::visit(
         [this](auto& kept) {
@@ -151,7 +158,11 @@ void EventLoop::PerformEffects() {
     if (!is_kept) outside.push_back(std::move(effect));
   }
   WritePending();
-  for (const CoordinatorEffect& effect : outside) {
+  for (CoordinatorEffect& effect : outside) {
+    if (!store_status_.ok() && AsksToPrepare(effect)) {
+      withheld_.push_back(std::move(effect));
+      continue;
+    }
     std::visit(
         [this](const auto& asked) {
           if constexpr (requires { performer_.Perform(asked); }) {

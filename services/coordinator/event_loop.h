@@ -6,7 +6,8 @@
 //
 // If the store cannot be written (disk full), jobs that were taken go on: effects are performed,
 // events are announced once they are kept, which is tried again every second (pending_writes.h). A
-// job is taken only when it is in the store (coordinator.h), so none is accepted meanwhile.
+// job is taken only when it is in the store (coordinator.h), so none is accepted meanwhile; and no
+// worker is asked to prepare an attempt whose epoch is not in the store (job_run.h), so none begins.
 //
 // Thread safety: Post, PostAfter, Ask and Stop from any thread.
 #pragma once
@@ -114,6 +115,7 @@ class EventLoop {
   PendingWrites pending_;
   absl::Status store_status_;                   // of the last write
   int64_t store_retry_ns_ = 0;                  // when to try again after a failure
+  CoordinatorEffects withheld_;                 // until the store can be written
   std::vector<std::function<void()>> answers_;  // given at the end of the turn
 
   Mutex mutex_;

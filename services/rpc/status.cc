@@ -1,17 +1,38 @@
 #include "services/rpc/status.h"
 
+#include <optional>
 #include <string>
+#include <utility>
 
+#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/strip.h"
+#include "base/seen_epoch.h"
 #include "base/utf8.h"
 #include "services/rpc/limits.h"
 
 namespace penstock {
+namespace {
+
+constexpr char kSeenEpochKey[] = "seen_epoch=";
+
+// The details come from the network: what is no such note is left out.
+absl::Status WithDetails(absl::Status status, absl::string_view details) {
+  int64_t epoch = 0;
+  if (!absl::ConsumePrefix(&details, kSeenEpochKey) || !absl::SimpleAtoi(details, &epoch)) {
+    return status;
+  }
+  return WithSeenEpoch(std::move(status), epoch);
+}
+
+}  // namespace
 
 grpc::Status ToGrpcStatus(const absl::Status& status) {
   if (status.ok()) return grpc::Status::OK;
   const std::string message = CleanUtf8(status.message(), rpc_limits::kStatusMessageBytesMax);
-  return grpc::Status(static_cast<grpc::StatusCode>(status.raw_code()), message);
+  const std::optional<int64_t> epoch = SeenEpochOf(status);
+  return grpc::Status(static_cast<grpc::StatusCode>(status.raw_code()), message,
+                      epoch.has_value() ? absl::StrCat(kSeenEpochKey, *epoch) : "");
 }
 
 absl::Status FromGrpcStatus(const grpc::Status& status, absl::string_view peer) {
@@ -22,7 +43,7 @@ absl::Status FromGrpcStatus(const grpc::Status& status, absl::string_view peer) 
   const auto code =
       broken ? absl::StatusCode::kUnavailable : static_cast<absl::StatusCode>(status.error_code());
   const std::string said = CleanUtf8(status.error_message(), rpc_limits::kMetadataBytesMax);
-  return absl::Status(code, absl::StrCat(peer, ": ", said));
+  return WithDetails(absl::Status(code, absl::StrCat(peer, ": ", said)), status.error_details());
 }
 
 }  // namespace penstock

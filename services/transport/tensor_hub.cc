@@ -4,6 +4,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "base/seen_epoch.h"
 #include "base/status.h"
 #include "services/rpc/limits.h"
 #include "services/transport/grpc_transport.h"
@@ -233,9 +234,10 @@ void TensorHub::Expect(const std::shared_ptr<InboundEdge>& edge) {
 absl::Status TensorHub::CheckEpoch(uint64_t job, int64_t epoch) const {
   for (const auto& [known_job, first_epoch] : first_epochs_) {
     if (known_job == job && epoch < first_epoch) {
-      return absl::AbortedError(
-          absl::StrFormat("job %016x: epoch %d is over on this worker, expected at least %d", job,
-                          epoch, first_epoch));
+      return WithSeenEpoch(absl::AbortedError(absl::StrFormat(
+                               "job %016x: epoch %d is over on this worker, expected at least %d",
+                               job, epoch, first_epoch)),
+                           first_epoch);
     }
   }
   return absl::OkStatus();

@@ -216,6 +216,10 @@ class Worker {
           if (flags_.emulated) absl::StrAppend(&name, " as ", NameOfTimes(*flags_.emulated));
           return DeviceDescription{std::move(name), backend->memory_bytes()};
         },
+        .check =
+            [this](const RunRequest& request) {
+              return PeersOf(request, flags_.name, incarnation_).status();
+            },
         .make_backend =
             [this](const RunRequest& request) {
               return MakeJobBackend(SpecOf(request), flags_.device, flags_.threads);

@@ -1,11 +1,15 @@
 #include "services/worker/run_host.h"
 
+#include <google/protobuf/util/message_differencer.h>
+
 #include <algorithm>
+#include <type_traits>
 #include <utility>
 #include <variant>
 
 #include "absl/strings/str_cat.h"
 #include "base/deadline.h"
+#include "base/seen_epoch.h"
 #include "base/status.h"
 #include "services/rpc/completion_poller.h"
 #include "services/rpc/memory.h"
@@ -18,6 +22,18 @@ constexpr size_t kRememberedJobsMax = 64;
 
 std::string NameOf(const std::string& job_id, int64_t epoch) {
   return absl::StrCat("run of job ", job_id, ", epoch ", epoch);
+}
+
+bool AreSame(const RunRequest& a, const RunRequest& b) {
+  return std::visit(
+      [](const auto& left, const auto& right) {
+        if constexpr (std::is_same_v<decltype(left), decltype(right)>) {
+          return google::protobuf::util::MessageDifferencer::Equals(left, right);
+        } else {
+          return false;
+        }
+      },
+      a, b);
 }
 
 }  // namespace
@@ -176,6 +192,7 @@ absl::StatusOr<v1::PrepareRunResponse> RunHost::Prepare(const RunRequest& reques
   const auto [job_id, epoch] = std::visit(
       [](const auto& typed) { return std::pair(typed.job_id(), typed.epoch()); }, request);
   const std::string name = NameOf(job_id, epoch);
+  PENSTOCK_RETURN_IF_ERROR(CheckIsMeant(request));
   MutexLock lock(mutex_);
   PENSTOCK_RETURN_IF_ERROR(closed_);
   PENSTOCK_RETURN_IF_ERROR(CheckEpoch(job_id, epoch));
@@ -191,13 +208,15 @@ absl::StatusOr<v1::PrepareRunResponse> RunHost::Prepare(const RunRequest& reques
       PENSTOCK_RETURN_IF_ERROR(CheckEpoch(job_id, epoch));
       if (IsActive()) return absl::AbortedError("the worker was given another run meanwhile");
     }
-    Fence(job_id, epoch);
+    Fence(job_id, /*first=*/epoch, /*seen=*/epoch);
     attempt_ = std::make_shared<Attempt>();
     attempt_->request = request;
     attempt_->job_id = job_id;
     attempt_->epoch = epoch;
     attempt_->trace = trace;
     changed_.NotifyAll();
+  } else if (!AreSame(attempt_->request, request)) {
+    return OtherOfItsEpoch(job_id, epoch);
   }
   const std::shared_ptr<Attempt> attempt = attempt_;
   const auto until = Monotonic(deadline);
@@ -241,7 +260,8 @@ absl::Status RunHost::Cut(const std::string& job_id, int64_t epoch, int64_t step
 absl::Status RunHost::Stop(const std::string& job_id, int64_t epoch, const std::string& reason,
                            absl::Time deadline) {
   MutexLock lock(mutex_);
-  Fence(job_id, epoch + 1);  // a PrepareRun that comes late must not bring it back
+  // A PrepareRun that comes late must not bring it back.
+  Fence(job_id, /*first=*/std::min(epoch, kEpochMax) + 1, /*seen=*/epoch);
   if (!IsActive() || attempt_->job_id != job_id || attempt_->epoch > epoch) {
     return absl::OkStatus();
   }
@@ -282,16 +302,36 @@ RunHost::Activity RunHost::GetActivity(bool with_stages) const {
   return activity;
 }
 
+absl::Status RunHost::CheckIsMeant(const RunRequest& request) const {
+  const absl::Status meant = parts_.check(request);
+  if (absl::IsFailedPrecondition(meant)) {
+    rejected_.Count(Rejection::kStaleEpoch);
+  } else if (!meant.ok()) {
+    rejected_.Count(meant);
+  }
+  return meant;
+}
+
 absl::Status RunHost::CheckEpoch(const std::string& job_id, int64_t epoch) const {
-  for (const auto& [known, first_epoch] : first_epochs_) {
-    if (known == job_id && epoch < first_epoch) {
+  for (const JobEpochs& known : epochs_) {
+    if (known.job_id == job_id && epoch < known.first) {
       rejected_.Count(Rejection::kStaleEpoch);
-      return absl::AbortedError(absl::StrCat(NameOf(job_id, epoch),
-                                             ": over on this worker, which has seen epoch ",
-                                             first_epoch - 1, " end or a later one begin"));
+      return WithSeenEpoch(
+          absl::AbortedError(absl::StrCat(
+              NameOf(job_id, epoch), ": over on this worker, which has seen epoch ", known.seen)),
+          known.seen);
     }
   }
   return absl::OkStatus();
+}
+
+absl::Status RunHost::OtherOfItsEpoch(const std::string& job_id, int64_t epoch) const {
+  rejected_.Count(Rejection::kStaleEpoch);
+  return WithSeenEpoch(absl::AbortedError(absl::StrCat(
+                           NameOf(job_id, epoch),
+                           ": this worker knows another attempt of that epoch, perhaps "
+                           "of a coordinator that lost its records; expected a later one")),
+                       epoch);
 }
 
 absl::StatusOr<RunHost::Attempt*> RunHost::FindRunning(const std::string& job_id,
@@ -305,15 +345,16 @@ absl::StatusOr<RunHost::Attempt*> RunHost::FindRunning(const std::string& job_id
   return attempt_.get();
 }
 
-void RunHost::Fence(const std::string& job_id, int64_t first_epoch) {
-  int64_t first = first_epoch;
-  std::erase_if(first_epochs_, [&](const auto& known) {
-    if (known.first != job_id) return false;
-    first = std::max(first, known.second);
+void RunHost::Fence(const std::string& job_id, int64_t first, int64_t seen) {
+  JobEpochs epochs = {.job_id = job_id, .first = first, .seen = seen};
+  std::erase_if(epochs_, [&](const JobEpochs& known) {
+    if (known.job_id != job_id) return false;
+    epochs.first = std::max(epochs.first, known.first);
+    epochs.seen = std::max(epochs.seen, known.seen);
     return true;
   });
-  if (first_epochs_.size() >= kRememberedJobsMax) first_epochs_.erase(first_epochs_.begin());
-  first_epochs_.emplace_back(job_id, first);
+  if (epochs_.size() >= kRememberedJobsMax) epochs_.erase(epochs_.begin());
+  epochs_.push_back(std::move(epochs));
 }
 
 void RunHost::AskToStop(Attempt& attempt, const std::string& reason) {

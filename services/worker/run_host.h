@@ -10,7 +10,8 @@
 // it). Only the newest attempt is kept; what it counted can be read until another takes its place.
 //
 // Epochs are fenced: of each job, whatever is older than the newest epoch seen, or was stopped, is
-// refused with Aborted.
+// refused with Aborted and a note of that epoch (base/seen_epoch.h). An attempt is also refused that has the number of
+// another one, which a coordinator that lost its records may have given. What is refused has changed nothing: an attempt that runs goes on.
 //
 // Thread safety: all methods may be called from any thread.
 #pragma once
@@ -44,10 +45,15 @@ struct DeviceDescription {
   int64_t memory_bytes = 0;
 };
 
-// The objects that a host gets from outside. All but `on_event` are called on the executor thread.
+// The objects that a host gets from outside. All but `check` and `on_event` are called on the executor thread.
 struct RunHostParts {
   // Describes the device that this worker computes on. Called once, first.
   std::function<absl::StatusOr<DeviceDescription>()> describe_device;
+  // Says whether a request to prepare is meant for this worker, in this life of it. On the thread of the call, before
+  // anything else; must not block. Errors: FailedPrecondition (another worker, or an earlier life), InvalidArgument.
+  std::function<absl::Status(const RunRequest&)> check = [](const RunRequest&) {
+    return absl::OkStatus();
+  };
   // The back-end of the attempt.
   std::function<absl::StatusOr<std::unique_ptr<Backend>>(const RunRequest&)> make_backend;
   // The edges of the attempt.
@@ -80,9 +86,9 @@ class RunHost {
   // Waits until the device is described. Errors: describe_device's.
   absl::StatusOr<DeviceDescription> Device() ABSL_LOCKS_EXCLUDED(mutex_);
 
-  // WorkerControl, see cluster.proto. Repeating a call changes nothing. Prepare stops an older
+  // WorkerControl, see cluster.proto. Repeating a call changes nothing. A Prepare that is not refused stops an older
   // attempt first: the coordinator decides what this worker works on.
-  // Errors also: Aborted (epoch), DeadlineExceeded (still at it: call again), FailedPrecondition.
+  // Errors also: those of `check`; Aborted (epoch), DeadlineExceeded (still at it: call again), FailedPrecondition.
   absl::StatusOr<v1::PrepareRunResponse> Prepare(
       const RunRequest& request, absl::Time deadline,
       const std::optional<TraceContext>& trace = std::nullopt) ABSL_LOCKS_EXCLUDED(mutex_);
@@ -112,7 +118,7 @@ class RunHost {
   };
   // With the stages' reports only if asked: they cost a little.
   Activity GetActivity(bool with_stages) const ABSL_LOCKS_EXCLUDED(mutex_);
-  // Calls of epochs that are over.
+  // Calls of epochs that are over, and for another worker or an earlier life of this one.
   const RejectedMessages& rejected() const { return rejected_; }
 
  private:
@@ -136,6 +142,12 @@ class RunHost {
     int64_t actions_done = 0;
   };
 
+  struct JobEpochs {
+    std::string job_id;
+    int64_t first = 0;  // that is not refused
+    int64_t seen = 0;   // the largest
+  };
+
   // The next thing that the executor thread does.
   enum class Work { kPrepare, kExecute, kDiscard, kQuit };
 
@@ -148,12 +160,18 @@ class RunHost {
   // Takes the run away from the attempt, keeps its numbers, and destroys it and what it used.
   void DropRun(Attempt& attempt, const absl::Status& outcome) ABSL_LOCKS_EXCLUDED(mutex_);
 
+  // Errors: those of `check`.
+  absl::Status CheckIsMeant(const RunRequest& request) const;
   absl::Status CheckEpoch(const std::string& job_id, int64_t epoch) const
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // Says that the attempt is not the one of this number that the worker knows.
+  absl::Status OtherOfItsEpoch(const std::string& job_id, int64_t epoch) const;
   // The attempt that a control call means, with a run. Errors: Aborted, FailedPrecondition.
   absl::StatusOr<Attempt*> FindRunning(const std::string& job_id, int64_t epoch) const
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  void Fence(const std::string& job_id, int64_t first_epoch) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // Refuses, from now on, what is older than `first`. `seen`: the epoch that this is for.
+  void Fence(const std::string& job_id, int64_t first, int64_t seen)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void AskToStop(Attempt& attempt, const std::string& reason) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   // False if `deadline` came first.
   bool AwaitEnded(const std::shared_ptr<Attempt>& attempt, absl::Time deadline)
@@ -179,8 +197,7 @@ class RunHost {
   bool quit_ ABSL_GUARDED_BY(mutex_) = false;
   // Shared with calls that wait for it; its fields but `request` are guarded by mutex_.
   std::shared_ptr<Attempt> attempt_ ABSL_GUARDED_BY(mutex_);
-  // The first epoch of a job that is not refused, the least recently used job first.
-  std::vector<std::pair<std::string, int64_t>> first_epochs_ ABSL_GUARDED_BY(mutex_);
+  std::vector<JobEpochs> epochs_ ABSL_GUARDED_BY(mutex_);  // the least recently used job first
 
   std::thread executor_;
 };

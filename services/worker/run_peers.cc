@@ -4,6 +4,7 @@
 #include <variant>
 
 #include "absl/strings/str_cat.h"
+#include "base/seen_epoch.h"
 #include "base/status.h"
 
 namespace penstock {
@@ -21,6 +22,9 @@ absl::StatusOr<RunPeers> PeersOfTyped(const Request& request, const std::string&
   const int stages = request.plan().stages_size();
   if (request.job_id().empty()) return BadPlan(request, "job_id is empty");
   if (request.epoch() < 1) return BadPlan(request, "epoch is below 1");
+  if (request.epoch() > kEpochMax) {
+    return BadPlan(request, absl::StrCat("epoch is above ", kEpochMax));
+  }
   if (stages == 0) return BadPlan(request, "no stages");
 
   RunPeers peers = {.job_id = request.job_id(),

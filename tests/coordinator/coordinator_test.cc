@@ -7,6 +7,7 @@
 #include <array>
 
 #include "absl/strings/str_cat.h"
+#include "base/seen_epoch.h"
 #include "base/utf8.h"
 #include "tests/coordinator/simulated_cluster.h"
 #include "tests/support/status_matchers.h"
@@ -381,6 +382,85 @@ TEST(Epoch, CoordinatorThatLostItsRecords_GivesLaterOnes) {
     EXPECT_EQ(job, "small-1");
     EXPECT_GT(coordinator.FindRun(job)->epoch(), last_epoch);
     last_epoch = coordinator.FindRun(job)->epoch();
+  }
+}
+
+// The epochs that workers hear of when they are asked to prepare, by effect. Each must be in the record before.
+std::vector<int64_t> PreparedEpochs(const CoordinatorEffects& effects, int64_t kept = 0) {
+  std::vector<int64_t> epochs;
+  for (const CoordinatorEffect& effect : effects) {
+    if (const auto* save = std::get_if<SaveJob>(&effect)) kept = save->record.epoch();
+    const auto* const call = std::get_if<CallWorker>(&effect);
+    if (call == nullptr || !std::holds_alternative<v1::PrepareRunRequest>(call->request)) continue;
+    EXPECT_EQ(call->epoch, kept) << "it is not kept";
+    EXPECT_EQ(std::get<v1::PrepareRunRequest>(call->request).epoch(), call->epoch);
+    epochs.push_back(call->epoch);
+  }
+  return epochs;
+}
+
+TEST(Epoch, AfterARestart_IsAboveThoseBeforeWhateverTheClockSays) {
+  constexpr int64_t kUnixMs = 1'700'000'000'000;
+  SimulatedCluster before({.workers = 0});
+  v1::JobSpec spec = SmallJob(1000, 1);
+  spec.mutable_checkpoint()->set_directory("/ckpt");
+  StoredJob stored = {.record = before.Saved(before.Submit(spec))};
+  int64_t last_epoch = 0;
+  for (const int64_t unix_ms : {kUnixMs, kUnixMs - 3'600'000, int64_t{0}, kUnixMs}) {
+    Coordinator coordinator({});
+    coordinator.Restore({stored}, {1, unix_ms});
+    ASSERT_THAT(coordinator.RegisterWorker(Worker(0), {2, unix_ms}), IsOk());
+    coordinator.OnAnswer("small-1", StartFound{FoundStart()}, {3, unix_ms});
+    const CoordinatorEffects effects = coordinator.TakeEffects();
+    const std::vector<int64_t> epochs = PreparedEpochs(effects, last_epoch);
+    ASSERT_EQ(epochs.size(), 1u);
+    EXPECT_EQ(epochs[0], last_epoch == 0 ? kUnixMs : last_epoch + 1);
+    last_epoch = epochs[0];
+    for (const CoordinatorEffect& effect : effects) {
+      if (const auto* save = std::get_if<SaveJob>(&effect)) stored.record = save->record;
+    }
+    EXPECT_EQ(stored.record.epoch(), last_epoch);
+    stored.last_sequence += 100;
+  }
+}
+
+CallAnswer Refusal(int64_t epoch, int32_t worker, int64_t seen) {
+  const absl::StatusOr<v1::PrepareRunResponse> refused =
+      WithSeenEpoch(absl::AbortedError("over on this worker"), seen);
+  return {.epoch = epoch, .worker_index = worker, .response = refused};
+}
+
+TEST(Epoch, WorkersHaveSeenLaterOnes_AreAllPreparedAgainAboveThem) {
+  SimulatedCluster cluster({.workers = 2});
+  cluster.RunFor(10);
+  Coordinator& coordinator = cluster.coordinator();
+  PENSTOCK_ASSERT_OK_AND_ASSIGN(const auto job,
+                                SubmitJob(coordinator, Request(SmallJob(10, 2)), cluster.now()));
+  const int64_t first = coordinator.FindRun(job)->epoch();
+  EXPECT_THAT(PreparedEpochs(coordinator.TakeEffects()), ElementsAre(first, first));
+  coordinator.OnAnswer(job, Refusal(first, 0, first + 7), cluster.now());
+  EXPECT_EQ(coordinator.FindSummary(job)->state(), v1::JOB_STATE_PREPARING);
+  EXPECT_THAT(PreparedEpochs(coordinator.TakeEffects(), first), ElementsAre(first + 8, first + 8));
+  coordinator.OnAnswer(job, Refusal(first, 1, first + 9), cluster.now());
+  EXPECT_THAT(coordinator.TakeEffects(), IsEmpty()) << "of the attempt before";
+  coordinator.OnAnswer(job, Refusal(first + 8, 1, first + 8), cluster.now());
+  EXPECT_THAT(PreparedEpochs(coordinator.TakeEffects(), first), ElementsAre(first + 9, first + 9));
+  // Both have said what they know, so another coordinator is at work on the same job.
+  coordinator.OnAnswer(job, Refusal(first + 9, 0, first + 20), cluster.now());
+  EXPECT_THAT(coordinator.FindSummary(job)->error(),
+              "worker w0 (stage 0): cannot prepare: over on this worker");
+}
+
+TEST(Epoch, SeenOneThatCannotBe_FailsTheJob) {
+  for (const int64_t offset : {int64_t{-1}, kEpochMax}) {
+    SimulatedCluster cluster({.workers = 1});
+    cluster.RunFor(10);
+    Coordinator& coordinator = cluster.coordinator();
+    PENSTOCK_ASSERT_OK_AND_ASSIGN(const auto job,
+                                  SubmitJob(coordinator, Request(SmallJob(10, 1)), cluster.now()));
+    const int64_t epoch = coordinator.FindRun(job)->epoch();
+    coordinator.OnAnswer(job, Refusal(epoch, 0, epoch + offset), cluster.now());
+    EXPECT_EQ(coordinator.FindSummary(job)->state(), v1::JOB_STATE_FAILED);
   }
 }
 

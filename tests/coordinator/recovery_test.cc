@@ -1,4 +1,4 @@
-// Workers that leave in good order, and coordinators that are stopped: jobs with a checkpoint directory go on.
+// Workers that leave in good order, and coordinators that are stopped or killed: jobs with a checkpoint directory go on.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -10,6 +10,7 @@ namespace penstock {
 namespace {
 
 using ::testing::AllOf;
+using ::testing::Contains;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
@@ -123,6 +124,24 @@ TEST(Leave, SaveFails_FailsTheJobSayingSo) {
               AllOf(HasSubstr("drained because worker w1 is leaving"), HasSubstr("disk full")));
 }
 
+// The checkpoint before the drain's is no place to go on from: the steps in between would be lost without a word.
+TEST(Leave, SaveOfTheDrainFails_FailsTheJobAlthoughAnOlderCheckpointIsThere) {
+  SimulatedCluster cluster({.workers = 2});
+  cluster.RunFor(10);
+  v1::JobSpec spec = SavedJob(1000, 2);
+  spec.mutable_checkpoint()->set_every_steps(5);
+  const std::string job = cluster.Submit(spec);
+  while (cluster.commits().empty()) cluster.RunFor(1);
+  cluster.RunFor(100);
+  cluster.disk_is_full = true;
+  cluster.Leave(1);
+  ASSERT_TRUE(cluster.RunUntilOver(kLimitMs));
+  EXPECT_EQ(cluster.Summary(job).state(), v1::JOB_STATE_FAILED);
+  EXPECT_THAT(cluster.Summary(job).error(),
+              AllOf(HasSubstr("drained because worker w1 is leaving"), HasSubstr("disk full")));
+  EXPECT_EQ(cluster.Saved(job).result().checkpoint(), "/ckpt/step-5");
+}
+
 // A rolling restart: the same job goes on as often as workers leave, on as many as it had.
 TEST(Leave, OneAfterTheOther_TheJobKeepsItsWorkers) {
   SimulatedCluster cluster({.workers = 3});
@@ -225,17 +244,251 @@ TEST(Restore, JobThatBeganWithAnothersCheckpoint_BeginsThereUntilItHasOneOfItsOw
   }
 }
 
-TEST(Restore, CancelledJobThatDrained_DoesNotComeBack) {
-  SimulatedCluster before({.workers = 1});
+TEST(Restore, CancelledJobThatDrained_EndsCancelledFromItsLastCheckpoint) {
+  for (const char* directory : {"/ckpt", ""}) {
+    SimulatedCluster before({.workers = 1});
+    before.RunFor(10);
+    v1::JobSpec spec = SmallJob(1000, 1);
+    spec.mutable_checkpoint()->set_directory(directory);
+    spec.mutable_checkpoint()->set_every_steps(*directory == 0 ? 0 : 4);
+    const std::string job = before.Submit(spec);
+    before.RunFor(1000);
+    ASSERT_THAT(before.coordinator().CancelJob(job, before.now()), IsOk());
+    before.PerformEffects();
+    ASSERT_EQ(before.Summary(job).state(), v1::JOB_STATE_DRAINING);
+    EXPECT_EQ(before.Saved(job).cancel_reason(), "cancelled by the user");
+    Coordinator after({});
+    after.Restore(before.Store(), before.now());
+    EXPECT_EQ(after.FindSummary(job)->state(), v1::JOB_STATE_CANCELLED);
+    EXPECT_GT(after.FindSummary(job)->ended_unix_ms(), 0);
+    EXPECT_THAT(after.FindSummary(job)->reason(),
+                AllOf(HasSubstr("cancelled by the user"), HasSubstr("coordinator was restarted")));
+    v1::GetJobResponse kept;
+    for (const CoordinatorEffect& effect : after.TakeEffects()) {
+      if (const auto* save = std::get_if<SaveJob>(&effect)) kept = save->record;
+    }
+    EXPECT_EQ(kept.summary().state(), v1::JOB_STATE_CANCELLED);
+    EXPECT_EQ(kept.result().checkpoint(), *directory == 0 ? "" : "/ckpt/step-8");
+  }
+}
+
+TEST(Restore, JobThatDrainedToReturn_WaitsAgain) {
+  SimulatedCluster before({.workers = 2});
   before.RunFor(10);
-  const std::string job = before.Submit(SavedJob(1000, 1));
-  before.RunFor(1000);
+  const std::string job = before.Submit(SavedJob(1000, 2));
+  before.At(1000, [&] { before.Leave(1); });
+  while (before.Summary(job).state() != v1::JOB_STATE_DRAINING) before.RunFor(1);
+  std::vector<StoredJob> store = before.Store();
+  Coordinator after({});
+  after.Restore(store, before.now());
+  EXPECT_EQ(after.FindSummary(job)->state(), v1::JOB_STATE_QUEUED);
+  EXPECT_EQ(after.FindRun(job)->spec().checkpoint().resume(), "latest");
+  // An older build said neither which epoch an attempt had nor whether a drain was a cancellation.
+  store[0].record.clear_epoch();
+  Coordinator of_older_build({});
+  of_older_build.Restore(store, before.now());
+  EXPECT_EQ(of_older_build.FindSummary(job)->state(), v1::JOB_STATE_FAILED);
+}
+
+// The answer to the cancellation was given, while the workers were being started.
+TEST(Restore, CancelledWhileItsWorkersWereStarted_EndsCancelled) {
+  SimulatedCluster before({.workers = 2, .delay_ms_min = 5, .delay_ms_max = 5});
+  const std::string job = before.Submit(SavedJob(1000, 2));
+  while (before.starts().empty()) before.RunFor(1);
+  ASSERT_EQ(before.Summary(job).state(), v1::JOB_STATE_PREPARING);
   ASSERT_THAT(before.coordinator().CancelJob(job, before.now()), IsOk());
   before.PerformEffects();
-  ASSERT_EQ(before.Summary(job).state(), v1::JOB_STATE_DRAINING);
+  ASSERT_EQ(before.Summary(job).state(), v1::JOB_STATE_PREPARING);
   Coordinator after({});
   after.Restore(before.Store(), before.now());
-  EXPECT_EQ(after.FindSummary(job)->state(), v1::JOB_STATE_FAILED);
+  EXPECT_EQ(after.FindSummary(job)->state(), v1::JOB_STATE_CANCELLED);
+}
+
+// ----------------------------------------------------------------------- the coordinator is killed
+
+// Between two turns, or in the middle of one: what is to be kept is written, and nothing is done about it.
+enum class Death { kBetweenTurns, kAfterWriting };
+constexpr Death kDeaths[] = {Death::kBetweenTurns, Death::kAfterWriting};
+
+// Its clock is an hour back when it starts again.
+void KillCoordinator(SimulatedCluster& cluster, Death death) {
+  cluster.MoveWallClock(-3'600'000);
+  if (death == Death::kBetweenTurns) {
+    cluster.RestartCoordinator();
+  } else {
+    cluster.RestartCoordinatorAfterWriting();
+  }
+}
+
+void ExpectCleanEnd(SimulatedCluster& cluster) {
+  cluster.RunFor(5000);
+  EXPECT_THAT(cluster.violations(), IsEmpty()) << cluster.transcript();
+  EXPECT_THAT(cluster.StillTraining(), IsEmpty()) << cluster.transcript();
+  EXPECT_THAT(cluster.LeasedDirectories(), IsEmpty()) << cluster.transcript();
+  for (const auto& [run, count] : cluster.starts()) {
+    EXPECT_EQ(count, 1) << "worker " << run.first << " started " << run.second << " twice";
+  }
+}
+
+TEST(CoordinatorKilled, AtEveryMoment_TheJobSucceeds) {
+  for (const Death death : kDeaths) {
+    for (int64_t at_ms = 0; at_ms < 1200; at_ms += 7) {
+      SCOPED_TRACE(testing::Message() << at_ms << " ms, death " << static_cast<int>(death));
+      SimulatedCluster cluster({.workers = 2, .delay_ms_min = 5, .delay_ms_max = 5});
+      v1::JobSpec spec = SavedJob(8, 2);
+      spec.mutable_checkpoint()->set_every_steps(3);
+      const std::string job = cluster.Submit(spec);
+      cluster.At(at_ms, [&] { KillCoordinator(cluster, death); });
+      ASSERT_TRUE(cluster.RunUntilOver(kLimitMs)) << cluster.transcript();
+      EXPECT_EQ(cluster.Summary(job).state(), v1::JOB_STATE_SUCCEEDED) << cluster.transcript();
+      EXPECT_EQ(cluster.Saved(job).result().steps(), 8);
+      EXPECT_EQ(cluster.Saved(job).result().checkpoint(), "/ckpt/step-8");
+      ExpectCleanEnd(cluster);
+    }
+  }
+}
+
+// The epochs of the runs that measure are the job's, too: those runs have the same names when it is planned again.
+TEST(CoordinatorKilled, WhileAJobIsPlanned_ItIsPlannedAgain) {
+  for (const Death death : kDeaths) {
+    for (int64_t at_ms = 0; at_ms < 1500; at_ms += 50) {
+      SCOPED_TRACE(testing::Message() << at_ms << " ms, death " << static_cast<int>(death));
+      SimulatedCluster cluster({.workers = 2, .delay_ms_min = 5, .delay_ms_max = 5});
+      v1::JobSpec spec = SavedJob(8, 2);
+      spec.mutable_planning()->set_split("measured");
+      const std::string job = cluster.Submit(spec);
+      for (const int64_t kill_ms : {at_ms, at_ms + 1300}) {
+        cluster.At(kill_ms, [&] { KillCoordinator(cluster, death); });
+      }
+      ASSERT_TRUE(cluster.RunUntilOver(kLimitMs)) << cluster.transcript();
+      EXPECT_EQ(cluster.Summary(job).state(), v1::JOB_STATE_SUCCEEDED) << cluster.transcript();
+      ExpectCleanEnd(cluster);
+    }
+  }
+}
+
+TEST(CoordinatorKilled, WhileAWorkerLeaves_TheJobSucceeds) {
+  for (const Death death : kDeaths) {
+    for (int64_t at_ms = 1000; at_ms < 2000; at_ms += 7) {
+      SCOPED_TRACE(testing::Message() << at_ms << " ms, death " << static_cast<int>(death));
+      SimulatedCluster cluster({.workers = 3, .delay_ms_min = 5, .delay_ms_max = 5});
+      const std::string job = cluster.Submit(SavedJob(30, 2));
+      cluster.At(1000, [&] { cluster.Leave(1); });
+      cluster.At(at_ms, [&] { KillCoordinator(cluster, death); });
+      ASSERT_TRUE(cluster.RunUntilOver(kLimitMs)) << cluster.transcript();
+      EXPECT_EQ(cluster.Summary(job).state(), v1::JOB_STATE_SUCCEEDED) << cluster.transcript();
+      EXPECT_EQ(cluster.Saved(job).result().steps(), 30);
+      ExpectCleanEnd(cluster);
+    }
+  }
+}
+
+// Whatever the job was doing when the cancellation was answered, and with or without checkpoints.
+TEST(CoordinatorKilled, AfterACancellation_TheJobEndsCancelled) {
+  for (const char* directory : {"/ckpt", ""}) {
+    for (int64_t cancel_ms = 0; cancel_ms < 700; cancel_ms += 7) {
+      for (const int64_t after_ms : {0, 4, 30, 110, 160}) {
+        SCOPED_TRACE(testing::Message() << cancel_ms << " + " << after_ms << " ms " << directory);
+        SimulatedCluster cluster({.workers = 2, .delay_ms_min = 5, .delay_ms_max = 5});
+        v1::JobSpec spec = SmallJob(1000, 2);
+        spec.mutable_checkpoint()->set_directory(directory);
+        const std::string job = cluster.Submit(spec);
+        cluster.At(cancel_ms, [&] {
+          ASSERT_THAT(cluster.coordinator().CancelJob(job, cluster.now()), IsOk());
+          cluster.PerformEffects();
+        });
+        cluster.At(cancel_ms + after_ms, [&] { cluster.RestartCoordinator(); });
+        ASSERT_TRUE(cluster.RunUntilOver(kLimitMs)) << cluster.transcript();
+        EXPECT_EQ(cluster.Summary(job).state(), v1::JOB_STATE_CANCELLED) << cluster.transcript();
+        EXPECT_THAT(cluster.Summary(job).reason(), HasSubstr("cancelled by the user"));
+        ExpectCleanEnd(cluster);
+      }
+    }
+  }
+}
+
+// It counts job ids from 1 again, which its workers know, and the clock does not help.
+TEST(CoordinatorKilled, RecordsLostAndClockBack_TheSameIdBeginsAboveWhatWorkersHaveSeen) {
+  for (const bool profiles : {false, true}) {
+    SimulatedCluster cluster({.workers = 2});
+    cluster.RunFor(10);
+    const std::string lost = cluster.Submit(SmallJob(1000, 2));
+    cluster.RunFor(1000);
+    ASSERT_EQ(cluster.Summary(lost).state(), v1::JOB_STATE_RUNNING);
+    const int64_t epoch = cluster.Saved(lost).epoch();
+    cluster.MoveWallClock(-3'600'000);
+    cluster.RestartCoordinator(/*has_records=*/false);
+    v1::ProfileSpec profile = SmallProfile();
+    profile.set_workers(2);
+    const std::string job =
+        profiles ? cluster.SubmitProfile(SmallJob(8, 2), profile) : cluster.Submit(SmallJob(8, 2));
+    EXPECT_EQ(job, lost);
+    ASSERT_TRUE(cluster.RunUntilOver(kLimitMs)) << cluster.transcript();
+    EXPECT_EQ(cluster.Summary(job).state(), v1::JOB_STATE_SUCCEEDED) << cluster.transcript();
+    EXPECT_EQ(cluster.Saved(job).epoch(), epoch + 1);
+    EXPECT_THAT(cluster.Logs(job), Contains(HasSubstr(absl::StrCat("has seen epoch ", epoch))));
+    ExpectCleanEnd(cluster);
+  }
+}
+
+// As a slow network may bring it, long after the job went back to the queue and on.
+TEST(Report, OfAnEarlierAttempt_IsRefusedAndChangesNothing) {
+  SimulatedCluster cluster({.workers = 1});
+  cluster.RunFor(10);
+  const std::string job = cluster.Submit(SavedJob(100, 1));
+  cluster.RunFor(1000);
+  v1::ReportRunRequest stale;
+  stale.set_worker("w0");
+  stale.set_incarnation(100);
+  stale.set_job_id(job);
+  stale.set_epoch(cluster.coordinator().FindRun(job)->epoch());
+  stale.set_first_sequence(0);
+  stale.add_events()->mutable_step_done()->set_step(90);
+  stale.add_events()->mutable_run_failed()->set_message("of the attempt before");
+  cluster.RestartCoordinator();
+  while (cluster.Summary(job).state() != v1::JOB_STATE_RUNNING) cluster.RunFor(10);
+  ASSERT_GT(cluster.coordinator().FindRun(job)->epoch(), stale.epoch());
+  const std::string before = cluster.coordinator().FindRun(job)->Record().SerializeAsString();
+  const int64_t rejected = cluster.coordinator().rejected().count(Rejection::kStaleEpoch);
+  EXPECT_THAT(cluster.coordinator().ReportRun(stale, cluster.now()),
+              StatusIs(absl::StatusCode::kAborted, HasSubstr("is over")));
+  EXPECT_EQ(cluster.coordinator().rejected().count(Rejection::kStaleEpoch), rejected + 1);
+  EXPECT_THAT(cluster.coordinator().TakeEffects(), IsEmpty());
+  EXPECT_EQ(cluster.coordinator().FindRun(job)->Record().SerializeAsString(), before);
+  ASSERT_TRUE(cluster.RunUntilOver(kLimitMs));
+  EXPECT_EQ(cluster.Summary(job).state(), v1::JOB_STATE_SUCCEEDED);
+}
+
+TEST(Report, WithAGap_IsNotTakenUntilTheEventsBeforeHaveCome) {
+  SimulatedCluster cluster({.workers = 1});
+  cluster.RunFor(10);
+  const std::string job = cluster.Submit(SmallJob(1000, 1));
+  cluster.RunFor(50);  // it trains, and no step is done
+  v1::ReportRunRequest report;
+  report.set_worker("w0");
+  report.set_incarnation(100);
+  report.set_job_id(job);
+  report.set_epoch(cluster.coordinator().FindRun(job)->epoch());
+  for (int64_t step = 1; step <= 3; ++step) {
+    report.add_events()->mutable_step_done()->set_step(step);
+  }
+  Coordinator& coordinator = cluster.coordinator();
+  ASSERT_EQ(cluster.Summary(job).state(), v1::JOB_STATE_RUNNING);
+  v1::ReportRunRequest later = report;
+  later.set_first_sequence(1);
+  later.mutable_events()->DeleteSubrange(0, 1);
+  PENSTOCK_ASSERT_OK_AND_ASSIGN(v1::ReportRunResponse answer,
+                                coordinator.ReportRun(later, cluster.now()));
+  EXPECT_EQ(answer.next_sequence(), 0);
+  EXPECT_EQ(cluster.Summary(job).step(), 0);
+  PENSTOCK_ASSERT_OK_AND_ASSIGN(answer, coordinator.ReportRun(report, cluster.now()));
+  EXPECT_EQ(answer.next_sequence(), 3);
+  EXPECT_EQ(cluster.Summary(job).step(), 3);
+  PENSTOCK_ASSERT_OK_AND_ASSIGN(answer, coordinator.ReportRun(later, cluster.now()));
+  EXPECT_EQ(answer.next_sequence(), 3) << "they have come before";
+  later.set_first_sequence(5);
+  PENSTOCK_ASSERT_OK_AND_ASSIGN(answer, coordinator.ReportRun(later, cluster.now()));
+  EXPECT_EQ(answer.next_sequence(), 3);
 }
 
 }  // namespace

@@ -1,5 +1,7 @@
 #include "tests/coordinator/simulated_cluster.h"
 
+#include <google/protobuf/util/message_differencer.h>
+
 #include <algorithm>
 #include <filesystem>
 #include <utility>
@@ -9,6 +11,7 @@
 #include "absl/strings/strip.h"
 #include "base/check.h"
 #include "base/clock.h"
+#include "base/seen_epoch.h"
 #include "base/sha256.h"
 #include "base/status.h"
 #include "job/defaults.h"
@@ -17,8 +20,6 @@
 
 namespace penstock {
 namespace {
-
-constexpr int64_t kWallStartMs = 1'700'000'000'000;
 
 // The name of its call.
 std::string NameOf(const WorkerRequest& request) {
@@ -85,7 +86,9 @@ absl::StatusOr<std::string> SubmitJob(Coordinator& coordinator, const v1::Submit
 }
 
 SimulatedCluster::SimulatedCluster(SimulatedClusterOptions options)
-    : options_(options), random_(options.seed, 5), coordinator_(options.limits) {
+    : options_(options),
+      random_(options.seed, 5),
+      coordinator_(std::make_unique<Coordinator>(options.limits)) {
   for (int i = 0; i < options_.workers; ++i) {
     workers_.push_back({.name = absl::StrCat("w", i), .incarnation = 100u + i});
     Register(i);
@@ -93,7 +96,7 @@ SimulatedCluster::SimulatedCluster(SimulatedClusterOptions options)
 }
 
 Now SimulatedCluster::now() const {
-  return {.monotonic_ns = (now_ms_ + 1) * kNsPerMs, .unix_ms = kWallStartMs + now_ms_};
+  return {.monotonic_ns = (now_ms_ + 1) * kNsPerMs, .unix_ms = wall_start_ms_ + now_ms_};
 }
 
 int64_t SimulatedCluster::Delay() {
@@ -109,25 +112,60 @@ void SimulatedCluster::Say(const std::string& line) {
   absl::StrAppend(&transcript_, absl::StrFormat("%8.3f  ", 1e-3 * now_ms_), line, "\n");
 }
 
-void SimulatedCluster::Tell(const std::function<void()>& event) {
+bool SimulatedCluster::Tell(const std::function<void()>& event) {
+  const int64_t life = life_;
   event();
   PerformEffects();
-  const absl::Status invariants = coordinator_.CheckInvariants();
+  const absl::Status invariants = coordinator_->CheckInvariants();
   if (!invariants.ok()) {
     violations_.push_back(absl::StrCat(now_ms_, " ms: ", invariants.ToString()));
   }
+  return life == life_;
+}
+
+void SimulatedCluster::Answer(int64_t life, const std::string& job_id, EffectAnswer answer) {
+  if (life != life_) return;
+  Tell([&] { coordinator_->OnAnswer(job_id, std::move(answer), now()); });
 }
 
 void SimulatedCluster::PerformEffects() {
-  for (const CoordinatorEffect& effect : coordinator_.TakeEffects()) {
+  const CoordinatorEffects effects = coordinator_->TakeEffects();
+  const auto is_kept = [](const CoordinatorEffect& effect) {
+    return std::holds_alternative<SaveJob>(effect) || std::holds_alternative<PublishEvent>(effect);
+  };
+  const bool dies = dies_after_writing_ && std::any_of(effects.begin(), effects.end(), is_kept);
+  for (const CoordinatorEffect& effect : effects) {
+    if (dies && !is_kept(effect)) continue;
     std::visit([this](const auto& e) { Perform(e); }, effect);
   }
+  if (dies) RestartCoordinator();
+}
+
+void SimulatedCluster::RestartCoordinator(bool has_records) {
+  Say(absl::StrCat("the coordinator is killed and starts again", has_records ? "" : " on nothing"));
+  dies_after_writing_ = false;
+  ++life_;
+  // A commit is there or not, but nobody hears of it.
+  for (const auto& [order, commit] : std::exchange(committing_, {})) {
+    if (Percent(50)) Commit(commit);
+  }
+  leases_.clear();
+  if (!has_records) {
+    jobs_.clear();
+    saved_.clear();
+    events_.clear();
+    lives_.clear();
+    newest_epochs_.clear();
+  }
+  coordinator_ = std::make_unique<Coordinator>(options_.limits);
+  coordinator_->Restore(Store(), now());
+  PerformEffects();
 }
 
 std::string SimulatedCluster::Submit(const v1::JobSpec& spec) {
   v1::SubmitJobRequest request;
   *request.mutable_spec() = spec;
-  return Add(coordinator_.CheckSubmission(request, now()));
+  return Add(coordinator_->CheckSubmission(request, now()));
 }
 
 std::string SimulatedCluster::SubmitProfile(const v1::JobSpec& spec,
@@ -135,23 +173,21 @@ std::string SimulatedCluster::SubmitProfile(const v1::JobSpec& spec,
   v1::SubmitProfileRequest request;
   *request.mutable_spec() = spec;
   *request.mutable_profile() = profile;
-  return Add(coordinator_.CheckProfile(request, now()));
+  return Add(coordinator_->CheckProfile(request, now()));
 }
 
 std::string SimulatedCluster::Add(absl::StatusOr<Submission> submission) {
   PENSTOCK_CHECK(submission.ok());
-  std::string job_id;
+  jobs_.push_back(submission->job_id);
   Tell([&] {
-    job_id = submission->job_id;
     Perform(*submission->record);
-    coordinator_.AddJob(*submission->record, now());
+    coordinator_->AddJob(*submission->record, now());
   });
-  jobs_.push_back(job_id);
-  return job_id;
+  return submission->job_id;
 }
 
 bool SimulatedCluster::RunOneEvent(int64_t limit_ms) {
-  const std::optional<int64_t> deadline_ns = coordinator_.NextDeadlineNs();
+  const std::optional<int64_t> deadline_ns = coordinator_->NextDeadlineNs();
   const int64_t tick_ms = deadline_ns.has_value()
                               ? std::max(now_ms_, (*deadline_ns + kNsPerMs - 1) / kNsPerMs - 1)
                               : limit_ms;
@@ -161,7 +197,7 @@ bool SimulatedCluster::RunOneEvent(int64_t limit_ms) {
       return false;
     }
     now_ms_ = tick_ms;
-    Tell([this] { coordinator_.Tick(now()); });
+    Tell([this] { coordinator_->Tick(now()); });
     return true;
   }
   if (queue_.begin()->first.first >= limit_ms) {
@@ -177,7 +213,7 @@ bool SimulatedCluster::RunOneEvent(int64_t limit_ms) {
 bool SimulatedCluster::RunUntilOver(int64_t limit_ms) {
   const auto all_over = [this] {
     return std::all_of(jobs_.begin(), jobs_.end(), [this](const std::string& job) {
-      return coordinator_.FindRun(job) == nullptr;
+      return coordinator_->FindRun(job) == nullptr;
     });
   };
   while (!all_over()) {
@@ -195,7 +231,7 @@ void SimulatedCluster::RunFor(int64_t ms) {
 }
 
 v1::JobSummary SimulatedCluster::Summary(const std::string& job_id) const {
-  const absl::StatusOr<v1::JobSummary> summary = coordinator_.FindSummary(job_id);
+  const absl::StatusOr<v1::JobSummary> summary = coordinator_->FindSummary(job_id);
   PENSTOCK_CHECK(summary.ok());
   return *summary;
 }
@@ -211,8 +247,9 @@ std::vector<std::string> SimulatedCluster::Logs(const std::string& job_id) {
 std::vector<StoredJob> SimulatedCluster::Store() const {
   std::vector<StoredJob> jobs;
   for (const std::string& job_id : jobs_) {
-    jobs.push_back({.record = saved_.at(job_id),
-                    .last_sequence = static_cast<int64_t>(events_.at(job_id).size())});
+    const auto events = events_.find(job_id);
+    const size_t count = events == events_.end() ? 0 : events->second.size();
+    jobs.push_back({.record = saved_.at(job_id), .last_sequence = static_cast<int64_t>(count)});
   }
   return jobs;
 }
@@ -245,7 +282,7 @@ void SimulatedCluster::Register(int worker) {
     if (const size_t kinds = options_.devices.size(); kinds > 0) {
       request.set_device(options_.devices[worker % kinds]);
     }
-    Tell([&] { PENSTOCK_CHECK(coordinator_.RegisterWorker(request, now()).ok()); });
+    Tell([&] { PENSTOCK_CHECK(coordinator_->RegisterWorker(request, now()).ok()); });
     HeartbeatLoop(worker, incarnation);
   });
 }
@@ -267,10 +304,15 @@ void SimulatedCluster::HeartbeatLoop(int worker, uint64_t incarnation) {
         request.set_actions_done(w.step);
       }
       absl::Status status;
-      Tell([&] { status = coordinator_.Heartbeat(request, now()); });
+      if (!Tell([&] { status = coordinator_->Heartbeat(request, now()); })) {
+        return HeartbeatLoop(worker, incarnation);
+      }
       if (absl::IsNotFound(status) && w.leaving) {
         Say(absl::StrCat(w.name, " has left"));
-        if (w.state != Worker::State::kIdle) violations_.push_back(w.name + " left its run");
+        // A coordinator that was started again does not know it, and drains nothing for it.
+        if (w.state != Worker::State::kIdle && w.life == life_) {
+          violations_.push_back(w.name + " left its run");
+        }
         w.alive = false;
         return;
       }
@@ -353,18 +395,34 @@ int SimulatedCluster::IndexOfName(const std::string& name) const {
 
 void SimulatedCluster::Perform(const CallWorker& call) {
   Say(absl::StrCat("        -> ", call.worker, " ", NameOf(call.request)));
-  Deliver(call, 0);
+  if (std::holds_alternative<v1::PrepareRunRequest>(call.request) ||
+      std::holds_alternative<v1::PrepareProfileRequest>(call.request)) {
+    CheckEpochIsNew(call);
+  }
+  Deliver(call, 0, life_);
 }
 
-void SimulatedCluster::Deliver(const CallWorker& call, int attempt) {
+void SimulatedCluster::CheckEpochIsNew(const CallWorker& call) {
+  const std::string name = absl::StrCat("epoch ", call.epoch, " of ", call.job_id);
+  // A run of a job's planning has the job's id with a suffix, and epochs of the job.
+  const std::string job_id = call.job_id.substr(0, call.job_id.find('.'));
+  if (saved_[job_id].epoch() < call.epoch) violations_.push_back(name + " is not kept");
+  const auto [first, is_new] = lives_.emplace(std::pair(call.job_id, call.epoch), life_);
+  if (first->second != life_) violations_.push_back(name + " is given by two processes");
+  int64_t& newest = newest_epochs_[call.job_id];
+  newest = std::max(newest, call.epoch);
+}
+
+void SimulatedCluster::Deliver(const CallWorker& call, int attempt, int64_t life) {
+  if (life != life_) return;
   constexpr int kAttemptsMax = 5;
   const int worker = IndexOfName(call.worker);
   const bool request_lost = Lost();
   const int copies = Percent(options_.duplicate_percent) ? 2 : 1;
-  const auto answer = [this, call](int64_t ms, const WorkerResponse& response) {
-    After(ms, [this, job_id = call.job_id,
+  const auto answer = [this, call, life](int64_t ms, const WorkerResponse& response) {
+    After(ms, [this, life, job_id = call.job_id,
                answer = CallAnswer{call.epoch, call.worker_index, response}] {
-      Tell([&] { coordinator_.OnAnswer(job_id, answer, now()); });
+      Answer(life, job_id, answer);
     });
   };
   const auto handle = [this, worker](const auto& request) -> WorkerResponse {
@@ -377,7 +435,8 @@ void SimulatedCluster::Deliver(const CallWorker& call, int attempt) {
     return std::visit(of_its_type, call.request);
   };
   for (int copy = 0; copy < copies && !request_lost; ++copy) {
-    After(Delay(), [this, call, worker, attempt, copy, answer, handle, error] {
+    After(Delay(), [this, call, worker, attempt, life, copy, answer, handle, error] {
+      if (life != life_) return;  // the connection went with the process
       if (!workers_[worker].alive || workers_[worker].frozen) {
         if (copy == 0) answer(5000, error(absl::DeadlineExceededError("no answer within 5 s")));
         return;
@@ -386,7 +445,7 @@ void SimulatedCluster::Deliver(const CallWorker& call, int attempt) {
       if (copy == 0 && !Lost()) {
         answer(Delay(), response);
       } else if (copy == 0 && attempt < kAttemptsMax) {
-        After(100, [this, call, attempt] { Deliver(call, attempt + 1); });
+        After(100, [this, call, attempt, life] { Deliver(call, attempt + 1, life); });
       }
     });
   }
@@ -394,7 +453,7 @@ void SimulatedCluster::Deliver(const CallWorker& call, int attempt) {
   if (dead || (request_lost && attempt >= kAttemptsMax)) {
     answer(Delay(), error(absl::UnavailableError("connection refused")));
   } else if (request_lost) {
-    After(100, [this, call, attempt] { Deliver(call, attempt + 1); });
+    After(100, [this, call, attempt, life] { Deliver(call, attempt + 1, life); });
   }
 }
 
@@ -443,28 +502,36 @@ absl::StatusOr<v1::CutRunResponse> SimulatedCluster::Handle(int worker,
 absl::StatusOr<v1::StopRunResponse> SimulatedCluster::Handle(int worker,
                                                              const v1::StopRunRequest& request) {
   Worker& w = workers_[worker];
-  w.ended_runs.insert(absl::StrCat(request.job_id(), "/", request.epoch()));
-  if (w.Has(request.job_id(), request.epoch())) EndRun(worker);
+  Worker::Epochs& epochs = w.epochs[request.job_id()];
+  epochs.first = std::max(epochs.first, request.epoch() + 1);
+  epochs.seen = std::max(epochs.seen, request.epoch());
+  if (w.state != Worker::State::kIdle && w.run.job_id() == request.job_id() &&
+      w.run.epoch() <= request.epoch()) {
+    EndRun(worker);
+  }
   return v1::StopRunResponse();
 }
 
 absl::StatusOr<v1::PrepareRunResponse> SimulatedCluster::Handle(
     int worker, const v1::PrepareRunRequest& request) {
   Worker& w = workers_[worker];
-  if (w.ended_runs.count(absl::StrCat(request.job_id(), "/", request.epoch())) > 0) {
-    return absl::AbortedError("this run was stopped");
-  }
-  if (w.run.job_id() == request.job_id() && w.run.epoch() > request.epoch()) {
-    return absl::AbortedError("this run is over");
+  Worker::Epochs& epochs = w.epochs[request.job_id()];
+  if (request.epoch() < epochs.first) {
+    return WithSeenEpoch(absl::AbortedError("this run is over"), epochs.seen);
   }
   v1::PrepareRunResponse response;
   response.set_schedule_digest(request.plan().schedule_digest());
-  if (w.Has(request.job_id(), request.epoch())) return response;  // again
-  if (w.state == Worker::State::kRunning) {
+  if (w.Has(request.job_id(), request.epoch())) {
+    if (google::protobuf::util::MessageDifferencer::Equals(w.run, request)) return response;
+    return WithSeenEpoch(absl::AbortedError("another run has this epoch"), request.epoch());
+  }
+  epochs.first = epochs.seen = request.epoch();
+  if (w.state == Worker::State::kRunning && w.life == life_) {
     violations_.push_back(
         absl::StrCat(w.name, " is given ", request.job_id(), " while it trains ", w.run.job_id()));
   }
   w.state = Worker::State::kPrepared;
+  w.life = life_;
   w.run = request;
   w.profile.reset();
   w.step = request.first_step();
@@ -493,12 +560,13 @@ absl::StatusOr<v1::PrepareProfileResponse> SimulatedCluster::Handle(
 
 void SimulatedCluster::Perform(const FindCheckpoint& find) {
   Say("        -> find checkpoint");
-  After(Delay(), [this, find] {
+  After(Delay(), [this, find, life = life_] {
+    if (life != life_) return;
     DirectoryLease lease;
     absl::StatusOr<FoundStart> found = found_start;
     if (const std::string& root = find.query.root; !root.empty()) {
       const std::string directory = DirectoryOf(root);
-      const auto latest = latest_.find(directory);
+      const auto latest = latest_.find({directory, find.job_id});
       if (find.query.resume == "latest" && latest != latest_.end()) found = latest->second;
       if (!leases_[directory].expired()) {
         violations_.push_back(absl::StrCat(find.job_id, " starts in ", root, ", which is in use"));
@@ -506,7 +574,7 @@ void SimulatedCluster::Perform(const FindCheckpoint& find) {
       lease = std::make_shared<int>(0);
       leases_[directory] = lease;
     }
-    Tell([&] { coordinator_.OnAnswer(find.job_id, StartFound{found, std::move(lease)}, now()); });
+    Answer(life, find.job_id, StartFound{found, std::move(lease)});
   });
 }
 
@@ -522,59 +590,65 @@ std::vector<std::string> SimulatedCluster::LeasedDirectories() const {
 
 void SimulatedCluster::Perform(const CommitStaged& commit) {
   Say(absl::StrCat("        -> commit checkpoint of step ", commit.manifest.step));
-  After(options_.commit_ms, [this, commit, fails = Percent(options_.commit_failure_percent)] {
+  const bool fails = Percent(options_.commit_failure_percent) || disk_is_full;
+  const int64_t order = next_commit_++;
+  if (!fails) committing_[order] = commit;
+  After(options_.commit_ms, [this, commit, fails, order, life = life_] {
+    if (life != life_) return;
+    committing_.erase(order);
     absl::StatusOr<CommittedCheckpoint> result = absl::ResourceExhaustedError("disk full");
-    if (!fails) {
-      commits_.push_back(commit.manifest);
-      result = CommittedCheckpoint{
-          .directory = absl::StrCat(commit.options.root, "/step-", commit.manifest.step),
-          .note = commit_note};
-      latest_[DirectoryOf(commit.options.root)] = {.checkpoint = result->directory,
-                                                   .step = commit.manifest.step,
-                                                   .updates = commit.manifest.updates,
-                                                   .layer_updates = commit.manifest.layer_updates,
-                                                   .extra_cuts = commit.manifest.extra_cuts};
-    }
-    Tell([&] {
-      coordinator_.OnAnswer(commit.job_id, CheckpointCommitted{commit.manifest.step, result},
-                            now());
-    });
+    if (!fails) result = Commit(commit);
+    Answer(life, commit.job_id, CheckpointCommitted{commit.manifest.step, result});
   });
+}
+
+CommittedCheckpoint SimulatedCluster::Commit(const CommitStaged& commit) {
+  commits_.push_back(commit.manifest);
+  CommittedCheckpoint committed = {
+      .directory = absl::StrCat(commit.options.root, "/step-", commit.manifest.step),
+      .note = commit_note};
+  latest_[{DirectoryOf(commit.options.root), commit.job_id}] = {
+      .checkpoint = committed.directory,
+      .step = commit.manifest.step,
+      .updates = commit.manifest.updates,
+      .layer_updates = commit.manifest.layer_updates,
+      .extra_cuts = commit.manifest.extra_cuts};
+  return committed;
 }
 
 void SimulatedCluster::Perform(const GatherTimeline& gather) {
   gathered_.push_back(gather.job_id);
-  After(Delay(), [this, job_id = gather.job_id] {
-    Tell([&] { coordinator_.OnAnswer(job_id, TimelineGathered(), now()); });
-  });
+  After(Delay(),
+        [this, life = life_, job_id = gather.job_id] { Answer(life, job_id, TimelineGathered()); });
 }
 
 void SimulatedCluster::Perform(const GatherPasses& gather) {
   const Timeline passes = timeline_of ? timeline_of(gather) : Timeline();
-  After(Delay(), [this, passes, job_id = gather.job_id, epoch = gather.epoch] {
-    Tell([&] { coordinator_.OnAnswer(job_id, PassesGathered{epoch, passes}, now()); });
+  After(Delay(), [this, life = life_, passes, job_id = gather.job_id, epoch = gather.epoch] {
+    Answer(life, job_id, PassesGathered{epoch, passes});
   });
 }
 
 void SimulatedCluster::Perform(const FindLayerTimes& find) {
   Say("        -> find layer times");
-  After(Delay(), [this, find] {
+  After(Delay(), [this, find, life = life_] {
     std::vector<std::optional<v1::DeviceProfile>> known;
     for (const std::string& key : find.keys) {
       const auto times = layer_times_.find(key);
       known.push_back(times == layer_times_.end() ? std::nullopt : std::optional(times->second));
     }
-    Tell([&] { coordinator_.OnAnswer(find.job_id, LayerTimesFound{known}, now()); });
+    Answer(life, find.job_id, LayerTimesFound{known});
   });
 }
 
 void SimulatedCluster::Perform(const JudgeCandidates& judge) {
   Say("        -> judge candidates");
-  After(Delay(), [this, judge] {
+  After(Delay(), [this, judge, life = life_] {
+    if (life != life_) return;
     TimeBudget budget(RealClock(), absl::Seconds(60));
     absl::StatusOr<JobPlan> plan = PlanJob(*judge.input, judge.options, budget);
     if (plan.ok()) change_plan(*plan);
-    Tell([&] { coordinator_.OnAnswer(judge.job_id, CandidatesJudged{plan}, now()); });
+    Answer(life, judge.job_id, CandidatesJudged{plan});
   });
 }
 

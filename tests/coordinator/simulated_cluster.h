@@ -4,6 +4,11 @@
 // duplicates come from a seed, so a failure is (seed, commit). After every event the coordinator's
 // invariants are checked. What goes over the simulated wire can be kept as a transcript.
 //
+// The coordinator can be killed and started again: what is kept is what it has asked to keep (SaveJob, PublishEvent),
+// and everything that was under way for it is lost. In all histories these are violations: a worker hears of an epoch that is
+// not kept, or of one a second time from another process; a report of an older epoch is taken; so is one whose events
+// come after others that have not arrived.
+//
 // Workers train without computing: after each step time they are one step further. They profile without
 // measuring: a step time for their links, and one for every layer.
 #pragma once
@@ -12,9 +17,11 @@
 #include <deque>
 #include <functional>
 #include <map>
+#include <memory>
 #include <optional>
-#include <set>
 #include <string>
+#include <tuple>
+#include <utility>
 #include <vector>
 
 #include "base/random.h"
@@ -32,6 +39,9 @@ struct SimulatedClusterOptions {
   int64_t delay_ms_max = 1;
   int loss_percent = 0;       // of requests and of responses; each is sent again
   int duplicate_percent = 0;  // of requests
+  int replay_percent = 0;     // of reports; each comes once more, within 20 s
+  int overtaken_percent =
+      0;  // of reports of several events; the later ones come once more without the first
   int commit_failure_percent = 0;
   int64_t commit_ms = 20;
   int64_t save_ms = 10;                   // from a cut to the files of a worker
@@ -64,7 +74,13 @@ class SimulatedCluster {
   // The worker's own computation goes wrong.
   void FailRun(int worker, const std::string& message);
   void FailRunIfTraining(int worker, const std::string& message);
-  Coordinator& coordinator() { return coordinator_; }
+  // The coordinator is killed and starts again at once, on what was kept, or on nothing.
+  void RestartCoordinator(bool has_records = true);
+  // The same happens as soon as it has kept something: before it acts on that, or answers.
+  void RestartCoordinatorAfterWriting() { dies_after_writing_ = true; }
+  // Moves the clock by which people live, not that of timeouts.
+  void MoveWallClock(int64_t ms) { wall_start_ms_ += ms; }
+  Coordinator& coordinator() { return *coordinator_; }
   Now now() const;
   // Performs what the coordinator wants; call it after calling the coordinator.
   void PerformEffects();
@@ -73,6 +89,8 @@ class SimulatedCluster {
   absl::StatusOr<FoundStart> found_start = FoundStart{};
   // The note of every commit that succeeds.
   std::string commit_note;
+  // From now on every commit fails.
+  bool disk_is_full = false;
   // What the workers answer to GatherPasses; empty: nothing.
   std::function<Timeline(const GatherPasses&)> timeline_of;
   // What tests change of the plans that the coordinator gets.
@@ -123,9 +141,14 @@ class SimulatedCluster {
     int64_t step = 0;
     std::optional<int64_t> held_step;
     std::optional<int64_t> cut_step;
-    std::deque<v1::RunEvent> outbox;   // not yet acknowledged
-    int64_t outbox_first = 0;          // sequence of its front
-    std::set<std::string> ended_runs;  // fencing: what was stopped stays stopped
+    int64_t life = 0;                 // of the coordinator that has prepared the run
+    std::deque<v1::RunEvent> outbox;  // not yet acknowledged
+    int64_t outbox_first = 0;         // sequence of its front
+    struct Epochs {
+      int64_t first = 0;  // that is not refused
+      int64_t seen = 0;
+    };
+    std::map<std::string, Epochs> epochs;  // fencing, by job
 
     bool Has(const std::string& job_id, int64_t epoch) const {
       return state != State::kIdle && run.job_id() == job_id && run.epoch() == epoch;
@@ -140,8 +163,10 @@ class SimulatedCluster {
   int64_t Delay();
   void After(int64_t ms, std::function<void()> what) { At(now_ms_ + ms, std::move(what)); }
   void Say(const std::string& line);
-  // Calls the coordinator, checks it, performs the effects.
-  void Tell(const std::function<void()>& event);
+  // Calls the coordinator, checks it, performs the effects. Returns whether it was there to the end, to answer.
+  bool Tell(const std::function<void()>& event);
+  // Gives a job the answer to an effect, unless the process is gone that had the effect.
+  void Answer(int64_t life, const std::string& job_id, EffectAnswer answer);
   bool RunOneEvent(int64_t limit_ms);
 
   void Register(int worker);
@@ -156,7 +181,10 @@ class SimulatedCluster {
   void Perform(const KeepLayerTimes& keep) { layer_times_[keep.key] = keep.times; }
   void Perform(const PublishEvent& publish);
   void Perform(const SaveJob& save);
-  void Deliver(const CallWorker& call, int attempt);
+  void Deliver(const CallWorker& call, int attempt, int64_t life);
+  // A worker is about to hear of an epoch.
+  void CheckEpochIsNew(const CallWorker& call);
+  CommittedCheckpoint Commit(const CommitStaged& commit);
   // What a worker answers.
   absl::StatusOr<v1::PrepareRunResponse> Handle(int worker, const v1::PrepareRunRequest& request);
   absl::StatusOr<v1::PrepareProfileResponse> Handle(int worker,
@@ -176,24 +204,39 @@ class SimulatedCluster {
   void EndRun(int worker);
   void Emit(int worker, v1::RunEvent event);
   void Flush(int worker, int64_t generation);
+  // The reports of a wire that repeats and reorders them, besides `request` itself.
+  void Misdeliver(const v1::ReportRunRequest& request);
+  // Hands a report to the coordinator and checks its answer. Returns nothing if the coordinator dies over it.
+  std::optional<absl::StatusOr<v1::ReportRunResponse>> Report(const v1::ReportRunRequest& request);
   void FailNeighbours(int worker);
   int IndexOfName(const std::string& name) const;
 
   const SimulatedClusterOptions options_;
   RandomStream random_;
-  Coordinator coordinator_;
+  std::unique_ptr<Coordinator> coordinator_;
+  int64_t life_ = 0;  // of the coordinator: counts its processes
+  bool dies_after_writing_ = false;
   int64_t now_ms_ = 0;
+  int64_t wall_start_ms_ = 1'700'000'000'000;
   int64_t next_event_ = 0;
   std::map<std::pair<int64_t, int64_t>, std::function<void()>> queue_;  // by (time, order)
   std::vector<Worker> workers_;
   std::map<std::string, v1::GetJobResponse> saved_;
   std::map<std::string, std::vector<v1::JobEvent>> events_;
   std::vector<std::string> jobs_;
+  std::map<int64_t, CommitStaged> committing_;  // by order
+  int64_t next_commit_ = 0;
   std::vector<Manifest> commits_;
+  std::map<std::pair<std::string, int64_t>, int64_t>
+      lives_;  // of the coordinators that gave an epoch, by job and epoch
+  std::map<std::string, int64_t> newest_epochs_;  // that workers have heard of, by job
+  // The events from the first on that have arrived, by worker, incarnation, job and epoch.
+  std::map<std::tuple<std::string, uint64_t, std::string, int64_t>, int64_t> arrived_;
   std::vector<std::string> gathered_;
   std::map<std::string, v1::DeviceProfile> layer_times_;
   std::vector<std::string> timings_;
-  std::map<std::string, FoundStart> latest_;                 // checkpoint, by directory
+  // The last checkpoint, by directory and job.
+  std::map<std::pair<std::string, std::string>, FoundStart> latest_;
   std::map<std::string, std::weak_ptr<const void>> leases_;  // by directory, as the disk knows it
   std::map<std::pair<int, std::string>, int> starts_;
   std::vector<std::string> violations_;

@@ -244,22 +244,23 @@ void SimulatedCluster::Flush(int worker, int64_t generation) {
     }
   };
   const int copies = Percent(options_.duplicate_percent) ? 2 : 1;
+  Misdeliver(request);
   if (Lost()) {
     return After(100, again);
   }
   for (int copy = 0; copy < copies; ++copy) {
     After(Delay(), [this, worker, request, again] {
-      absl::StatusOr<v1::ReportRunResponse> response = absl::InternalError("");
       if (request.events_size() > 0) {
         const v1::RunEvent& last = request.events(request.events_size() - 1);
         if (!last.has_step_done()) {
           Say(absl::StrCat(request.worker(), ": ", Describe(last)));
         }
       }
-      Tell([&] { response = coordinator_.ReportRun(request, now()); });
-      if (Lost()) {
+      const std::optional<absl::StatusOr<v1::ReportRunResponse>> answer = Report(request);
+      if (!answer.has_value() || Lost()) {
         return After(100, again);
       }
+      const absl::StatusOr<v1::ReportRunResponse>& response = *answer;
       Worker& w = workers_[worker];
       if (w.run.job_id() != request.job_id() || w.run.epoch() != request.epoch()) {
         return;
@@ -274,6 +275,39 @@ void SimulatedCluster::Flush(int worker, int64_t generation) {
       }
     });
   }
+}
+
+void SimulatedCluster::Misdeliver(const v1::ReportRunRequest& request) {
+  if (options_.replay_percent > 0 && Percent(options_.replay_percent)) {
+    After(static_cast<int64_t>(random_.Below(20'000)), [this, request] { Report(request); });
+  }
+  if (options_.overtaken_percent > 0 && Percent(options_.overtaken_percent) &&
+      request.events_size() > 1) {
+    v1::ReportRunRequest later = request;
+    later.set_first_sequence(request.first_sequence() + 1);
+    later.mutable_events()->DeleteSubrange(0, 1);
+    After(Delay(), [this, later] { Report(later); });
+  }
+}
+
+std::optional<absl::StatusOr<v1::ReportRunResponse>> SimulatedCluster::Report(
+    const v1::ReportRunRequest& request) {
+  int64_t& arrived =
+      arrived_[{request.worker(), request.incarnation(), request.job_id(), request.epoch()}];
+  if (request.first_sequence() <= arrived) {
+    arrived = std::max(arrived, request.first_sequence() + request.events_size());
+  }
+  absl::StatusOr<v1::ReportRunResponse> response = absl::InternalError("");
+  if (!Tell([&] { response = coordinator_->ReportRun(request, now()); })) return std::nullopt;
+  const std::string from =
+      absl::StrCat(request.worker(), " on ", request.job_id(), ", epoch ", request.epoch());
+  if (response.ok() && request.epoch() < newest_epochs_[request.job_id()]) {
+    violations_.push_back(absl::StrCat("a report of ", from, " is taken, which is over"));
+  }
+  if (response.ok() && response->next_sequence() > arrived) {
+    violations_.push_back(absl::StrCat("event ", arrived, " of ", from, " is passed over"));
+  }
+  return response;
 }
 
 }  // namespace penstock

@@ -1,4 +1,5 @@
-// Random histories: losses, duplicates, delays, crashes, restarts, freezes and cancels, by seed.
+// Random histories: losses, duplicates, delays, crashes, restarts, freezes and cancels, by seed; and
+// again with kills of the coordinator, and with reports that come late, twice and in disorder.
 // After every event the invariants hold, and in the end every job is over and nobody trains any
 // more.
 //
@@ -22,7 +23,7 @@ struct Outcome {
   std::string transcript;
 };
 
-Outcome RunHistory(uint64_t seed) {
+Outcome RunHistory(uint64_t seed, bool kills_coordinator) {
   RandomStream random(seed, 7);
   const auto below = [&](uint64_t bound) { return static_cast<int64_t>(random.Below(bound)); };
   SimulatedClusterOptions options{.seed = seed,
@@ -37,6 +38,10 @@ Outcome RunHistory(uint64_t seed) {
   if (below(2) == 0) {  // one worker is slower than the others
     options.pass_ms.assign(options.workers, 1);
     options.pass_ms[below(options.workers)] = 2 + below(3);
+  }
+  if (kills_coordinator) {
+    options.replay_percent = 10;
+    options.overtaken_percent = 20;
   }
   SimulatedCluster cluster(options);
   std::vector<std::string> jobs;
@@ -93,6 +98,16 @@ Outcome RunHistory(uint64_t seed) {
         });
     }
   }
+  const int64_t kills = kills_coordinator ? 1 + below(3) : 0;
+  for (int64_t i = 0; i < kills; ++i) {
+    const int64_t clock_ms = 3'600'000 * (below(3) - 1);
+    const bool after_writing = below(2) == 0;
+    cluster.At(below(8000), [&cluster, clock_ms, after_writing] {
+      cluster.MoveWallClock(clock_ms);
+      if (after_writing) return cluster.RestartCoordinatorAfterWriting();
+      cluster.RestartCoordinator();
+    });
+  }
   cluster.RunFor(10'000);
   EXPECT_TRUE(cluster.RunUntilOver(1'000'000)) << cluster.transcript();
   cluster.RunFor(5'000);
@@ -113,39 +128,56 @@ Outcome RunHistory(uint64_t seed) {
   return outcome;
 }
 
-TEST(Simulation, RandomHistories_EndWithEveryJobOver) {
-  uint64_t first = 0, count = 2000;
+// Returns what `count` histories came to, all together; with PENSTOCK_SEED, one.
+Outcome RunHistories(uint64_t count, bool kills_coordinator) {
+  uint64_t first = 0;
   if (const char* seed = std::getenv("PENSTOCK_SEED"); seed != nullptr) {
     first = std::strtoull(seed, nullptr, 10);
     count = 1;
   }
-  std::map<v1::JobState, int> states;
-  int64_t replans = 0;
-  int64_t recoveries = 0;
+  Outcome all;
   for (uint64_t seed = first; seed < first + count; ++seed) {
     SCOPED_TRACE(testing::Message() << "PENSTOCK_SEED=" << seed);
-    const Outcome outcome = RunHistory(seed);
+    const Outcome outcome = RunHistory(seed, kills_coordinator);
     for (const auto& [state, jobs] : outcome.states) {
-      states[state] += jobs;
+      all.states[state] += jobs;
     }
-    replans += outcome.replans;
-    recoveries += outcome.recoveries;
-    if (HasFailure()) {
+    all.replans += outcome.replans;
+    all.recoveries += outcome.recoveries;
+    if (testing::Test::HasFailure()) {
       break;
     }
   }
-  if (count > 1) {  // the histories reach every way to end
-    EXPECT_GT(states[v1::JOB_STATE_SUCCEEDED], 500);
-    EXPECT_GT(states[v1::JOB_STATE_FAILED], 100);
-    EXPECT_GT(states[v1::JOB_STATE_CANCELLED], 50);
-    EXPECT_GT(replans, 50);
-    EXPECT_GT(recoveries, 50);
-  }
+  return all;
+}
+
+bool RunsOneSeed() { return std::getenv("PENSTOCK_SEED") != nullptr; }
+
+TEST(Simulation, RandomHistories_EndWithEveryJobOver) {
+  Outcome all = RunHistories(2000, /*kills_coordinator=*/false);
+  if (RunsOneSeed()) return;
+  // The histories reach every way to end.
+  EXPECT_GT(all.states[v1::JOB_STATE_SUCCEEDED], 500);
+  EXPECT_GT(all.states[v1::JOB_STATE_FAILED], 100);
+  EXPECT_GT(all.states[v1::JOB_STATE_CANCELLED], 50);
+  EXPECT_GT(all.replans, 50);
+  EXPECT_GT(all.recoveries, 50);
+}
+
+TEST(Simulation, RandomHistoriesWithKillsOfTheCoordinator_EndWithEveryJobOver) {
+  Outcome all = RunHistories(2000, /*kills_coordinator=*/true);
+  if (RunsOneSeed()) return;
+  EXPECT_GT(all.states[v1::JOB_STATE_SUCCEEDED], 500);
+  EXPECT_GT(all.states[v1::JOB_STATE_FAILED], 100);
+  EXPECT_GT(all.states[v1::JOB_STATE_CANCELLED], 20);
+  EXPECT_GT(all.recoveries, 50);
 }
 
 TEST(Simulation, SameSeed_HasTheSameHistory) {
   for (const uint64_t seed : {1, 17, 99}) {
-    EXPECT_EQ(RunHistory(seed).transcript, RunHistory(seed).transcript);
+    for (const bool kills : {false, true}) {
+      EXPECT_EQ(RunHistory(seed, kills).transcript, RunHistory(seed, kills).transcript);
+    }
   }
 }
 

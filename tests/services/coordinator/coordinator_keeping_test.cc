@@ -139,6 +139,27 @@ TEST_F(CoordinatorServerTest, StateFileCannotGrow_RefusesJobsUntilItCan) {
   EXPECT_EQ(jobs.jobs_size(), 2);
 }
 
+// A worker that hears of an epoch that is not kept might hear of it again from the next process, for another attempt.
+TEST_F(CoordinatorServerTest, StateFileCannotGrow_NoAttemptIsPreparedUntilItCan) {
+  ASSERT_THAT(StartServer(), IsOk());
+  const std::string job = Submit(TestJob(5, 1));
+  signal(SIGXFSZ, SIG_IGN);
+  rlimit before;
+  ASSERT_EQ(getrlimit(RLIMIT_FSIZE, &before), 0);
+  const rlimit full = {.rlim_cur = 1, .rlim_max = before.rlim_max};
+  ASSERT_EQ(setrlimit(RLIMIT_FSIZE, &full), 0);
+  ActingWorker& worker = AddWorker({.name = "w0"});
+  AwaitState(job, v1::JOB_STATE_PREPARING);
+  absl::SleepFor(absl::Milliseconds(300));
+  const int early = worker.prepares();
+  ASSERT_EQ(setrlimit(RLIMIT_FSIZE, &before), 0);
+
+  EXPECT_EQ(early, 0);
+  AwaitState(job, v1::JOB_STATE_SUCCEEDED);
+  EXPECT_EQ(worker.prepares(), 1);
+  EXPECT_EQ(GetJob(job)->epoch(), worker.epoch());
+}
+
 // A job is refused at its submission if names tell that it cannot start; it leaves no job.
 TEST_F(CoordinatorServerTest, JobThatCouldNotStart_IsNotTaken) {
   ASSERT_THAT(StartServer(), IsOk());

@@ -6,6 +6,7 @@
 #include <thread>
 
 #include "base/mutex.h"
+#include "base/seen_epoch.h"
 #include "base/sha256.h"
 #include "services/coordinator/coordinator_metrics.h"
 #include "tests/services/coordinator/coordinator_fixture.h"
@@ -93,6 +94,20 @@ TEST_F(CoordinatorServerTest, WorkerRefusesToPrepare_FailsTheJobWithItsReason) {
   const std::string job_id = Submit(TestJob(10, 1));
   EXPECT_THAT(AwaitState(job_id, v1::JOB_STATE_FAILED).summary().error(),
               AllOf(StartsWith("worker w0 (stage 0): cannot prepare"), HasSubstr("a.txt")));
+}
+
+// What it has seen comes with its refusal. This worker goes on refusing, so the job fails in the end.
+TEST_F(CoordinatorServerTest, WorkerHasSeenALaterEpoch_IsAskedAgainAboveIt) {
+  constexpr int64_t kSeen = int64_t{1} << 50;
+  ASSERT_THAT(StartServer(), IsOk());
+  ActingWorker& worker = AddWorker(
+      {.name = "w0", .prepare_status = WithSeenEpoch(absl::AbortedError("is over"), kSeen)});
+  const std::string job_id = Submit(TestJob(10, 1));
+  const v1::GetJobResponse failed = AwaitState(job_id, v1::JOB_STATE_FAILED);
+  EXPECT_THAT(failed.summary().error(),
+              AllOf(StartsWith("worker w0 (stage 0): cannot prepare"), HasSubstr("is over")));
+  EXPECT_EQ(worker.prepares(), 2);
+  EXPECT_EQ(failed.epoch(), kSeen + 1);
 }
 
 TEST_F(CoordinatorServerTest, WorkerOfAnotherBuild_FailsTheJobNamingBothDigests) {

@@ -1,5 +1,6 @@
 #include "services/rpc/status.h"
 
+#include "base/seen_epoch.h"
 #include "services/rpc/limits.h"
 #include "tests/support/status_matchers.h"
 
@@ -13,6 +14,24 @@ TEST(GrpcStatus, EveryCode_SurvivesTheRoundTrip) {
     const absl::Status status(static_cast<absl::StatusCode>(code), "what happened");
     EXPECT_THAT(FromGrpcStatus(ToGrpcStatus(status), "worker a"),
                 StatusIs(status.code(), "worker a: what happened"));
+  }
+}
+
+TEST(GrpcStatus, SeenEpoch_SurvivesTheRoundTrip) {
+  const absl::Status refusal = WithSeenEpoch(absl::AbortedError("over"), 1'700'000'000'000);
+  const absl::Status received = FromGrpcStatus(ToGrpcStatus(refusal), "worker a");
+  EXPECT_THAT(received, StatusIs(absl::StatusCode::kAborted, "worker a: over"));
+  EXPECT_EQ(SeenEpochOf(received), 1'700'000'000'000);
+  EXPECT_EQ(SeenEpochOf(FromGrpcStatus(ToGrpcStatus(absl::AbortedError("over")), "worker a")),
+            std::nullopt);
+}
+
+TEST(GrpcStatus, DetailsThatAreNoEpoch_AreLeftOut) {
+  for (const char* details :
+       {"", "seen_epoch=", "seen_epoch=x", "seen_epoch=0", "seen_epoch=-4",
+        "seen_epoch=9223372036854775807", "seen_epoch=99999999999999999999", "\x08\x0a\x12\x04"}) {
+    const grpc::Status status(grpc::StatusCode::ABORTED, "over", details);
+    EXPECT_EQ(SeenEpochOf(FromGrpcStatus(status, "worker a")), std::nullopt) << details;
   }
 }
 

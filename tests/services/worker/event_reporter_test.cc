@@ -1,5 +1,6 @@
 #include "services/worker/event_reporter.h"
 
+#include <algorithm>
 #include <map>
 #include <memory>
 
@@ -18,7 +19,7 @@ v1::RunEvent Step(int64_t step) {
   return event;
 }
 
-// A coordinator that keeps each event once, and can be away, forgetful or lossy.
+// A coordinator that keeps each event once, and can be away, slow, lossy or content with a part of what came.
 class Coordinator {
  public:
   absl::StatusOr<v1::ReportRunResponse> Take(const v1::ReportRunRequest& request,
@@ -26,10 +27,19 @@ class Coordinator {
     MutexLock lock(mutex_);
     ++calls_;
     trace_of_job_[request.job_id()] = trace;
+    epochs_.push_back(request.epoch());
     changed_.NotifyAll();
+    const auto until = CondVar::Clock::now() + std::chrono::seconds(20);
+    while (waits_ && changed_.WaitUntil(mutex_, until)) {
+    }
     if (calls_ <= away_calls_) return absl::UnavailableError("away");
-    if (over_) return absl::AbortedError("the run is over");
-    for (int i = 0; i < request.events_size(); ++i) {
+    if (over_epoch_ == request.epoch()) return absl::AbortedError("the run is over");
+    if (steps_of_epoch_ != request.epoch()) {
+      steps_of_epoch_ = request.epoch();
+      steps_.clear();
+    }
+    if (request.first_sequence() > static_cast<int64_t>(steps_.size())) ++gaps_;
+    for (int i = 0; i < std::min(request.events_size(), takes_); ++i) {
       const int64_t sequence = request.first_sequence() + i;
       if (sequence == static_cast<int64_t>(steps_.size())) {
         steps_.push_back(request.events(i).step_done().step());
@@ -39,6 +49,12 @@ class Coordinator {
     v1::ReportRunResponse response;
     response.set_next_sequence(static_cast<int64_t>(steps_.size()));
     return response;
+  }
+
+  void SetWaits(bool waits) {
+    MutexLock lock(mutex_);
+    waits_ = waits;
+    changed_.NotifyAll();
   }
 
   void AwaitCalls(int calls) {
@@ -52,9 +68,14 @@ class Coordinator {
   CondVar changed_;
   int calls_ = 0;
   int away_calls_ = 0;
-  bool over_ = false;
+  int64_t over_epoch_ = 0;  // the run of this epoch is over
   bool lose_answers_ = false;
-  std::vector<int64_t> steps_;
+  bool waits_ = false;           // with its answer
+  int takes_ = 1 << 30;          // events of a report at most
+  int gaps_ = 0;                 // reports that began beyond what it has
+  std::vector<int64_t> epochs_;  // of the reports
+  int64_t steps_of_epoch_ = 0;
+  std::vector<int64_t> steps_;                                       // of the newest epoch
   std::map<std::string, std::optional<TraceContext>> trace_of_job_;  // of its last report
 };
 
@@ -66,6 +87,7 @@ class EventReporterTest : public ::testing::Test {
     MutexLock lock(coordinator_.mutex_);
     ASSERT_EQ(coordinator_.steps_.size(), static_cast<size_t>(count));
     for (int64_t i = 0; i < count; ++i) EXPECT_EQ(coordinator_.steps_[i], i + 1);
+    EXPECT_EQ(coordinator_.gaps_, 0);
   }
 
   Coordinator coordinator_;
@@ -125,8 +147,70 @@ TEST_F(EventReporterTest, AnswersLost_NothingIsLostOrDoubled) {
   ExpectSteps(6);
 }
 
+// What is acknowledged, not what was sent, is what the coordinator has.
+TEST_F(EventReporterTest, CoordinatorTakesAPart_TheRestComesAgain) {
+  coordinator_.takes_ = 1;
+  for (int64_t step = 1; step <= 4; ++step) reporter_->Add(Step(step));
+  EXPECT_TRUE(reporter_->Flush(Later()));
+  ExpectSteps(4);
+}
+
+TEST_F(EventReporterTest, CoordinatorTakesNothing_EventsAreKept) {
+  coordinator_.takes_ = 0;
+  for (int64_t step = 1; step <= 3; ++step) reporter_->Add(Step(step));
+  coordinator_.AwaitCalls(2);
+  EXPECT_FALSE(reporter_->Flush(absl::Now() + absl::Milliseconds(20)));
+  {
+    MutexLock lock(coordinator_.mutex_);
+    coordinator_.takes_ = 2;
+  }
+  EXPECT_TRUE(reporter_->Flush(Later()));
+  ExpectSteps(3);
+}
+
+TEST_F(EventReporterTest, UntilTheAnswerComes_EventsAreNotFlushed) {
+  coordinator_.SetWaits(true);
+  reporter_->Add(Step(1));
+  coordinator_.AwaitCalls(1);
+  EXPECT_FALSE(reporter_->Flush(absl::Now() + absl::Milliseconds(50)));
+  coordinator_.SetWaits(false);
+  EXPECT_TRUE(reporter_->Flush(Later()));
+  ExpectSteps(1);
+}
+
+// It acknowledges as many events as the next attempt has, which has told none of them yet.
+TEST_F(EventReporterTest, AnswerToAnEarlierAttempt_AcknowledgesNothingOfTheNext) {
+  coordinator_.SetWaits(true);
+  for (int64_t step = 71; step <= 73; ++step) reporter_->Add(Step(step));
+  coordinator_.AwaitCalls(1);
+  reporter_->Begin("j", 2);
+  for (int64_t step = 1; step <= 3; ++step) reporter_->Add(Step(step));
+  coordinator_.SetWaits(false);
+  EXPECT_TRUE(reporter_->Flush(Later()));
+  ExpectSteps(3);
+  MutexLock lock(coordinator_.mutex_);
+  EXPECT_EQ(coordinator_.steps_of_epoch_, 2);
+  EXPECT_TRUE(std::is_sorted(coordinator_.epochs_.begin(), coordinator_.epochs_.end()))
+      << "nothing of an attempt is told after one of the next";
+}
+
+// A refusal that was on its way when the next attempt began is not its own.
+TEST_F(EventReporterTest, RefusalOfAnEarlierAttempt_DoesNotEndTheNext) {
+  coordinator_.over_epoch_ = 1;
+  coordinator_.SetWaits(true);
+  reporter_->Add(Step(71));
+  coordinator_.AwaitCalls(1);
+  reporter_->Begin("j", 2);
+  coordinator_.SetWaits(false);
+  reporter_->Add(Step(1));
+  EXPECT_TRUE(reporter_->Flush(Later()));
+  ExpectSteps(1);
+  MutexLock lock(mutex_);
+  EXPECT_THAT(given_up_, IsOk());
+}
+
 TEST_F(EventReporterTest, RunIsOverForTheCoordinator_IsGivenUp) {
-  coordinator_.over_ = true;
+  coordinator_.over_epoch_ = 1;
   reporter_->Add(Step(1));
   EXPECT_TRUE(reporter_->Flush(Later()));
   reporter_->Add(Step(2));

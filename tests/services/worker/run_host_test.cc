@@ -1,9 +1,11 @@
 #include "services/worker/run_host.h"
 
 #include <future>
+#include <limits>
 #include <optional>
 #include <thread>
 
+#include "base/seen_epoch.h"
 #include "penstock/v1/cluster.grpc.pb.h"
 #include "services/rpc/channel.h"
 #include "services/rpc/client.h"
@@ -119,6 +121,7 @@ class RunHostTest : public ::testing::Test {
                 [] {
                   return absl::StatusOr<DeviceDescription>({"a device", 1 << 20});
                 },
+            .check = [this](const RunRequest&) { return meant_; },
             .make_backend = [](const RunRequest&) { return MakeCpuBackend(1); },
             .join =
                 [this](const RunRequest&) {
@@ -159,6 +162,7 @@ class RunHostTest : public ::testing::Test {
   }
 
   Script script_;
+  absl::Status meant_;  // what the host is told of every request to prepare
   RunHost host_{Parts()};
 };
 
@@ -319,6 +323,84 @@ TEST_F(RunHostTest, OlderEpoch_IsRefusedEverywhere) {
   EXPECT_EQ(host_.rejected().count(Rejection::kStaleEpoch), 4);
   EXPECT_THAT(host_.Stop("j", 2, "old news", InAWhile()), IsOk());  // nothing of it is left
   EXPECT_TRUE(host_.GetActivity(false).active);
+}
+
+// A call that was on its way when the worker was started again, or while another coordinator was there.
+TEST_F(RunHostTest, PrepareForAnotherLifeOfTheWorker_LeavesTheRunAlone) {
+  StartRun("j", 3);
+  meant_ = absl::FailedPreconditionError("plan of job k is for incarnation 7, this is 8");
+  EXPECT_THAT(Prepare("k", 9),
+              StatusIs(absl::StatusCode::kFailedPrecondition, HasSubstr("incarnation 7")));
+  EXPECT_THAT(Prepare("j", 4), StatusIs(absl::StatusCode::kFailedPrecondition, _));
+  EXPECT_EQ(host_.rejected().count(Rejection::kStaleEpoch), 2);
+  meant_ = absl::InvalidArgumentError("plan of job k, epoch 9: no stages");
+  EXPECT_THAT(Prepare("k", 9), StatusIs(absl::StatusCode::kInvalidArgument, _));
+  EXPECT_EQ(host_.rejected().count(Rejection::kMalformed), 1);
+  EXPECT_THAT(host_.Hold("j", 3), IsOkAndHolds(42)) << "no later epoch has begun either";
+  EXPECT_TRUE(host_.GetActivity(false).active);
+  EXPECT_THAT(script_.Lines(), ::testing::ElementsAre("attempt j 3", "executing 3"));
+}
+
+// Whichever job they are of: the one that runs, one that was stopped, or one that is not known here.
+TEST_F(RunHostTest, StaleCalls_LeaveTheRunAlone) {
+  ASSERT_THAT(host_.Stop("old", 5, "cancelled", InAWhile()), IsOk());
+  StartRun("j", 3);
+  for (const std::string job : {"j", "old"}) {
+    for (const int64_t epoch : {1, 2}) {
+      EXPECT_THAT(Prepare(job, epoch), StatusIs(absl::StatusCode::kAborted, _));
+      EXPECT_THAT(host_.Start(job, epoch), StatusIs(absl::StatusCode::kAborted, _));
+      EXPECT_THAT(host_.Hold(job, epoch), StatusIs(absl::StatusCode::kAborted, _));
+      EXPECT_THAT(host_.Cut(job, epoch, 50), StatusIs(absl::StatusCode::kAborted, _));
+      EXPECT_THAT(host_.Stop(job, epoch, "old news", InAWhile()), IsOk());
+    }
+  }
+  EXPECT_THAT(host_.Start("unknown", 9), StatusIs(absl::StatusCode::kFailedPrecondition, _));
+  EXPECT_THAT(host_.Hold("unknown", 9), StatusIs(absl::StatusCode::kFailedPrecondition, _));
+  EXPECT_THAT(host_.Cut("unknown", 9, 50), StatusIs(absl::StatusCode::kFailedPrecondition, _));
+  EXPECT_THAT(host_.Stop("unknown", 9, "old news", InAWhile()), IsOk());
+  EXPECT_THAT(host_.Hold("j", 3), IsOkAndHolds(42));
+  EXPECT_THAT(script_.Lines(), ::testing::ElementsAre("attempt j 3", "executing 3"));
+}
+
+// So that a coordinator without its records can go on above them.
+TEST_F(RunHostTest, OlderEpoch_IsToldWhichWasSeen) {
+  EXPECT_THAT(host_.Stop("j", 4, "cancelled", InAWhile()), IsOk());
+  EXPECT_EQ(SeenEpochOf(Prepare("j", 4).status()), 4);
+  EXPECT_EQ(SeenEpochOf(host_.Start("j", 2)), 4);
+  StartRun("j", 7);
+  EXPECT_EQ(SeenEpochOf(Prepare("j", 6).status()), 7);
+  EXPECT_EQ(SeenEpochOf(host_.Hold("j", 9).status()), std::nullopt) << "not for its epoch";
+  EXPECT_THAT(host_.Stop("j", 3, "old news", InAWhile()), IsOk());
+  EXPECT_EQ(SeenEpochOf(Prepare("j", 6).status()), 7) << "an older stop takes nothing back";
+}
+
+// Of a coordinator that lost its records: what it takes for a repetition would be a run that it does not know.
+TEST_F(RunHostTest, OtherAttemptOfTheSameEpoch_IsRefusedAndTheRunGoesOn) {
+  StartRun("j", 3);
+  v1::PrepareRunRequest other;
+  other.set_job_id("j");
+  other.set_epoch(3);
+  other.set_first_step(10);
+  const absl::Status refused = host_.Prepare(other, InAWhile()).status();
+  EXPECT_THAT(refused, StatusIs(absl::StatusCode::kAborted,
+                                AllOf(HasSubstr("job j"), HasSubstr("another attempt"))));
+  EXPECT_EQ(SeenEpochOf(refused), 3);
+  v1::PrepareProfileRequest profile;
+  profile.set_job_id("j");
+  profile.set_epoch(3);
+  EXPECT_THAT(host_.Prepare(profile, InAWhile()), StatusIs(absl::StatusCode::kAborted, _));
+  EXPECT_THAT(Prepare("j", 3), IsOk()) << "a repetition of the first";
+  EXPECT_THAT(script_.Lines(), ::testing::ElementsAre("attempt j 3", "executing 3"));
+  other.set_epoch(4);
+  EXPECT_THAT(host_.Prepare(other, InAWhile()), IsOk());
+  EXPECT_TRUE(script_.AwaitLog("dropped 3"));
+}
+
+TEST_F(RunHostTest, StopOfAnEpochBeyondAll_StopsTheRun) {
+  StartRun("j", 3);
+  EXPECT_THAT(host_.Stop("j", std::numeric_limits<int64_t>::max(), "enough", InAWhile()), IsOk());
+  EXPECT_FALSE(host_.GetActivity(false).active);
+  EXPECT_THAT(Prepare("j", kEpochMax), StatusIs(absl::StatusCode::kAborted, _));
 }
 
 TEST_F(RunHostTest, NewerEpochOrOtherJob_TakesTheRunsPlace) {

@@ -1,6 +1,7 @@
 #include "services/worker/run_peers.h"
 
 #include "absl/strings/str_cat.h"
+#include "base/seen_epoch.h"
 #include "tests/support/status_matchers.h"
 
 namespace penstock {
@@ -52,8 +53,10 @@ TEST(PeersOf, PlanThatDoesNotHoldTogether_IsRefusedByField) {
   request.clear_job_id();
   EXPECT_THAT(PeersOf(request, "w1", 11), refused("job_id"));
   request = ThreeStagesOnTwoWorkers();
-  request.set_epoch(0);
-  EXPECT_THAT(PeersOf(request, "w1", 11), refused("epoch"));
+  for (const int64_t epoch : {int64_t{0}, int64_t{-1}, kEpochMax + 1}) {
+    request.set_epoch(epoch);
+    EXPECT_THAT(PeersOf(request, "w1", 11), refused("epoch"));
+  }
   request = ThreeStagesOnTwoWorkers();
   request.clear_plan();
   EXPECT_THAT(PeersOf(request, "w1", 11), refused("no stages"));

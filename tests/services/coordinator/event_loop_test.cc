@@ -1,0 +1,124 @@
+// What the loop promises about the order of one turn: first what is to be kept is kept, then workers are called, then
+// those who asked are answered.
+#include "services/coordinator/event_loop.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <string>
+#include <vector>
+
+#include "absl/time/clock.h"
+#include "base/status.h"
+#include "coordinator/job_state.h"
+#include "tests/services/coordinator/coordinator_fixture.h"
+
+namespace penstock {
+namespace {
+
+using ::testing::Contains;
+using ::testing::ElementsAre;
+using ::testing::Not;
+
+// Writes down what it is told, in order. It is slow about what was kept, so that whoever does not wait for that is caught.
+class NotingPerformer final : public EffectPerformer {
+ public:
+  void Perform(const CallWorker& call) override {
+    Note(absl::StrCat("calls ", call.worker, ", epoch ", call.epoch));
+  }
+  void Perform(const FindCheckpoint&) override { Note("finds a checkpoint"); }
+  void Perform(const CommitStaged&) override { Note("commits"); }
+  void Perform(const GatherTimeline&) override { Note("gathers a timeline"); }
+  void Perform(const JudgeCandidates&) override { Note("judges"); }
+  void Perform(const GatherPasses&) override { Note("gathers passes"); }
+  void OnEventStored(const PublishEvent& event) override {
+    absl::SleepFor(absl::Milliseconds(50));
+    if (!event.event.has_state_changed()) return;
+    Note(absl::StrCat("kept: ", JobStateName(event.event.state_changed().state())));
+  }
+
+  std::vector<std::string> Notes() {
+    MutexLock lock(mutex_);
+    return notes_;
+  }
+
+ private:
+  void Note(const std::string& note) {
+    MutexLock lock(mutex_);
+    notes_.push_back(note);
+  }
+
+  Mutex mutex_;
+  std::vector<std::string> notes_ ABSL_GUARDED_BY(mutex_);
+};
+
+absl::Time InTime() { return absl::Now() + kTimeout; }
+
+class EventLoopTest : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    PENSTOCK_ASSERT_OK_AND_ASSIGN(JobStore store, JobStore::Open(""));
+    loop_ = std::make_unique<EventLoop>(RealClock(), CoordinatorLimits(), std::move(store),
+                                        performer_, nullptr);
+    ASSERT_THAT(loop_->Start(), IsOk());
+  }
+
+  // Submits a job of one stage, with a worker that waits for one.
+  absl::StatusOr<std::string> Submit(const v1::JobSpec& spec) {
+    return loop_->Ask<std::string>(
+        InTime(),
+        [spec](Coordinator& coordinator, JobStore& store, Now now) -> absl::StatusOr<std::string> {
+          v1::RegisterWorkerRequest worker;
+          worker.set_name("w0");
+          worker.set_address("127.0.0.1:1");
+          worker.set_incarnation(1);
+          worker.set_protocol_version(v1::PROTOCOL_VERSION_CURRENT);
+          PENSTOCK_RETURN_IF_ERROR(coordinator.RegisterWorker(worker, now).status());
+          v1::SubmitJobRequest request;
+          *request.mutable_spec() = spec;
+          PENSTOCK_ASSIGN_OR_RETURN(const Submission submission,
+                                    coordinator.CheckSubmission(request, now));
+          const JobStore::Change kept = {.job = &*submission.record};
+          PENSTOCK_RETURN_IF_ERROR(store.Write({kept}));
+          coordinator.AddJob(*submission.record, now);
+          return submission.job_id;
+        });
+  }
+  // What a process that starts now would find.
+  absl::StatusOr<v1::GetJobResponse> StoredRecord(const std::string& job_id) {
+    return loop_->Ask<v1::GetJobResponse>(InTime(), [job_id](Coordinator&, JobStore& store, Now) {
+      return store.ReadRecord(job_id);
+    });
+  }
+
+  NotingPerformer performer_;
+  std::unique_ptr<EventLoop> loop_;
+};
+
+TEST_F(EventLoopTest, AnswersAndCalls_ComeAfterWhatTheyTellIsKept) {
+  PENSTOCK_ASSERT_OK_AND_ASSIGN(const std::string job, Submit(TestJob(5, 1)));
+  const std::vector<std::string> at_the_answer = performer_.Notes();
+  PENSTOCK_ASSERT_OK_AND_ASSIGN(const v1::GetJobResponse record, StoredRecord(job));
+  EXPECT_EQ(record.summary().state(), v1::JOB_STATE_PREPARING);
+  ASSERT_GT(record.epoch(), 0);
+  EXPECT_THAT(at_the_answer,
+              ElementsAre("kept: preparing", absl::StrCat("calls w0, epoch ", record.epoch())));
+}
+
+TEST_F(EventLoopTest, AnswerToACancellation_ComesAfterItIsKept) {
+  PENSTOCK_ASSERT_OK_AND_ASSIGN(const std::string job, Submit(TestJob(5, 1)));
+  ASSERT_THAT(performer_.Notes(), Not(Contains("kept: cancelled")));
+  const auto answer = loop_->Ask<v1::CancelJobResponse>(
+      InTime(), [job](Coordinator& coordinator, JobStore&, Now now) {
+        return coordinator.CancelJob(job, now);
+      });
+  const std::vector<std::string> at_the_answer = performer_.Notes();
+  ASSERT_THAT(answer, IsOk());
+  EXPECT_THAT(at_the_answer, Contains("kept: cancelled"));
+  PENSTOCK_ASSERT_OK_AND_ASSIGN(const v1::GetJobResponse record, StoredRecord(job));
+  EXPECT_EQ(record.summary().state(), v1::JOB_STATE_CANCELLED);
+  EXPECT_EQ(record.cancel_reason(), "cancelled by the user");
+}
+
+}  // namespace
+}  // namespace penstock
