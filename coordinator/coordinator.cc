@@ -79,6 +79,7 @@ bool Coordinator::WaitsAgain(v1::GetJobResponse& record) {
   const bool has_own = record.result().checkpoint() != checkpoint.resume();
   if (checkpoint.resume().empty() || has_own) checkpoint.set_resume("latest");
   summary.set_state(v1::JOB_STATE_QUEUED);
+  summary.clear_estimated_remaining_seconds();
   summary.set_reason("the coordinator was restarted; the job goes on from its last checkpoint");
   return true;
 }
@@ -88,6 +89,7 @@ void Coordinator::FailAfterRestart(StoredJob job, Now now) {
   summary.set_state(v1::JOB_STATE_FAILED);
   summary.set_ended_unix_ms(now.unix_ms);
   summary.clear_reason();
+  summary.clear_estimated_remaining_seconds();
   const std::string& directory = job.record.spec().checkpoint().directory();
   summary.set_error(absl::StrCat(
       "the coordinator was restarted while the job was under way",

@@ -208,10 +208,8 @@ void JobRun::SetState(v1::JobState state, Now now) {
 
 void JobRun::SetRunning(Now now) {
   progressed_ns_ = now.monotonic_ns;
-  if (started_ns_ == 0) {  // else an attempt before has run
-    started_ns_ = now.monotonic_ns;
-    summary_.set_started_unix_ms(now.unix_ms);
-  }
+  if (started_ns_ == 0) started_ns_ = now.monotonic_ns;  // else an attempt before has run
+  if (summary_.started_unix_ms() == 0) summary_.set_started_unix_ms(now.unix_ms);
   SetState(v1::JOB_STATE_RUNNING, now);
 }
 

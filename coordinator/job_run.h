@@ -208,7 +208,7 @@ class JobRun {
   int64_t epoch_ = 0;
   std::string cancel_reason_;
   bool unreachable_ = false;
-  int64_t started_ns_ = 0;  // when it ran for the first time
+  int64_t started_ns_ = 0;  // when it ran for the first time in this process
   int64_t progressed_ns_ = 0;
   int64_t ended_ns_ = 0;
   std::unique_ptr<JobPhase> phase_;  // never null

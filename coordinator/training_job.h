@@ -113,8 +113,9 @@ class TrainingJob final : public JobRun {
   std::optional<TrainingAttempt> attempt_;
   RunProgress progress_{0, 0};
   RunFeedback feedback_;
-  bool returned_;  // it waits, or is about to train, after it went back to the queue
-  int64_t replans_ = 0;
+  bool returned_;               // it waits, or is about to train, after it went back to the queue
+  int64_t replans_;             // also those in an earlier process
+  double wall_before_s_;        // of training in an earlier process
   int64_t lost_plannings_ = 0;  // during which a worker was lost
 };
 

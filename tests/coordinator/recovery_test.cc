@@ -225,6 +225,53 @@ TEST(Restore, JobThatBeganWithAnothersCheckpoint_BeginsThereUntilItHasOneOfItsOw
   }
 }
 
+// The next save may be hours away, and the coordinator may be killed before.
+TEST(Restore, Recovery_IsSavedWithTheStateThatFollows) {
+  SimulatedCluster cluster({.workers = 3});
+  cluster.RunFor(10);
+  const std::string job = cluster.Submit(SavedJob(1000, 2));
+  cluster.At(1000, [&] { cluster.Leave(1); });
+  while (cluster.Summary(job).state() != v1::JOB_STATE_QUEUED) cluster.RunFor(1);
+  while (cluster.Summary(job).state() != v1::JOB_STATE_RUNNING) cluster.RunFor(1);
+  const v1::GetJobResponse& saved = cluster.Saved(job);
+  ASSERT_EQ(saved.summary().state(), v1::JOB_STATE_RUNNING);
+  EXPECT_EQ(saved.result().recoveries(), 1);
+}
+
+TEST(Restore, CountersOfTheResult_GoOn) {
+  SimulatedCluster before({.workers = 1});
+  before.RunFor(10);
+  v1::JobSpec spec = SavedJob(40, 1);
+  spec.mutable_checkpoint()->set_every_steps(5);
+  const std::string job = before.Submit(spec);
+  before.RunFor(2000);
+  std::vector<StoredJob> stored = before.Store();
+  ASSERT_EQ(stored.size(), 1u);
+  stored[0].last_sequence = 0;  // the other cluster has no events of it
+  v1::JobResult& result = *stored[0].record.mutable_result();
+  ASSERT_GT(result.steps(), 0);
+  result.set_recoveries(3);
+  result.set_wall_seconds(100);
+  result.mutable_feedback()->set_replans(2);
+  result.mutable_feedback()->set_drifts_told(4);
+  const int64_t started_ms = stored[0].record.summary().started_unix_ms();
+  ASSERT_GT(started_ms, 0);
+
+  SimulatedCluster after({.workers = 1});
+  after.found_start = FoundStart{.checkpoint = "/ckpt/step-5", .step = 5, .updates = 5};
+  after.coordinator().Restore(stored, after.now());
+  after.PerformEffects();
+  after.RunFor(10'000);
+  ASSERT_EQ(after.Summary(job).state(), v1::JOB_STATE_SUCCEEDED);
+  const v1::GetJobResponse& saved = after.Saved(job);
+  EXPECT_EQ(saved.result().recoveries(), 4);
+  EXPECT_EQ(saved.result().feedback().replans(), 2);
+  EXPECT_EQ(saved.result().feedback().drifts_told(), 4);
+  EXPECT_GT(saved.result().wall_seconds(), 103) << "35 steps of 0.1 s are left";
+  EXPECT_LT(saved.result().wall_seconds(), 105);
+  EXPECT_EQ(saved.summary().started_unix_ms(), started_ms);
+}
+
 TEST(Restore, CancelledJobThatDrained_DoesNotComeBack) {
   SimulatedCluster before({.workers = 1});
   before.RunFor(10);
