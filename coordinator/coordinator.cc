@@ -5,6 +5,7 @@
 
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/string_view.h"
 #include "base/check.h"
 #include "base/status.h"
 #include "job/open_job.h"
@@ -17,6 +18,29 @@ constexpr size_t kIdempotencyKeyBytesMax = 256;
 
 absl::Status NoSuchJob(const std::string& job_id) {
   return absl::NotFoundError(absl::StrCat("there is no job \"", job_id.substr(0, 128), "\""));
+}
+
+// Without vowels and digits, so that they are neither words nor numbers.
+constexpr absl::string_view kIdLetters = "bcdfghjkmnpqrstvwxyz";
+constexpr size_t kIdLettersCount = 5;  // of 3.2 million
+
+std::string LettersOf(uint32_t drawn) {
+  std::string letters;
+  for (size_t i = 0; i < kIdLettersCount; ++i) {
+    letters += kIdLetters[drawn % kIdLetters.size()];
+    drawn /= kIdLetters.size();
+  }
+  return letters;
+}
+
+// Returns the id without the letters that were drawn for it.
+absl::string_view WithoutLetters(absl::string_view job_id) {
+  const size_t dash = job_id.rfind('-');
+  if (dash == absl::string_view::npos) return job_id;
+  const absl::string_view last = job_id.substr(dash + 1);
+  const bool is_drawn = last.size() == kIdLettersCount &&
+                        last.find_first_not_of(kIdLetters) == absl::string_view::npos;
+  return is_drawn ? job_id.substr(0, dash) : job_id;
 }
 
 }  // namespace
@@ -51,15 +75,20 @@ void Coordinator::Restore(std::vector<StoredJob> jobs, Now now) {
 
 std::string Coordinator::NextId(const std::string& name) const {
   const auto last = last_numbers_.find(name);
-  return absl::StrCat(name, "-", last == last_numbers_.end() ? 1 : last->second + 1);
+  const int64_t number = last == last_numbers_.end() ? 1 : last->second + 1;
+  return absl::StrCat(name, "-", number,
+                      limits_.draw == nullptr ? "" : "-" + LettersOf(limits_.draw()));
 }
 
 void Coordinator::TakeId(const std::string& job_id) {
   order_.push_back(job_id);
-  const size_t dash = job_id.rfind('-');
+  const absl::string_view numbered = WithoutLetters(job_id);
+  const size_t dash = numbered.rfind('-');
   int64_t number = 0;
-  if (dash == std::string::npos || !absl::SimpleAtoi(job_id.substr(dash + 1), &number)) return;
-  int64_t& last = last_numbers_[job_id.substr(0, dash)];
+  if (dash == absl::string_view::npos || !absl::SimpleAtoi(numbered.substr(dash + 1), &number)) {
+    return;
+  }
+  int64_t& last = last_numbers_[std::string(numbered.substr(0, dash))];
   last = std::max(last, number);
 }
 

@@ -12,6 +12,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <memory>
 #include <optional>
@@ -39,6 +40,9 @@ struct CoordinatorLimits {
   // A job that takes all free workers waits until none has joined for this long. After a restart of the coordinator
   // they come back one by one, some only after a gRPC reconnect and a heartbeat.
   int64_t settle_ms = 3000;
+  // Draws 32 random bits for the id of a new job. Null: ids end with their number, and a coordinator that lost its
+  // store gives the same ones again.
+  std::function<uint32_t()> draw = nullptr;
 };
 
 // A job as it was kept before a restart.
@@ -117,7 +121,8 @@ class Coordinator {
   // `profile`: null if the job trains.
   absl::StatusOr<Submission> CheckNewJob(const v1::JobSpec& spec, const std::string& key,
                                          const v1::ProfileSpec* profile, Now now) const;
-  // Returns NAME-NUMBER, counted per name from 1: no job had it, by this process or one that it took over from.
+  // Returns NAME-NUMBER-LETTERS, for example gpt-12-kzvpt. The number counts per name from 1, beyond those of all jobs
+  // that this process knows; the letters are drawn, so that jobs of a store that was lost or put back had others.
   std::string NextId(const std::string& name) const;
   // Adds a job, whose ID no other gets any more.
   void TakeId(const std::string& job_id);

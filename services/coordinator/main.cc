@@ -11,6 +11,7 @@
 #include <iostream>
 #include <memory>
 #include <optional>
+#include <random>
 #include <string>
 #include <utility>
 #include <vector>
@@ -133,6 +134,11 @@ absl::Status DrainUnlessSignalled(CoordinatorServer& server, const sigset_t& sig
   }
 }
 
+uint32_t DrawWord() {
+  std::random_device device;
+  return device();
+}
+
 // A collector's client and what feeds it; without a collector nothing.
 struct Tracing {
   std::unique_ptr<OtlpClient> client;
@@ -228,6 +234,7 @@ int Main(int argc, char** argv) {
        .reflection = flags->server.reflection,
        .security = *security,
        .health = flags->server.health,
+       .limits = {.draw = DrawWord},
        .audit_file = flags->audit_file,
        .open_lock = [&files](const std::string& path) { return (*files)->OpenOwn(path); },
        .log = [&log](const std::string& line) { log.info("{}", line); },

@@ -67,6 +67,20 @@ TEST(SubmitJob, SameKey_IsTheSameJob) {
   EXPECT_EQ(coordinator.ListJobs().jobs(0).job_id(), other) << "newest first";
 }
 
+TEST(SubmitJob, Ids_HaveANumberAndDrawnLetters) {
+  uint32_t drawn = 0;
+  Coordinator coordinator({.draw = [&drawn] { return drawn++; }});
+  StoredJob stored;
+  *stored.record.mutable_spec() = SmallJob(10, 1);
+  stored.record.mutable_summary()->set_job_id("small-9-kzvpt");
+  stored.record.mutable_summary()->set_state(v1::JOB_STATE_SUCCEEDED);
+  StoredJob earlier = stored;  // by a build that drew none
+  earlier.record.mutable_summary()->set_job_id("small-11");
+  coordinator.Restore({stored, earlier}, {});
+  EXPECT_EQ(*SubmitJob(coordinator, Request(SmallJob(10, 1)), {}), "small-12-bbbbb");
+  EXPECT_EQ(*SubmitJob(coordinator, Request(SmallJob(10, 1)), {}), "small-13-cbbbb");
+}
+
 TEST(SubmitJob, TooManyWaiting_IsRefused) {
   Coordinator coordinator({.jobs_waiting_max = 2});
   ASSERT_THAT(SubmitJob(coordinator, Request(SmallJob(10, 1)), {}), IsOk());

@@ -11,6 +11,7 @@ namespace {
 
 using ::testing::AllOf;
 using ::testing::HasSubstr;
+using ::testing::MatchesRegex;
 using ::testing::StartsWith;
 
 TEST_F(CoordinatorServerTest, Restart_ListsAllJobsAndGoesOnWithThoseThatWaited) {
@@ -36,6 +37,24 @@ TEST_F(CoordinatorServerTest, Restart_ListsAllJobsAndGoesOnWithThoseThatWaited) 
   EXPECT_EQ(events.back().state_changed().state(), v1::JOB_STATE_SUCCEEDED);
   // The worker registers again by itself, is told to stop the job that failed, and gets the other.
   AwaitState(waiting, v1::JOB_STATE_SUCCEEDED);
+}
+
+// Workers and checkpoint directories still know the jobs that the file had.
+TEST_F(CoordinatorServerTest, StateFileIsLost_NoIdIsGivenAgain) {
+  uint32_t drawn = 0;
+  draw_ = [&drawn] { return drawn += 1'000'003; };
+  ASSERT_THAT(StartServer(), IsOk());
+  const std::string before = Submit(TestJob(3, 1));
+  EXPECT_THAT(before, MatchesRegex("test-1-[a-z]{5}"));
+  server_.reset();
+  for (const auto& file : std::filesystem::directory_iterator(directory_)) {
+    std::filesystem::remove_all(file.path());
+  }
+  ASSERT_THAT(StartServer(), IsOk());
+  const std::string after = Submit(TestJob(3, 1));
+  EXPECT_THAT(after, MatchesRegex("test-1-[a-z]{5}"));
+  EXPECT_NE(after, before);
+  EXPECT_THAT(Submit(TestJob(3, 1)), StartsWith("test-2-"));
 }
 
 TEST_F(CoordinatorServerTest, LayerTimes_SurviveARestartAndADamagedRowIsMeasuredAgain) {
