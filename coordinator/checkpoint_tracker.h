@@ -27,6 +27,10 @@ class CheckpointTracker {
   // The steps that are remembered to be over one by one. Before them all are: checkpoints end nearly in order.
   static constexpr size_t kOverMax = 1024;
 
+  // The steps that some workers have written and others have not. A worker that waits at a cut for others is two ahead
+  // at most, so one that is further ahead makes its reports up.
+  static constexpr size_t kIncompleteMax = 16;
+
   explicit CheckpointTracker(int32_t workers) : workers_(workers) {}
 
   // `worker` wrote its layers. Returns the checkpoint if that was the last missing part. Reports of
@@ -37,6 +41,10 @@ class CheckpointTracker {
   // The commit of a complete one ended.
   void Committed(int64_t step);
 
+  // Returns whether a report for `step` leaves the incomplete ones few enough.
+  bool MayBegin(int64_t step) const {
+    return IsOver(step) || parts_.count(step) > 0 || parts_.size() < kIncompleteMax;
+  }
   // Returns whether a complete one waits for its commit.
   bool Committing() const { return !committing_.empty(); }
 

@@ -218,6 +218,13 @@ absl::StatusOr<v1::ReportRunResponse> Coordinator::ReportRun(const v1::ReportRun
   for (const v1::RunEvent& event : request.events()) {
     events.push_back(&event);
   }
+  if (const absl::Status good = run->CheckReport(*index, request.first_sequence(), events);
+      !good.ok()) {
+    rejected_.Count(good);
+    run->OnRefusedReport(*index, good, now);
+    Settle(now);
+    return Annotate(good, absl::StrCat("worker ", request.worker(), " in job ", request.job_id()));
+  }
   const int64_t had = run->NextSequence(*index) - request.first_sequence();
   rejected_.Count(Rejection::kDuplicate, std::clamp<int64_t>(had, 0, request.events_size()));
   v1::ReportRunResponse response;

@@ -9,6 +9,7 @@
 #include "base/utf8.h"
 #include "coordinator/job_phase.h"
 #include "coordinator/profile_job.h"
+#include "coordinator/report_check.h"
 #include "coordinator/training_job.h"
 #include "job/job_trace.h"
 
@@ -123,6 +124,25 @@ void JobRun::OnAnswer(EffectAnswer answer, Now now) {
     return;
   }
   Become(phase_->OnResponse(call->worker_index, call->response, now), now);
+}
+
+absl::Status JobRun::CheckReport(int32_t worker_index, int64_t first_sequence,
+                                 absl::Span<const v1::RunEvent* const> events) const {
+  const int64_t next = NextSequence(worker_index);
+  for (const v1::RunEvent* event : events) {
+    if (first_sequence++ < next) continue;
+    absl::Status good = CheckEventSize(*event, resolved_.model.size());
+    good.Update(CheckEvent(worker_index, *event));
+    PENSTOCK_RETURN_IF_ERROR(good);
+  }
+  return absl::OkStatus();
+}
+
+void JobRun::OnRefusedReport(int32_t worker_index, const absl::Status& refused, Now now) {
+  Crew& crew = *phase_->crew();
+  if (ended() || crew.parts()[worker_index].done) return;
+  crew.blame().Own(worker_index, std::string(refused.message()));
+  Become(phase_->Tick(now), now);
 }
 
 int64_t JobRun::OnReport(int32_t worker_index, int64_t first_sequence,

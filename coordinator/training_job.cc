@@ -8,6 +8,7 @@
 #include "base/status.h"
 #include "base/utf8.h"
 #include "coordinator/crew.h"
+#include "coordinator/report_check.h"
 #include "coordinator/training_phases.h"
 #include "job/fingerprint.h"
 #include "job/model_graph.h"
@@ -252,6 +253,11 @@ void TrainingJob::WriteTo(v1::GetJobResponse& record) const {
   }
   const std::vector<int64_t> extra = attempt_->ExtraCutsUpTo(resolved().steps);
   result.mutable_extra_cuts()->Assign(extra.begin(), extra.end());
+}
+
+absl::Status TrainingJob::CheckEvent(int32_t worker_index, const v1::RunEvent& event) const {
+  return attempt_.has_value() ? CheckTrainingEvent(event, *attempt_, worker_index)
+                              : absl::OkStatus();
 }
 
 absl::Status TrainingJob::CheckSteps() const {

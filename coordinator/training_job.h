@@ -105,6 +105,7 @@ class TrainingJob final : public JobRun {
     return "with checkpoint.directory the job would be saved and go on";
   }
   void WriteTo(v1::GetJobResponse& record) const override;
+  absl::Status CheckEvent(int32_t worker_index, const v1::RunEvent& event) const override;
   absl::Status CheckSteps() const override;
 
   EarlierJobs& earlier_;
