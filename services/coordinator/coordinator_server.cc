@@ -301,7 +301,13 @@ absl::StatusOr<std::unique_ptr<CoordinatorServer>> CoordinatorServer::Start(
     const CoordinatorServerOptions& options, Clock& clock, Files& files) {
   // This is asked first, so that a second coordinator leaves no state file behind.
   PENSTOCK_RETURN_IF_ERROR(CheckCanListen(options.listen));
-  PENSTOCK_ASSIGN_OR_RETURN(JobStore store, JobStore::Open(options.state_file));
+  JobStore::OnDropped on_dropped;
+  if (options.drop_damaged) {
+    on_dropped = [&log = options.log](const std::string& line) {
+      if (log != nullptr) log(absl::StrCat("dropped as damaged: ", line));
+    };
+  }
+  PENSTOCK_ASSIGN_OR_RETURN(JobStore store, JobStore::Open(options.state_file, on_dropped));
   auto impl = std::make_unique<Impl>(options, std::move(store), clock, files);
   PENSTOCK_RETURN_IF_ERROR(impl->Start());
   return std::unique_ptr<CoordinatorServer>(new CoordinatorServer(std::move(impl)));

@@ -35,6 +35,8 @@ struct CoordinatorServerOptions {
   HostPort listen = {.host = "127.0.0.1", .port = 0};  // port 0: any free one
   // The SQLite file of the job records, created if it does not exist; empty: in memory.
   std::string state_file;
+  // What is damaged in the state file is dropped and logged, instead of refused.
+  bool drop_damaged = false;
   bool reflection = false;
   TransportSecurity security = TransportSecurity::Plaintext();
   // The health service also answers here, alone and in plain text. None: nowhere.
@@ -76,7 +78,7 @@ class CoordinatorServer {
   // Opens the store, takes back its jobs, listens and serves.
   // REQUIRES: `clock` and `files` outlive the server.
   // Errors: FailedPrecondition (the address is taken, or another coordinator uses the state file),
-  // DataLoss (the state file is damaged), Unimplemented (it is of a later version), those of
+  // DataLoss (the state file is damaged, and where), Unimplemented (it is of a later version), those of
   // opening a file.
   static absl::StatusOr<std::unique_ptr<CoordinatorServer>> Start(
       const CoordinatorServerOptions& options, Clock& clock, Files& files);

@@ -57,6 +57,7 @@ struct Flags {
   ServerFlags server;
   OtlpFlags otlp;
   std::string state_file = "penstock-state.sqlite";
+  bool drop_damaged = false;
   std::string audit_file;       // empty: off
   std::string checkpoint_root;  // empty: jobs have no checkpoints
 };
@@ -79,6 +80,9 @@ std::optional<Flags> ParseFlags(int argc, char** argv, int& exit_code) {
        .metrics = "127.0.0.1:7071",
        .metrics_help = "HOST:PORT of the status page and the Prometheus endpoint, or off"});
   app.add_option("--state", flags.state_file, "SQLite file of the job records");
+  app.add_flag(
+      "--drop-damaged", flags.drop_damaged,
+      "drop what is damaged in the state file, and log what, instead of refusing to start");
   app.add_option(
       "--audit-log", audit,
       "file that says who submitted and cancelled what, or off; default: the state file's "
@@ -231,6 +235,7 @@ int Main(int argc, char** argv) {
   const absl::StatusOr<std::unique_ptr<CoordinatorServer>> server = CoordinatorServer::Start(
       {.listen = flags->server.listen,
        .state_file = flags->state_file,
+       .drop_damaged = flags->drop_damaged,
        .reflection = flags->server.reflection,
        .security = *security,
        .health = flags->server.health,
