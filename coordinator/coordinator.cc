@@ -15,6 +15,7 @@ namespace penstock {
 namespace {
 
 constexpr size_t kIdempotencyKeyBytesMax = 256;
+constexpr absl::string_view kCancelReason = "cancelled by the user";
 
 absl::Status NoSuchJob(const std::string& job_id) {
   return absl::NotFoundError(absl::StrCat("there is no job \"", job_id.substr(0, 128), "\""));
@@ -64,11 +65,12 @@ void Coordinator::Restore(std::vector<StoredJob> jobs, Now now) {
     // A job that an older build stored lacks the keys that were added since.
     FillKnownDefaults(*job.record.mutable_spec());
     absl::StatusOr<ResolvedJob> resolved = ResolveSubmitted(job.record.spec());
-    if (resolved.ok() && WaitsAgain(job.record)) {
+    const bool was_cancelled = !job.record.cancel_reason().empty();
+    if (!was_cancelled && resolved.ok() && WaitsAgain(job.record)) {
       job.record.clear_plan();  // of an attempt of that process, if it had any
       AddRun(job.record, job.last_sequence, *std::move(resolved));
     } else {
-      FailAfterRestart(std::move(job), now);
+      EndAfterRestart(std::move(job), now);
     }
   }
 }
@@ -113,16 +115,29 @@ bool Coordinator::WaitsAgain(v1::GetJobResponse& record) {
   return true;
 }
 
-void Coordinator::FailAfterRestart(StoredJob job, Now now) {
+void Coordinator::EndAfterRestart(StoredJob job, Now now) {
   v1::JobSummary& summary = *job.record.mutable_summary();
-  summary.set_state(v1::JOB_STATE_FAILED);
+  const bool was_queued = summary.state() == v1::JOB_STATE_QUEUED;
+  const std::string cancel_reason = job.record.cancel_reason();
+  const std::string& directory = job.record.spec().checkpoint().directory();
+  job.record.clear_cancel_reason();
   summary.set_ended_unix_ms(now.unix_ms);
   summary.clear_reason();
   summary.clear_estimated_remaining_seconds();
-  const std::string& directory = job.record.spec().checkpoint().directory();
-  summary.set_error(absl::StrCat(
-      "the coordinator was restarted while the job was under way",
-      directory.empty() ? "" : "; submit it again with checkpoint.resume: latest to go on"));
+  if (cancel_reason.empty()) {
+    summary.set_state(v1::JOB_STATE_FAILED);
+    summary.set_error(absl::StrCat(
+        "the coordinator was restarted while the job was under way",
+        directory.empty() ? "" : "; submit it again with checkpoint.resume: latest to go on"));
+  } else {
+    summary.set_state(v1::JOB_STATE_CANCELLED);
+    summary.set_reason(absl::StrCat(
+        cancel_reason,
+        was_queued
+            ? ""
+            : "; the coordinator was restarted before the job had drained, so the steps after "
+              "its last checkpoint are lost"));
+  }
   v1::JobEvent event;
   event.set_sequence(job.last_sequence + 1);
   event.set_unix_ms(now.unix_ms);
@@ -311,9 +326,18 @@ void Coordinator::AddJob(const SaveJob& submitted, Now now) {
   Settle(now);
 }
 
+absl::StatusOr<std::optional<SaveJob>> Coordinator::CheckCancel(const std::string& job_id) const {
+  PENSTOCK_RETURN_IF_ERROR(FindSummary(job_id).status());
+  const JobRun* const run = FindRun(job_id);
+  if (run == nullptr || run->ended() || !run->cancel_reason().empty()) return std::nullopt;
+  SaveJob cancelled{run->Record()};
+  cancelled.record.set_cancel_reason(std::string(kCancelReason));
+  return cancelled;
+}
+
 absl::StatusOr<v1::CancelJobResponse> Coordinator::CancelJob(const std::string& job_id, Now now) {
   if (JobRun* run = Find(job_id); run != nullptr) {
-    run->Cancel("cancelled by the user", now);
+    run->Cancel(std::string(kCancelReason), now);
     Settle(now);
   }
   PENSTOCK_ASSIGN_OR_RETURN(const v1::JobSummary summary, FindSummary(job_id));

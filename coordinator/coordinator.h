@@ -65,7 +65,7 @@ class Coordinator {
 
   // Takes back the jobs of an earlier process, in the order of their submission. Those that waited
   // wait again, and so do those that were under way and have a checkpoint directory, to go on from there; the
-  // others have failed. REQUIRES: called once, before anything else.
+  // others have failed. Those that were cancelled have ended. REQUIRES: called once, before anything else.
   void Restore(std::vector<StoredJob> jobs, Now now);
 
   // ---- Workers (see the services in cluster.proto for the errors).
@@ -86,6 +86,10 @@ class Coordinator {
   // Second, when the record is in the store: takes the job. REQUIRES: `submitted` is from a CheckSubmission after which
   // nothing else was called.
   void AddJob(const SaveJob& submitted, Now now);
+  // A cancellation has two halves, too. First: returns the record of a job that is to end, to be kept; nothing if the job
+  // has ended or was cancelled before. Changes nothing. Errors: NotFound.
+  absl::StatusOr<std::optional<SaveJob>> CheckCancel(const std::string& job_id) const;
+  // Second, when that is in the store: ends the job. Errors: NotFound.
   absl::StatusOr<v1::CancelJobResponse> CancelJob(const std::string& job_id, Now now);
   v1::ListJobsResponse ListJobs() const;
   // Returns the run of a job that has not ended or whose workers still stop, or null.
@@ -132,8 +136,8 @@ class Coordinator {
   void AddRun(const v1::GetJobResponse& record, int64_t last_sequence, ResolvedJob job);
   // Returns whether a job that an earlier process has left waits now; changes its record to that end.
   static bool WaitsAgain(v1::GetJobResponse& record);
-  // Fails a job that an earlier process was working on.
-  void FailAfterRestart(StoredJob job, Now now);
+  // Ends a job that an earlier process has left: it was cancelled, or cannot go on.
+  void EndAfterRestart(StoredJob job, Now now);
   void OnDeparture(const Departure& departure, Now now);
   // A worker leaves. Errors: NotFound (it has no run any more: it may go, and is known no longer).
   absl::Status LetGo(const std::string& worker, Now now);

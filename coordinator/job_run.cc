@@ -46,6 +46,7 @@ v1::GetJobResponse JobRun::Record() const {
   *record.mutable_summary() = summary_;
   *record.mutable_spec() = spec_;
   record.set_traceparent(traceparent_);
+  if (!ended()) record.set_cancel_reason(cancel_reason_);
   WriteTo(record);
   return record;
 }
@@ -183,6 +184,7 @@ void JobRun::OnWorkerLeaving(const std::string& worker, Now now) {
 void JobRun::Cancel(const std::string& reason, Now now) {
   if (ended() || !cancel_reason_.empty()) return;
   cancel_reason_ = reason;
+  Save();  // also where the phase does nothing yet
   Become(phase_->Cancel(now), now);
 }
 

@@ -22,6 +22,7 @@
 #include "base/clock.h"
 #include "base/files.h"
 #include "base/rejected_messages.h"
+#include "base/state_counts.h"
 #include "coordinator/coordinator.h"
 #include "services/coordinator/directory_lock.h"
 #include "services/coordinator/timeline_gatherer.h"
@@ -59,6 +60,7 @@ struct CoordinatorSnapshot {
   // The results of jobs under way or ended less than FinishedJobs::kKeptFor ago, by job id; without curves.
   std::map<std::string, v1::JobResult> results;
   RejectionCounts rejected = {};  // messages
+  StateCounts state = {};
 };
 
 // The jobs and workers of the cluster, at one moment.
@@ -75,6 +77,9 @@ struct JobView {
 
 class CoordinatorServer {
  public:
+  // The name that the health service has for the state file: SERVING while it can be written.
+  static constexpr char kStatePart[] = "penstock.state";
+
   // Opens the store, takes back its jobs, listens and serves.
   // REQUIRES: `clock` and `files` outlive the server.
   // Errors: FailedPrecondition (the address is taken, or another coordinator uses the state file),
@@ -94,7 +99,7 @@ class CoordinatorServer {
 
   // Takes no new jobs and drains those under way: each is cut at its next step boundary, saved if
   // it has a checkpoint directory, and ended. Jobs that wait stay in the store. Returns when
-  // nothing is under way any more. Errors: DeadlineExceeded after `timeout`; Drain may be called
+  // nothing is under way any more and all of it is in the store. Errors: DeadlineExceeded after `timeout`; Drain may be called
   // again.
   absl::Status Drain(absl::Duration timeout);
 

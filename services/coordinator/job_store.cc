@@ -62,10 +62,16 @@ absl::Status JobStore::Write(absl::Span<const Change> changes) {
   if (changes.empty()) {
     return absl::OkStatus();
   }
+  return WriteAndSync(changes,
+                      std::any_of(changes.begin(), changes.end(),
+                                  [](const Change& change) { return change.event == nullptr; }));
+}
+
+absl::Status JobStore::Touch() { return WriteAndSync({}, /*durable=*/true); }
+
+absl::Status JobStore::WriteAndSync(absl::Span<const Change> changes, bool durable) {
   // One change may be missing in the witness. With a second, damage could take one that was acknowledged.
   if (witness_is_behind_) PENSTOCK_RETURN_IF_ERROR(WriteWitness());
-  const bool durable = std::any_of(changes.begin(), changes.end(),
-                                   [](const Change& change) { return change.event == nullptr; });
   PENSTOCK_RETURN_IF_ERROR(
       database_.Execute(durable ? "PRAGMA synchronous = FULL" : "PRAGMA synchronous = NORMAL"));
   Draft draft{.last_number = index_.last_number, .seal = index_.seal};

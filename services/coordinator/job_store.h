@@ -77,6 +77,8 @@ class JobStore {
   // Everything or nothing. Writing something again changes nothing. A timeline of no job is left out.
   // Errors: ResourceExhausted (disk full), Internal.
   absl::Status Write(absl::Span<const Change> changes);
+  // Writes that nothing has changed, to find out whether it can be written. Errors: as Write.
+  absl::Status Touch();
 
   // All jobs in the order of their submission. Errors: DataLoss.
   absl::StatusOr<std::vector<StoredJob>> Load();
@@ -144,6 +146,8 @@ class JobStore {
   // ---- job_store.cc
   // Runs `act` in a transaction that is on the disk when this returns.
   absl::Status InTransaction(const std::function<absl::Status()>& act);
+  absl::Status WriteAndSync(absl::Span<const Change> changes,
+                            bool durable);  // else it may be lost with the machine
   absl::Status WriteAll(absl::Span<const Change> changes, Draft& draft);
   absl::Status WriteJob(const SaveJob& job, Draft& draft);
   absl::Status WriteEvent(const PublishEvent& event, Draft& draft);

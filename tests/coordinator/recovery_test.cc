@@ -282,7 +282,50 @@ TEST(Restore, CancelledJobThatDrained_DoesNotComeBack) {
   ASSERT_EQ(before.Summary(job).state(), v1::JOB_STATE_DRAINING);
   Coordinator after({});
   after.Restore(before.Store(), before.now());
-  EXPECT_EQ(after.FindSummary(job)->state(), v1::JOB_STATE_FAILED);
+  EXPECT_EQ(after.FindSummary(job)->state(), v1::JOB_STATE_CANCELLED);
+  EXPECT_THAT(after.FindSummary(job)->reason(),
+              AllOf(HasSubstr("cancelled by the user; the coordinator was restarted"),
+                    HasSubstr("after its last checkpoint are lost")));
+}
+
+// The first half of a cancellation is kept, and the coordinator dies before the second.
+TEST(Restore, CancellationThatWasKept_EndsTheJob) {
+  for (const bool runs : {false, true}) {
+    SimulatedCluster before({.workers = runs ? 1 : 0});
+    before.RunFor(10);
+    const std::string job = before.Submit(SavedJob(1000, 1));
+    before.RunFor(1000);
+    PENSTOCK_ASSERT_OK_AND_ASSIGN(const std::optional<SaveJob> cancelled,
+                                  before.coordinator().CheckCancel(job));
+    ASSERT_TRUE(cancelled.has_value());
+    EXPECT_EQ(before.Summary(job).state(), runs ? v1::JOB_STATE_RUNNING : v1::JOB_STATE_QUEUED)
+        << "nothing is done yet";
+    EXPECT_THAT(before.coordinator().TakeEffects(), IsEmpty());
+    std::vector<StoredJob> stored = before.Store();
+    stored[0].record = cancelled->record;
+    Coordinator after({});
+    after.Restore(stored, before.now());
+    EXPECT_EQ(after.FindSummary(job)->state(), v1::JOB_STATE_CANCELLED);
+    EXPECT_THAT(after.FindSummary(job)->reason(), HasSubstr("cancelled by the user"));
+    EXPECT_EQ(after.FindRun(job), nullptr);
+
+    ASSERT_THAT(before.coordinator().CancelJob(job, before.now()), IsOk());
+    EXPECT_FALSE(before.coordinator().CheckCancel(job)->has_value()) << "there is nothing to keep";
+  }
+}
+
+// While workers are being started nothing is done about it yet, and it must not be forgotten.
+TEST(Restore, CancellationAtEveryMoment_IsInTheRecordUntilTheEnd) {
+  for (int64_t at_ms = 0; at_ms < 1200; at_ms += 7) {
+    SimulatedCluster cluster({.workers = 2, .delay_ms_min = 50, .delay_ms_max = 50});
+    const std::string job = cluster.Submit(SavedJob(8, 2));
+    cluster.RunFor(at_ms);
+    if (IsTerminal(cluster.Summary(job).state())) break;
+    ASSERT_THAT(cluster.coordinator().CancelJob(job, cluster.now()), IsOk());
+    cluster.PerformEffects();
+    const bool ended = IsTerminal(cluster.Summary(job).state());
+    EXPECT_EQ(cluster.Saved(job).cancel_reason(), ended ? "" : "cancelled by the user") << at_ms;
+  }
 }
 
 }  // namespace

@@ -10,6 +10,7 @@ namespace penstock {
 namespace {
 
 using ::testing::AllOf;
+using ::testing::Contains;
 using ::testing::HasSubstr;
 using ::testing::MatchesRegex;
 using ::testing::StartsWith;
@@ -156,6 +157,134 @@ TEST_F(CoordinatorServerTest, StateFileCannotGrow_RefusesJobsUntilItCan) {
   PENSTOCK_ASSERT_OK_AND_ASSIGN(jobs,
                                 CallJobs(&v1::JobService::Stub::ListJobs, v1::ListJobsRequest()));
   EXPECT_EQ(jobs.jobs_size(), 2);
+}
+
+// A limit on the size of files stands for a full disk while this lives.
+class FullDisk {
+ public:
+  FullDisk() {
+    signal(SIGXFSZ, SIG_IGN);
+    EXPECT_EQ(getrlimit(RLIMIT_FSIZE, &before_), 0);
+    const rlimit full = {.rlim_cur = 1, .rlim_max = before_.rlim_max};
+    EXPECT_EQ(setrlimit(RLIMIT_FSIZE, &full), 0);
+  }
+  ~FullDisk() { EXPECT_EQ(setrlimit(RLIMIT_FSIZE, &before_), 0); }
+  FullDisk(const FullDisk&) = delete;
+  FullDisk& operator=(const FullDisk&) = delete;
+
+ private:
+  rlimit before_;
+};
+
+TEST_F(CoordinatorServerTest, StateFileCannotGrow_CancellationsAreRefusedAndNothingIsDone) {
+  ASSERT_THAT(StartServer(), IsOk());
+  AddWorker({.name = "w0"});
+  const std::string running = Submit(TestJob(100'000, 1));
+  const std::string waiting = Submit(TestJob(5, 1));
+  AwaitStep(running, 1);
+  v1::CancelJobRequest cancel;
+  std::vector<absl::Status> refused;
+  v1::JobState state_of_running = v1::JOB_STATE_UNSPECIFIED;
+  v1::JobState state_of_waiting = v1::JOB_STATE_UNSPECIFIED;
+  absl::StatusOr<CoordinatorSnapshot> full_snapshot = absl::UnknownError("");
+  {
+    const FullDisk full;
+    for (const std::string& job_id : {running, waiting}) {
+      cancel.set_job_id(job_id);
+      refused.push_back(CallJobs(&v1::JobService::Stub::CancelJob, cancel).status());
+    }
+    AwaitStep(running, GetJob(running)->summary().step() + 10);
+    state_of_running = GetJob(running)->summary().state();
+    state_of_waiting = GetJob(waiting)->summary().state();
+    full_snapshot = server_->Snapshot();
+  }
+  for (const absl::Status& status : refused) {
+    EXPECT_THAT(status,
+                StatusIs(absl::StatusCode::kUnavailable,
+                         AllOf(HasSubstr("not done"), HasSubstr("cannot write its state file"),
+                               HasSubstr("state.sqlite"), HasSubstr("make room"))));
+  }
+  EXPECT_EQ(state_of_running, v1::JOB_STATE_RUNNING) << "no worker was told to drain";
+  EXPECT_EQ(state_of_waiting, v1::JOB_STATE_QUEUED);
+  ASSERT_THAT(full_snapshot, IsOk());
+  EXPECT_FALSE(full_snapshot->state.writable);
+  EXPECT_GT(full_snapshot->state.failed_writes, 0);
+
+  for (const std::string& job_id : {waiting, running}) {
+    cancel.set_job_id(job_id);
+    EXPECT_THAT(CallJobs(&v1::JobService::Stub::CancelJob, cancel), IsOk());
+    AwaitState(job_id, v1::JOB_STATE_CANCELLED);
+  }
+  EXPECT_TRUE(server_->Snapshot()->state.writable);
+  server_.reset();
+  ASSERT_THAT(StartServer(), IsOk());
+  for (const std::string& job_id : {waiting, running}) {
+    EXPECT_EQ(GetJob(job_id)->summary().state(), v1::JOB_STATE_CANCELLED);
+  }
+}
+
+// What a restart would undo is not answered as if it lasted.
+TEST_F(CoordinatorServerTest, StateFileCannotGrow_AnEndThatIsNotKeptIsNoAnswerToACancellation) {
+  ASSERT_THAT(StartServer(), IsOk());
+  AddWorker({.name = "w0"});
+  const std::string job_id = Submit(TestJob(100'000, 1));
+  AwaitStep(job_id, 1);
+  v1::CancelJobRequest cancel;
+  cancel.set_job_id(job_id);
+  absl::Status refused;
+  {
+    const FullDisk full;
+    workers_.clear();  // the worker is lost, so the job fails
+    AwaitState(job_id, v1::JOB_STATE_FAILED);
+    refused = CallJobs(&v1::JobService::Stub::CancelJob, cancel).status();
+  }
+  EXPECT_THAT(refused, StatusIs(absl::StatusCode::kUnavailable, HasSubstr("state.sqlite")));
+  PENSTOCK_ASSERT_OK_AND_ASSIGN(const v1::CancelJobResponse answer,
+                                CallJobs(&v1::JobService::Stub::CancelJob, cancel));
+  EXPECT_EQ(answer.state(), v1::JOB_STATE_FAILED);
+}
+
+TEST_F(CoordinatorServerTest, DrainWhileTheStateFileCannotGrow_WaitsUntilAllIsKept) {
+  ASSERT_THAT(StartServer(), IsOk());
+  AddWorker({.name = "w0"});
+  const std::string job_id = Submit(TestJob(100'000, 1));
+  AwaitStep(job_id, 1);
+  absl::Status drained;
+  {
+    const FullDisk full;
+    drained = server_->Drain(absl::Seconds(3));
+  }
+  EXPECT_THAT(drained, StatusIs(absl::StatusCode::kDeadlineExceeded,
+                                AllOf(HasSubstr("not kept yet"), HasSubstr("state.sqlite"))));
+  EXPECT_THAT(server_->Drain(kTimeout), IsOk());
+  server_.reset();
+  ASSERT_THAT(StartServer(), IsOk());
+  EXPECT_EQ(GetJob(job_id)->summary().state(), v1::JOB_STATE_CANCELLED);
+}
+
+// The file says so at once, and is refused at the start.
+TEST_F(CoordinatorServerTest, DamagedStateFile_IsRefusedUntilTheDamageIsDropped) {
+  ASSERT_THAT(StartServer(), IsOk());
+  const std::string kept = Submit(TestJob(3, 1));
+  const std::string damaged = Submit(TestJob(3, 1));
+  server_.reset();
+  {
+    PENSTOCK_ASSERT_OK_AND_ASSIGN(SqliteDatabase state,
+                                  SqliteDatabase::Open(directory_ / "state.sqlite"));
+    ASSERT_THAT(state.Execute("UPDATE jobs SET record = x'00' WHERE number = 2"), IsOk());
+  }
+  EXPECT_THAT(StartServer(),
+              StatusIs(absl::StatusCode::kDataLoss,
+                       AllOf(HasSubstr("state.sqlite"), HasSubstr(absl::StrCat("job ", damaged)),
+                             HasSubstr("restore a backup"), HasSubstr("--drop-damaged"))));
+  std::vector<std::string> logged;
+  log_ = [&](const std::string& line) { logged.push_back(line); };
+  drop_damaged_ = true;
+  ASSERT_THAT(StartServer(), IsOk());
+  EXPECT_THAT(GetJob(kept), IsOk());
+  EXPECT_THAT(GetJob(damaged).status(), StatusIs(absl::StatusCode::kNotFound, HasSubstr(damaged)));
+  server_.reset();  // nobody logs any more
+  EXPECT_THAT(logged, Contains(AllOf(StartsWith("dropped as damaged: "), HasSubstr(damaged))));
 }
 
 // A job is refused at its submission if names tell that it cannot start; it leaves no job.
