@@ -8,7 +8,7 @@ namespace penstock {
 std::optional<CheckpointTracker::Complete> CheckpointTracker::Saved(int32_t worker,
                                                                     const v1::LayersSaved& saved) {
   const int64_t step = saved.step();
-  if (failed_.count(step) > 0 || committing_.count(step) > 0 || committed_.count(step) > 0) {
+  if (IsOver(step) || committing_.count(step) > 0) {
     return std::nullopt;
   }
   Parts& parts = parts_[step];
@@ -34,12 +34,19 @@ std::optional<CheckpointTracker::Complete> CheckpointTracker::Saved(int32_t work
 bool CheckpointTracker::Failed(int64_t step) {
   parts_.erase(step);
   committing_.erase(step);
-  return failed_.insert(step).second;
+  return SetOver(step);
 }
 
 void CheckpointTracker::Committed(int64_t step) {
   committing_.erase(step);
-  committed_.insert(step);
+  SetOver(step);
+}
+
+bool CheckpointTracker::SetOver(int64_t step) {
+  if (IsOver(step)) return false;
+  over_.insert(step);
+  if (over_.size() > kOverMax) all_over_ = over_.extract(over_.begin()).value();
+  return true;
 }
 
 }  // namespace penstock

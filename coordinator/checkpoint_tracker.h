@@ -24,20 +24,29 @@ class CheckpointTracker {
     std::vector<v1::LayerDigest> layers;  // ascending
   };
 
+  // The steps that are remembered to be over one by one. Before them all are: checkpoints end nearly in order.
+  static constexpr size_t kOverMax = 1024;
+
+  // The steps that some workers have written and others have not. A worker that waits at a cut for others is two ahead
+  // at most, so one that is further ahead makes its reports up.
+  static constexpr size_t kIncompleteMax = 16;
+
   explicit CheckpointTracker(int32_t workers) : workers_(workers) {}
 
   // `worker` wrote its layers. Returns the checkpoint if that was the last missing part. Reports of
   // one worker for one step after its first are ignored.
   std::optional<Complete> Saved(int32_t worker, const v1::LayersSaved& saved);
-  // A worker could not. Returns whether this is the first failure of that step.
+  // A worker could not, or the commit failed. Returns whether the step was not over before.
   bool Failed(int64_t step);
   // The commit of a complete one ended.
   void Committed(int64_t step);
 
+  // Returns whether a report for `step` leaves the incomplete ones few enough.
+  bool MayBegin(int64_t step) const {
+    return IsOver(step) || parts_.count(step) > 0 || parts_.size() < kIncompleteMax;
+  }
   // Returns whether a complete one waits for its commit.
   bool Committing() const { return !committing_.empty(); }
-  // Returns whether the checkpoint of `step` was completed and committed.
-  bool IsCommitted(int64_t step) const { return committed_.count(step) > 0; }
 
  private:
   struct Parts {
@@ -45,11 +54,14 @@ class CheckpointTracker {
     Complete complete;
   };
 
+  bool IsOver(int64_t step) const { return step <= all_over_ || over_.count(step) > 0; }
+  bool SetOver(int64_t step);
+
   int32_t workers_;
   std::map<int64_t, Parts> parts_;  // by step, of those incomplete
-  std::set<int64_t> failed_;
   std::set<int64_t> committing_;
-  std::set<int64_t> committed_;
+  std::set<int64_t> over_;  // committed, or failed
+  int64_t all_over_ = -1;   // up to here
 };
 
 }  // namespace penstock

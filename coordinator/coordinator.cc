@@ -5,6 +5,7 @@
 
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/string_view.h"
 #include "base/check.h"
 #include "base/status.h"
 #include "job/open_job.h"
@@ -14,9 +15,33 @@ namespace penstock {
 namespace {
 
 constexpr size_t kIdempotencyKeyBytesMax = 256;
+constexpr absl::string_view kCancelReason = "cancelled by the user";
 
 absl::Status NoSuchJob(const std::string& job_id) {
   return absl::NotFoundError(absl::StrCat("there is no job \"", job_id.substr(0, 128), "\""));
+}
+
+// Without vowels and digits, so that they are neither words nor numbers.
+constexpr absl::string_view kIdLetters = "bcdfghjkmnpqrstvwxyz";
+constexpr size_t kIdLettersCount = 5;  // of 3.2 million
+
+std::string LettersOf(uint32_t drawn) {
+  std::string letters;
+  for (size_t i = 0; i < kIdLettersCount; ++i) {
+    letters += kIdLetters[drawn % kIdLetters.size()];
+    drawn /= kIdLetters.size();
+  }
+  return letters;
+}
+
+// Returns the id without the letters that were drawn for it.
+absl::string_view WithoutLetters(absl::string_view job_id) {
+  const size_t dash = job_id.rfind('-');
+  if (dash == absl::string_view::npos) return job_id;
+  const absl::string_view last = job_id.substr(dash + 1);
+  const bool is_drawn = last.size() == kIdLettersCount &&
+                        last.find_first_not_of(kIdLetters) == absl::string_view::npos;
+  return is_drawn ? job_id.substr(0, dash) : job_id;
 }
 
 }  // namespace
@@ -44,7 +69,8 @@ void Coordinator::Restore(std::vector<StoredJob> jobs, Now now) {
     // A job that an older build stored lacks the keys that were added since.
     FillKnownDefaults(*job.record.mutable_spec());
     absl::StatusOr<ResolvedJob> resolved = ResolveSubmitted(job.record.spec());
-    if (resolved.ok() && WaitsAgain(job.record)) {
+    const bool was_cancelled = !job.record.cancel_reason().empty();
+    if (!was_cancelled && resolved.ok() && WaitsAgain(job.record)) {
       job.record.clear_plan();  // of an attempt of that process, if it had any
       AddRun(job.record, job.last_sequence, *std::move(resolved));
     } else {
@@ -55,15 +81,20 @@ void Coordinator::Restore(std::vector<StoredJob> jobs, Now now) {
 
 std::string Coordinator::NextId(const std::string& name) const {
   const auto last = last_numbers_.find(name);
-  return absl::StrCat(name, "-", last == last_numbers_.end() ? 1 : last->second + 1);
+  const int64_t number = last == last_numbers_.end() ? 1 : last->second + 1;
+  return absl::StrCat(name, "-", number,
+                      limits_.draw == nullptr ? "" : "-" + LettersOf(limits_.draw()));
 }
 
 void Coordinator::TakeId(const std::string& job_id) {
   order_.push_back(job_id);
-  const size_t dash = job_id.rfind('-');
+  const absl::string_view numbered = WithoutLetters(job_id);
+  const size_t dash = numbered.rfind('-');
   int64_t number = 0;
-  if (dash == std::string::npos || !absl::SimpleAtoi(job_id.substr(dash + 1), &number)) return;
-  int64_t& last = last_numbers_[job_id.substr(0, dash)];
+  if (dash == absl::string_view::npos || !absl::SimpleAtoi(numbered.substr(dash + 1), &number)) {
+    return;
+  }
+  int64_t& last = last_numbers_[std::string(numbered.substr(0, dash))];
   last = std::max(last, number);
 }
 
@@ -85,26 +116,33 @@ bool Coordinator::WaitsAgain(v1::GetJobResponse& record) {
   const bool has_own = record.result().checkpoint() != checkpoint.resume();
   if (checkpoint.resume().empty() || has_own) checkpoint.set_resume("latest");
   summary.set_state(v1::JOB_STATE_QUEUED);
+  summary.clear_estimated_remaining_seconds();
   summary.set_reason("the coordinator was restarted; the job goes on from its last checkpoint");
   return true;
 }
 
 void Coordinator::EndAfterRestart(StoredJob job, Now now) {
   v1::JobSummary& summary = *job.record.mutable_summary();
+  const bool was_queued = summary.state() == v1::JOB_STATE_QUEUED;
+  const std::string cancel_reason = job.record.cancel_reason();
+  const std::string& directory = job.record.spec().checkpoint().directory();
+  job.record.clear_cancel_reason();
   summary.set_ended_unix_ms(now.unix_ms);
   summary.clear_reason();
   summary.clear_estimated_remaining_seconds();
-  if (const std::string& reason = job.record.cancel_reason(); !reason.empty()) {
-    summary.set_state(v1::JOB_STATE_CANCELLED);
-    summary.set_reason(absl::StrCat(reason,
-                                    "; the coordinator was restarted before the job had drained, "
-                                    "so the steps after the last checkpoint are lost"));
-  } else {
+  if (cancel_reason.empty()) {
     summary.set_state(v1::JOB_STATE_FAILED);
-    const std::string& directory = job.record.spec().checkpoint().directory();
     summary.set_error(absl::StrCat(
         "the coordinator was restarted while the job was under way",
         directory.empty() ? "" : "; submit it again with checkpoint.resume: latest to go on"));
+  } else {
+    summary.set_state(v1::JOB_STATE_CANCELLED);
+    summary.set_reason(absl::StrCat(
+        cancel_reason,
+        was_queued
+            ? ""
+            : "; the coordinator was restarted before the job had drained, so the steps after "
+              "its last checkpoint are lost"));
   }
   v1::JobEvent event;
   event.set_sequence(job.last_sequence + 1);
@@ -201,6 +239,13 @@ absl::StatusOr<v1::ReportRunResponse> Coordinator::ReportRun(const v1::ReportRun
   for (const v1::RunEvent& event : request.events()) {
     events.push_back(&event);
   }
+  if (const absl::Status good = run->CheckReport(*index, request.first_sequence(), events);
+      !good.ok()) {
+    rejected_.Count(good);
+    run->OnRefusedReport(*index, good, now);
+    Settle(now);
+    return Annotate(good, absl::StrCat("worker ", request.worker(), " in job ", request.job_id()));
+  }
   const int64_t had = run->NextSequence(*index) - request.first_sequence();
   rejected_.Count(Rejection::kDuplicate, std::clamp<int64_t>(had, 0, request.events_size()));
   v1::ReportRunResponse response;
@@ -287,9 +332,18 @@ void Coordinator::AddJob(const SaveJob& submitted, Now now) {
   Settle(now);
 }
 
+absl::StatusOr<std::optional<SaveJob>> Coordinator::CheckCancel(const std::string& job_id) const {
+  PENSTOCK_RETURN_IF_ERROR(FindSummary(job_id).status());
+  const JobRun* const run = FindRun(job_id);
+  if (run == nullptr || run->ended() || !run->cancel_reason().empty()) return std::nullopt;
+  SaveJob cancelled{run->Record()};
+  cancelled.record.set_cancel_reason(std::string(kCancelReason));
+  return cancelled;
+}
+
 absl::StatusOr<v1::CancelJobResponse> Coordinator::CancelJob(const std::string& job_id, Now now) {
   if (JobRun* run = Find(job_id); run != nullptr) {
-    run->Cancel("cancelled by the user", now);
+    run->Cancel(std::string(kCancelReason), now);
     Settle(now);
   }
   PENSTOCK_ASSIGN_OR_RETURN(const v1::JobSummary summary, FindSummary(job_id));

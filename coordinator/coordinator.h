@@ -12,6 +12,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <memory>
 #include <optional>
@@ -39,6 +40,9 @@ struct CoordinatorLimits {
   // A job that takes all free workers waits until none has joined for this long. After a restart of the coordinator
   // they come back one by one, some only after a gRPC reconnect and a heartbeat.
   int64_t settle_ms = 3000;
+  // Draws 32 random bits for the id of a new job. Null: ids end with their number, and a coordinator that lost its
+  // store gives the same ones again.
+  std::function<uint32_t()> draw = nullptr;
 };
 
 // A job as it was kept before a restart.
@@ -82,6 +86,10 @@ class Coordinator {
   // Second, when the record is in the store: takes the job. REQUIRES: `submitted` is from a CheckSubmission after which
   // nothing else was called.
   void AddJob(const SaveJob& submitted, Now now);
+  // A cancellation has two halves, too. First: returns the record of a job that is to end, to be kept; nothing if the job
+  // has ended or was cancelled before. Changes nothing. Errors: NotFound.
+  absl::StatusOr<std::optional<SaveJob>> CheckCancel(const std::string& job_id) const;
+  // Second, when that is in the store: ends the job. Errors: NotFound.
   absl::StatusOr<v1::CancelJobResponse> CancelJob(const std::string& job_id, Now now);
   v1::ListJobsResponse ListJobs() const;
   // Returns the run of a job that has not ended or whose workers still stop, or null.
@@ -117,7 +125,8 @@ class Coordinator {
   // `profile`: null if the job trains.
   absl::StatusOr<Submission> CheckNewJob(const v1::JobSpec& spec, const std::string& key,
                                          const v1::ProfileSpec* profile, Now now) const;
-  // Returns NAME-NUMBER, counted per name from 1: no job had it, by this process or one that it took over from.
+  // Returns NAME-NUMBER-LETTERS, for example gpt-12-kzvpt. The number counts per name from 1, beyond those of all jobs
+  // that this process knows; the letters are drawn, so that jobs of a store that was lost or put back had others.
   std::string NextId(const std::string& name) const;
   // Adds a job, whose ID no other gets any more.
   void TakeId(const std::string& job_id);
@@ -127,7 +136,7 @@ class Coordinator {
   void AddRun(const v1::GetJobResponse& record, int64_t last_sequence, ResolvedJob job);
   // Returns whether a job that an earlier process has left waits now; changes its record to that end.
   static bool WaitsAgain(v1::GetJobResponse& record);
-  // Ends a job that an earlier process was working on: as cancelled if it was to end, else as failed.
+  // Ends a job that an earlier process has left: it was cancelled, or cannot go on.
   void EndAfterRestart(StoredJob job, Now now);
   void OnDeparture(const Departure& departure, Now now);
   // A worker leaves. Errors: NotFound (it has no run any more: it may go, and is known no longer).

@@ -9,6 +9,7 @@
 #include "base/utf8.h"
 #include "coordinator/job_phase.h"
 #include "coordinator/profile_job.h"
+#include "coordinator/report_check.h"
 #include "coordinator/training_job.h"
 #include "job/job_trace.h"
 
@@ -47,7 +48,7 @@ v1::GetJobResponse JobRun::Record() const {
   *record.mutable_spec() = spec_;
   record.set_traceparent(traceparent_);
   record.set_epoch(epoch_);
-  record.set_cancel_reason(cancel_reason_);
+  if (!ended()) record.set_cancel_reason(cancel_reason_);
   WriteTo(record);
   return record;
 }
@@ -128,6 +129,25 @@ void JobRun::OnAnswer(EffectAnswer answer, Now now) {
   Become(phase_->OnResponse(call->worker_index, call->response, now), now);
 }
 
+absl::Status JobRun::CheckReport(int32_t worker_index, int64_t first_sequence,
+                                 absl::Span<const v1::RunEvent* const> events) const {
+  const int64_t next = NextSequence(worker_index);
+  for (const v1::RunEvent* event : events) {
+    if (first_sequence++ < next) continue;
+    absl::Status good = CheckEventSize(*event, resolved_.model.size());
+    good.Update(CheckEvent(worker_index, *event));
+    PENSTOCK_RETURN_IF_ERROR(good);
+  }
+  return absl::OkStatus();
+}
+
+void JobRun::OnRefusedReport(int32_t worker_index, const absl::Status& refused, Now now) {
+  Crew& crew = *phase_->crew();
+  if (ended() || crew.parts()[worker_index].done) return;
+  crew.blame().Own(worker_index, std::string(refused.message()));
+  Become(phase_->Tick(now), now);
+}
+
 int64_t JobRun::OnReport(int32_t worker_index, int64_t first_sequence,
                          absl::Span<const v1::RunEvent* const> events, Now now) {
   const int64_t epoch = phase_->crew()->epoch();
@@ -166,7 +186,7 @@ void JobRun::OnWorkerLeaving(const std::string& worker, Now now) {
 void JobRun::Cancel(const std::string& reason, Now now) {
   if (ended() || !cancel_reason_.empty()) return;
   cancel_reason_ = reason;
-  Save();  // it may take longer to end than this process lives
+  Save();  // also where the phase does nothing yet
   Become(phase_->Cancel(now), now);
 }
 
@@ -218,10 +238,8 @@ void JobRun::SetState(v1::JobState state, Now now) {
 
 void JobRun::SetRunning(Now now) {
   progressed_ns_ = now.monotonic_ns;
-  if (started_ns_ == 0) {  // else an attempt before has run
-    started_ns_ = now.monotonic_ns;
-    summary_.set_started_unix_ms(now.unix_ms);
-  }
+  if (started_ns_ == 0) started_ns_ = now.monotonic_ns;  // else an attempt before has run
+  if (summary_.started_unix_ms() == 0) summary_.set_started_unix_ms(now.unix_ms);
   SetState(v1::JOB_STATE_RUNNING, now);
 }
 

@@ -145,8 +145,14 @@ class JobRun {
   // Gives it workers. REQUIRES: queued(), WorkersOf(...) == workers.size().
   void Begin(absl::Span<const WorkerOffer> workers, Now now);
   void OnAnswer(EffectAnswer answer, Now now);
+  // Checks the events from number `first_sequence` on that it does not have yet, before it takes any of them.
+  // Errors: InvalidArgument.
+  absl::Status CheckReport(int32_t worker_index, int64_t first_sequence,
+                           absl::Span<const v1::RunEvent* const> events) const;
+  // The worker has reported what CheckReport has refused, so it cannot be trusted: it is to blame for the job's failure.
+  void OnRefusedReport(int32_t worker_index, const absl::Status& refused, Now now);
   // Takes the events from number `first_sequence` on that it does not have yet. Returns the number of the first one it
-  // lacks.
+  // lacks. REQUIRES: CheckReport was OK.
   int64_t OnReport(int32_t worker_index, int64_t first_sequence,
                    absl::Span<const v1::RunEvent* const> events, Now now);
   void OnHeartbeat(int32_t worker_index, int64_t actions_done, Now now);
@@ -205,6 +211,9 @@ class JobRun {
   virtual std::unique_ptr<JobPhase> FirstPhase(std::unique_ptr<Crew> crew) = 0;
   virtual std::string WhyNotSaved() const = 0;
   virtual void WriteTo(v1::GetJobResponse& record) const = 0;
+  virtual absl::Status CheckEvent(int32_t /*worker_index*/, const v1::RunEvent&) const {
+    return absl::OkStatus();
+  }
   virtual absl::Status CheckSteps() const { return absl::OkStatus(); }
 
   void Become(std::unique_ptr<JobPhase> next, Now now);
@@ -220,7 +229,7 @@ class JobRun {
   int64_t epoch_;
   std::string cancel_reason_;
   bool unreachable_ = false;
-  int64_t started_ns_ = 0;  // when it ran for the first time
+  int64_t started_ns_ = 0;  // when it ran for the first time in this process
   int64_t progressed_ns_ = 0;
   int64_t ended_ns_ = 0;
   std::unique_ptr<JobPhase> phase_;  // never null

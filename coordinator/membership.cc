@@ -1,6 +1,7 @@
 #include "coordinator/membership.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
@@ -12,6 +13,7 @@ namespace penstock {
 namespace {
 
 constexpr size_t kBuildBytesMax = 64;
+constexpr size_t kTextBytesMax = 300;  // for people; an address has that many at most
 
 std::string BuildOf(const v1::RegisterWorkerRequest& request) {
   return request.build().empty() ? "unknown" : CleanUtf8(request.build(), kBuildBytesMax);
@@ -39,6 +41,14 @@ absl::Status Membership::CheckRegistration(const v1::RegisterWorkerRequest& requ
     return absl::InvalidArgumentError(absl::StrCat(
         "a worker needs a name of 1 to ", kNameCharactersMax, " characters and an address, got \"",
         request.name().substr(0, kNameCharactersMax), "\" at \"", request.address(), "\""));
+  }
+  for (const auto& [key, text] : {std::pair("device", &request.device()),
+                                  std::pair("metrics_address", &request.metrics_address()),
+                                  std::pair("build", &request.build())}) {
+    if (text->size() <= kTextBytesMax) continue;
+    return absl::InvalidArgumentError(absl::StrCat("worker ", request.name(), ": its ", key,
+                                                   " has ", text->size(), " bytes; at most ",
+                                                   kTextBytesMax));
   }
   if (request.protocol_version() != v1::PROTOCOL_VERSION_CURRENT) {
     return OtherProtocol(request);

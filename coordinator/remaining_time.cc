@@ -1,7 +1,6 @@
 #include "coordinator/remaining_time.h"
 
 #include <algorithm>
-#include <iterator>
 
 namespace penstock {
 
@@ -24,7 +23,7 @@ std::optional<double> RemainingTime::Seconds() const {
       between_cuts_.MedianSeconds().has_value() ? between_cuts_.MedianSeconds() : after_cut;
   if (!step.has_value()) return std::nullopt;
   const double cut = std::max(0.0, after_cut.value_or(*step) - *step);
-  const auto cuts_left = std::distance(cuts_.lower_bound(step_), cuts_.end());
+  const auto cuts_left = cuts_.end() - std::lower_bound(cuts_.begin(), cuts_.end(), step_);
   return static_cast<double>(std::max<int64_t>(0, steps_ - step_)) * *step +
          static_cast<double>(cuts_left) * cut;
 }

@@ -11,7 +11,7 @@
 
 #include <cstdint>
 #include <optional>
-#include <set>
+#include <vector>
 
 #include "absl/types/span.h"
 #include "coordinator/step_times.h"
@@ -23,7 +23,7 @@ class RemainingTime {
   // How many of the last steps of each kind count.
   static constexpr int64_t kWindow = 50;
 
-  // A run whose last step is number `steps`, and that drains after those in `cuts`.
+  // A run whose last step is number `steps`, and that drains after those in `cuts`, which ascend.
   RemainingTime(int64_t steps, absl::Span<const int64_t> cuts);
 
   // `step` was done at `at_ns`, on one clock for all.
@@ -34,7 +34,7 @@ class RemainingTime {
 
  private:
   int64_t steps_;
-  std::set<int64_t> cuts_;
+  std::vector<int64_t> cuts_;  // ascending
   StepTimes between_cuts_;
   StepTimes after_cuts_;
   int64_t step_ = 0;

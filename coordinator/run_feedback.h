@@ -30,6 +30,9 @@ class RunFeedback {
   void Begin(const v1::JobSpec& spec, const v1::Plan& plan, int64_t first_step,
              absl::Span<const int64_t> extra_cuts);
 
+  // The job was in an earlier process, which has told as often as `before` says.
+  void GoOnFrom(const v1::Feedback& before) { told_ = before.drifts_told(); }
+
   News OnStep(const v1::StepDone& done);
   // Reports of a worker's stages after `step`. Returns what to tell of memory.
   std::vector<std::string> OnReports(

@@ -14,7 +14,7 @@ StepTimes::StepTimes(int64_t first_step, absl::Span<const int64_t> cuts, int64_t
 
 bool StepTimes::OnStep(int64_t step, int64_t at_ns) {
   const bool follows = last_step_ == step - 1 && step - 1 > first_step_;
-  const bool after_cut = cuts_.count(step - 1) > 0;
+  const bool after_cut = std::binary_search(cuts_.begin(), cuts_.end(), step - 1);
   const bool counts = follows && after_cut == (which_ == Which::kAfterCuts) && at_ns > last_ns_;
   if (counts) {
     seconds_.push_back(static_cast<double>(at_ns - last_ns_) * 1e-9);

@@ -9,7 +9,7 @@
 #include <cstdint>
 #include <deque>
 #include <optional>
-#include <set>
+#include <vector>
 
 #include "absl/types/span.h"
 
@@ -20,7 +20,7 @@ class StepTimes {
   enum class Which { kBetweenCuts, kAfterCuts };
 
   // Looks back on `window` steps. `first_step`: none before the one after it counts. `cuts`: steps after which the run
-  // drains. REQUIRES: window > 0.
+  // drains. REQUIRES: window > 0, and the cuts ascend.
   StepTimes(int64_t first_step, absl::Span<const int64_t> cuts, int64_t window,
             Which which = Which::kBetweenCuts);
 
@@ -32,7 +32,7 @@ class StepTimes {
 
  private:
   int64_t first_step_;
-  std::set<int64_t> cuts_;
+  std::vector<int64_t> cuts_;  // ascending
   size_t window_;
   Which which_;
   std::optional<int64_t> last_step_;

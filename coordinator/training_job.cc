@@ -8,6 +8,7 @@
 #include "base/status.h"
 #include "base/utf8.h"
 #include "coordinator/crew.h"
+#include "coordinator/report_check.h"
 #include "coordinator/training_phases.h"
 #include "job/fingerprint.h"
 #include "job/model_graph.h"
@@ -110,7 +111,10 @@ TrainingJob::TrainingJob(const v1::GetJobResponse& record, int64_t last_sequence
                          CoordinatorEffects& effects)
     : JobRun(record, last_sequence, std::move(job), limits, effects),
       earlier_(earlier),
-      returned_(record.summary().step() > 0) {
+      returned_(record.summary().step() > 0),
+      replans_(record.result().feedback().replans()),
+      wall_before_s_(record.result().wall_seconds()) {
+  feedback_.GoOnFrom(record.result().feedback());
   if (record.has_planning()) planning_ = record.planning();
   if (record.has_result()) result_ = record.result();
 }
@@ -194,10 +198,11 @@ absl::Status TrainingJob::BeginAttempt(const std::vector<WorkerOffer>& workers, 
 void TrainingJob::OnTraining(Now now) {
   attempt_->block_delay.Start(now);
   result_->set_last_step_unix_ms(now.unix_ms);
+  const bool goes_on = std::exchange(returned_, false);
+  // It is counted before the state is saved: the next save may be hours away.
+  if (goes_on) result_->set_recoveries(result_->recoveries() + 1);
   SetRunning(now);
-  if (!std::exchange(returned_, false)) return;
-  result_->set_recoveries(result_->recoveries() + 1);
-  Log(absl::StrCat("goes on after step ", attempt_->start.step), now);
+  if (goes_on) Log(absl::StrCat("goes on after step ", attempt_->start.step), now);
 }
 
 void TrainingJob::OnCommitted(const CheckpointCommitted& committed, Now now) {
@@ -244,10 +249,15 @@ void TrainingJob::WriteTo(v1::GetJobResponse& record) const {
                            : ended()             ? ended_ns()
                                                  : progressed_ns();
   if (started_ns() > 0 && until_ns > started_ns()) {
-    result.set_wall_seconds(1e-9 * static_cast<double>(until_ns - started_ns()));
+    result.set_wall_seconds(wall_before_s_ + 1e-9 * static_cast<double>(until_ns - started_ns()));
   }
   const std::vector<int64_t> extra = attempt_->ExtraCutsUpTo(resolved().steps);
   result.mutable_extra_cuts()->Assign(extra.begin(), extra.end());
+}
+
+absl::Status TrainingJob::CheckEvent(int32_t worker_index, const v1::RunEvent& event) const {
+  return attempt_.has_value() ? CheckTrainingEvent(event, *attempt_, worker_index)
+                              : absl::OkStatus();
 }
 
 absl::Status TrainingJob::CheckSteps() const {

@@ -105,6 +105,7 @@ class TrainingJob final : public JobRun {
     return "with checkpoint.directory the job would be saved and go on";
   }
   void WriteTo(v1::GetJobResponse& record) const override;
+  absl::Status CheckEvent(int32_t worker_index, const v1::RunEvent& event) const override;
   absl::Status CheckSteps() const override;
 
   EarlierJobs& earlier_;
@@ -113,8 +114,9 @@ class TrainingJob final : public JobRun {
   std::optional<TrainingAttempt> attempt_;
   RunProgress progress_{0, 0};
   RunFeedback feedback_;
-  bool returned_;  // it waits, or is about to train, after it went back to the queue
-  int64_t replans_ = 0;
+  bool returned_;               // it waits, or is about to train, after it went back to the queue
+  int64_t replans_;             // also those in an earlier process
+  double wall_before_s_;        // of training in an earlier process
   int64_t lost_plannings_ = 0;  // during which a worker was lost
 };
 

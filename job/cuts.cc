@@ -1,5 +1,6 @@
 // Where a job's runs drain (the contract is in resolve.h).
-#include <map>
+#include <algorithm>
+#include <limits>
 
 #include "job/resolve.h"
 
@@ -8,37 +9,34 @@ namespace penstock {
 std::vector<Cut> CutsOf(const v1::JobSpec& spec, int64_t first_step,
                         absl::Span<const int64_t> extra_cuts) {
   const int64_t steps = spec.training().steps();
-  std::map<int64_t, Cut> cuts;
-  // Marks every `every` steps and the last one; 0 means never.
-  const auto mark = [&](int64_t every, bool Cut::*what) {
-    if (every <= 0) {
-      return;
-    }
-    for (int64_t step = (first_step / every + 1) * every; step < steps; step += every) {
-      cuts[step].*what = true;
-    }
-    cuts[steps].*what = true;
+  const int64_t validate_every = spec.validation().every_steps();
+  const int64_t checkpoint_every = spec.checkpoint().every_steps();
+  // Cuts of no period, ascending.
+  std::vector<int64_t> single(extra_cuts.begin(), extra_cuts.end());
+  single.push_back(spec.pipeline().synchronous_steps());
+  single.push_back(steps);
+  std::sort(single.begin(), single.end());
+
+  // There may be a million, so none is kept twice.
+  const auto next_of = [](int64_t every, int64_t step) {
+    return every > 0 ? (step / every + 1) * every : std::numeric_limits<int64_t>::max();
   };
-  mark(spec.validation().every_steps(), &Cut::validate);
-  mark(spec.checkpoint().every_steps(), &Cut::checkpoint);
-  if (const int64_t begins = spec.pipeline().synchronous_steps(); begins > 0 && begins < steps) {
-    cuts[begins];
-  }
-  for (const int64_t step : extra_cuts) {
-    if (step < steps) {
-      cuts[step];
-    }
+  std::vector<Cut> result;
+  int64_t step = first_step;
+  while (step < steps) {
+    step = std::min({next_of(validate_every, step), next_of(checkpoint_every, step),
+                     *std::upper_bound(single.begin(), single.end(), step)});
+    Cut& cut = result.emplace_back();
+    cut.step = step;
+    // After the last step there is one of each kind that the job has.
+    const auto is_of = [&](int64_t every) {
+      return every > 0 && (step == steps || step % every == 0);
+    };
+    cut.validate = is_of(validate_every);
+    cut.checkpoint = is_of(checkpoint_every);
   }
   // A job that names a directory keeps what it has trained there.
-  cuts[steps].checkpoint |= !spec.checkpoint().directory().empty();
-
-  std::vector<Cut> result;
-  for (auto& [step, cut] : cuts) {
-    if (step > first_step) {
-      cut.step = step;
-      result.push_back(cut);
-    }
-  }
+  if (!result.empty()) result.back().checkpoint |= !spec.checkpoint().directory().empty();
   return result;
 }
 

@@ -54,7 +54,8 @@ absl::Status CheckCuts(const v1::JobSpec& spec) {
         std::pair("checkpoint.every_steps", checkpoint.every_steps())}) {
     if (every > 0 && steps / every > kCutsMax) {
       return InvalidKey(key, absl::StrCat("is ", every, ", which makes ", steps / every,
-                                          " cuts; at most ", kCutsMax, " are allowed"));
+                                          " cuts; at most ", kCutsMax, " are allowed, so set ",
+                                          steps / (kCutsMax + 1) + 1, " or more"));
     }
   }
   if (checkpoint.directory().empty() &&

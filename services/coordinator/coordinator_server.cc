@@ -71,6 +71,11 @@ class CoordinatorServer::Impl final : public EffectPerformer {
     PENSTOCK_RETURN_IF_ERROR(loop_.Start());
     PENSTOCK_RETURN_IF_ERROR(server_.Start());
     server_.SetServing(true);
+    {
+      MutexLock lock(health_mutex_);
+      tells_health_ = true;
+      server_.SetPartServing(kStatePart, store_writable_);
+    }
     serving_ = true;
     return absl::OkStatus();
   }
@@ -78,6 +83,10 @@ class CoordinatorServer::Impl final : public EffectPerformer {
   ~Impl() override { Shutdown(); }
 
   void Shutdown() {
+    {
+      MutexLock lock(health_mutex_);
+      tells_health_ = false;
+    }
     server_.SetServing(false);
     server_.Shutdown();                        // handlers have returned, so nobody asks any more
     if (tracer_.has_value()) tracer_->Stop();  // asks the loop for the last time
@@ -93,21 +102,29 @@ class CoordinatorServer::Impl final : public EffectPerformer {
     }
     for (;;) {
       PENSTOCK_ASSIGN_OR_RETURN(
-          const bool drained,
-          loop_.Ask<bool>(deadline + absl::Seconds(1),
-                          [](Coordinator& coordinator, JobStore&, Now now) -> absl::StatusOr<bool> {
-                            coordinator.Drain(now);
-                            return coordinator.Drained();
-                          }));
-      if (drained) {
+          const std::string left,
+          loop_.Ask<std::string>(deadline + absl::Seconds(1),
+                                 [this](Coordinator& coordinator, JobStore&, Now now) {
+                                   coordinator.Drain(now);
+                                   return WhatIsLeft(coordinator);
+                                 }));
+      if (left.empty()) {
         return absl::OkStatus();
       }
       if (absl::Now() >= deadline) {
-        return absl::DeadlineExceededError(absl::StrCat(
-            "jobs are still under way after ", absl::FormatDuration(timeout), " of draining"));
+        return absl::DeadlineExceededError(
+            absl::StrCat(left, " after ", absl::FormatDuration(timeout), " of draining"));
       }
       absl::SleepFor(kPollInterval);
     }
+  }
+
+  // Returns what keeps a drain from its end, or an empty text.
+  absl::StatusOr<std::string> WhatIsLeft(const Coordinator& coordinator) {
+    if (!coordinator.Drained()) return "jobs are still under way";
+    const absl::Status kept = loop_.Keep(nullptr);
+    if (kept.ok()) return "";
+    return absl::StrCat("how the jobs ended is not kept yet (", kept.message(), ")");
   }
 
   absl::StatusOr<CoordinatorSnapshot> Snapshot() {
@@ -118,6 +135,7 @@ class CoordinatorServer::Impl final : public EffectPerformer {
           CoordinatorSnapshot snapshot;
           snapshot.jobs = coordinator.ListJobs();
           snapshot.workers = coordinator.ListWorkers(now);
+          snapshot.state = loop_.state_counts();
           snapshot.results = finished_.At(
               snapshot.jobs, now.unix_ms,
               [&store](const std::string& job_id) { return store.ReadRecord(job_id); });
@@ -152,18 +170,18 @@ class CoordinatorServer::Impl final : public EffectPerformer {
   }
 
   absl::StatusOr<v1::GetJobResponse> Job(const std::string& job_id) {
-    return loop_.Ask<v1::GetJobResponse>(absl::Now() + kLookTimeout,
-                                         [job_id](Coordinator& coordinator, JobStore& store, Now) {
-                                           return FindRecord(job_id, coordinator, store);
-                                         });
+    return loop_.Ask<v1::GetJobResponse>(
+        absl::Now() + kLookTimeout, [this, job_id](Coordinator& coordinator, JobStore& store, Now) {
+          return FindRecord(job_id, coordinator, store, loop_);
+        });
   }
 
   absl::StatusOr<JobView> Look(const std::string& job_id) {
     PENSTOCK_ASSIGN_OR_RETURN(
         FoundTimeline found,
         loop_.Ask<FoundTimeline>(absl::Now() + kLookTimeout,
-                                 [job_id](Coordinator& coordinator, JobStore& store, Now) {
-                                   return FindTimeline(job_id, coordinator, store);
+                                 [this, job_id](Coordinator& coordinator, JobStore& store, Now) {
+                                   return FindTimeline(job_id, coordinator, store, loop_);
                                  }));
     JobView view{.record = std::move(found.record)};
     const v1::JobState state = view.record.summary().state();
@@ -212,6 +230,12 @@ class CoordinatorServer::Impl final : public EffectPerformer {
                 coordinator.OnAnswer(job_id, answer, now);
               });
         });
+  }
+  // The loop runs before the server is started and after it has ended.
+  void OnStoreWritable(bool writable) override {
+    MutexLock lock(health_mutex_);
+    store_writable_ = writable;
+    if (tells_health_) server_.SetPartServing(kStatePart, writable);
   }
   void OnEventStored(const PublishEvent& published) override {
     watchers_.Wake(published.job_id);
@@ -280,6 +304,9 @@ class CoordinatorServer::Impl final : public EffectPerformer {
   absl::StatusOr<std::shared_ptr<const ClusterLists>> lists_ ABSL_GUARDED_BY(lists_mutex_) =
       absl::UnavailableError("not asked yet");
   std::optional<int64_t> lists_until_ns_ ABSL_GUARDED_BY(lists_mutex_);
+  Mutex health_mutex_;
+  bool tells_health_ ABSL_GUARDED_BY(health_mutex_) = false;
+  bool store_writable_ ABSL_GUARDED_BY(health_mutex_) = true;
   const bool local_workers_only_;
   std::optional<AuditLog> audit_;
   RefusalLog refusals_;
@@ -301,7 +328,13 @@ absl::StatusOr<std::unique_ptr<CoordinatorServer>> CoordinatorServer::Start(
     const CoordinatorServerOptions& options, Clock& clock, Files& files) {
   // This is asked first, so that a second coordinator leaves no state file behind.
   PENSTOCK_RETURN_IF_ERROR(CheckCanListen(options.listen));
-  PENSTOCK_ASSIGN_OR_RETURN(JobStore store, JobStore::Open(options.state_file));
+  JobStore::OnDropped on_dropped;
+  if (options.drop_damaged) {
+    on_dropped = [&log = options.log](const std::string& line) {
+      if (log != nullptr) log(absl::StrCat("dropped as damaged: ", line));
+    };
+  }
+  PENSTOCK_ASSIGN_OR_RETURN(JobStore store, JobStore::Open(options.state_file, on_dropped));
   auto impl = std::make_unique<Impl>(options, std::move(store), clock, files);
   PENSTOCK_RETURN_IF_ERROR(impl->Start());
   return std::unique_ptr<CoordinatorServer>(new CoordinatorServer(std::move(impl)));

@@ -22,6 +22,7 @@
 #include "base/clock.h"
 #include "base/files.h"
 #include "base/rejected_messages.h"
+#include "base/state_counts.h"
 #include "coordinator/coordinator.h"
 #include "services/coordinator/directory_lock.h"
 #include "services/coordinator/timeline_gatherer.h"
@@ -35,6 +36,8 @@ struct CoordinatorServerOptions {
   HostPort listen = {.host = "127.0.0.1", .port = 0};  // port 0: any free one
   // The SQLite file of the job records, created if it does not exist; empty: in memory.
   std::string state_file;
+  // What is damaged in the state file is dropped and logged, instead of refused.
+  bool drop_damaged = false;
   bool reflection = false;
   TransportSecurity security = TransportSecurity::Plaintext();
   // The health service also answers here, alone and in plain text. None: nowhere.
@@ -57,6 +60,7 @@ struct CoordinatorSnapshot {
   // The results of jobs under way or ended less than FinishedJobs::kKeptFor ago, by job id; without curves.
   std::map<std::string, v1::JobResult> results;
   RejectionCounts rejected = {};  // messages
+  StateCounts state = {};
 };
 
 // The jobs and workers of the cluster, at one moment.
@@ -73,10 +77,13 @@ struct JobView {
 
 class CoordinatorServer {
  public:
+  // The name that the health service has for the state file: SERVING while it can be written.
+  static constexpr char kStatePart[] = "penstock.state";
+
   // Opens the store, takes back its jobs, listens and serves.
   // REQUIRES: `clock` and `files` outlive the server.
   // Errors: FailedPrecondition (the address is taken, or another coordinator uses the state file),
-  // DataLoss (the state file is damaged), Unimplemented (it is of a later version), those of
+  // DataLoss (the state file is damaged, and where), Unimplemented (it is of a later version), those of
   // opening a file.
   static absl::StatusOr<std::unique_ptr<CoordinatorServer>> Start(
       const CoordinatorServerOptions& options, Clock& clock, Files& files);
@@ -92,7 +99,7 @@ class CoordinatorServer {
 
   // Takes no new jobs and drains those under way: each is cut at its next step boundary, saved if
   // it has a checkpoint directory, and ended. Jobs that wait stay in the store. Returns when
-  // nothing is under way any more. Errors: DeadlineExceeded after `timeout`; Drain may be called
+  // nothing is under way any more and all of it is in the store. Errors: DeadlineExceeded after `timeout`; Drain may be called
   // again.
   absl::Status Drain(absl::Duration timeout);
 

@@ -136,8 +136,9 @@ absl::Status NoTimelineOf(const v1::GetJobResponse& record,
 void GetTimeline(const CoordinatorParts& parts, const std::string& job_id, const CallInfo& call,
                  const Reply<v1::GetTimelineResponse>& reply) {
   const absl::StatusOr<FoundTimeline> found = parts.loop.Ask<FoundTimeline>(
-      DeadlineOf(call), [job_id](Coordinator& coordinator, JobStore& store, Now) {
-        return FindTimeline(job_id, coordinator, store);
+      DeadlineOf(call),
+      [job_id, &loop = parts.loop](Coordinator& coordinator, JobStore& store, Now) {
+        return FindTimeline(job_id, coordinator, store, loop);
       });
   if (!found.ok()) {
     return reply(found.status());
@@ -194,7 +195,7 @@ absl::StatusOr<Submission> Startable(absl::StatusOr<Submission> submission,
 // Takes the job only if it can be kept. `trace`: of its submission.
 absl::StatusOr<v1::SubmitJobResponse> Take(absl::StatusOr<Submission> submission,
                                            const std::optional<TraceContext>& trace,
-                                           Coordinator& coordinator, JobStore& store, Now now) {
+                                           Coordinator& coordinator, EventLoop& loop, Now now) {
   PENSTOCK_RETURN_IF_ERROR(submission.status());
   v1::SubmitJobResponse response;
   response.set_job_id(submission->job_id);
@@ -202,11 +203,7 @@ absl::StatusOr<v1::SubmitJobResponse> Take(absl::StatusOr<Submission> submission
     if (trace.has_value()) {
       submission->record->record.set_traceparent(FormatTraceparent(*trace));
     }
-    const JobStore::Change change = {.job = &*submission->record};
-    if (const absl::Status kept = store.Write({change}); !kept.ok()) {
-      return absl::UnavailableError(
-          absl::StrCat("the coordinator cannot write its state file: ", kept.message()));
-    }
+    PENSTOCK_RETURN_IF_ERROR(loop.Keep(&*submission->record));
     coordinator.AddJob(*submission->record, now);
   }
   return response;
@@ -293,38 +290,45 @@ void AddAuditedCalls(RpcServer& server, Jobs& jobs, CoordinatorParts parts) {
         return Audited<v1::SubmitJobResponse>(parts, "submit", "", call, [&] {
           return parts.loop.Ask<v1::SubmitJobResponse>(
               DeadlineOf(call), [request, trace = call.trace,
-                                 start = parts.keeper.LookAhead(request.spec().checkpoint())](
-                                    Coordinator& coordinator, JobStore& store, Now now) {
+                                 start = parts.keeper.LookAhead(request.spec().checkpoint()),
+                                 &loop = parts.loop](Coordinator& coordinator, JobStore&, Now now) {
                 return Take(
                     Startable(coordinator.CheckSubmission(request, now), start, coordinator), trace,
-                    coordinator, store, now);
+                    coordinator, loop, now);
               });
         });
       });
-  server.Unary(
-      jobs, &Jobs::RequestSubmitProfile,
-      [parts](const v1::SubmitProfileRequest& request, const CallInfo& call) {
-        return Audited<v1::SubmitJobResponse>(parts, "submit-profile", "", call, [&] {
-          return parts.loop.Ask<v1::SubmitJobResponse>(
-              DeadlineOf(call),
-              [request, trace = call.trace](Coordinator& coordinator, JobStore& store, Now now) {
-                return Take(coordinator.CheckProfile(request, now), trace, coordinator, store, now);
-              });
-        });
-      });
-  server.Unary(jobs, &Jobs::RequestCancelJob,
-               [parts](const v1::CancelJobRequest& request, const CallInfo& call) {
-                 return Audited<v1::CancelJobResponse>(
-                     parts, "cancel", request.job_id(), call,
-                     [&]() -> absl::StatusOr<v1::CancelJobResponse> {
-                       PENSTOCK_RETURN_IF_ERROR(CheckJobId(request.job_id()));
-                       return parts.loop.Ask<v1::CancelJobResponse>(
-                           DeadlineOf(call),
-                           [request](Coordinator& coordinator, JobStore&, Now now) {
-                             return coordinator.CancelJob(request.job_id(), now);
-                           });
-                     });
+  server.Unary(jobs, &Jobs::RequestSubmitProfile,
+               [parts](const v1::SubmitProfileRequest& request, const CallInfo& call) {
+                 return Audited<v1::SubmitJobResponse>(parts, "submit-profile", "", call, [&] {
+                   return parts.loop.Ask<v1::SubmitJobResponse>(
+                       DeadlineOf(call), [request, trace = call.trace, &loop = parts.loop](
+                                             Coordinator& coordinator, JobStore&, Now now) {
+                         return Take(coordinator.CheckProfile(request, now), trace, coordinator,
+                                     loop, now);
+                       });
+                 });
                });
+  server.Unary(
+      jobs, &Jobs::RequestCancelJob,
+      [parts](const v1::CancelJobRequest& request, const CallInfo& call) {
+        return Audited<v1::CancelJobResponse>(
+            parts, "cancel", request.job_id(), call,
+            [&]() -> absl::StatusOr<v1::CancelJobResponse> {
+              PENSTOCK_RETURN_IF_ERROR(CheckJobId(request.job_id()));
+              return parts.loop.Ask<v1::CancelJobResponse>(
+                  DeadlineOf(call),
+                  [request, &loop = parts.loop](Coordinator& coordinator, JobStore&,
+                                                Now now) -> absl::StatusOr<v1::CancelJobResponse> {
+                    PENSTOCK_ASSIGN_OR_RETURN(const std::optional<SaveJob> cancelled,
+                                              coordinator.CheckCancel(request.job_id()));
+                    // Also if it has ended: a restart must find that, too.
+                    PENSTOCK_RETURN_IF_ERROR(
+                        loop.Keep(cancelled.has_value() ? &*cancelled : nullptr));
+                    return coordinator.CancelJob(request.job_id(), now);
+                  });
+            });
+      });
 }
 
 void AddJobCalls(RpcServer& server, Jobs& jobs, CoordinatorParts parts) {
@@ -334,8 +338,9 @@ void AddJobCalls(RpcServer& server, Jobs& jobs, CoordinatorParts parts) {
                        const CallInfo& call) -> absl::StatusOr<v1::GetJobResponse> {
                  PENSTOCK_RETURN_IF_ERROR(CheckJobId(request.job_id()));
                  return loop.Ask<v1::GetJobResponse>(
-                     DeadlineOf(call), [request](Coordinator& coordinator, JobStore& store, Now) {
-                       return FindRecord(request.job_id(), coordinator, store);
+                     DeadlineOf(call),
+                     [request, &loop](Coordinator& coordinator, JobStore& store, Now) {
+                       return FindRecord(request.job_id(), coordinator, store, loop);
                      });
                });
   server.Unary(

@@ -143,8 +143,7 @@ bool EventLoop::TakeTurn(std::vector<Event>& events) {
   }
 }
 
-void EventLoop::PerformEffects() {
-  CoordinatorEffects outside = std::exchange(withheld_, {});
+void EventLoop::CollectEffects() {
   for (CoordinatorEffect& effect : coordinator_.TakeEffects()) {
     const bool is_kept = std::visit(
         [this](auto& kept) {
@@ -155,12 +154,16 @@ void EventLoop::PerformEffects() {
           return false;
         },
         effect);
-    if (!is_kept) outside.push_back(std::move(effect));
+    if (!is_kept) outside_.push_back(std::move(effect));
   }
+}
+
+void EventLoop::PerformEffects() {
+  CollectEffects();
   WritePending();
-  for (CoordinatorEffect& effect : outside) {
+  for (CoordinatorEffect& effect : std::exchange(outside_, {})) {
     if (!store_status_.ok() && AsksToPrepare(effect)) {
-      withheld_.push_back(std::move(effect));
+      outside_.push_back(std::move(effect));  // until the store can be written
       continue;
     }
     std::visit(
@@ -173,6 +176,22 @@ void EventLoop::PerformEffects() {
         },
         effect);
   }
+}
+
+absl::Status EventLoop::Keep(const SaveJob* save) {
+  CollectEffects();
+  if (save != nullptr || !pending_.empty()) WriteNow(save);
+  if (store_status_.ok() || (save == nullptr && pending_.empty())) return absl::OkStatus();
+  return absl::UnavailableError(absl::StrCat(
+      "not done, because the coordinator cannot write its state file: ", store_status_.message(),
+      "; make room on that disk, or mend it, and ask again (training goes on)"));
+}
+
+StateCounts EventLoop::state_counts() const {
+  return {.writable = store_status_.ok(),
+          .failed_writes = failed_writes_,
+          .pending = pending_.size(),
+          .dropped_events = pending_.dropped_events()};
 }
 
 void EventLoop::Perform(const FindLayerTimes& find) {
@@ -189,21 +208,26 @@ void EventLoop::Perform(const FindLayerTimes& find) {
 }
 
 void EventLoop::WritePending() {
-  const int64_t now_ns = clock_.MonotonicNs();
-  if (pending_.empty() || (!store_status_.ok() && now_ns < store_retry_ns_)) {
-    return;
-  }
-  const absl::Status before = std::exchange(store_status_, store_.Write(pending_.Changes()));
+  if (store_status_.ok() ? pending_.empty() : clock_.MonotonicNs() < store_retry_ns_) return;
+  WriteNow(nullptr);
+}
+
+void EventLoop::WriteNow(const SaveJob* save) {
+  std::vector<JobStore::Change> changes = pending_.Changes();
+  if (save != nullptr) changes.push_back({.job = save});
+  const absl::Status before =
+      std::exchange(store_status_, changes.empty() ? store_.Touch() : store_.Write(changes));
   if (!store_status_.ok()) {
-    store_retry_ns_ = now_ns + absl::ToInt64Nanoseconds(kStoreRetryInterval);
-    if (before.ok()) {
-      Log(absl::StrCat("the state file cannot be written, tried again every second: ",
-                       store_status_.message()));
-    }
-    return;
+    ++failed_writes_;
+    store_retry_ns_ = clock_.MonotonicNs() + absl::ToInt64Nanoseconds(kStoreRetryInterval);
+    if (!before.ok()) return;
+    Log(absl::StrCat("the state file cannot be written, tried again every second: ",
+                     store_status_.message()));
+    return performer_.OnStoreWritable(false);
   }
   if (!before.ok()) {
     Log("the state file can be written again");
+    performer_.OnStoreWritable(true);
   }
   for (const PublishEvent& event : pending_.Written()) {
     performer_.OnEventStored(event);

@@ -5,9 +5,11 @@
 // those who asked. So what is announced or answered is kept first.
 //
 // If the store cannot be written (disk full), jobs that were taken go on: effects are performed,
-// events are announced once they are kept, which is tried again every second (pending_writes.h). A
-// job is taken only when it is in the store (coordinator.h), so none is accepted meanwhile; and no
-// worker is asked to prepare an attempt whose epoch is not in the store (job_run.h), so none begins.
+// events are announced once they are kept, which is tried again every second (pending_writes.h). What users
+// change is kept first (Keep), and only then done and answered, so it is refused meanwhile; and no worker is asked to
+// prepare an attempt whose epoch is not in the store (job_run.h), so none begins. Other effects that go out
+// before their records are kept are such that a restart, which knows the records of before, repeats or undoes them: a
+// job goes on from its checkpoint, under a later epoch, and workers that still train another one are told to stop.
 //
 // Thread safety: Post, PostAfter, Ask and Stop from any thread.
 #pragma once
@@ -28,6 +30,7 @@
 #include "absl/time/time.h"
 #include "base/clock.h"
 #include "base/mutex.h"
+#include "base/state_counts.h"
 #include "coordinator/coordinator.h"
 #include "services/coordinator/job_store.h"
 #include "services/coordinator/pending_writes.h"
@@ -46,6 +49,8 @@ class EffectPerformer {
   virtual void Perform(const GatherPasses& gather) = 0;
   // An event of a job has been written.
   virtual void OnEventStored(const PublishEvent& event) = 0;
+  // The store can be written no longer, or again.
+  virtual void OnStoreWritable(bool writable) = 0;
 };
 
 class EventLoop {
@@ -73,6 +78,17 @@ class EventLoop {
   absl::StatusOr<R> Ask(absl::Time deadline,
                         std::function<absl::StatusOr<R>(Coordinator&, JobStore&, Now)> question);
 
+  // Writes `save`, if there is one, and all that waits to be written, before anything is done that depends on it. For
+  // questions. Errors: Unavailable saying which file cannot be written, why, and what to do; `save` is not kept then.
+  absl::Status Keep(const SaveJob* save);
+
+  // For the loop's thread.
+  StateCounts state_counts() const;
+  // The record of a job that waits to be written, or null.
+  const v1::GetJobResponse* PendingRecord(const std::string& job_id) const {
+    return pending_.FindRecord(job_id);
+  }
+
   // Keeps a timeline with its job. For the loop's thread.
   void StoreTimeline(const std::string& job_id, v1::GetTimelineResponse timeline);
 
@@ -99,10 +115,14 @@ class EventLoop {
   // Waits for events or the next deadline. Returns false when stopped.
   bool TakeTurn(std::vector<Event>& events) ABSL_LOCKS_EXCLUDED(mutex_);
   void PerformEffects();
+  // Sorts what the state machines want into what is kept and what goes out after that.
+  void CollectEffects();
   // Looks up what the store has; answered with an event.
   void Perform(const FindLayerTimes& find);
-  // Writes what is pending and announces it.
+  // Writes what is pending and announces it; after a failure once in kStoreRetryInterval.
   void WritePending();
+  // Writes what is pending, and `save`, now. With neither, finds out whether the store can be written.
+  void WriteNow(const SaveJob* save);
   void Log(const std::string& line) const;
 
   Clock& clock_;
@@ -113,9 +133,10 @@ class EventLoop {
   Coordinator coordinator_;
   JobStore store_;
   PendingWrites pending_;
-  absl::Status store_status_;                   // of the last write
-  int64_t store_retry_ns_ = 0;                  // when to try again after a failure
-  CoordinatorEffects withheld_;                 // until the store can be written
+  CoordinatorEffects outside_;  // to be performed once what is pending was written
+  absl::Status store_status_;   // of the last write
+  int64_t failed_writes_ = 0;
+  int64_t store_retry_ns_ = 0;  // when to try again after a failure
   std::vector<std::function<void()>> answers_;  // given at the end of the turn
 
   Mutex mutex_;

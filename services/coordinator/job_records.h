@@ -1,4 +1,4 @@
-// A job's record and timeline, wherever they are: with its run, or in the store.
+// A job's record and timeline, wherever they are: with its run, on the way to the store, or there.
 //
 // For the event loop's thread.
 #pragma once
@@ -7,13 +7,14 @@
 
 #include "absl/status/statusor.h"
 #include "coordinator/coordinator.h"
+#include "services/coordinator/event_loop.h"
 #include "services/coordinator/job_store.h"
 
 namespace penstock {
 
 // Returns the record with the result so far. Errors: NotFound, DataLoss.
 absl::StatusOr<v1::GetJobResponse> FindRecord(const std::string& job_id, Coordinator& coordinator,
-                                              JobStore& store);
+                                              JobStore& store, const EventLoop& loop);
 
 struct FoundTimeline {
   v1::GetJobResponse record;
@@ -21,6 +22,6 @@ struct FoundTimeline {
 };
 // Errors: as above.
 absl::StatusOr<FoundTimeline> FindTimeline(const std::string& job_id, Coordinator& coordinator,
-                                           JobStore& store);
+                                           JobStore& store, const EventLoop& loop);
 
 }  // namespace penstock

@@ -11,6 +11,7 @@
 #include <iostream>
 #include <memory>
 #include <optional>
+#include <random>
 #include <string>
 #include <utility>
 #include <vector>
@@ -56,6 +57,7 @@ struct Flags {
   ServerFlags server;
   OtlpFlags otlp;
   std::string state_file = "penstock-state.sqlite";
+  bool drop_damaged = false;
   std::string audit_file;       // empty: off
   std::string checkpoint_root;  // empty: jobs have no checkpoints
 };
@@ -78,6 +80,9 @@ std::optional<Flags> ParseFlags(int argc, char** argv, int& exit_code) {
        .metrics = "127.0.0.1:7071",
        .metrics_help = "HOST:PORT of the status page and the Prometheus endpoint, or off"});
   app.add_option("--state", flags.state_file, "SQLite file of the job records");
+  app.add_flag(
+      "--drop-damaged", flags.drop_damaged,
+      "drop what is damaged in the state file, and log what, instead of refusing to start");
   app.add_option(
       "--audit-log", audit,
       "file that says who submitted and cancelled what, or off; default: the state file's "
@@ -131,6 +136,11 @@ absl::Status DrainUnlessSignalled(CoordinatorServer& server, const sigset_t& sig
       return absl::AbortedError("a second signal ended the drain");
     }
   }
+}
+
+uint32_t DrawWord() {
+  std::random_device device;
+  return device();
 }
 
 // A collector's client and what feeds it; without a collector nothing.
@@ -225,9 +235,11 @@ int Main(int argc, char** argv) {
   const absl::StatusOr<std::unique_ptr<CoordinatorServer>> server = CoordinatorServer::Start(
       {.listen = flags->server.listen,
        .state_file = flags->state_file,
+       .drop_damaged = flags->drop_damaged,
        .reflection = flags->server.reflection,
        .security = *security,
        .health = flags->server.health,
+       .limits = {.draw = DrawWord},
        .audit_file = flags->audit_file,
        .open_lock = [&files](const std::string& path) { return (*files)->OpenOwn(path); },
        .log = [&log](const std::string& line) { log.info("{}", line); },

@@ -21,12 +21,18 @@ void PendingWrites::Add(PublishEvent event) {
     });
     if (oldest != events_.end()) {
       events_.erase(oldest);
+      ++dropped_events_;
     }
   }
 }
 
 void PendingWrites::AddTimeline(const std::string& job_id, v1::GetTimelineResponse timeline) {
   timelines_[job_id] = {job_id, std::move(timeline)};
+}
+
+const v1::GetJobResponse* PendingWrites::FindRecord(const std::string& job_id) const {
+  const auto found = jobs_.find(job_id);
+  return found == jobs_.end() ? nullptr : &found->second.record;
 }
 
 std::vector<JobStore::Change> PendingWrites::Changes() const {

@@ -8,6 +8,7 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <deque>
 #include <map>
 #include <string>
@@ -31,6 +32,13 @@ class PendingWrites {
   bool empty() const {
     return jobs_.empty() && events_.empty() && timelines_.empty() && layer_times_.empty();
   }
+  int64_t size() const {
+    return static_cast<int64_t>(jobs_.size() + events_.size() + timelines_.size() +
+                                layer_times_.size());
+  }
+  int64_t dropped_events() const { return dropped_events_; }
+  // Returns the record of a job among them, or null.
+  const v1::GetJobResponse* FindRecord(const std::string& job_id) const;
   // Returns all of it. Valid until the next Add or Written.
   std::vector<JobStore::Change> Changes() const;
   // It is all in the store now. Returns the events, in the order they were added.
@@ -39,6 +47,7 @@ class PendingWrites {
  private:
   std::map<std::string, SaveJob> jobs_;  // by job id
   std::deque<PublishEvent> events_;
+  int64_t dropped_events_ = 0;
   std::map<std::string, JobStore::Change::Timeline> timelines_;  // by job id
   std::map<std::string, KeepLayerTimes> layer_times_;            // by key
 };

@@ -2,6 +2,7 @@
 
 #include <sqlite3.h>
 
+#include <system_error>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -11,9 +12,14 @@ namespace penstock {
 namespace {
 
 absl::Status SqliteError(const std::string& path, sqlite3* database, int code) {
+  const int primary = code & 0xFF;
+  // Only of these SQLite keeps the system's own reason, of the last call that failed.
+  const bool is_of_system = primary == SQLITE_IOERR || primary == SQLITE_CANTOPEN;
+  const int error = is_of_system && database != nullptr ? sqlite3_system_errno(database) : 0;
   const std::string message = absl::StrCat(
-      path, ": ", database != nullptr ? sqlite3_errmsg(database) : sqlite3_errstr(code));
-  switch (code & 0xFF) {  // the primary code
+      path, ": ", database != nullptr ? sqlite3_errmsg(database) : sqlite3_errstr(code),
+      error == 0 ? "" : absl::StrCat(" (", std::generic_category().message(error), ")"));
+  switch (primary) {
     case SQLITE_BUSY:
     case SQLITE_LOCKED:
       return absl::FailedPreconditionError(
@@ -27,7 +33,8 @@ absl::Status SqliteError(const std::string& path, sqlite3* database, int code) {
       return absl::ResourceExhaustedError(message);
     case SQLITE_CORRUPT:
     case SQLITE_NOTADB:
-      return absl::DataLossError(message);
+      return absl::DataLossError(absl::StrCat(
+          message, "; the file is damaged: restore a backup of it, or use another one"));
     default:
       return absl::InternalError(message);
   }
@@ -122,6 +129,12 @@ absl::StatusOr<int64_t> SqliteDatabase::QueryInt(const std::string& sql) {
   PENSTOCK_ASSIGN_OR_RETURN(SqliteStatement query, Prepare(sql));
   PENSTOCK_ASSIGN_OR_RETURN(const bool row, query.Step());
   return row ? query.Int(0) : 0;
+}
+
+absl::StatusOr<std::string> SqliteDatabase::QueryText(const std::string& sql) {
+  PENSTOCK_ASSIGN_OR_RETURN(SqliteStatement query, Prepare(sql));
+  PENSTOCK_ASSIGN_OR_RETURN(const bool row, query.Step());
+  return row ? query.Bytes(0) : "";
 }
 
 }  // namespace penstock

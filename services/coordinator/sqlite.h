@@ -56,6 +56,7 @@ class SqliteDatabase {
   absl::StatusOr<SqliteStatement> Prepare(const std::string& sql);
   // Returns the only column of the only row of a query without parameters.
   absl::StatusOr<int64_t> QueryInt(const std::string& sql);
+  absl::StatusOr<std::string> QueryText(const std::string& sql);
 
   const std::string& path() const { return path_; }
 

@@ -185,6 +185,24 @@ const std::vector<MetricRow<Worker>>& RowsOfWorkers() {
   return rows;
 }
 
+const std::vector<MetricRow<StateCounts>>& RowsOfState() {
+  static const auto& rows = *new std::vector<MetricRow<StateCounts>>{
+      {kGauge, "penstock_state_writable", "",
+       "1 while the coordinator's state file can be written, else 0: then it takes no jobs and no "
+       "cancellations.",
+       Value<&StateCounts::writable>},
+      {kCounter, "penstock_state_failed_writes_total", "", "Writes to the state file that failed.",
+       Value<&StateCounts::failed_writes>},
+      {kGauge, "penstock_state_pending_writes", "",
+       "Records, timelines and events that wait in memory for the state file.",
+       Value<&StateCounts::pending>},
+      {kCounter, "penstock_state_dropped_events_total", "",
+       "Events of jobs that were never written, because too many waited.",
+       Value<&StateCounts::dropped_events>},
+  };
+  return rows;
+}
+
 const std::vector<MetricRow<SpanCounts>>& RowsOfSpans() {
   static const auto& rows = *new std::vector<MetricRow<SpanCounts>>{
       {kCounter, "penstock_otlp_exported_spans_total", "",
@@ -211,7 +229,7 @@ std::vector<MetricGroup> ClusterMetricGroups() {
            MetricProgram::kCoordinator, Describe("job", RowsOfPredictions())},
           {"The cluster", "", MetricProgram::kCoordinator,
            Joined({Describe("", RowsOfCluster()), Describe("worker", RowsOfWorkers()),
-                   Describe("", RowsOfSpans())})}};
+                   Describe("", RowsOfState()), Describe("", RowsOfSpans())})}};
 }
 
 void AddClusterMetrics(const ClusterCounts& counts, const v1::ListWorkersResponse& workers,
@@ -226,6 +244,10 @@ void AddJobMetrics(const v1::JobSummary& job, const v1::JobResult& result, Metri
   const JobFigures figures{.job = &job, .result = &result};
   AddRows(RowsOfJobs(), figures, {job.job_id()}, metrics);
   AddRows(RowsOfPredictions(), figures, {job.job_id()}, metrics);
+}
+
+void AddStateMetrics(const StateCounts& counts, MetricSet& metrics) {
+  AddRows(RowsOfState(), counts, {}, metrics);
 }
 
 void AddSpanMetrics(const SpanCounts& counts, MetricSet& metrics) {

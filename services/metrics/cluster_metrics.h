@@ -1,4 +1,4 @@
-// Metrics of the coordinator about its jobs, their predictions, its workers and their spans. Every metric is one row
+// Metrics of the coordinator about its jobs, their predictions, its workers, its state file and their spans. Every metric is one row
 // of the tables in cluster_metrics.cc, which are also their part of docs/metrics.md.
 //
 // Pure functions.
@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "base/span_counts.h"
+#include "base/state_counts.h"
 #include "penstock/v1/cluster.pb.h"
 #include "services/metrics/catalog.h"
 #include "services/metrics/metric_set.h"
@@ -26,6 +27,7 @@ std::vector<MetricGroup> ClusterMetricGroups();
 void AddClusterMetrics(const ClusterCounts& counts, const v1::ListWorkersResponse& workers,
                        MetricSet& metrics);
 void AddJobMetrics(const v1::JobSummary& job, const v1::JobResult& result, MetricSet& metrics);
+void AddStateMetrics(const StateCounts& counts, MetricSet& metrics);
 void AddSpanMetrics(const SpanCounts& counts, MetricSet& metrics);
 
 }  // namespace penstock

@@ -1,5 +1,7 @@
 #include "services/rpc/health.h"
 
+#include <map>
+#include <string>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -13,11 +15,17 @@ using Service = grpc::health::v1::Health::AsyncService;
 using Request = grpc::health::v1::HealthCheckRequest;
 using Response = grpc::health::v1::HealthCheckResponse;
 
-Response Status(bool known, bool serving) {
+using Statuses = std::map<std::string, bool>;
+
+Response::ServingStatus StatusOf(const Statuses& serving, const std::string& name) {
+  const auto known = serving.find(name);
+  if (known == serving.end()) return Response::SERVICE_UNKNOWN;
+  return known->second ? Response::SERVING : Response::NOT_SERVING;
+}
+
+Response Answer(Response::ServingStatus status) {
   Response response;
-  response.set_status(!known    ? Response::SERVICE_UNKNOWN
-                      : serving ? Response::SERVING
-                                : Response::NOT_SERVING);
+  response.set_status(status);
   return response;
 }
 
@@ -27,32 +35,32 @@ void HealthService::AddTo(RpcServer& server) {
   Service& service = server.AddService<Service>();
   server.Unary(service, &Service::RequestCheck,
                [this](const Request& request, const CallInfo&) -> absl::StatusOr<Response> {
-                 if (!request.service().empty()) {
+                 MutexLock lock(mutex_);
+                 const Response::ServingStatus status = StatusOf(serving_, request.service());
+                 if (status == Response::SERVICE_UNKNOWN) {
                    return absl::NotFoundError(absl::StrCat("no health of ", request.service(),
                                                            " alone; ask for the whole server"));
                  }
-                 MutexLock lock(mutex_);
-                 return Status(/*known=*/true, serving_);
+                 return Answer(status);
                });
   server.Stream(service, &Service::RequestWatch,
                 [this](const Request& request, const CallInfo&,
                        StreamWaker waker) -> absl::StatusOr<StreamPull<Response>> {
                   MutexLock lock(mutex_);
                   watchers_.Add(std::move(waker));
-                  return [this, known = request.service().empty(), said = -1]() mutable {
+                  return [this, name = request.service(), said = -1]() mutable {
                     MutexLock inner(mutex_);
-                    if (said == static_cast<int>(serving_)) return StreamStep<Response>::Wait();
-                    // An unknown service stays unknown.
-                    if (!known && said >= 0) return StreamStep<Response>::Wait();
-                    said = serving_;
-                    return StreamStep<Response>::Message(Status(known, serving_));
+                    const Response::ServingStatus status = StatusOf(serving_, name);
+                    if (said == static_cast<int>(status)) return StreamStep<Response>::Wait();
+                    said = static_cast<int>(status);
+                    return StreamStep<Response>::Message(Answer(status));
                   };
                 });
 }
 
-void HealthService::SetServing(bool serving) {
+void HealthService::SetPartServing(const std::string& name, bool serving) {
   MutexLock lock(mutex_);
-  serving_ = serving;
+  serving_[name] = serving;
   watchers_.WakeAll();
 }
 

@@ -113,6 +113,11 @@ void RpcServer::SetServing(bool serving) {
   if (probes_ != nullptr) probes_->SetServing(serving);
 }
 
+void RpcServer::SetPartServing(const std::string& name, bool serving) {
+  health_.SetPartServing(name, serving);
+  if (probes_ != nullptr) probes_->SetPartServing(name, serving);
+}
+
 void RpcServer::Shutdown(absl::Duration grace) {
   if (pollers_.empty()) return;
   SetServing(false);

@@ -125,6 +125,8 @@ class RpcServer {
   HostPort health_address() const { return probes_->address(); }
 
   void SetServing(bool serving);
+  // A part of it that has a health of its own, by this name.
+  void SetPartServing(const std::string& name, bool serving);
 
   // Takes no new calls, ends streams, lets other calls end by themselves for `grace`, then cancels
   // them, and returns when all handlers have returned and all replies were given. Idempotent.

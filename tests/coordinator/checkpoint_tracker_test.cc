@@ -56,5 +56,24 @@ TEST(CheckpointTracker, FailedPart_GivesTheCheckpointUpAndTheNextIsFine) {
   EXPECT_TRUE(tracker.Saved(1, Saved(20, 1)).has_value());
 }
 
+// A job may have a million of them.
+TEST(CheckpointTracker, ManyCheckpoints_AreForgottenAndDoNotBeginAgain) {
+  CheckpointTracker tracker(1);
+  constexpr int64_t kSteps = 3 * CheckpointTracker::kOverMax;
+  for (int64_t step = 1; step <= kSteps; ++step) {
+    ASSERT_TRUE(tracker.Saved(0, Saved(step, 0)).has_value()) << step;
+    if (step % 2 == 0) {
+      tracker.Committed(step);
+    } else {
+      EXPECT_TRUE(tracker.Failed(step));
+    }
+  }
+  for (int64_t step = 1; step <= kSteps; ++step) {
+    EXPECT_FALSE(tracker.Saved(0, Saved(step, 0)).has_value()) << step;
+    EXPECT_FALSE(tracker.Failed(step)) << step;
+  }
+  EXPECT_TRUE(tracker.Saved(0, Saved(kSteps + 1, 0)).has_value());
+}
+
 }  // namespace
 }  // namespace penstock

@@ -7,6 +7,7 @@
 #include <array>
 
 #include "absl/strings/str_cat.h"
+#include "base/rejected_messages.h"
 #include "base/seen_epoch.h"
 #include "base/utf8.h"
 #include "tests/coordinator/simulated_cluster.h"
@@ -66,6 +67,20 @@ TEST(SubmitJob, SameKey_IsTheSameJob) {
   EXPECT_NE(first, other);
   EXPECT_EQ(coordinator.ListJobs().jobs_size(), 2);
   EXPECT_EQ(coordinator.ListJobs().jobs(0).job_id(), other) << "newest first";
+}
+
+TEST(SubmitJob, Ids_HaveANumberAndDrawnLetters) {
+  uint32_t drawn = 0;
+  Coordinator coordinator({.draw = [&drawn] { return drawn++; }});
+  StoredJob stored;
+  *stored.record.mutable_spec() = SmallJob(10, 1);
+  stored.record.mutable_summary()->set_job_id("small-9-kzvpt");
+  stored.record.mutable_summary()->set_state(v1::JOB_STATE_SUCCEEDED);
+  StoredJob earlier = stored;  // by a build that drew none
+  earlier.record.mutable_summary()->set_job_id("small-11");
+  coordinator.Restore({stored, earlier}, {});
+  EXPECT_EQ(*SubmitJob(coordinator, Request(SmallJob(10, 1)), {}), "small-12-bbbbb");
+  EXPECT_EQ(*SubmitJob(coordinator, Request(SmallJob(10, 1)), {}), "small-13-cbbbb");
 }
 
 TEST(SubmitJob, TooManyWaiting_IsRefused) {
@@ -625,6 +640,108 @@ TEST(ReportRun, OtherEpochWorkerOrIncarnation_IsAborted) {
     EXPECT_THAT(cluster.coordinator().ReportRun(bad, cluster.now()),
                 StatusIs(absl::StatusCode::kAborted, HasSubstr("is over")));
   }
+}
+
+// A job of 2 stages that trains, and what w1 reports of it.
+class HostileWorkerTest : public ::testing::Test {
+ protected:
+  HostileWorkerTest() {
+    cluster_.RunFor(10);
+    v1::JobSpec spec = SmallJob(1000, 2);
+    spec.mutable_checkpoint()->set_directory("/ckpt");
+    spec.mutable_checkpoint()->set_every_steps(10);
+    job_ = cluster_.Submit(spec);
+    cluster_.RunFor(1500);
+  }
+
+  absl::Status Report(const v1::RunEvent& event) {
+    const JobRun* const run = cluster_.coordinator().FindRun(job_);
+    v1::ReportRunRequest report;
+    report.set_worker("w1");
+    report.set_incarnation(101);
+    report.set_job_id(job_);
+    report.set_epoch(run->epoch());
+    report.set_first_sequence(run->NextSequence(1));
+    *report.add_events() = event;
+    const absl::Status status = cluster_.coordinator().ReportRun(report, cluster_.now()).status();
+    cluster_.PerformEffects();
+    return status;
+  }
+
+  SimulatedCluster cluster_{{.workers = 2}};
+  std::string job_;
+};
+
+TEST_F(HostileWorkerTest, StagesThatTheRunDoesNotHave_FailTheJobAndAreNotKept) {
+  v1::RunEvent event;
+  event.mutable_cut_reached()->set_step(20);
+  for (int stage = 0; stage < 44'000; ++stage) {
+    event.mutable_cut_reached()->add_stages()->set_stage(stage);
+  }
+  EXPECT_THAT(Report(event), StatusIs(absl::StatusCode::kInvalidArgument,
+                                      AllOf(HasSubstr("worker w1"),
+                                            HasSubstr("reports 44000 stages; the run has 2"))));
+  EXPECT_EQ(cluster_.Summary(job_).state(), v1::JOB_STATE_FAILED);
+  EXPECT_EQ(cluster_.Summary(job_).error(),
+            "worker w1 (stage 1): reports 44000 stages; the run has 2");
+  EXPECT_LE(cluster_.Saved(job_).result().per_stage_size(), 2);
+  EXPECT_EQ(cluster_.coordinator().rejected().count(Rejection::kMalformed), 1);
+  EXPECT_THAT(cluster_.violations(), IsEmpty());
+}
+
+TEST_F(HostileWorkerTest, WhatCannotBeTrueOfTheRun_IsRefused) {
+  std::vector<std::pair<v1::RunEvent, std::string>> events;
+  const auto add = [&events](const std::string& said) -> v1::RunEvent& {
+    return events.emplace_back(v1::RunEvent(), said).first;
+  };
+  v1::CutReached& others = *add("reports stage 0; expected its own").mutable_cut_reached();
+  others.set_step(20);
+  others.add_stages()->set_stage(0);
+  v1::CutReached& twice = *add("reports stage 1; expected its own").mutable_cut_reached();
+  twice.set_step(20);
+  twice.add_stages()->set_stage(1);
+  twice.add_stages()->set_stage(1);
+  v1::CutReached& large = *add("bytes of stage 1; at most").mutable_cut_reached();
+  large.set_step(20);
+  large.add_stages()->set_stage(1);
+  large.mutable_stages(0)->set_worker(std::string(100'000, 'x'));
+  add("reports a cut after step 21, where").mutable_cut_reached()->set_step(21);
+  v1::CutReached& ordered = *add("records none").mutable_cut_reached();
+  ordered.set_step(20);
+  ordered.mutable_order()->set_blocks("x");
+  v1::LayersSaved& saved = *add("reports layer 999; the model has").mutable_layers_saved();
+  saved.set_step(20);
+  saved.add_layers()->set_layer(999);
+  add("reports a cut after step 3").mutable_save_failed()->set_step(3);
+  v1::LayersSaved& files = *add("files of a checkpoint; at most").mutable_layers_saved();
+  files.set_step(20);
+  for (int i = 0; i < 10'000; ++i) files.add_files();
+  add("reports layer -1;").mutable_run_done()->add_layers()->set_layer(-1);
+  add("reports a digest of 65 bytes")
+      .mutable_run_done()
+      ->add_layers()
+      ->set_sha256(std::string(65, 'x'));
+  add("metrics; at most 16")
+      .mutable_validation_done()
+      ->add_metrics()
+      ->set_name(std::string(1000, 'x'));
+  add("reports an event of").mutable_run_failed()->set_message(std::string(500'000, 'x'));
+  for (const auto& [event, said] : events) {
+    EXPECT_THAT(Report(event), StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr(said)));
+  }
+}
+
+// Each is a cut, but no other worker has come so far.
+TEST_F(HostileWorkerTest, CheckpointsFarAhead_AreRefused) {
+  absl::Status status;
+  int64_t step = 0;
+  while (status.ok() && step < 900) {
+    v1::RunEvent event;
+    event.mutable_layers_saved()->set_step(step += 10);
+    status = Report(event);
+  }
+  EXPECT_THAT(status, StatusIs(absl::StatusCode::kInvalidArgument,
+                               HasSubstr("while others have not reported 16 before it")));
 }
 
 }  // namespace

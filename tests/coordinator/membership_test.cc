@@ -40,6 +40,16 @@ TEST(Membership, Register_Again_ChangesNothing) {
   EXPECT_EQ(membership.Available().size(), 1u);
 }
 
+TEST(Membership, Register_LongText_IsRefusedByItsName) {
+  Membership membership({});
+  v1::RegisterWorkerRequest worker = Worker("a", 1);
+  worker.set_device(std::string(301, 'x'));
+  EXPECT_THAT(membership.Register(worker, Ms(0)),
+              StatusIs(absl::StatusCode::kInvalidArgument,
+                       HasSubstr("worker a: its device has 301 bytes; at most 300")));
+  EXPECT_EQ(membership.Find("a"), nullptr);
+}
+
 TEST(Membership, Register_NewIncarnation_EndsTheOld) {
   Membership membership({});
   ASSERT_THAT(membership.Register(Worker("a", 1), Ms(0)), IsOk());

@@ -244,6 +244,53 @@ TEST(Restore, JobThatBeganWithAnothersCheckpoint_BeginsThereUntilItHasOneOfItsOw
   }
 }
 
+// The next save may be hours away, and the coordinator may be killed before.
+TEST(Restore, Recovery_IsSavedWithTheStateThatFollows) {
+  SimulatedCluster cluster({.workers = 3});
+  cluster.RunFor(10);
+  const std::string job = cluster.Submit(SavedJob(1000, 2));
+  cluster.At(1000, [&] { cluster.Leave(1); });
+  while (cluster.Summary(job).state() != v1::JOB_STATE_QUEUED) cluster.RunFor(1);
+  while (cluster.Summary(job).state() != v1::JOB_STATE_RUNNING) cluster.RunFor(1);
+  const v1::GetJobResponse& saved = cluster.Saved(job);
+  ASSERT_EQ(saved.summary().state(), v1::JOB_STATE_RUNNING);
+  EXPECT_EQ(saved.result().recoveries(), 1);
+}
+
+TEST(Restore, CountersOfTheResult_GoOn) {
+  SimulatedCluster before({.workers = 1});
+  before.RunFor(10);
+  v1::JobSpec spec = SavedJob(40, 1);
+  spec.mutable_checkpoint()->set_every_steps(5);
+  const std::string job = before.Submit(spec);
+  before.RunFor(2000);
+  std::vector<StoredJob> stored = before.Store();
+  ASSERT_EQ(stored.size(), 1u);
+  stored[0].last_sequence = 0;  // the other cluster has no events of it
+  v1::JobResult& result = *stored[0].record.mutable_result();
+  ASSERT_GT(result.steps(), 0);
+  result.set_recoveries(3);
+  result.set_wall_seconds(100);
+  result.mutable_feedback()->set_replans(2);
+  result.mutable_feedback()->set_drifts_told(4);
+  const int64_t started_ms = stored[0].record.summary().started_unix_ms();
+  ASSERT_GT(started_ms, 0);
+
+  SimulatedCluster after({.workers = 1});
+  after.found_start = FoundStart{.checkpoint = "/ckpt/step-5", .step = 5, .updates = 5};
+  after.coordinator().Restore(stored, after.now());
+  after.PerformEffects();
+  after.RunFor(10'000);
+  ASSERT_EQ(after.Summary(job).state(), v1::JOB_STATE_SUCCEEDED);
+  const v1::GetJobResponse& saved = after.Saved(job);
+  EXPECT_EQ(saved.result().recoveries(), 4);
+  EXPECT_EQ(saved.result().feedback().replans(), 2);
+  EXPECT_EQ(saved.result().feedback().drifts_told(), 4);
+  EXPECT_GT(saved.result().wall_seconds(), 103) << "35 steps of 0.1 s are left";
+  EXPECT_LT(saved.result().wall_seconds(), 105);
+  EXPECT_EQ(saved.summary().started_unix_ms(), started_ms);
+}
+
 TEST(Restore, CancelledJobThatDrained_EndsCancelledFromItsLastCheckpoint) {
   for (const char* directory : {"/ckpt", ""}) {
     SimulatedCluster before({.workers = 1});
@@ -302,6 +349,46 @@ TEST(Restore, CancelledWhileItsWorkersWereStarted_EndsCancelled) {
   Coordinator after({});
   after.Restore(before.Store(), before.now());
   EXPECT_EQ(after.FindSummary(job)->state(), v1::JOB_STATE_CANCELLED);
+}
+
+// The first half of a cancellation is kept, and the coordinator dies before the second.
+TEST(Restore, CancellationThatWasKept_EndsTheJob) {
+  for (const bool runs : {false, true}) {
+    SimulatedCluster before({.workers = runs ? 1 : 0});
+    before.RunFor(10);
+    const std::string job = before.Submit(SavedJob(1000, 1));
+    before.RunFor(1000);
+    PENSTOCK_ASSERT_OK_AND_ASSIGN(const std::optional<SaveJob> cancelled,
+                                  before.coordinator().CheckCancel(job));
+    ASSERT_TRUE(cancelled.has_value());
+    EXPECT_EQ(before.Summary(job).state(), runs ? v1::JOB_STATE_RUNNING : v1::JOB_STATE_QUEUED)
+        << "nothing is done yet";
+    EXPECT_THAT(before.coordinator().TakeEffects(), IsEmpty());
+    std::vector<StoredJob> stored = before.Store();
+    stored[0].record = cancelled->record;
+    Coordinator after({});
+    after.Restore(stored, before.now());
+    EXPECT_EQ(after.FindSummary(job)->state(), v1::JOB_STATE_CANCELLED);
+    EXPECT_THAT(after.FindSummary(job)->reason(), HasSubstr("cancelled by the user"));
+    EXPECT_EQ(after.FindRun(job), nullptr);
+
+    ASSERT_THAT(before.coordinator().CancelJob(job, before.now()), IsOk());
+    EXPECT_FALSE(before.coordinator().CheckCancel(job)->has_value()) << "there is nothing to keep";
+  }
+}
+
+// While workers are being started nothing is done about it yet, and it must not be forgotten.
+TEST(Restore, CancellationAtEveryMoment_IsInTheRecordUntilTheEnd) {
+  for (int64_t at_ms = 0; at_ms < 1200; at_ms += 7) {
+    SimulatedCluster cluster({.workers = 2, .delay_ms_min = 50, .delay_ms_max = 50});
+    const std::string job = cluster.Submit(SavedJob(8, 2));
+    cluster.RunFor(at_ms);
+    if (IsTerminal(cluster.Summary(job).state())) break;
+    ASSERT_THAT(cluster.coordinator().CancelJob(job, cluster.now()), IsOk());
+    cluster.PerformEffects();
+    const bool ended = IsTerminal(cluster.Summary(job).state());
+    EXPECT_EQ(cluster.Saved(job).cancel_reason(), ended ? "" : "cancelled by the user") << at_ms;
+  }
 }
 
 // ----------------------------------------------------------------------- the coordinator is killed

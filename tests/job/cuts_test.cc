@@ -82,5 +82,16 @@ TEST(CutsOf, AnyJob_ResumedAtACutHasTheRestOfTheCuts) {
   }
 }
 
+// A checkpoint after every step, and validations between.
+TEST(CutsOf, EveryStep_AreInOrderAndKeepTheirKinds) {
+  constexpr int64_t kSteps = 1'000'000;
+  const std::vector<Cut> cuts = CutsOf(Job(kSteps, 3, 1), 10, {});
+  ASSERT_EQ(cuts.size(), static_cast<size_t>(kSteps - 10));
+  for (size_t i = 0; i < cuts.size(); ++i) {
+    const int64_t step = 11 + static_cast<int64_t>(i);
+    ASSERT_EQ(cuts[i], (Cut{step, step % 3 == 0 || step == kSteps, true})) << step;
+  }
+}
+
 }  // namespace
 }  // namespace penstock

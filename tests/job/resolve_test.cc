@@ -1073,6 +1073,18 @@ TEST(Rpd, MoreDrawsThanAreCounted_AreRefusedWithTheStepsThatWouldDo) {
   ExpectRefused(spec, "training.steps: ", "781250 steps would do");
 }
 
+TEST(Cuts, OneForEachStep_AreTakenUpToAMillion) {
+  v1::JobSpec spec = ContinuousJob("1f1b");
+  spec.mutable_checkpoint()->set_directory("/checkpoints");
+  spec.mutable_checkpoint()->set_every_steps(1);
+  spec.mutable_training()->set_steps(1'000'000);
+  EXPECT_THAT(ResolveJob(spec), IsOk());
+  spec.mutable_training()->set_steps(3'000'000);
+  ExpectRefused(spec, "checkpoint.every_steps: is 1, which makes 3000000 cuts", "set 3 or more");
+  spec.mutable_checkpoint()->set_every_steps(3);
+  EXPECT_THAT(ResolveJob(spec), IsOk());
+}
+
 // What a kernel would compute with as 0 or infinity.
 TEST(StalenessRules, NumbersBeyondSinglePrecision_AreRefused) {
   v1::JobSpec spec = ContinuousJob("pipedream");

@@ -10,6 +10,7 @@ namespace penstock {
 namespace {
 
 using ::testing::HasSubstr;
+using ::testing::MatchesRegex;
 
 class CoordinatorRestartTest : public ClusterFixture {
  protected:
@@ -34,6 +35,7 @@ TEST_F(CoordinatorRestartTest, JobThatWaits_IsWatchedOnAndTrains) {
   Process submit(Reaching({"submit", job_.job(), "--set", "pipeline.stages=3", "--json"}));
   ASSERT_TRUE(Eventually([&] { return RunJson({"list"}).size() == 1; }));
   const std::string id = RunJson({"list"})[0]["job_id"];
+  EXPECT_THAT(id, MatchesRegex(".+-1-[a-z]{5}")) << "no coordinator gives it again";
   Process logs(Reaching({"logs", id, "-f", "--json"}));
   ASSERT_TRUE(Eventually([&] { return logs.out().find("queued") != std::string::npos; }));
   KillCoordinator();

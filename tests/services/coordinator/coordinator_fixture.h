@@ -55,6 +55,8 @@ class CoordinatorServerTest : public ::testing::Test {
     CoordinatorServerOptions options{.listen = std::move(listen),
                                      .state_file = directory_ / state_file};
     options.limits.membership.heartbeat_timeout_ms = 1000;
+    options.limits.draw = draw_;
+    options.drop_damaged = drop_damaged_;
     options.log = log_;
     options.spans = spans_;
     options.audit_file = audit_file_;
@@ -148,6 +150,8 @@ class CoordinatorServerTest : public ::testing::Test {
   const TestDirectory own_;
   const std::filesystem::path directory_ = own_.path();
   std::string audit_file_;
+  std::function<uint32_t()> draw_;
+  bool drop_damaged_ = false;
   std::function<void(const std::string&)> log_;
   std::function<void(std::vector<TraceSpan>)> spans_;
   HostPort address_;

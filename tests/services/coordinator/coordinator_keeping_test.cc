@@ -10,7 +10,9 @@ namespace penstock {
 namespace {
 
 using ::testing::AllOf;
+using ::testing::Contains;
 using ::testing::HasSubstr;
+using ::testing::MatchesRegex;
 using ::testing::StartsWith;
 
 TEST_F(CoordinatorServerTest, Restart_ListsAllJobsAndGoesOnWithThoseThatWaited) {
@@ -36,6 +38,24 @@ TEST_F(CoordinatorServerTest, Restart_ListsAllJobsAndGoesOnWithThoseThatWaited) 
   EXPECT_EQ(events.back().state_changed().state(), v1::JOB_STATE_SUCCEEDED);
   // The worker registers again by itself, is told to stop the job that failed, and gets the other.
   AwaitState(waiting, v1::JOB_STATE_SUCCEEDED);
+}
+
+// Workers and checkpoint directories still know the jobs that the file had.
+TEST_F(CoordinatorServerTest, StateFileIsLost_NoIdIsGivenAgain) {
+  uint32_t drawn = 0;
+  draw_ = [&drawn] { return drawn += 1'000'003; };
+  ASSERT_THAT(StartServer(), IsOk());
+  const std::string before = Submit(TestJob(3, 1));
+  EXPECT_THAT(before, MatchesRegex("test-1-[a-z]{5}"));
+  server_.reset();
+  for (const auto& file : std::filesystem::directory_iterator(directory_)) {
+    std::filesystem::remove_all(file.path());
+  }
+  ASSERT_THAT(StartServer(), IsOk());
+  const std::string after = Submit(TestJob(3, 1));
+  EXPECT_THAT(after, MatchesRegex("test-1-[a-z]{5}"));
+  EXPECT_NE(after, before);
+  EXPECT_THAT(Submit(TestJob(3, 1)), StartsWith("test-2-"));
 }
 
 TEST_F(CoordinatorServerTest, LayerTimes_SurviveARestartAndADamagedRowIsMeasuredAgain) {
@@ -139,25 +159,151 @@ TEST_F(CoordinatorServerTest, StateFileCannotGrow_RefusesJobsUntilItCan) {
   EXPECT_EQ(jobs.jobs_size(), 2);
 }
 
+// A limit on the size of files stands for a full disk while this lives.
+class FullDisk {
+ public:
+  FullDisk() {
+    signal(SIGXFSZ, SIG_IGN);
+    EXPECT_EQ(getrlimit(RLIMIT_FSIZE, &before_), 0);
+    const rlimit full = {.rlim_cur = 1, .rlim_max = before_.rlim_max};
+    EXPECT_EQ(setrlimit(RLIMIT_FSIZE, &full), 0);
+  }
+  ~FullDisk() { EXPECT_EQ(setrlimit(RLIMIT_FSIZE, &before_), 0); }
+  FullDisk(const FullDisk&) = delete;
+  FullDisk& operator=(const FullDisk&) = delete;
+
+ private:
+  rlimit before_;
+};
+
 // A worker that hears of an epoch that is not kept might hear of it again from the next process, for another attempt.
 TEST_F(CoordinatorServerTest, StateFileCannotGrow_NoAttemptIsPreparedUntilItCan) {
   ASSERT_THAT(StartServer(), IsOk());
   const std::string job = Submit(TestJob(5, 1));
-  signal(SIGXFSZ, SIG_IGN);
-  rlimit before;
-  ASSERT_EQ(getrlimit(RLIMIT_FSIZE, &before), 0);
-  const rlimit full = {.rlim_cur = 1, .rlim_max = before.rlim_max};
-  ASSERT_EQ(setrlimit(RLIMIT_FSIZE, &full), 0);
-  ActingWorker& worker = AddWorker({.name = "w0"});
-  AwaitState(job, v1::JOB_STATE_PREPARING);
-  absl::SleepFor(absl::Milliseconds(300));
-  const int early = worker.prepares();
-  ASSERT_EQ(setrlimit(RLIMIT_FSIZE, &before), 0);
-
+  ActingWorker* worker = nullptr;
+  int early = 0;
+  {
+    const FullDisk full;
+    worker = &AddWorker({.name = "w0"});
+    AwaitState(job, v1::JOB_STATE_PREPARING);
+    absl::SleepFor(absl::Milliseconds(300));
+    early = worker->prepares();
+  }
   EXPECT_EQ(early, 0);
   AwaitState(job, v1::JOB_STATE_SUCCEEDED);
-  EXPECT_EQ(worker.prepares(), 1);
-  EXPECT_EQ(GetJob(job)->epoch(), worker.epoch());
+  EXPECT_EQ(worker->prepares(), 1);
+  EXPECT_EQ(GetJob(job)->epoch(), worker->epoch());
+}
+
+TEST_F(CoordinatorServerTest, StateFileCannotGrow_CancellationsAreRefusedAndNothingIsDone) {
+  ASSERT_THAT(StartServer(), IsOk());
+  AddWorker({.name = "w0"});
+  const std::string running = Submit(TestJob(100'000, 1));
+  const std::string waiting = Submit(TestJob(5, 1));
+  AwaitStep(running, 1);
+  v1::CancelJobRequest cancel;
+  std::vector<absl::Status> refused;
+  v1::JobState state_of_running = v1::JOB_STATE_UNSPECIFIED;
+  v1::JobState state_of_waiting = v1::JOB_STATE_UNSPECIFIED;
+  absl::StatusOr<CoordinatorSnapshot> full_snapshot = absl::UnknownError("");
+  {
+    const FullDisk full;
+    for (const std::string& job_id : {running, waiting}) {
+      cancel.set_job_id(job_id);
+      refused.push_back(CallJobs(&v1::JobService::Stub::CancelJob, cancel).status());
+    }
+    AwaitStep(running, GetJob(running)->summary().step() + 10);
+    state_of_running = GetJob(running)->summary().state();
+    state_of_waiting = GetJob(waiting)->summary().state();
+    full_snapshot = server_->Snapshot();
+  }
+  for (const absl::Status& status : refused) {
+    EXPECT_THAT(status,
+                StatusIs(absl::StatusCode::kUnavailable,
+                         AllOf(HasSubstr("not done"), HasSubstr("cannot write its state file"),
+                               HasSubstr("state.sqlite"), HasSubstr("make room"))));
+  }
+  EXPECT_EQ(state_of_running, v1::JOB_STATE_RUNNING) << "no worker was told to drain";
+  EXPECT_EQ(state_of_waiting, v1::JOB_STATE_QUEUED);
+  ASSERT_THAT(full_snapshot, IsOk());
+  EXPECT_FALSE(full_snapshot->state.writable);
+  EXPECT_GT(full_snapshot->state.failed_writes, 0);
+
+  for (const std::string& job_id : {waiting, running}) {
+    cancel.set_job_id(job_id);
+    EXPECT_THAT(CallJobs(&v1::JobService::Stub::CancelJob, cancel), IsOk());
+    AwaitState(job_id, v1::JOB_STATE_CANCELLED);
+  }
+  EXPECT_TRUE(server_->Snapshot()->state.writable);
+  server_.reset();
+  ASSERT_THAT(StartServer(), IsOk());
+  for (const std::string& job_id : {waiting, running}) {
+    EXPECT_EQ(GetJob(job_id)->summary().state(), v1::JOB_STATE_CANCELLED);
+  }
+}
+
+// What a restart would undo is not answered as if it lasted.
+TEST_F(CoordinatorServerTest, StateFileCannotGrow_AnEndThatIsNotKeptIsNoAnswerToACancellation) {
+  ASSERT_THAT(StartServer(), IsOk());
+  AddWorker({.name = "w0"});
+  const std::string job_id = Submit(TestJob(100'000, 1));
+  AwaitStep(job_id, 1);
+  v1::CancelJobRequest cancel;
+  cancel.set_job_id(job_id);
+  absl::Status refused;
+  {
+    const FullDisk full;
+    workers_.clear();  // the worker is lost, so the job fails
+    AwaitState(job_id, v1::JOB_STATE_FAILED);
+    refused = CallJobs(&v1::JobService::Stub::CancelJob, cancel).status();
+  }
+  EXPECT_THAT(refused, StatusIs(absl::StatusCode::kUnavailable, HasSubstr("state.sqlite")));
+  PENSTOCK_ASSERT_OK_AND_ASSIGN(const v1::CancelJobResponse answer,
+                                CallJobs(&v1::JobService::Stub::CancelJob, cancel));
+  EXPECT_EQ(answer.state(), v1::JOB_STATE_FAILED);
+}
+
+TEST_F(CoordinatorServerTest, DrainWhileTheStateFileCannotGrow_WaitsUntilAllIsKept) {
+  ASSERT_THAT(StartServer(), IsOk());
+  AddWorker({.name = "w0"});
+  const std::string job_id = Submit(TestJob(100'000, 1));
+  AwaitStep(job_id, 1);
+  absl::Status drained;
+  {
+    const FullDisk full;
+    drained = server_->Drain(absl::Seconds(3));
+  }
+  EXPECT_THAT(drained, StatusIs(absl::StatusCode::kDeadlineExceeded,
+                                AllOf(HasSubstr("not kept yet"), HasSubstr("state.sqlite"))));
+  EXPECT_THAT(server_->Drain(kTimeout), IsOk());
+  server_.reset();
+  ASSERT_THAT(StartServer(), IsOk());
+  EXPECT_EQ(GetJob(job_id)->summary().state(), v1::JOB_STATE_CANCELLED);
+}
+
+// The file says so at once, and is refused at the start.
+TEST_F(CoordinatorServerTest, DamagedStateFile_IsRefusedUntilTheDamageIsDropped) {
+  ASSERT_THAT(StartServer(), IsOk());
+  const std::string kept = Submit(TestJob(3, 1));
+  const std::string damaged = Submit(TestJob(3, 1));
+  server_.reset();
+  {
+    PENSTOCK_ASSERT_OK_AND_ASSIGN(SqliteDatabase state,
+                                  SqliteDatabase::Open(directory_ / "state.sqlite"));
+    ASSERT_THAT(state.Execute("UPDATE jobs SET record = x'00' WHERE number = 2"), IsOk());
+  }
+  EXPECT_THAT(StartServer(),
+              StatusIs(absl::StatusCode::kDataLoss,
+                       AllOf(HasSubstr("state.sqlite"), HasSubstr(absl::StrCat("job ", damaged)),
+                             HasSubstr("restore a backup"), HasSubstr("--drop-damaged"))));
+  std::vector<std::string> logged;
+  log_ = [&](const std::string& line) { logged.push_back(line); };
+  drop_damaged_ = true;
+  ASSERT_THAT(StartServer(), IsOk());
+  EXPECT_THAT(GetJob(kept), IsOk());
+  EXPECT_THAT(GetJob(damaged).status(), StatusIs(absl::StatusCode::kNotFound, HasSubstr(damaged)));
+  server_.reset();  // nobody logs any more
+  EXPECT_THAT(logged, Contains(AllOf(StartsWith("dropped as damaged: "), HasSubstr(damaged))));
 }
 
 // A job is refused at its submission if names tell that it cannot start; it leaves no job.

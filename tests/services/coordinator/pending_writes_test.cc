@@ -48,6 +48,8 @@ TEST(PendingWrites, ManyEvents_KeepTheLatestAndEveryChangeOfState) {
     }
   }
   EXPECT_EQ(pending.Changes().size(), PendingWrites::kEventsMax);
+  EXPECT_EQ(pending.size(), static_cast<int64_t>(PendingWrites::kEventsMax));
+  EXPECT_EQ(pending.dropped_events(), kSteps + 4 - pending.size());
   const std::deque<PublishEvent> events = pending.Written();
   ASSERT_EQ(events.size(), PendingWrites::kEventsMax);
   EXPECT_EQ(events[0].event.state_changed().step(), 10);
