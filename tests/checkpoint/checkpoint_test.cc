@@ -248,6 +248,42 @@ TEST(Checkpoint, CommitOverTheSameStep_CrashAnywhere_LeavesTheNewestOrTheOneBefo
   }
 }
 
+// One call to the disk fails, and the machine loses power when the save has been answered. What was said to be saved is
+// there: every name and every byte was made durable first, and no error of that was passed over.
+TEST(Checkpoint, Commit_OneErrorAndThenAPowerFailure_WhatWasSaidToBeSavedIsThere) {
+  for (int64_t change = 0;; ++change) {
+    MemoryFiles files;
+    for (int64_t step : {1, 2}) ASSERT_THAT(Save(files, step), IsOk());
+    files.FailOnce(change, absl::InternalError("input/output error"));
+    const bool saved = Save(files, 3).ok();
+    const bool failed = files.failed();
+    files.Crash();
+    PENSTOCK_ASSERT_OK_AND_ASSIGN(FoundCheckpoint found, FindLatestCheckpoint(files, kRoot));
+    EXPECT_TRUE(found.passed_over.empty()) << "error at change " << change;
+    EXPECT_EQ(found.manifest.step, saved ? 3 : 2) << "error at change " << change;
+    ExpectHolds(files, found, found.manifest.step);
+    if (!failed) break;
+  }
+}
+
+// The power fails at every possible point, so that nothing that was not made durable is left.
+TEST(Checkpoint, Commit_PowerFailureAnywhere_LeavesTheOldOrTheNewOne) {
+  for (int64_t crash = 0;; ++crash) {
+    MemoryFiles files;
+    for (int64_t step : {1, 2}) ASSERT_THAT(Save(files, step), IsOk());
+    files.FailFrom(crash, absl::InternalError("crashed"));
+    const bool saved = Save(files, 3).ok();
+    const bool crashed = files.failed();
+    files.Heal();
+    files.Crash();
+    PENSTOCK_ASSERT_OK_AND_ASSIGN(FoundCheckpoint found, FindLatestCheckpoint(files, kRoot));
+    EXPECT_TRUE(found.passed_over.empty()) << "crash at change " << crash;
+    EXPECT_GE(found.manifest.step, saved ? 3 : 2) << "crash at change " << crash;
+    ExpectHolds(files, found, found.manifest.step);
+    if (!crashed) break;
+  }
+}
+
 // Damages each file of the newest checkpoint in each way.
 TEST(Checkpoint, Find_AnyFileDamaged_FallsBackAndNamesIt) {
   MemoryFiles pristine;
