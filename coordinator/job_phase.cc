@@ -86,6 +86,7 @@ NextPhase Ended::Enter(Now now) {
   deadline_ns_ = now.monotonic_ns + job_.limits().stop_timeout_ms * kNsPerMs;
   AskToStop(now);
   job_.SetState(state_, now);
+  if (crew_ != nullptr && crew_->AllGone()) LetCrewGo();
   return nullptr;
 }
 
@@ -98,22 +99,31 @@ void Ended::AskToStop(Now now) {
 NextPhase Ended::OnResponse(int32_t worker_index, const WorkerResponse& response, Now) {
   const auto* stopped = std::get_if<absl::StatusOr<v1::StopRunResponse>>(&response);
   if (stopped != nullptr && stopped->ok()) crew_->parts()[worker_index].stopped = true;
+  if (crew_->AllGone()) LetCrewGo();
   return nullptr;
 }
 
 NextPhase Ended::OnWorkerLost(const std::string& worker, uint64_t incarnation,
                               const std::string& reason, Now) {
-  if (crew_ != nullptr) crew_->OnLost(worker, incarnation, reason);
+  if (crew_ == nullptr) return nullptr;
+  crew_->OnLost(worker, incarnation, reason);
+  if (crew_->AllGone()) LetCrewGo();
   return nullptr;
 }
 
 NextPhase Ended::Tick(Now now) {
+  if (crew_ == nullptr) return nullptr;
   if (now.monotonic_ns >= deadline_ns_) {
-    crew_.reset();
+    LetCrewGo();
   } else if (now.monotonic_ns >= retry_ns_) {
     AskToStop(now);
   }
   return nullptr;
+}
+
+void Ended::LetCrewGo() {
+  crew_.reset();
+  job_.OnCrewGone();
 }
 
 }  // namespace penstock

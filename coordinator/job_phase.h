@@ -130,13 +130,15 @@ class Ended final : public JobPhase {
                          Now now) override;
   NextPhase Tick(Now now) override;
   bool Fits(v1::JobState state) const override { return IsTerminal(state); }
-  bool over() const override { return crew_ == nullptr || crew_->AllGone(); }
+  bool over() const override { return crew_ == nullptr; }
   std::optional<int64_t> NextDeadlineNs() const override {
     return std::min(retry_ns_, deadline_ns_);
   }
 
  private:
   void AskToStop(Now now);
+  // No worker is taken any more.
+  void LetCrewGo();
 
   const v1::JobState state_;
   int64_t retry_ns_ = 0;

@@ -175,6 +175,8 @@ class JobRun {
   void Save() { Add(SaveJob{Record()}); }
   // A checkpoint was committed, or could not be, also if the job has ended meanwhile.
   virtual void OnCommitted(const CheckpointCommitted&, Now) {}
+  // The job has ended, and no worker of its last attempt works any more, or is waited for.
+  virtual void OnCrewGone() {}
 
  protected:
   JobRun(const v1::GetJobResponse& record, int64_t last_sequence, ResolvedJob job,

@@ -1,12 +1,14 @@
 #include "coordinator/training_job.h"
 
 #include <algorithm>
+#include <limits>
 #include <tuple>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "base/status.h"
 #include "base/utf8.h"
+#include "checkpoint/layout.h"
 #include "coordinator/crew.h"
 #include "coordinator/training_phases.h"
 #include "job/fingerprint.h"
@@ -156,6 +158,7 @@ absl::Status TrainingJob::BeginAttempt(const std::vector<WorkerOffer>& workers, 
   const bool is_first = !attempt_.has_value();
   attempt_.emplace(spec(), resolved(), std::move(plan), static_cast<int64_t>(workers.size()),
                    std::move(start));
+  attempt_->staging_tag = StagingTag(id(), epoch());
   const int32_t reporting_stage = attempt_->topology.TellsSteps().value;
   if (!is_first) {
     progress_.BeginAgain(reporting_stage);
@@ -204,9 +207,10 @@ void TrainingJob::OnCommitted(const CheckpointCommitted& committed, Now now) {
   if (!attempt_.has_value()) return;
   const int64_t step = committed.step;
   if (!committed.checkpoint.ok()) {
-    attempt_->checkpoints.Failed(step);
+    attempt_->checkpoints.NotCommitted(step);
     attempt_->saving.erase(step);
-    return NoteSaveError(step, std::string(committed.checkpoint.status().message()), now);
+    NoteSaveError(step, std::string(committed.checkpoint.status().message()), now);
+    return DiscardGivenUp();
   }
   const auto& [directory, note] = *committed.checkpoint;
   attempt_->checkpoints.Committed(step);
@@ -220,13 +224,35 @@ void TrainingJob::OnCommitted(const CheckpointCommitted& committed, Now now) {
   event.mutable_checkpoint_done()->set_directory(directory);
   Publish(std::move(event), now);
   if (!note.empty()) Log(note, now);
+  if (const int64_t missing = std::exchange(attempt_->not_saved, 0); missing > 0) {
+    Log(absl::StrCat("checkpoints are saved again, from step ", step, " on; ", missing,
+                     " before could not be"),
+        now);
+  }
   Save();
+}
+
+void TrainingJob::OnCrewGone() {
+  if (!attempt_.has_value() || !IsSaved()) return;
+  Add(DiscardStaged{.root = spec().checkpoint().directory(),
+                    .tag = attempt_->staging_tag,
+                    .step = std::numeric_limits<int64_t>::max()});
+}
+
+void TrainingJob::DiscardGivenUp() {
+  const std::optional<int64_t> step = attempt_->checkpoints.TakeGivenUp();
+  if (!step.has_value()) return;
+  Add(DiscardStaged{
+      .root = spec().checkpoint().directory(), .tag = attempt_->staging_tag, .step = *step});
 }
 
 void TrainingJob::NoteSaveError(int64_t step, const std::string& error, Now now) {
   attempt_->save_error = CleanUtf8(
       absl::StrCat("the checkpoint of step ", step, " could not be saved: ", error), kTextBytesMax);
-  Log(absl::StrCat(attempt_->save_error, "; the older ones stay"), now);
+  if (++attempt_->not_saved > 1) return;
+  Log(absl::StrCat(attempt_->save_error,
+                   "; the older ones stay, and the log tells when one is saved again"),
+      now);
 }
 
 void TrainingJob::WriteTo(v1::GetJobResponse& record) const {

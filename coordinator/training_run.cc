@@ -45,9 +45,11 @@ NextPhase AttemptPhase::OnEvent(int32_t worker_index, const v1::RunEvent& event,
       return nullptr;
     case v1::RunEvent::kSaveFailed: {
       const v1::SaveFailed& failed = event.save_failed();
-      if (!attempt().checkpoints.Failed(failed.step())) return nullptr;
-      job_.NoteSaveError(failed.step(), absl::StrCat(NameOf(worker_index), ": ", failed.message()),
-                         now);
+      if (attempt().checkpoints.Failed(worker_index, failed.step())) {
+        job_.NoteSaveError(failed.step(),
+                           absl::StrCat(NameOf(worker_index), ": ", failed.message()), now);
+      }
+      job_.DiscardGivenUp();
       return nullptr;
     }
     case v1::RunEvent::kRunDone:
@@ -101,10 +103,10 @@ NextPhase AttemptPhase::OnReports(int32_t worker_index, int64_t step,
 void AttemptPhase::OnLayersSaved(int32_t worker_index, const v1::LayersSaved& saved) {
   const std::optional<CheckpointTracker::Complete> complete =
       attempt().checkpoints.Saved(worker_index, saved);
-  if (!complete.has_value()) return;
+  if (!complete.has_value()) return job_.DiscardGivenUp();
   CommitStaged commit{.job_id = job_.id(), .lease = crew_->lease()};
   commit.options = {.root = job_.spec().checkpoint().directory(),
-                    .tag = absl::StrCat(job_.id(), "-", crew_->epoch()),
+                    .tag = attempt().staging_tag,
                     .layers = job_.resolved().model.size(),
                     .keep = job_.spec().checkpoint().keep()};
   commit.manifest = attempt().ManifestOf(*complete);

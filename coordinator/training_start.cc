@@ -255,7 +255,7 @@ class Launching final : public AttemptPhase {
       request.set_first_step(start_.step);
       request.set_checkpoint(start_.checkpoint);
       request.mutable_extra_cuts()->Assign(start_.extra_cuts.begin(), start_.extra_cuts.end());
-      request.set_staging_tag(absl::StrCat(job_.id(), "-", crew_->epoch()));
+      request.set_staging_tag(attempt().staging_tag);
       crew_->Ask(i, std::move(request));
     }
     return nullptr;

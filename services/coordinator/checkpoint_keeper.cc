@@ -98,4 +98,11 @@ void CheckpointKeeper::Perform(const CommitStaged& commit) {
   }
 }
 
+void CheckpointKeeper::Perform(const DiscardStaged& discard) {
+  // What is left now, the next start in the directory removes.
+  (void)tasks_.Submit([this, discard] {
+    DiscardStaging(files_, discard.root, discard.tag, discard.step).IgnoreError();
+  });
+}
+
 }  // namespace penstock

@@ -32,6 +32,7 @@ class CheckpointKeeper {
 
   void Perform(const FindCheckpoint& find);
   void Perform(const CommitStaged& commit);
+  void Perform(const DiscardStaged& discard);
 
   // Checks whether a job of this spec could start now, as far as names tell (CheckStartNames). OK too if the disk does
   // not say so soon: then its start will tell. Waits, so not for the loop's thread. Errors: those of CheckStartNames.

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <array>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "base/utf8.h"
 #include "tests/coordinator/simulated_cluster.h"
@@ -202,6 +203,61 @@ TEST(Checkpoint, LastOneCannotBeSaved_FailsTheJobAndSaysThatTrainingIsComplete) 
   ASSERT_TRUE(cluster.RunUntilOver(kLimitMs));
   EXPECT_EQ(cluster.Summary(job).error(),
             "training is complete, but the checkpoint of step 4 could not be saved: disk full");
+}
+
+v1::JobSpec OftenSavedJob(int64_t steps, int32_t stages) {
+  v1::JobSpec spec = SmallJob(steps, stages);
+  spec.mutable_checkpoint()->set_directory("/ckpt");
+  spec.mutable_checkpoint()->set_every_steps(2);
+  return spec;
+}
+
+// With two workers they fail to write, with one the commit fails.
+TEST(Checkpoint, DiskFullForAWhile_IsToldOnceAndLaterCutsAreSaved) {
+  for (const int workers : {1, 2}) {
+    SimulatedCluster cluster({.workers = workers});
+    cluster.RunFor(10);
+    const std::string job = cluster.Submit(OftenSavedJob(100, workers));
+    cluster.RunFor(1'000);
+    cluster.disk_full = true;
+    cluster.RunFor(4'000);
+    const size_t before = cluster.commits().size();
+    EXPECT_LE(cluster.Staged().size(), 1u) << "of the latest cut";
+    cluster.disk_full = false;
+    ASSERT_TRUE(cluster.RunUntilOver(kLimitMs));
+    EXPECT_EQ(cluster.Summary(job).state(), v1::JOB_STATE_SUCCEEDED);
+    EXPECT_GE(cluster.commits().size(), before + 12);
+    EXPECT_EQ(cluster.commits().back().step, 100);
+    EXPECT_THAT(cluster.Staged(), IsEmpty());
+    EXPECT_THAT(cluster.violations(), IsEmpty());
+    std::vector<std::string> told;
+    for (const std::string& line : cluster.Logs(job)) {
+      if (absl::StrContains(line, "saved")) told.push_back(line);
+    }
+    EXPECT_THAT(told, ElementsAre(HasSubstr(workers == 1 ? "disk full" : "No space left on device"),
+                                  StartsWith("checkpoints are saved again, from step")));
+  }
+}
+
+TEST(Checkpoint, JobEndsInAnyWay_LeavesNothingStaged) {
+  for (const char* end : {"failed", "killed", "cancelled", "stopped hard"}) {
+    SCOPED_TRACE(end);
+    SimulatedCluster cluster({.workers = 2, .save_ms = 40});
+    cluster.RunFor(10);
+    const std::string job = cluster.Submit(OftenSavedJob(1000, 2));
+    cluster.RunFor(1'020);  // in the middle of a cut
+    cluster.disk_full = true;
+    if (end == std::string("failed")) cluster.FailRun(0, "went wrong");
+    if (end == std::string("killed")) cluster.Kill(1);
+    if (end == std::string("stopped hard")) cluster.Freeze(1);
+    if (end == std::string("cancelled")) {
+      ASSERT_THAT(cluster.coordinator().CancelJob(job, cluster.now()), IsOk());
+      cluster.PerformEffects();
+    }
+    ASSERT_TRUE(cluster.RunUntilOver(kLimitMs));
+    EXPECT_THAT(cluster.Staged(), IsEmpty());
+    EXPECT_THAT(cluster.violations(), IsEmpty());
+  }
 }
 
 TEST(Checkpoint, DirectoryInUse_MakesTheSecondJobWait) {

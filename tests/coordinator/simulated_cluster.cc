@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <filesystem>
+#include <limits>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -435,6 +436,7 @@ absl::StatusOr<v1::CutRunResponse> SimulatedCluster::Handle(int worker,
   if (!w.cut_step.has_value()) {
     w.cut_step = request.step();
     ++w.generation;  // wakes it up if it held
+    w.saving.clear();
     TrainLoop(worker, w.generation);
   }
   return v1::CutRunResponse();
@@ -471,6 +473,7 @@ absl::StatusOr<v1::PrepareRunResponse> SimulatedCluster::Handle(
   w.cuts = CutsOf(request.spec(), request.first_step(), request.extra_cuts());
   w.held_step.reset();
   w.cut_step.reset();
+  w.saving.clear();
   w.outbox.clear();
   w.outbox_first = 0;
   ++w.generation;
@@ -505,6 +508,8 @@ void SimulatedCluster::Perform(const FindCheckpoint& find) {
       }
       lease = std::make_shared<int>(0);
       leases_[directory] = lease;
+      std::erase_if(staged_,
+                    [&](const Staging& staging) { return staging.directory == directory; });
     }
     Tell([&] { coordinator_.OnAnswer(find.job_id, StartFound{found, std::move(lease)}, now()); });
   });
@@ -524,7 +529,8 @@ void SimulatedCluster::Perform(const CommitStaged& commit) {
   Say(absl::StrCat("        -> commit checkpoint of step ", commit.manifest.step));
   After(options_.commit_ms, [this, commit, fails = Percent(options_.commit_failure_percent)] {
     absl::StatusOr<CommittedCheckpoint> result = absl::ResourceExhaustedError("disk full");
-    if (!fails) {
+    if (!fails && !disk_full) {
+      RemoveStaged(commit.options.root, commit.options.tag, commit.manifest.step);
       commits_.push_back(commit.manifest);
       result = CommittedCheckpoint{
           .directory = absl::StrCat(commit.options.root, "/step-", commit.manifest.step),
@@ -540,6 +546,35 @@ void SimulatedCluster::Perform(const CommitStaged& commit) {
                             now());
     });
   });
+}
+
+void SimulatedCluster::RemoveStaged(const std::string& root, const std::string& tag, int64_t step) {
+  std::erase_if(staged_, [&, directory = DirectoryOf(root)](const Staging& staging) {
+    return staging.directory == directory && staging.tag == tag && staging.step <= step;
+  });
+}
+
+// What a worker writes at this moment must stay. One that was taken for lost may still write, but gets no checkpoint.
+void SimulatedCluster::Perform(const DiscardStaged& discard) {
+  const bool attempt_is_over = discard.step == std::numeric_limits<int64_t>::max();
+  for (const Worker& worker : workers_) {
+    const bool trains = worker.alive && !worker.frozen && worker.state == Worker::State::kRunning &&
+                        worker.run.staging_tag() == discard.tag;
+    const bool writes = !worker.saving.empty() && *worker.saving.begin() <= discard.step;
+    if (trains && (attempt_is_over ? options_.loss_percent == 0 : writes)) {
+      violations_.push_back(
+          absl::StrCat("what ", worker.name, " stages as ", discard.tag, " is removed"));
+    }
+  }
+  RemoveStaged(discard.root, discard.tag, discard.step);
+}
+
+std::vector<std::string> SimulatedCluster::Staged() const {
+  std::vector<std::string> staged;
+  for (const Staging& staging : staged_) {
+    staged.push_back(absl::StrCat(staging.tag, " step ", staging.step));
+  }
+  return staged;
 }
 
 void SimulatedCluster::Perform(const GatherTimeline& gather) {

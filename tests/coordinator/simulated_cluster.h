@@ -73,10 +73,14 @@ class SimulatedCluster {
   absl::StatusOr<FoundStart> found_start = FoundStart{};
   // The note of every commit that succeeds.
   std::string commit_note;
+  // The disk of the checkpoints is full: only the first worker's layers still fit, and no commit succeeds.
+  bool disk_full = false;
   // What the workers answer to GatherPasses; empty: nothing.
   std::function<Timeline(const GatherPasses&)> timeline_of;
   // What tests change of the plans that the coordinator gets.
   std::function<void(JobPlan&)> change_plan = [](JobPlan&) {};
+  // What is staged on the disk, "small-1-1700000000000 step 4".
+  std::vector<std::string> Staged() const;
   // Whose checkpoint directory it is right now.
   std::vector<std::string> LeasedDirectories() const;
 
@@ -123,6 +127,7 @@ class SimulatedCluster {
     int64_t step = 0;
     std::optional<int64_t> held_step;
     std::optional<int64_t> cut_step;
+    std::set<int64_t> saving;          // steps whose checkpoints it writes
     std::deque<v1::RunEvent> outbox;   // not yet acknowledged
     int64_t outbox_first = 0;          // sequence of its front
     std::set<std::string> ended_runs;  // fencing: what was stopped stays stopped
@@ -149,6 +154,7 @@ class SimulatedCluster {
   void Perform(const CallWorker& call);
   void Perform(const FindCheckpoint& find);
   void Perform(const CommitStaged& commit);
+  void Perform(const DiscardStaged& discard);
   void Perform(const GatherTimeline& gather);
   void Perform(const GatherPasses& gather);
   void Perform(const FindLayerTimes& find);
@@ -173,6 +179,9 @@ class SimulatedCluster {
   void MeasureLoop(int worker, int64_t generation, int64_t measured);
   void ReportMeasured(int worker, int64_t measured, int64_t layers);
   void AtCut(int worker, const Cut& cut);
+  void SaveLayers(int worker, int64_t step);
+  // Removes what the attempt has staged up to `step`.
+  void RemoveStaged(const std::string& root, const std::string& tag, int64_t step);
   void EndRun(int worker);
   void Emit(int worker, v1::RunEvent event);
   void Flush(int worker, int64_t generation);
@@ -193,7 +202,14 @@ class SimulatedCluster {
   std::vector<std::string> gathered_;
   std::map<std::string, v1::DeviceProfile> layer_times_;
   std::vector<std::string> timings_;
-  std::map<std::string, FoundStart> latest_;                 // checkpoint, by directory
+  std::map<std::string, FoundStart> latest_;  // checkpoint, by directory
+  struct Staging {
+    std::string directory;
+    std::string tag;
+    int64_t step = 0;
+    auto operator<=>(const Staging&) const = default;
+  };
+  std::set<Staging> staged_;
   std::map<std::string, std::weak_ptr<const void>> leases_;  // by directory, as the disk knows it
   std::map<std::pair<int, std::string>, int> starts_;
   std::vector<std::string> violations_;
