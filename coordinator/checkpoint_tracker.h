@@ -36,6 +36,8 @@ class CheckpointTracker {
   // The commit of a complete one succeeded, or did not.
   void Committed(int64_t step);
   void NotCommitted(int64_t step);
+  // Nobody waits any more for the commit of a complete one, which may still end either way.
+  void StopAwaiting(int64_t step) { committing_.erase(step); }
   // Returns the latest step that was given up and that every worker is through with, if there is one since the last
   // call: no worker writes any more to what is staged for it and for those before it.
   std::optional<int64_t> TakeGivenUp() { return std::exchange(given_up_, std::nullopt); }

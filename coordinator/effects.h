@@ -66,6 +66,7 @@ using DirectoryLease = std::shared_ptr<const void>;
 struct FindCheckpoint {
   std::string job_id;
   StartQuery query;
+  int64_t limit_ms = 0;  // nobody waits longer for the answer
 };
 struct StartFound {
   absl::StatusOr<FoundStart> start;

@@ -81,12 +81,29 @@ class JobPhase {
   virtual std::string NameOf(int32_t worker_index) const;
   // Returns whether the workers show progress, or are stuck.
   virtual bool Works() const { return false; }
+  // From now on the phase waits for others, which `reason` says in the job's summary, and for at most `limit_ms`. What it
+  // waited for before has come.
+  void Await(const std::string& reason, int64_t limit_ms, Now now);
+  // What it waited for has come.
+  void StopAwaiting();
+  // It has waited for `seconds` in vain. REQUIRES, of phases that call Await: they override it.
+  virtual NextPhase OnOverdue(int64_t /*seconds*/, Now) { return nullptr; }
+  // Waits until the crew is launched, which has just been asked to prepare or has answered.
+  void AwaitLaunch(Now now);
+  // Says who has not prepared, or not started, for so long.
+  std::string WhoIsLate(int64_t seconds) const;
 
   JobRun& job_;
   std::unique_ptr<Crew> crew_;
 
  private:
   int64_t StalledAtNs() const;
+  // Names those that have not prepared, or not started: a few, and the number of the others.
+  std::string NamesOfMissing() const;
+
+  std::optional<int64_t> due_ns_;  // of what it waits for
+  int64_t limit_ms_ = 0;
+  bool awaits_start_ = false;
 };
 
 // Waits for workers.

@@ -49,6 +49,15 @@ class JobPhase;
 struct JobRunLimits {
   // A report that blames a neighbour waits this long for that neighbour's own.
   int64_t blame_grace_ms = 1000;
+  // The limits of what an attempt waits for before it trains: for the directory of its checkpoints to be read, for its
+  // workers to prepare, and for them to start. Reading and preparing may read large files. The job fails after that.
+  int64_t find_timeout_ms = 600'000;
+  int64_t prepare_timeout_ms = 900'000;
+  int64_t start_timeout_ms = 60'000;
+  // A checkpoint whose commit takes longer counts as not saved, unless it succeeds later. Training does not wait for it.
+  int64_t commit_timeout_ms = 600'000;
+  // A job ends without its timeline if that takes longer.
+  int64_t gather_timeout_ms = 60'000;
   // A job whose planning could not reach a worker waits this long before it is begun again.
   int64_t rest_ms = 10'000;
   // The time from the first HoldRun to the last RunDone; then the job is stopped hard.

@@ -21,7 +21,7 @@ class Measuring final : public JobPhase {
   Measuring(ProfileJob& job, std::unique_ptr<Crew> crew, std::unique_ptr<ProfileGatherer> gatherer)
       : JobPhase(job, std::move(crew)), job_(job), gatherer_(std::move(gatherer)) {}
 
-  NextPhase Enter(Now) override {
+  NextPhase Enter(Now now) override {
     job_.summary().set_steps(gatherer_->total());
     PlanStages();
     for (int32_t i = 0; i < crew_->size(); ++i) {
@@ -33,13 +33,20 @@ class Measuring final : public JobPhase {
       request.set_times_layers(gatherer_->TimesLayers(i));
       crew_->Ask(i, std::move(request));
     }
+    AwaitLaunch(now);
     return nullptr;
   }
 
   NextPhase OnResponse(int32_t worker_index, const WorkerResponse& response, Now now) override {
     const bool launched = crew_->OnLaunch(worker_index, response, /*schedule_digest=*/"", now);
     if (NextPhase failed = FailIfBlamed(now)) return failed;
-    if (launched) job_.SetRunning(now);
+    if (Works()) return nullptr;
+    if (launched) {
+      StopAwaiting();
+      job_.SetRunning(now);
+    } else {
+      AwaitLaunch(now);
+    }
     return nullptr;
   }
 
@@ -79,6 +86,11 @@ class Measuring final : public JobPhase {
  private:
   bool Works() const override { return job_.state() == v1::JOB_STATE_RUNNING; }
 
+  NextPhase OnOverdue(int64_t seconds, Now now) override {
+    job_.SetUnreachable();
+    return Fail(WhoIsLate(seconds), now);
+  }
+
   // A stage on every worker, without layers: enough for the workers to know each other.
   void PlanStages() {
     job_.plan().set_method(job_.summary().method());
@@ -109,9 +121,9 @@ class Measuring final : public JobPhase {
   }
 
   NextPhase Finish(Now now) {
+    job_.summary().clear_reason();
     if (!Works()) job_.SetRunning(now);  // all are done before the last answer to StartRun came
     job_.SetProfile(gatherer_->Result());
-    job_.summary().clear_reason();
     return std::make_unique<Ended>(job_, v1::JOB_STATE_SUCCEEDED, nullptr);
   }
 

@@ -197,6 +197,7 @@ absl::Status TrainingJob::BeginAttempt(const std::vector<WorkerOffer>& workers, 
 void TrainingJob::OnTraining(Now now) {
   attempt_->block_delay.Start(now);
   result_->set_last_step_unix_ms(now.unix_ms);
+  summary().clear_reason();  // it has waited for its workers
   SetRunning(now);
   if (!std::exchange(returned_, false)) return;
   result_->set_recoveries(result_->recoveries() + 1);
@@ -206,6 +207,7 @@ void TrainingJob::OnTraining(Now now) {
 void TrainingJob::OnCommitted(const CheckpointCommitted& committed, Now now) {
   if (!attempt_.has_value()) return;
   const int64_t step = committed.step;
+  attempt_->commit_due_ns.erase(step);
   if (!committed.checkpoint.ok()) {
     attempt_->checkpoints.NotCommitted(step);
     attempt_->saving.erase(step);
@@ -230,6 +232,21 @@ void TrainingJob::OnCommitted(const CheckpointCommitted& committed, Now now) {
         now);
   }
   Save();
+}
+
+void TrainingJob::GiveUpOverdueCommits(Now now) {
+  std::erase_if(attempt_->commit_due_ns, [&](const auto& due) {
+    const auto& [step, due_ns] = due;
+    if (now.monotonic_ns < due_ns) return false;
+    attempt_->checkpoints.StopAwaiting(step);
+    NoteSaveError(
+        step,
+        absl::StrCat("nothing was heard from the disk of ", spec().checkpoint().directory(),
+                     " for ", limits().commit_timeout_ms / 1000,
+                     " s, where it is committed; see whether it hangs"),
+        now);
+    return true;
+  });
 }
 
 void TrainingJob::OnCrewGone() {

@@ -52,9 +52,10 @@ struct TrainingAttempt {
   // The job would go on from here: with each checkpoint that is not committed yet, by step, and with the last that is.
   std::map<int64_t, FoundStart> saving;
   FoundStart saved;
-  std::string staging_tag;  // names its staging directories
-  std::string save_error;   // of the latest checkpoint, if it failed
-  int64_t not_saved = 0;    // checkpoints since the last that was
+  std::map<int64_t, int64_t> commit_due_ns;  // of those being committed, by step
+  std::string staging_tag;                   // names its staging directories
+  std::string save_error;                    // of the latest checkpoint, if it failed
+  int64_t not_saved = 0;                     // checkpoints since the last that was
   BlockDelayWatch block_delay;
   RemainingTime remaining;
   // With feedback.replan "auto": from this step on a new split is looked for, at a cut that all workers have reported.
@@ -99,6 +100,8 @@ class TrainingJob final : public JobRun {
   void SetReturned();
   // A checkpoint could not be saved. The log tells the first of several in a row.
   void NoteSaveError(int64_t step, const std::string& error, Now now);
+  // No longer waits for commits that have taken too long.
+  void GiveUpOverdueCommits(Now now);
   // Removes what is staged for checkpoints that were given up, unless a worker may still write to it.
   void DiscardGivenUp();
 

@@ -74,6 +74,8 @@ class Planning final : public JobPhase {
       job_.Add(std::move(effect));
     }
     if (job_.ended()) return nullptr;
+    const JobRun* const run = planning_.run();
+    job_.summary().set_reason(run == nullptr ? "" : run->summary().reason());
     if (planning_.Stopped()) {
       return std::make_unique<Queued>(job_, crew_->return_reason(), /*rests_until_ns=*/0);
     }
@@ -138,7 +140,9 @@ class FindingStart final : public JobPhase {
     if (checkpoint.directory().empty() && checkpoint.resume().empty()) {
       return GoOnFrom(FoundStart{}, now);
     }
-    job_.Add(FindCheckpoint{job_.id(), StartQueryOf(job_.spec(), job_.resolved())});
+    const int64_t limit_ms = job_.limits().find_timeout_ms;
+    Await(absl::StrCat("looks in ", Place(), " for where to start"), limit_ms, now);
+    job_.Add(FindCheckpoint{job_.id(), StartQueryOf(job_.spec(), job_.resolved()), limit_ms});
     return nullptr;
   }
 
@@ -148,11 +152,27 @@ class FindingStart final : public JobPhase {
     if (!found->start.ok()) {
       return Fail(absl::StrCat("cannot start: ", found->start.status().message()), now);
     }
+    StopAwaiting();
     crew_->SetLease(std::move(found->lease));
     return GoOnFrom(*std::move(found->start), now);
   }
 
  private:
+  NextPhase OnOverdue(int64_t seconds, Now now) override {
+    return Fail(
+        absl::StrCat(
+            "cannot start: nothing was heard from the disk of ", Place(), " for ", seconds,
+            " s, where the job looks for where to start; see whether it hangs, and submit the "
+            "job again"),
+        now);
+  }
+
+  // Returns the directory that the job's start is sought in.
+  const std::string& Place() const {
+    const v1::CheckpointSpec& checkpoint = job_.spec().checkpoint();
+    return checkpoint.directory().empty() ? checkpoint.resume() : checkpoint.directory();
+  }
+
   NextPhase GoOnFrom(FoundStart start, Now now) {
     for (const std::string& note : start.notes) job_.Log(note, now);
     if (!start.checkpoint.empty()) {
@@ -258,6 +278,7 @@ class Launching final : public AttemptPhase {
       request.set_staging_tag(attempt().staging_tag);
       crew_->Ask(i, std::move(request));
     }
+    AwaitLaunch(now);
     return nullptr;
   }
 
@@ -265,7 +286,9 @@ class Launching final : public AttemptPhase {
     const bool launched =
         crew_->OnLaunch(worker_index, response, attempt().plan.schedule_digest(), now);
     if (NextPhase failed = FailIfBlamed(now)) return failed;
-    return launched ? Train(job_, std::move(crew_)) : nullptr;
+    if (launched) return Train(job_, std::move(crew_));
+    AwaitLaunch(now);
+    return nullptr;
   }
 
   // Once workers are being started, the job drains as soon as all have.
@@ -282,6 +305,11 @@ class Launching final : public AttemptPhase {
     PENSTOCK_RETURN_IF_ERROR(job_.TakeSpec(std::move(ordered)));
     job_.Log("its order is searched for estimated times", now);
     return absl::OkStatus();
+  }
+
+  NextPhase OnOverdue(int64_t seconds, Now now) override {
+    job_.SetUnreachable();
+    return Fail(WhoIsLate(seconds), now);
   }
 
   // All may be done before the last answer to StartRun comes.

@@ -28,6 +28,13 @@ v1::SubmitJobRequest Request(const v1::JobSpec& spec, const std::string& key = "
   return request;
 }
 
+v1::JobSpec OftenSavedJob(int64_t steps, int32_t stages) {
+  v1::JobSpec spec = SmallJob(steps, stages);
+  spec.mutable_checkpoint()->set_directory("/ckpt");
+  spec.mutable_checkpoint()->set_every_steps(2);
+  return spec;
+}
+
 TEST(SubmitJob, InvalidJob_IsRefusedNamingTheKey) {
   Coordinator coordinator({});
   v1::JobSpec spec = SmallJob(10, 1);
@@ -150,6 +157,99 @@ TEST(Prepare, WorkerRefuses_FailsTheJobWithItsReason) {
             "worker w0 (stage 0): cannot prepare: a.txt: no such file");
 }
 
+TEST(Deadline, DiskHangsWhereTheStartIsSought_FailsTheJobWithItsName) {
+  SimulatedCluster cluster({.workers = 1});
+  cluster.RunFor(10);
+  cluster.disk_hangs = true;
+  v1::JobSpec spec = SmallJob(10, 1);
+  spec.mutable_checkpoint()->set_directory("/ckpt");
+  const std::string job = cluster.Submit(spec);
+  cluster.RunFor(590'000);
+  EXPECT_EQ(cluster.Summary(job).state(), v1::JOB_STATE_PREPARING);
+  EXPECT_EQ(cluster.Summary(job).reason(), "looks in /ckpt for where to start");
+  cluster.RunFor(20'000);
+  EXPECT_EQ(cluster.Summary(job).state(), v1::JOB_STATE_FAILED);
+  EXPECT_THAT(cluster.Summary(job).error(),
+              AllOf(StartsWith("cannot start: nothing was heard from the disk of /ckpt for 600 s"),
+                    HasSubstr("submit the job again")));
+  EXPECT_EQ(cluster.Summary(job).reason(), "");
+  const std::string next = cluster.Submit(SmallJob(2, 1));
+  ASSERT_TRUE(cluster.RunUntilOver(2 * kLimitMs));
+  EXPECT_EQ(cluster.Summary(next).state(), v1::JOB_STATE_SUCCEEDED);
+}
+
+TEST(Deadline, WorkerDoesNotPrepare_FailsTheJobWithItsName) {
+  SimulatedCluster cluster({.workers = 2});
+  cluster.RunFor(10);
+  cluster.FreezeExecutor(1);
+  const std::string job = cluster.Submit(SmallJob(10, 2));
+  cluster.RunFor(890'000);
+  EXPECT_EQ(cluster.Summary(job).state(), v1::JOB_STATE_PREPARING);
+  EXPECT_EQ(cluster.Summary(job).reason(), "waits for worker w1 (stage 1) to prepare");
+  cluster.RunFor(20'000);
+  EXPECT_EQ(cluster.Summary(job).state(), v1::JOB_STATE_FAILED);
+  EXPECT_THAT(cluster.Summary(job).error(),
+              StartsWith("worker w1 (stage 1) did not prepare within 900 s"));
+  EXPECT_THAT(cluster.violations(), IsEmpty());
+}
+
+TEST(Deadline, WorkerDoesNotStart_FailsTheJobWithItsName) {
+  SimulatedCluster cluster({.workers = 2});
+  cluster.RunFor(10);
+  Coordinator& coordinator = cluster.coordinator();
+  PENSTOCK_ASSERT_OK_AND_ASSIGN(const auto job,
+                                SubmitJob(coordinator, Request(SmallJob(10, 2)), cluster.now()));
+  const int64_t epoch = coordinator.FindRun(job)->epoch();
+  v1::PrepareRunResponse prepared;
+  for (const CoordinatorEffect& effect : coordinator.TakeEffects()) {
+    if (const auto* call = std::get_if<CallWorker>(&effect)) {
+      prepared.set_schedule_digest(
+          std::get<v1::PrepareRunRequest>(call->request).plan().schedule_digest());
+    }
+  }
+  for (const int32_t worker : {0, 1}) {
+    coordinator.OnAnswer(job,
+                         CallAnswer{.epoch = epoch, .worker_index = worker, .response = prepared},
+                         cluster.now());
+  }
+  coordinator.OnAnswer(
+      job, CallAnswer{.epoch = epoch, .worker_index = 0, .response = v1::StartRunResponse()},
+      cluster.now());
+  coordinator.TakeEffects();
+  EXPECT_EQ(coordinator.FindSummary(job)->reason(), "waits for worker w1 (stage 1) to start");
+  cluster.RunFor(70'000);
+  EXPECT_THAT(coordinator.FindSummary(job)->error(),
+              StartsWith("worker w1 (stage 1) did not start within 60 s"));
+}
+
+// A job that profiles waits for its workers in the same way.
+TEST(Deadline, WorkerDoesNotPrepareToMeasure_FailsTheProfileWithItsName) {
+  SimulatedCluster cluster({.workers = 1});
+  cluster.RunFor(10);
+  cluster.FreezeExecutor(0);
+  const std::string job = cluster.SubmitProfile(SmallJob(10, 1), SmallProfile());
+  cluster.RunFor(10'000);
+  EXPECT_EQ(cluster.Summary(job).reason(), "waits for worker w0 to prepare");
+  cluster.RunFor(900'000);
+  EXPECT_THAT(cluster.Summary(job).error(), StartsWith("worker w0 did not prepare within 900 s"));
+}
+
+TEST(Deadline, DiskHangsAtTheLastCommit_FailsTheJobWithItsName) {
+  SimulatedCluster cluster({.workers = 2});
+  cluster.RunFor(10);
+  const std::string job = cluster.Submit(OftenSavedJob(4, 2));
+  cluster.RunFor(50);
+  cluster.disk_hangs = true;
+  cluster.RunFor(10'000);
+  EXPECT_EQ(cluster.Summary(job).state(), v1::JOB_STATE_RUNNING);
+  EXPECT_EQ(cluster.Summary(job).reason(), "waits until its checkpoint is committed in /ckpt");
+  ASSERT_TRUE(cluster.RunUntilOver(2 * kLimitMs));
+  EXPECT_THAT(cluster.Summary(job).error(),
+              AllOf(StartsWith("training is complete, but the checkpoint of step 4"),
+                    HasSubstr("the disk of /ckpt for 600 s")));
+  EXPECT_EQ(cluster.Summary(job).reason(), "");
+}
+
 TEST(Resume, NoStartFound_FailsWithTheReason) {
   SimulatedCluster cluster({.workers = 1});
   cluster.RunFor(10);
@@ -203,13 +303,6 @@ TEST(Checkpoint, LastOneCannotBeSaved_FailsTheJobAndSaysThatTrainingIsComplete) 
   ASSERT_TRUE(cluster.RunUntilOver(kLimitMs));
   EXPECT_EQ(cluster.Summary(job).error(),
             "training is complete, but the checkpoint of step 4 could not be saved: disk full");
-}
-
-v1::JobSpec OftenSavedJob(int64_t steps, int32_t stages) {
-  v1::JobSpec spec = SmallJob(steps, stages);
-  spec.mutable_checkpoint()->set_directory("/ckpt");
-  spec.mutable_checkpoint()->set_every_steps(2);
-  return spec;
 }
 
 // With two workers they fail to write, with one the commit fails.

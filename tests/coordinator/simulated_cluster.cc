@@ -221,7 +221,8 @@ std::vector<StoredJob> SimulatedCluster::Store() const {
 std::vector<std::string> SimulatedCluster::StillTraining() const {
   std::vector<std::string> training;
   for (const Worker& worker : workers_) {
-    if (worker.alive && !worker.frozen && worker.state == Worker::State::kRunning) {
+    if (worker.alive && !worker.frozen && !worker.executor_frozen &&
+        worker.state == Worker::State::kRunning) {
       training.push_back(absl::StrCat(worker.name, " trains ", worker.run.job_id()));
     }
   }
@@ -294,6 +295,12 @@ void SimulatedCluster::Restart(int worker) {
   Worker& w = workers_[worker];
   w = {.name = w.name, .incarnation = w.incarnation + 1000, .generation = w.generation + 1};
   Register(worker);
+}
+
+void SimulatedCluster::ThawExecutor(int worker) {
+  Worker& w = workers_[worker];
+  w.executor_frozen = false;
+  if (w.ended_runs.count(absl::StrCat(w.run.job_id(), "/", w.run.epoch())) > 0) EndRun(worker);
 }
 
 void SimulatedCluster::FailRun(int worker, const std::string& message) {
@@ -384,6 +391,9 @@ void SimulatedCluster::Deliver(const CallWorker& call, int attempt) {
         return;
       }
       const WorkerResponse response = std::visit(handle, call.request);
+      const bool prepares = std::holds_alternative<v1::PrepareRunRequest>(call.request) ||
+                            std::holds_alternative<v1::PrepareProfileRequest>(call.request);
+      if (prepares && workers_[worker].executor_frozen) return;  // it is still at it
       if (copy == 0 && !Lost()) {
         answer(Delay(), response);
       } else if (copy == 0 && attempt < kAttemptsMax) {
@@ -446,7 +456,9 @@ absl::StatusOr<v1::StopRunResponse> SimulatedCluster::Handle(int worker,
                                                              const v1::StopRunRequest& request) {
   Worker& w = workers_[worker];
   w.ended_runs.insert(absl::StrCat(request.job_id(), "/", request.epoch()));
-  if (w.Has(request.job_id(), request.epoch())) EndRun(worker);
+  if (!w.Has(request.job_id(), request.epoch())) return v1::StopRunResponse();
+  if (w.executor_frozen) return absl::DeadlineExceededError("still stopping; call again");
+  EndRun(worker);
   return v1::StopRunResponse();
 }
 
@@ -496,6 +508,7 @@ absl::StatusOr<v1::PrepareProfileResponse> SimulatedCluster::Handle(
 
 void SimulatedCluster::Perform(const FindCheckpoint& find) {
   Say("        -> find checkpoint");
+  if (disk_hangs) return;
   After(Delay(), [this, find] {
     DirectoryLease lease;
     absl::StatusOr<FoundStart> found = found_start;
@@ -527,6 +540,7 @@ std::vector<std::string> SimulatedCluster::LeasedDirectories() const {
 
 void SimulatedCluster::Perform(const CommitStaged& commit) {
   Say(absl::StrCat("        -> commit checkpoint of step ", commit.manifest.step));
+  if (disk_hangs) return;
   After(options_.commit_ms, [this, commit, fails = Percent(options_.commit_failure_percent)] {
     absl::StatusOr<CommittedCheckpoint> result = absl::ResourceExhaustedError("disk full");
     if (!fails && !disk_full) {
@@ -558,7 +572,8 @@ void SimulatedCluster::RemoveStaged(const std::string& root, const std::string& 
 void SimulatedCluster::Perform(const DiscardStaged& discard) {
   const bool attempt_is_over = discard.step == std::numeric_limits<int64_t>::max();
   for (const Worker& worker : workers_) {
-    const bool trains = worker.alive && !worker.frozen && worker.state == Worker::State::kRunning &&
+    const bool trains = worker.alive && !worker.frozen && !worker.executor_frozen &&
+                        worker.state == Worker::State::kRunning &&
                         worker.run.staging_tag() == discard.tag;
     const bool writes = !worker.saving.empty() && *worker.saving.begin() <= discard.step;
     if (trains && (attempt_is_over ? options_.loss_percent == 0 : writes)) {

@@ -61,6 +61,10 @@ class SimulatedCluster {
   void Restart(int worker);
   // The worker stops doing anything but keeps its state, like SIGSTOP.
   void Freeze(int worker) { workers_[worker].frozen = true; }
+  // The worker's executor thread hangs, while it goes on answering calls and sending heartbeats: it prepares nothing,
+  // trains no further and does not stop.
+  void FreezeExecutor(int worker) { workers_[worker].executor_frozen = true; }
+  void ThawExecutor(int worker);
   // The worker's own computation goes wrong.
   void FailRun(int worker, const std::string& message);
   void FailRunIfTraining(int worker, const std::string& message);
@@ -73,6 +77,8 @@ class SimulatedCluster {
   absl::StatusOr<FoundStart> found_start = FoundStart{};
   // The note of every commit that succeeds.
   std::string commit_note;
+  // The disk of the checkpoints hangs: nobody hears of what is asked of it.
+  bool disk_hangs = false;
   // The disk of the checkpoints is full: only the first worker's layers still fit, and no commit succeeds.
   bool disk_full = false;
   // What the workers answer to GatherPasses; empty: nothing.
@@ -117,6 +123,7 @@ class SimulatedCluster {
     uint64_t incarnation = 0;
     bool alive = true;
     bool frozen = false;
+    bool executor_frozen = false;
     bool leaving = false;
     int64_t generation = 0;  // of the run; what an older one scheduled is void
     enum class State { kIdle, kPrepared, kRunning } state = State::kIdle;

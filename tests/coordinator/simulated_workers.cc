@@ -62,7 +62,7 @@ void SimulatedCluster::TrainLoop(int worker, int64_t generation) {
     if (w.generation != generation || !w.alive || w.state != Worker::State::kRunning) {
       return;
     }
-    if (w.frozen) {
+    if (w.frozen || w.executor_frozen) {
       return TrainLoop(worker, generation);
     }
     const int64_t end = w.cut_step.value_or(w.run.spec().training().steps());
@@ -120,7 +120,7 @@ void SimulatedCluster::MeasureLoop(int worker, int64_t generation, int64_t measu
     if (w.generation != generation || !w.alive || w.state != Worker::State::kRunning) {
       return;
     }
-    if (w.frozen) {
+    if (w.frozen || w.executor_frozen) {
       return MeasureLoop(worker, generation, measured);
     }
     const int64_t layers = w.profile->times_layers()
