@@ -1,6 +1,7 @@
 #include "coordinator/job_phase.h"
 
 #include <algorithm>
+#include <utility>
 #include <variant>
 #include <vector>
 
@@ -163,6 +164,11 @@ NextPhase Ended::OnWorkerLost(const std::string& worker, uint64_t incarnation,
 NextPhase Ended::Tick(Now now) {
   if (crew_ == nullptr) return nullptr;
   if (now.monotonic_ns >= deadline_ns_) {
+    std::vector<WorkerOffer> not_stopped;
+    for (const Crew::Part& part : crew_->parts()) {
+      if (!part.stopped && !part.lost) not_stopped.push_back(part.worker);
+    }
+    job_.SetNotStopped(std::move(not_stopped));
     LetCrewGo();
   } else if (now.monotonic_ns >= retry_ns_) {
     AskToStop(now);

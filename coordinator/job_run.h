@@ -30,6 +30,7 @@
 #include <optional>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "absl/types/span.h"
@@ -118,6 +119,8 @@ class JobRun {
   bool unreachable() const { return unreachable_; }
   // Returns whether it can go back to the queue without losing a step.
   bool CanReturn() const;
+  // Returns the workers that had not confirmed that they stopped when the job waited for them no longer.
+  const std::vector<WorkerOffer>& not_stopped() const { return not_stopped_; }
   // Returns the run that its planning has under way, or null.
   JobRun* planning_run() const;
   // Returns whether it has ended and no worker is taken any more: the run can be dropped.
@@ -170,6 +173,7 @@ class JobRun {
   virtual bool IsSaved() const { return false; }
   v1::JobSummary& summary() { return summary_; }
   void SetUnreachable() { unreachable_ = true; }
+  void SetNotStopped(std::vector<WorkerOffer> workers) { not_stopped_ = std::move(workers); }
   // The epoch of another attempt. It is later than that of any earlier one, also by a coordinator that lost its
   // records and gives the same id again, while workers remember which epochs are over.
   int64_t NextEpoch(Now now) { return epoch_ = std::max(epoch_ + 1, now.unix_ms); }
@@ -219,6 +223,7 @@ class JobRun {
   int64_t epoch_ = 0;
   std::string cancel_reason_;
   bool unreachable_ = false;
+  std::vector<WorkerOffer> not_stopped_;
   int64_t started_ns_ = 0;  // when it ran for the first time
   int64_t progressed_ns_ = 0;
   int64_t ended_ns_ = 0;

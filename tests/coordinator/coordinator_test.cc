@@ -250,6 +250,69 @@ TEST(Deadline, DiskHangsAtTheLastCommit_FailsTheJobWithItsName) {
   EXPECT_EQ(cluster.Summary(job).reason(), "");
 }
 
+// Its executor thread hangs, and it answers calls: neither a drain nor a stop ends, and no heartbeat is missing.
+TEST(Stuck, WorkerDoesNotStop_GetsNoWorkUntilItHas) {
+  for (const bool restarts : {false, true}) {
+    SimulatedCluster cluster({.workers = 2});
+    cluster.RunFor(10);
+    const std::string job = cluster.Submit(SmallJob(1000, 2));
+    cluster.RunFor(500);
+    cluster.FreezeExecutor(1);
+    ASSERT_THAT(cluster.coordinator().CancelJob(job, cluster.now()), IsOk());
+    cluster.PerformEffects();
+    cluster.RunFor(110'000);
+    EXPECT_EQ(cluster.Summary(job).state(), v1::JOB_STATE_DRAINING);
+    EXPECT_EQ(cluster.Summary(job).reason(), "cancelled by the user");
+    cluster.RunFor(50'000);
+    EXPECT_EQ(cluster.Summary(job).state(), v1::JOB_STATE_CANCELLED);
+    EXPECT_THAT(cluster.Summary(job).reason(), HasSubstr("did not drain within 120 s"));
+
+    const v1::ListWorkersResponse workers = cluster.coordinator().ListWorkers(cluster.now());
+    EXPECT_EQ(workers.workers(0).unusable_reason(), "");
+    EXPECT_THAT(workers.workers(1).unusable_reason(),
+                StartsWith("worker w1 does not stop its run of job small-1, which has ended"));
+    EXPECT_EQ(workers.workers(1).job_id(), job);
+    const std::string large = cluster.Submit(SmallJob(2, 2));
+    EXPECT_THAT(cluster.Summary(large).reason(),
+                AllOf(StartsWith("waits for workers: needs 2, the cluster has 1; worker w1"),
+                      HasSubstr("restart the worker")));
+    const std::string small = cluster.Submit(SmallJob(2, 1));
+    cluster.RunFor(5'000);
+    EXPECT_EQ(cluster.Summary(small).state(), v1::JOB_STATE_SUCCEEDED) << "w0 has work";
+    EXPECT_EQ(cluster.Summary(large).state(), v1::JOB_STATE_QUEUED);
+    restarts ? cluster.Restart(1) : cluster.ThawExecutor(1);
+    ASSERT_TRUE(cluster.RunUntilOver(kLimitMs));
+    EXPECT_EQ(cluster.Summary(large).state(), v1::JOB_STATE_SUCCEEDED);
+    EXPECT_THAT(cluster.violations(), IsEmpty());
+  }
+}
+
+// A coordinator that was restarted knows no more of the run than what the worker tells.
+TEST(Stuck, WorkerHasARunThatNoJobHas_GetsNoWorkAfterAWhile) {
+  SimulatedCluster cluster({.workers = 1});
+  cluster.RunFor(10);
+  Coordinator& coordinator = cluster.coordinator();
+  const auto tell = [&](const std::string& job_id) {
+    v1::HeartbeatRequest request;
+    request.set_name("w0");
+    request.set_incarnation(100);
+    request.set_job_id(job_id);
+    request.set_epoch(7);
+    EXPECT_THAT(coordinator.Heartbeat(request, cluster.now()), IsOk());
+    coordinator.TakeEffects();
+  };
+  cluster.Freeze(0);  // the test sends its heartbeats
+  for (int second = 0; second <= 30; ++second) {
+    EXPECT_EQ(coordinator.ListWorkers(cluster.now()).workers(0).unusable_reason(), "") << second;
+    tell("old-1");
+    cluster.RunFor(1'000);
+  }
+  EXPECT_THAT(coordinator.ListWorkers(cluster.now()).workers(0).unusable_reason(),
+              HasSubstr("does not stop its run of job old-1"));
+  tell("");
+  EXPECT_EQ(coordinator.ListWorkers(cluster.now()).workers(0).unusable_reason(), "");
+}
+
 TEST(Resume, NoStartFound_FailsWithTheReason) {
   SimulatedCluster cluster({.workers = 1});
   cluster.RunFor(10);
