@@ -3,9 +3,11 @@
 #include <algorithm>
 #include <iterator>
 #include <map>
+#include <optional>
 #include <set>
 #include <utility>
 
+#include "absl/functional/function_ref.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
@@ -139,6 +141,21 @@ absl::Status Replace(Files& files, const std::string& staging, const std::string
   return renamed;
 }
 
+// Removes the staging directories that are `dead`: as many as possible, though one may stay.
+absl::Status RemoveStaging(Files& files, const std::string& root,
+                           absl::FunctionRef<bool(const StagingName&)> dead) {
+  const absl::StatusOr<std::vector<std::string>> names = files.List(root);
+  if (absl::IsNotFound(names.status())) return absl::OkStatus();
+  PENSTOCK_RETURN_IF_ERROR(names.status());
+  absl::Status removed;
+  for (const std::string& name : *names) {
+    const std::optional<StagingName> staging = ParseStagingDirectoryName(name);
+    if (staging.has_value() && dead(*staging))
+      removed.Update(files.RemoveAll(JoinPath(root, name)));
+  }
+  return removed;
+}
+
 // Turns the staging directory into `directory`.
 absl::Status Publish(Files& files, const std::string& staging, const Manifest& manifest,
                      const std::string& root, const std::string& directory) {
@@ -174,13 +191,11 @@ absl::StatusOr<CommittedCheckpoint> CommitCheckpoint(Files& files, const CommitO
   PENSTOCK_RETURN_IF_ERROR(CheckComplete(manifest.files, options.layers));
   CommittedCheckpoint committed = {.directory =
                                        JoinPath(options.root, StepDirectoryName(manifest.step))};
-  const std::string staging = StagingPath(options.root, manifest.step, options.tag);
-  absl::Status cleared;
   if (!IsCommitted(files, committed.directory, manifest)) {
+    const std::string staging = StagingPath(options.root, manifest.step, options.tag);
     PENSTOCK_RETURN_IF_ERROR(Publish(files, staging, manifest, options.root, committed.directory));
-  } else if (files.Exists(staging)) {
-    cleared = files.RemoveAll(staging);
   }
+  absl::Status cleared = DiscardStaging(files, options.root, options.tag, manifest.step);
   cleared.Update(Prune(files, options.root, manifest.step, options.keep));
   if (!cleared.ok()) {
     committed.note = absl::StrCat(committed.directory,
@@ -281,15 +296,21 @@ absl::StatusOr<LayerState> LoadWholeLayer(Files& files, const std::string& direc
   return state;
 }
 
+absl::Status DiscardStaging(Files& files, const std::string& root, absl::string_view tag,
+                            int64_t step) {
+  return RemoveStaging(files, root, [&](const StagingName& name) {
+    return name.step <= step &&
+           StagingDirectoryName(name.step, name.tag) == StagingDirectoryName(name.step, tag);
+  });
+}
+
 absl::Status SweepStaging(Files& files, const std::string& root) {
-  const absl::StatusOr<std::vector<std::string>> names = files.List(root);
-  if (absl::IsNotFound(names.status())) return absl::OkStatus();
-  PENSTOCK_RETURN_IF_ERROR(names.status());
-  for (const std::string& name : *names) {
-    if (!IsStagingDirectoryName(absl::string_view(name))) continue;
-    PENSTOCK_RETURN_IF_ERROR(files.RemoveAll(JoinPath(root, name)));
-  }
-  return absl::OkStatus();
+  return RemoveStaging(files, root, [](const StagingName&) { return true; });
+}
+
+absl::Status SweepStagingOf(Files& files, const std::string& root, absl::string_view job_id) {
+  return RemoveStaging(files, root,
+                       [&](const StagingName& name) { return IsTagOfJob(name.tag, job_id); });
 }
 
 }  // namespace penstock

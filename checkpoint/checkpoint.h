@@ -11,6 +11,7 @@
 #pragma once
 
 #include <cstdint>
+#include <limits>
 #include <map>
 #include <string>
 #include <vector>
@@ -52,7 +53,8 @@ struct CommittedCheckpoint {
   std::string note;  // why older checkpoints could not be removed; empty if they were
 };
 // Makes a checkpoint of the staged files: writes the manifest, reads everything back, renames, and only
-// then removes older checkpoints. Doing it again after it succeeded changes nothing.
+// then removes older checkpoints, and what the attempt staged for earlier steps. Doing it again after it succeeded
+// changes nothing. REQUIRES: the attempt writes nothing of earlier steps any more.
 //
 // Errors: FailedPrecondition (files missing or reported twice), DataLoss (what was read back is not
 // what was reported), those of Files. The checkpoints before stay as they were.
@@ -92,7 +94,15 @@ absl::StatusOr<LayerState> LoadWholeLayer(Files& files, const std::string& direc
 // Whether an array is one of the parameters, or of the optimizer's state for one: "wte.weight.<slot>"; if so, its entry.
 const int* OwnerOf(const std::string& array, const std::map<std::string, int>& owners);
 
+// Removes what the attempt `tag` staged under `root` for steps up to `step`, and nothing of another attempt. What cannot
+// be removed does not keep the rest. REQUIRES: the attempt writes none of it any more.
+// Errors: the first of those of Files.
+absl::Status DiscardStaging(Files& files, const std::string& root, absl::string_view tag,
+                            int64_t step = std::numeric_limits<int64_t>::max());
+
 // Removes what dead attempts left under `root`. REQUIRES: no attempt is writing there.
 absl::Status SweepStaging(Files& files, const std::string& root);
+// Removes what dead attempts at one job left. REQUIRES: no attempt at this job is writing there; others may.
+absl::Status SweepStagingOf(Files& files, const std::string& root, absl::string_view job_id);
 
 }  // namespace penstock

@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <cctype>
 
-#include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
@@ -22,6 +21,14 @@ bool AllDigits(absl::string_view text) {
   });
 }
 
+std::string CleanTag(absl::string_view tag) {
+  std::string clean(tag);
+  for (char& c : clean) {
+    if (!std::isalnum(static_cast<unsigned char>(c))) c = '-';
+  }
+  return clean;
+}
+
 }  // namespace
 
 std::string StepDirectoryName(int64_t step) { return absl::StrFormat("step-%012d", step); }
@@ -36,15 +43,24 @@ std::optional<int64_t> ParseStepDirectoryName(absl::string_view name) {
 }
 
 std::string StagingDirectoryName(int64_t step, absl::string_view tag) {
-  std::string clean(tag);
-  for (char& c : clean) {
-    if (!std::isalnum(static_cast<unsigned char>(c))) c = '-';
-  }
-  return absl::StrCat(StepDirectoryName(step), kStaging, clean);
+  return absl::StrCat(StepDirectoryName(step), kStaging, CleanTag(tag));
 }
 
-bool IsStagingDirectoryName(absl::string_view name) {
-  return absl::StartsWith(name, kPrefix) && absl::StrContains(name, kStaging);
+std::optional<StagingName> ParseStagingDirectoryName(absl::string_view name) {
+  const size_t at = name.find(kStaging);
+  if (at == absl::string_view::npos) return std::nullopt;
+  const std::optional<int64_t> step = ParseStepDirectoryName(name.substr(0, at));
+  const absl::string_view tag = name.substr(at + kStaging.size());
+  if (!step.has_value() || tag.empty() || tag != CleanTag(tag)) return std::nullopt;
+  return StagingName{.step = *step, .tag = std::string(tag)};
+}
+
+std::string StagingTag(absl::string_view job_id, int64_t epoch) {
+  return absl::StrCat(job_id, "-", epoch);
+}
+
+bool IsTagOfJob(absl::string_view tag, absl::string_view job_id) {
+  return absl::ConsumePrefix(&tag, absl::StrCat(CleanTag(job_id), "-")) && AllDigits(tag);
 }
 
 std::string WeightsFileName(int layer, absl::string_view layer_name) {

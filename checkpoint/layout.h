@@ -26,7 +26,17 @@ std::optional<int64_t> ParseStepDirectoryName(absl::string_view name);
 
 // `tag` names the attempt: what is not a letter, digit or - in it becomes -.
 std::string StagingDirectoryName(int64_t step, absl::string_view tag);
-bool IsStagingDirectoryName(absl::string_view name);
+struct StagingName {
+  int64_t step = 0;
+  std::string tag;
+};
+// Reads the name of a staging directory; nothing for other names.
+std::optional<StagingName> ParseStagingDirectoryName(absl::string_view name);
+
+// The tag of an attempt at a job. No two attempts have the same, so each knows its own staging directories.
+std::string StagingTag(absl::string_view job_id, int64_t epoch);
+// Returns whether a tag that was read from a name is of an attempt at the job.
+bool IsTagOfJob(absl::string_view tag, absl::string_view job_id);
 
 std::string WeightsFileName(int layer, absl::string_view layer_name);
 std::string OptimizerFileName(int layer, absl::string_view layer_name);

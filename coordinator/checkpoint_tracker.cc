@@ -5,48 +5,58 @@
 
 namespace penstock {
 
+CheckpointTracker::Parts* CheckpointTracker::Answer(int32_t worker, int64_t step) {
+  if (IsOver(step)) return nullptr;
+  Parts& parts = parts_[step];
+  return parts.workers.insert(worker).second ? &parts : nullptr;
+}
+
+std::optional<CheckpointTracker::Parts> CheckpointTracker::TakeAnswered(int64_t step) {
+  const auto found = parts_.find(step);
+  if (static_cast<int32_t>(found->second.workers.size()) < workers_) return std::nullopt;
+  Parts parts = std::move(found->second);
+  parts_.erase(found);
+  over_.insert(step);
+  if (over_.size() > kOverMax) all_over_ = over_.extract(over_.begin()).value();
+  if (parts.failed) GiveUp(step);
+  return parts;
+}
+
+void CheckpointTracker::GiveUp(int64_t step) {
+  given_up_ = std::max(given_up_.value_or(step), step);
+}
+
 std::optional<CheckpointTracker::Complete> CheckpointTracker::Saved(int32_t worker,
                                                                     const v1::LayersSaved& saved) {
   const int64_t step = saved.step();
-  if (IsOver(step) || committing_.count(step) > 0) {
-    return std::nullopt;
-  }
-  Parts& parts = parts_[step];
-  if (!parts.workers.insert(worker).second) {
-    return std::nullopt;
-  }
-  Complete& complete = parts.complete;
-  complete.files.insert(complete.files.end(), saved.files().begin(), saved.files().end());
-  complete.layers.insert(complete.layers.end(), saved.layers().begin(), saved.layers().end());
-  if (static_cast<int32_t>(parts.workers.size()) < workers_) {
-    return std::nullopt;
-  }
-  Complete result = std::move(complete);
-  result.step = step;
+  Parts* const answered = Answer(worker, step);
+  if (answered == nullptr) return std::nullopt;
+  std::vector<v1::SavedFile>& files = answered->complete.files;
+  files.insert(files.end(), saved.files().begin(), saved.files().end());
+  std::vector<v1::LayerDigest>& layers = answered->complete.layers;
+  layers.insert(layers.end(), saved.layers().begin(), saved.layers().end());
+  std::optional<Parts> parts = TakeAnswered(step);
+  if (!parts.has_value() || parts->failed) return std::nullopt;
+  Complete complete = std::move(parts->complete);
+  complete.step = step;
   std::sort(
-      result.layers.begin(), result.layers.end(),
+      complete.layers.begin(), complete.layers.end(),
       [](const v1::LayerDigest& a, const v1::LayerDigest& b) { return a.layer() < b.layer(); });
-  parts_.erase(step);
   committing_.insert(step);
-  return result;
+  return complete;
 }
 
-bool CheckpointTracker::Failed(int64_t step) {
-  parts_.erase(step);
+bool CheckpointTracker::Failed(int32_t worker, int64_t step) {
+  Parts* const parts = Answer(worker, step);
+  if (parts == nullptr) return false;
+  const bool is_first = !std::exchange(parts->failed, true);
+  TakeAnswered(step);
+  return is_first;
+}
+
+void CheckpointTracker::NotCommitted(int64_t step) {
   committing_.erase(step);
-  return SetOver(step);
-}
-
-void CheckpointTracker::Committed(int64_t step) {
-  committing_.erase(step);
-  SetOver(step);
-}
-
-bool CheckpointTracker::SetOver(int64_t step) {
-  if (IsOver(step)) return false;
-  over_.insert(step);
-  if (over_.size() > kOverMax) all_over_ = over_.extract(over_.begin()).value();
-  return true;
+  GiveUp(step);
 }
 
 }  // namespace penstock

@@ -1,5 +1,6 @@
 // CheckpointTracker: which layers of which checkpoint have been written, so that a checkpoint is
-// committed when, and only when, every worker has reported its part.
+// committed when, and only when, every worker has reported its part, and what is staged for one that failed is removed
+// when no worker writes to it any more. A worker writes the layers of one step after those of another.
 //
 // A state machine without I/O; thread-compatible.
 #pragma once
@@ -9,6 +10,7 @@
 #include <optional>
 #include <set>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "penstock/v1/cluster.pb.h"
@@ -36,10 +38,16 @@ class CheckpointTracker {
   // `worker` wrote its layers. Returns the checkpoint if that was the last missing part. Reports of
   // one worker for one step after its first are ignored.
   std::optional<Complete> Saved(int32_t worker, const v1::LayersSaved& saved);
-  // A worker could not, or the commit failed. Returns whether the step was not over before.
-  bool Failed(int64_t step);
-  // The commit of a complete one ended.
-  void Committed(int64_t step);
+  // `worker` could not. Returns whether this is the first failure of that step. Ignored as above.
+  bool Failed(int32_t worker, int64_t step);
+  // The commit of a complete one succeeded, or did not.
+  void Committed(int64_t step) { committing_.erase(step); }
+  void NotCommitted(int64_t step);
+  // Nobody waits any more for the commit of a complete one, which may still end either way.
+  void StopAwaiting(int64_t step) { committing_.erase(step); }
+  // Returns the latest step that was given up and that every worker is through with, if there is one since the last
+  // call: no worker writes any more to what is staged for it and for those before it.
+  std::optional<int64_t> TakeGivenUp() { return std::exchange(given_up_, std::nullopt); }
 
   // Returns whether a report for `step` leaves the incomplete ones few enough.
   bool MayBegin(int64_t step) const {
@@ -50,18 +58,23 @@ class CheckpointTracker {
 
  private:
   struct Parts {
-    std::set<int32_t> workers;
+    std::set<int32_t> workers;  // that have answered
     Complete complete;
+    bool failed = false;
   };
-
+  // Takes a worker's answer. Returns null if it is not its first one for that step.
+  Parts* Answer(int32_t worker, int64_t step);
+  // Takes out what is known of a step if all workers have answered, and gives it up if one of them could not.
+  std::optional<Parts> TakeAnswered(int64_t step);
+  void GiveUp(int64_t step);
   bool IsOver(int64_t step) const { return step <= all_over_ || over_.count(step) > 0; }
-  bool SetOver(int64_t step);
 
   int32_t workers_;
-  std::map<int64_t, Parts> parts_;  // by step, of those incomplete
+  std::map<int64_t, Parts> parts_;  // by step, of those that not all workers have answered
+  std::set<int64_t> over_;          // all workers have answered
+  int64_t all_over_ = -1;           // up to here
   std::set<int64_t> committing_;
-  std::set<int64_t> over_;  // committed, or failed
-  int64_t all_over_ = -1;   // up to here
+  std::optional<int64_t> given_up_;
 };
 
 }  // namespace penstock

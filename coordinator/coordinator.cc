@@ -186,10 +186,13 @@ absl::Status Coordinator::Heartbeat(const v1::HeartbeatRequest& request, Now now
                        : run->IndexOf(request.name(), request.incarnation(), request.epoch());
     if (index.has_value()) {
       run->OnHeartbeat(*index, request.actions_done(), now);
+      ForgetOrphan(request.name(), now);
     } else {
       rejected_.Count(Rejection::kStaleEpoch);
-      StopOrphan(request, now);
+      OnOrphan(request, now);
     }
+  } else {
+    ForgetOrphan(request.name(), now);
   }
   return request.leaving() ? LetGo(request.name(), now) : absl::OkStatus();
 }
@@ -198,6 +201,7 @@ absl::Status Coordinator::LetGo(const std::string& worker, Now now) {
   JobRun* user = UserOf(worker);
   if (user == nullptr) {
     membership_.Dismiss(worker);
+    orphans_.erase(worker);
     Settle(now);  // a job may wait for it by name
     return absl::NotFoundError(absl::StrCat("worker ", worker, " has left"));
   }
@@ -207,14 +211,25 @@ absl::Status Coordinator::LetGo(const std::string& worker, Now now) {
   return absl::OkStatus();
 }
 
-void Coordinator::StopOrphan(const v1::HeartbeatRequest& request, Now now) {
-  const auto [last, first_time] = orphan_stopped_ns_.emplace(request.name(), now.monotonic_ns);
-  if (!first_time) {
-    if (now.monotonic_ns - last->second < limits_.orphan_stop_ms * kNsPerMs) {
-      return;
-    }
-    last->second = now.monotonic_ns;
+void Coordinator::OnOrphan(const v1::HeartbeatRequest& request, Now now) {
+  Orphan& orphan = orphans_[request.name()];
+  if (orphan.incarnation != request.incarnation() || orphan.job_id != request.job_id() ||
+      orphan.epoch != request.epoch()) {
+    orphan = {.incarnation = request.incarnation(),
+              .job_id = request.job_id(),
+              .epoch = request.epoch(),
+              .since_ns = now.monotonic_ns};
   }
+  const int64_t stuck_ns = orphan.since_ns + limits_.run.stop_timeout_ms * kNsPerMs;
+  if (!orphan.stuck && now.monotonic_ns >= stuck_ns) {
+    orphan.stuck = true;
+    Settle(now);  // what jobs wait for has changed
+  }
+  if (orphan.asked_ns.has_value() &&
+      now.monotonic_ns - *orphan.asked_ns < limits_.orphan_stop_ms * kNsPerMs) {
+    return;
+  }
+  orphan.asked_ns = now.monotonic_ns;
   v1::StopRunRequest stop;
   stop.set_job_id(request.job_id());
   stop.set_epoch(request.epoch());
@@ -222,6 +237,27 @@ void Coordinator::StopOrphan(const v1::HeartbeatRequest& request, Now now) {
   effects_.push_back(CallWorker{request.job_id(), request.epoch(), -1, request.name(),
                                 membership_.Find(request.name())->registration.address(),
                                 std::move(stop)});
+}
+
+void Coordinator::ForgetOrphan(const std::string& worker, Now now) {
+  const auto orphan = orphans_.find(worker);
+  if (orphan == orphans_.end()) return;
+  const bool was_stuck = orphan->second.stuck;
+  orphans_.erase(orphan);
+  if (was_stuck) Settle(now);
+}
+
+std::string Coordinator::WhyUnusable(const Member& member) const {
+  const v1::RegisterWorkerRequest& worker = member.registration;
+  const auto orphan = orphans_.find(worker.name());
+  if (orphan == orphans_.end() || !orphan->second.stuck ||
+      orphan->second.incarnation != worker.incarnation()) {
+    return "";
+  }
+  return absl::StrCat("worker ", worker.name(), " does not stop its run of job ",
+                      orphan->second.job_id,
+                      ", which has ended, and gets no work until it does; "
+                      "restart the worker");
 }
 
 absl::StatusOr<v1::ReportRunResponse> Coordinator::ReportRun(const v1::ReportRunRequest& request,
@@ -268,6 +304,10 @@ v1::ListWorkersResponse Coordinator::ListWorkers(Now now) const {
     worker.set_last_heartbeat_ms_ago((now.monotonic_ns - member.heard_ns) / kNsPerMs);
     if (const JobRun* run = UserOf(name); run != nullptr) {
       worker.set_job_id(run->id());
+    } else if (const std::string reason = member.alive ? WhyUnusable(member) : "";
+               !reason.empty()) {
+      worker.set_job_id(orphans_.at(name).job_id);
+      worker.set_unusable_reason(reason);
     }
   }
   return response;

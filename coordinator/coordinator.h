@@ -4,7 +4,8 @@
 // cluster's workers could serve if they were free holds back those behind it, so that small jobs
 // cannot starve a large one; a job that needs more workers than there are lets others pass. A job
 // that takes whatever is free waits while workers are about to become free or to join. A worker works
-// on one job at a time, and so does a checkpoint directory.
+// on one job at a time, and so does a checkpoint directory. A worker that does not stop a run is asked again and again
+// and gets no work until it tells of another run, or of none, or is a new process.
 //
 // A state machine without clock or I/O (effects.h): each method may add effects, which the owner
 // takes and performs in order. Thread-compatible. Invariants (CheckInvariants): those of Membership
@@ -159,7 +160,14 @@ class Coordinator {
   const JobRun* DirectoryUser(const JobRun& run) const;
   std::vector<WorkerOffer> FreeWorkers() const;
   JobRun* UserOf(const std::string& worker) const;
-  void StopOrphan(const v1::HeartbeatRequest& request, Now now);
+  // A worker tells of a run that no job has: it is asked to stop.
+  void OnOrphan(const v1::HeartbeatRequest& request, Now now);
+  // A worker tells of no such run.
+  void ForgetOrphan(const std::string& worker, Now now);
+  // Returns why an alive worker gets no work, or an empty string.
+  std::string WhyUnusable(const Member& member) const;
+  // Returns the workers that can be given work, and adds to `reason` why others cannot.
+  std::vector<const Member*> Usable(std::string* reason = nullptr) const;
 
   const CoordinatorLimits limits_;
   Membership membership_;
@@ -171,8 +179,16 @@ class Coordinator {
   std::map<std::string, std::unique_ptr<JobRun>> runs_;  // not over
   std::map<std::string, v1::JobSummary> ended_;          // over
   std::map<std::string, std::string> job_of_key_;        // by idempotency key
-  std::map<std::string, int64_t> orphan_stopped_ns_;     // by worker
-  std::optional<int64_t> settled_ns_;  // when a job that waits for more workers waits no longer
+  struct Orphan {
+    uint64_t incarnation = 0;
+    std::string job_id;
+    int64_t epoch = 0;
+    int64_t since_ns = 0;
+    std::optional<int64_t> asked_ns;  // to stop
+    bool stuck = false;               // it was asked for too long
+  };
+  std::map<std::string, Orphan> orphans_;  // by worker: the run that it has and no job
+  std::optional<int64_t> settled_ns_;      // when a job that waits for more workers waits no longer
   RejectedMessages rejected_;
   bool draining_ = false;
 };

@@ -74,6 +74,14 @@ std::optional<int32_t> Crew::Find(const std::string& worker, uint64_t incarnatio
   return std::nullopt;
 }
 
+std::vector<int32_t> Crew::Missing() const {
+  std::vector<int32_t> missing;
+  for (int32_t i = 0; i < size(); ++i) {
+    if (starting_ ? !parts_[i].started : !parts_[i].prepared) missing.push_back(i);
+  }
+  return missing;
+}
+
 bool Crew::AllDone() const {
   return std::all_of(parts_.begin(), parts_.end(), [](const Part& part) { return part.done; });
 }

@@ -52,6 +52,8 @@ class Crew {
   // Returns whether the workers have heard of the attempt, and whether they are being started.
   bool asked() const { return asked_; }
   bool starting() const { return starting_; }
+  // Returns the indices of those that have not prepared, or, once they are being started, not started.
+  std::vector<int32_t> Missing() const;
   bool AllDone() const;
   // Returns whether no worker is taken any more.
   bool AllGone() const;

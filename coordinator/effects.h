@@ -66,6 +66,7 @@ using DirectoryLease = std::shared_ptr<const void>;
 struct FindCheckpoint {
   std::string job_id;
   StartQuery query;
+  int64_t limit_ms = 0;  // nobody waits longer for the answer
 };
 struct StartFound {
   absl::StatusOr<FoundStart> start;
@@ -82,6 +83,14 @@ struct CommitStaged {
 struct CheckpointCommitted {
   int64_t step = 0;
   absl::StatusOr<CommittedCheckpoint> checkpoint;
+};
+
+// Remove what an attempt staged for steps up to this one and will not be committed, after all that was asked for in this
+// directory before. Not answered: what cannot be removed goes with a later one, or at the next start.
+struct DiscardStaged {
+  std::string root;
+  std::string tag;  // of the attempt
+  int64_t step = 0;
 };
 
 // Fetch the run's timeline from its workers and keep it with the job. Answered with TimelineGathered, when done or
@@ -146,9 +155,9 @@ struct SaveJob {
   std::string idempotency_key = {};  // of its submission; empty: as it was
 };
 
-using CoordinatorEffect =
-    std::variant<CallWorker, FindCheckpoint, CommitStaged, GatherTimeline, GatherPasses,
-                 FindLayerTimes, KeepLayerTimes, JudgeCandidates, PublishEvent, SaveJob>;
+using CoordinatorEffect = std::variant<CallWorker, FindCheckpoint, CommitStaged, DiscardStaged,
+                                       GatherTimeline, GatherPasses, FindLayerTimes, KeepLayerTimes,
+                                       JudgeCandidates, PublishEvent, SaveJob>;
 using CoordinatorEffects = std::vector<CoordinatorEffect>;
 
 // The owner of the state machines uses one of these to give a job the result of an effect.

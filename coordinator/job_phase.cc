@@ -1,9 +1,12 @@
 #include "coordinator/job_phase.h"
 
 #include <algorithm>
+#include <utility>
 #include <variant>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "base/utf8.h"
 
 namespace penstock {
@@ -54,6 +57,10 @@ int64_t JobPhase::StalledAtNs() const {
 
 NextPhase JobPhase::Tick(Now now) {
   if (NextPhase failed = FailIfBlamed(now)) return failed;
+  if (due_ns_.has_value() && now.monotonic_ns >= *due_ns_) {
+    due_ns_.reset();
+    return OnOverdue(limit_ms_ / 1000, now);
+  }
   if (!Works() || now.monotonic_ns < StalledAtNs()) return nullptr;
   return Fail(
       absl::StrCat("no worker made any progress for ", job_.limits().stall_timeout_ms / 1000, " s"),
@@ -61,8 +68,51 @@ NextPhase JobPhase::Tick(Now now) {
 }
 
 std::optional<int64_t> JobPhase::NextDeadlineNs() const {
-  const std::optional<int64_t> next = crew_->blame().DecideAtNs();
+  std::optional<int64_t> next = crew_->blame().DecideAtNs();
+  if (due_ns_.has_value()) next = std::min(next.value_or(*due_ns_), *due_ns_);
   return Works() ? std::min(next.value_or(StalledAtNs()), StalledAtNs()) : next;
+}
+
+void JobPhase::Await(const std::string& reason, int64_t limit_ms, Now now) {
+  job_.summary().set_reason(reason);
+  limit_ms_ = limit_ms;
+  due_ns_ = now.monotonic_ns + limit_ms * kNsPerMs;
+}
+
+void JobPhase::StopAwaiting() {
+  job_.summary().clear_reason();
+  due_ns_.reset();
+}
+
+void JobPhase::AwaitLaunch(Now now) {
+  const std::string names = NamesOfMissing();
+  const std::string reason =
+      absl::StrCat("waits for ", names, crew_->starting() ? " to start" : " to prepare");
+  const int64_t limit_ms =
+      crew_->starting() ? job_.limits().start_timeout_ms : job_.limits().prepare_timeout_ms;
+  if (due_ns_.has_value() && awaits_start_ == crew_->starting()) {
+    job_.summary().set_reason(reason);  // one more has answered, and the limit is for all
+    return;
+  }
+  awaits_start_ = crew_->starting();
+  Await(reason, limit_ms, now);
+}
+
+std::string JobPhase::WhoIsLate(int64_t seconds) const {
+  return absl::StrCat(NamesOfMissing(), " did not ", crew_->starting() ? "start" : "prepare",
+                      " within ", seconds, " s; restart what hangs, and submit the job again");
+}
+
+std::string JobPhase::NamesOfMissing() const {
+  constexpr size_t kNamesMax = 4;
+  const std::vector<int32_t> missing = crew_->Missing();
+  std::vector<std::string> names;
+  for (size_t i = 0; i < std::min(missing.size(), kNamesMax); ++i) {
+    names.push_back(NameOf(missing[i]));
+  }
+  const size_t others = missing.size() - names.size();
+  return absl::StrCat(absl::StrJoin(names, ", "),
+                      others > 0 ? absl::StrCat(" and ", others, " more") : "");
 }
 
 // ----------------------------------------------------------------------------------------- Queued
@@ -86,6 +136,7 @@ NextPhase Ended::Enter(Now now) {
   deadline_ns_ = now.monotonic_ns + job_.limits().stop_timeout_ms * kNsPerMs;
   AskToStop(now);
   job_.SetState(state_, now);
+  if (crew_ != nullptr && crew_->AllGone()) LetCrewGo();
   return nullptr;
 }
 
@@ -98,22 +149,36 @@ void Ended::AskToStop(Now now) {
 NextPhase Ended::OnResponse(int32_t worker_index, const WorkerResponse& response, Now) {
   const auto* stopped = std::get_if<absl::StatusOr<v1::StopRunResponse>>(&response);
   if (stopped != nullptr && stopped->ok()) crew_->parts()[worker_index].stopped = true;
+  if (crew_->AllGone()) LetCrewGo();
   return nullptr;
 }
 
 NextPhase Ended::OnWorkerLost(const std::string& worker, uint64_t incarnation,
                               const std::string& reason, Now) {
-  if (crew_ != nullptr) crew_->OnLost(worker, incarnation, reason);
+  if (crew_ == nullptr) return nullptr;
+  crew_->OnLost(worker, incarnation, reason);
+  if (crew_->AllGone()) LetCrewGo();
   return nullptr;
 }
 
 NextPhase Ended::Tick(Now now) {
+  if (crew_ == nullptr) return nullptr;
   if (now.monotonic_ns >= deadline_ns_) {
-    crew_.reset();
+    std::vector<WorkerOffer> not_stopped;
+    for (const Crew::Part& part : crew_->parts()) {
+      if (!part.stopped && !part.lost) not_stopped.push_back(part.worker);
+    }
+    job_.SetNotStopped(std::move(not_stopped));
+    LetCrewGo();
   } else if (now.monotonic_ns >= retry_ns_) {
     AskToStop(now);
   }
   return nullptr;
+}
+
+void Ended::LetCrewGo() {
+  crew_.reset();
+  job_.OnCrewGone();
 }
 
 }  // namespace penstock

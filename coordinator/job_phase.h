@@ -81,12 +81,29 @@ class JobPhase {
   virtual std::string NameOf(int32_t worker_index) const;
   // Returns whether the workers show progress, or are stuck.
   virtual bool Works() const { return false; }
+  // From now on the phase waits for others, which `reason` says in the job's summary, and for at most `limit_ms`. What it
+  // waited for before has come.
+  void Await(const std::string& reason, int64_t limit_ms, Now now);
+  // What it waited for has come.
+  void StopAwaiting();
+  // It has waited for `seconds` in vain. REQUIRES, of phases that call Await: they override it.
+  virtual NextPhase OnOverdue(int64_t /*seconds*/, Now) { return nullptr; }
+  // Waits until the crew is launched, which has just been asked to prepare or has answered.
+  void AwaitLaunch(Now now);
+  // Says who has not prepared, or not started, for so long.
+  std::string WhoIsLate(int64_t seconds) const;
 
   JobRun& job_;
   std::unique_ptr<Crew> crew_;
 
  private:
   int64_t StalledAtNs() const;
+  // Names those that have not prepared, or not started: a few, and the number of the others.
+  std::string NamesOfMissing() const;
+
+  std::optional<int64_t> due_ns_;  // of what it waits for
+  int64_t limit_ms_ = 0;
+  bool awaits_start_ = false;
 };
 
 // Waits for workers.
@@ -130,13 +147,15 @@ class Ended final : public JobPhase {
                          Now now) override;
   NextPhase Tick(Now now) override;
   bool Fits(v1::JobState state) const override { return IsTerminal(state); }
-  bool over() const override { return crew_ == nullptr || crew_->AllGone(); }
+  bool over() const override { return crew_ == nullptr; }
   std::optional<int64_t> NextDeadlineNs() const override {
     return std::min(retry_ns_, deadline_ns_);
   }
 
  private:
   void AskToStop(Now now);
+  // No worker is taken any more.
+  void LetCrewGo();
 
   const v1::JobState state_;
   int64_t retry_ns_ = 0;

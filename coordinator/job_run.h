@@ -43,6 +43,7 @@
 #include <optional>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "absl/types/span.h"
@@ -62,6 +63,15 @@ class JobPhase;
 struct JobRunLimits {
   // A report that blames a neighbour waits this long for that neighbour's own.
   int64_t blame_grace_ms = 1000;
+  // The limits of what an attempt waits for before it trains: for the directory of its checkpoints to be read, for its
+  // workers to prepare, and for them to start. Reading and preparing may read large files. The job fails after that.
+  int64_t find_timeout_ms = 600'000;
+  int64_t prepare_timeout_ms = 900'000;
+  int64_t start_timeout_ms = 60'000;
+  // A checkpoint whose commit takes longer counts as not saved, unless it succeeds later. Training does not wait for it.
+  int64_t commit_timeout_ms = 600'000;
+  // A job ends without its timeline if that takes longer.
+  int64_t gather_timeout_ms = 60'000;
   // A job whose planning could not reach a worker waits this long before it is begun again.
   int64_t rest_ms = 10'000;
   // The time from the first HoldRun to the last RunDone; then the job is stopped hard.
@@ -122,6 +132,8 @@ class JobRun {
   bool unreachable() const { return unreachable_; }
   // Returns whether it can go back to the queue without losing a step.
   bool CanReturn() const;
+  // Returns the workers that had not confirmed that they stopped when the job waited for them no longer.
+  const std::vector<WorkerOffer>& not_stopped() const { return not_stopped_; }
   // Returns the run that its planning has under way, or null.
   JobRun* planning_run() const;
   // Returns whether it has ended and no worker is taken any more: the run can be dropped.
@@ -182,6 +194,7 @@ class JobRun {
   void SetUnreachable() { unreachable_ = true; }
   // Returns the epoch of another attempt, and saves the job with it: what is added after this call may tell workers.
   int64_t NextEpoch(Now now);
+  void SetNotStopped(std::vector<WorkerOffer> workers) { not_stopped_ = std::move(workers); }
   void Add(CoordinatorEffect effect) { effects_.push_back(std::move(effect)); }
   // Enters the public state, tells of it and saves the job.
   void SetState(v1::JobState state, Now now);
@@ -193,6 +206,8 @@ class JobRun {
   void Save() { Add(SaveJob{Record()}); }
   // A checkpoint was committed, or could not be, also if the job has ended meanwhile.
   virtual void OnCommitted(const CheckpointCommitted&, Now) {}
+  // The job has ended, and no worker of its last attempt works any more, or is waited for.
+  virtual void OnCrewGone() {}
 
  protected:
   JobRun(const v1::GetJobResponse& record, int64_t last_sequence, ResolvedJob job,
@@ -229,6 +244,7 @@ class JobRun {
   int64_t epoch_;
   std::string cancel_reason_;
   bool unreachable_ = false;
+  std::vector<WorkerOffer> not_stopped_;
   int64_t started_ns_ = 0;  // when it ran for the first time in this process
   int64_t progressed_ns_ = 0;
   int64_t ended_ns_ = 0;

@@ -21,21 +21,27 @@ class Measuring final : public JobPhase {
   Measuring(ProfileJob& job, std::unique_ptr<Crew> crew, std::unique_ptr<ProfileGatherer> gatherer)
       : JobPhase(job, std::move(crew)), job_(job), gatherer_(std::move(gatherer)) {}
 
-  NextPhase Enter(Now) override {
+  NextPhase Enter(Now now) override {
     job_.summary().set_steps(gatherer_->total());
     PlanStages();
-    Prepare();
+    Prepare(now);
     return nullptr;
   }
 
   NextPhase OnResponse(int32_t worker_index, const WorkerResponse& response, Now now) override {
     if (crew_->OnSeenEpoch(worker_index, response, now)) {
-      Prepare();
+      Prepare(now);
       return nullptr;
     }
     const bool launched = crew_->OnLaunch(worker_index, response, /*schedule_digest=*/"", now);
     if (NextPhase failed = FailIfBlamed(now)) return failed;
-    if (launched) job_.SetRunning(now);
+    if (Works()) return nullptr;
+    if (launched) {
+      StopAwaiting();
+      job_.SetRunning(now);
+    } else {
+      AwaitLaunch(now);
+    }
     return nullptr;
   }
 
@@ -75,7 +81,7 @@ class Measuring final : public JobPhase {
  private:
   bool Works() const override { return job_.state() == v1::JOB_STATE_RUNNING; }
 
-  void Prepare() {
+  void Prepare(Now now) {
     for (int32_t i = 0; i < crew_->size(); ++i) {
       v1::PrepareProfileRequest request;
       *request.mutable_spec() = job_.spec();
@@ -85,6 +91,12 @@ class Measuring final : public JobPhase {
       request.set_times_layers(gatherer_->TimesLayers(i));
       crew_->Ask(i, std::move(request));
     }
+    AwaitLaunch(now);
+  }
+
+  NextPhase OnOverdue(int64_t seconds, Now now) override {
+    job_.SetUnreachable();
+    return Fail(WhoIsLate(seconds), now);
   }
 
   // A stage on every worker, without layers: enough for the workers to know each other.
@@ -117,9 +129,9 @@ class Measuring final : public JobPhase {
   }
 
   NextPhase Finish(Now now) {
+    job_.summary().clear_reason();
     if (!Works()) job_.SetRunning(now);  // all are done before the last answer to StartRun came
     job_.SetProfile(gatherer_->Result());
-    job_.summary().clear_reason();
     return std::make_unique<Ended>(job_, v1::JOB_STATE_SUCCEEDED, nullptr);
   }
 

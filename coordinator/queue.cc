@@ -36,6 +36,12 @@ bool Coordinator::ForgetOver() {
     if (run->second->Over()) {
       earlier_.steps.Learn(run->second->Record());
       ended_[run->first] = run->second->summary();
+      for (const WorkerOffer& worker : run->second->not_stopped()) {
+        orphans_[worker.name] = {.incarnation = worker.incarnation,
+                                 .job_id = run->first,
+                                 .epoch = run->second->epoch(),
+                                 .stuck = true};
+      }
       run = runs_.erase(run);
     } else {
       ++run;
@@ -78,7 +84,8 @@ void Coordinator::StartWaiting(Now now) {
 }
 
 bool Coordinator::StartOnNamed(JobRun& run, std::vector<WorkerOffer>& free, Now now) {
-  const std::vector<const Member*> available = membership_.Available();
+  std::string unusable;
+  const std::vector<const Member*> available = Usable(&unusable);
   const auto& names = run.spec().pipeline().worker_names();
   for (const std::string& name : names) {
     const bool is_alive =
@@ -87,7 +94,8 @@ bool Coordinator::StartOnNamed(JobRun& run, std::vector<WorkerOffer>& free, Now 
     if (is_alive) continue;
     run.Wait(absl::StrCat("waits for worker ", name,
                           ", which pipeline.worker_names asks for and the cluster does not have; "
-                          "start one of that name, or submit the job without it"),
+                          "start one of that name, or submit the job without it",
+                          unusable),
              now);
     return false;
   }
@@ -114,16 +122,18 @@ bool Coordinator::StartOnNamed(JobRun& run, std::vector<WorkerOffer>& free, Now 
 bool Coordinator::StartOrWait(JobRun& run, std::vector<WorkerOffer>& free, Now now) {
   if (now.monotonic_ns < run.rests_until_ns()) return false;
   if (run.NamesWorkers()) return StartOnNamed(run, free, now);
-  const size_t available = membership_.Available().size();
+  std::string unusable;
+  const size_t available = Usable(&unusable).size();
   const auto needed = static_cast<size_t>(run.WorkersNeeded());
   if (needed > available) {
-    run.Wait(absl::StrCat("waits for workers: needs ", needed, ", the cluster has ", available),
+    run.Wait(absl::StrCat("waits for workers: needs ", needed, ", the cluster has ", available,
+                          unusable),
              now);
     return false;
   }
   if (needed > free.size()) {
     run.Wait(absl::StrCat("waits for workers: needs ", needed, ", ", free.size(), " of ", available,
-                          " are free"),
+                          " are free", unusable),
              now);
     return true;
   }
@@ -152,7 +162,7 @@ std::string Coordinator::WhyNotAllFree(Now now) {
 }
 
 int64_t Coordinator::StoppingWorkers() const {
-  const std::vector<const Member*> available = membership_.Available();
+  const std::vector<const Member*> available = Usable();
   return std::count_if(available.begin(), available.end(), [this](const Member* member) {
     const JobRun* user = UserOf(member->registration.name());
     return user != nullptr && IsTerminal(user->state());
@@ -170,9 +180,19 @@ const JobRun* Coordinator::DirectoryUser(const JobRun& run) const {
   return nullptr;
 }
 
+std::vector<const Member*> Coordinator::Usable(std::string* reason) const {
+  std::vector<const Member*> usable;
+  for (const Member* member : membership_.Available()) {
+    const std::string why = WhyUnusable(*member);
+    if (why.empty()) usable.push_back(member);
+    if (!why.empty() && reason != nullptr) absl::StrAppend(reason, "; ", why);
+  }
+  return usable;
+}
+
 std::vector<WorkerOffer> Coordinator::FreeWorkers() const {
   std::vector<WorkerOffer> free;
-  for (const Member* member : membership_.Available()) {
+  for (const Member* member : Usable()) {
     const v1::RegisterWorkerRequest& worker = member->registration;
     if (UserOf(worker.name()) == nullptr) {
       free.push_back({.name = worker.name(),

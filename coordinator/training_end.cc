@@ -128,8 +128,26 @@ class Saving final : public Ending {
  public:
   using Ending::Ending;
 
+  NextPhase Enter(Now) override {
+    v1::JobSummary& summary = job_.summary();
+    if (!summary.reason().empty()) return nullptr;  // it says why the job ends
+    summary.set_reason(absl::StrCat("waits until its checkpoint is committed in ",
+                                    job_.spec().checkpoint().directory()));
+    return nullptr;
+  }
+
   NextPhase OnAnswer(EffectAnswer& answer, Now now) override {
     Ending::OnAnswer(answer, now);
+    return GoOnIfSaved(now);
+  }
+
+  NextPhase Tick(Now now) override {
+    if (NextPhase next = Ending::Tick(now)) return next;
+    return GoOnIfSaved(now);
+  }
+
+ private:
+  NextPhase GoOnIfSaved(Now now) {
     return attempt().checkpoints.Committing() ? nullptr : GoOnSaved(now);
   }
 };
@@ -138,7 +156,9 @@ class Gathering final : public Ending {
  public:
   using Ending::Ending;
 
-  NextPhase Enter(Now) override {
+  NextPhase Enter(Now now) override {
+    const std::string reason = job_.summary().reason();  // it stays
+    Await(reason, job_.limits().gather_timeout_ms, now);
     job_.Add(GatherTimeline{job_.id(), attempt().plan, job_.trace()});
     return nullptr;
   }
@@ -147,6 +167,19 @@ class Gathering final : public Ending {
     const auto* gathered = std::get_if<TimelineGathered>(&answer);
     if (gathered == nullptr) return Ending::OnAnswer(answer, now);
     attempt().block_delay.OnGathered(gathered->timeline, now);
+    return Finish();
+  }
+
+  // The workers have reported everything, and the job ends anyway.
+  NextPhase OnEvent(int32_t, const v1::RunEvent&, Now) override { return nullptr; }
+  NextPhase Cancel(Now) override { return nullptr; }
+  NextPhase Return(Now) override { return nullptr; }
+  NextPhase End(v1::JobState state, Now) override { return EndNow(state); }
+
+ private:
+  NextPhase OnOverdue(int64_t, Now) override { return Finish(); }
+
+  NextPhase Finish() {
     const std::string& save_error = attempt().save_error;
     v1::JobSummary& summary = job_.summary();
     v1::JobState state = v1::JOB_STATE_SUCCEEDED;
@@ -156,18 +189,13 @@ class Gathering final : public Ending {
                                             : absl::StrCat(job_.cancel_reason(), "; ", save_error));
     } else if (!save_error.empty()) {
       state = v1::JOB_STATE_FAILED;
+      summary.clear_reason();
       summary.set_error(absl::StrCat("training is complete, but ", save_error));
     } else {
       summary.clear_reason();
     }
     return std::make_unique<Ended>(job_, state, nullptr);
   }
-
-  // The workers have reported everything, and the job ends anyway.
-  NextPhase OnEvent(int32_t, const v1::RunEvent&, Now) override { return nullptr; }
-  NextPhase Cancel(Now) override { return nullptr; }
-  NextPhase Return(Now) override { return nullptr; }
-  NextPhase End(v1::JobState state, Now) override { return EndNow(state); }
 };
 
 }  // namespace

@@ -1,6 +1,7 @@
 #include "coordinator/training_job.h"
 
 #include <algorithm>
+#include <limits>
 #include <tuple>
 #include <utility>
 
@@ -198,6 +199,7 @@ absl::Status TrainingJob::BeginAttempt(const std::vector<WorkerOffer>& workers, 
 void TrainingJob::OnTraining(Now now) {
   attempt_->block_delay.Start(now);
   result_->set_last_step_unix_ms(now.unix_ms);
+  summary().clear_reason();  // it has waited for its workers
   const bool goes_on = std::exchange(returned_, false);
   // It is counted before the state is saved: the next save may be hours away.
   if (goes_on) result_->set_recoveries(result_->recoveries() + 1);
@@ -208,10 +210,12 @@ void TrainingJob::OnTraining(Now now) {
 void TrainingJob::OnCommitted(const CheckpointCommitted& committed, Now now) {
   if (!attempt_.has_value()) return;
   const int64_t step = committed.step;
+  attempt_->commit_due_ns.erase(step);
   if (!committed.checkpoint.ok()) {
-    attempt_->checkpoints.Failed(step);
+    attempt_->checkpoints.NotCommitted(step);
     attempt_->saving.erase(step);
-    return NoteSaveError(step, std::string(committed.checkpoint.status().message()), now);
+    NoteSaveError(step, std::string(committed.checkpoint.status().message()), now);
+    return DiscardGivenUp();
   }
   const auto& [directory, note] = *committed.checkpoint;
   attempt_->checkpoints.Committed(step);
@@ -225,13 +229,50 @@ void TrainingJob::OnCommitted(const CheckpointCommitted& committed, Now now) {
   event.mutable_checkpoint_done()->set_directory(directory);
   Publish(std::move(event), now);
   if (!note.empty()) Log(note, now);
+  if (const int64_t missing = std::exchange(attempt_->not_saved, 0); missing > 0) {
+    Log(absl::StrCat("checkpoints are saved again, from step ", step, " on; ", missing,
+                     " before could not be"),
+        now);
+  }
   Save();
+}
+
+void TrainingJob::GiveUpOverdueCommits(Now now) {
+  std::erase_if(attempt_->commit_due_ns, [&](const auto& due) {
+    const auto& [step, due_ns] = due;
+    if (now.monotonic_ns < due_ns) return false;
+    attempt_->checkpoints.StopAwaiting(step);
+    NoteSaveError(
+        step,
+        absl::StrCat("nothing was heard from the disk of ", spec().checkpoint().directory(),
+                     " for ", limits().commit_timeout_ms / 1000,
+                     " s, where it is committed; see whether it hangs"),
+        now);
+    return true;
+  });
+}
+
+void TrainingJob::OnCrewGone() {
+  if (!attempt_.has_value() || attempt_->staging_tag.empty() || !IsSaved()) return;
+  Add(DiscardStaged{.root = spec().checkpoint().directory(),
+                    .tag = attempt_->staging_tag,
+                    .step = std::numeric_limits<int64_t>::max()});
+}
+
+void TrainingJob::DiscardGivenUp() {
+  const std::optional<int64_t> step = attempt_->checkpoints.TakeGivenUp();
+  if (!step.has_value()) return;
+  Add(DiscardStaged{
+      .root = spec().checkpoint().directory(), .tag = attempt_->staging_tag, .step = *step});
 }
 
 void TrainingJob::NoteSaveError(int64_t step, const std::string& error, Now now) {
   attempt_->save_error = CleanUtf8(
       absl::StrCat("the checkpoint of step ", step, " could not be saved: ", error), kTextBytesMax);
-  Log(absl::StrCat(attempt_->save_error, "; the older ones stay"), now);
+  if (++attempt_->not_saved > 1) return;
+  Log(absl::StrCat(attempt_->save_error,
+                   "; the older ones stay, and the log tells when one is saved again"),
+      now);
 }
 
 void TrainingJob::WriteTo(v1::GetJobResponse& record) const {

@@ -52,7 +52,10 @@ struct TrainingAttempt {
   // The job would go on from here: with each checkpoint that is not committed yet, by step, and with the last that is.
   std::map<int64_t, FoundStart> saving;
   FoundStart saved;
-  std::string save_error;  // of the latest checkpoint, if it failed
+  std::map<int64_t, int64_t> commit_due_ns;  // of those being committed, by step
+  std::string staging_tag;                   // names its staging directories; empty: nobody is to prepare it yet
+  std::string save_error;                    // of the latest checkpoint, if it failed
+  int64_t not_saved = 0;                     // checkpoints since the last that was
   BlockDelayWatch block_delay;
   RemainingTime remaining;
   // With feedback.replan "auto": from this step on a new split is looked for, at a cut that all workers have reported.
@@ -73,6 +76,7 @@ class TrainingJob final : public JobRun {
   bool returned() const override { return returned_; }
   bool IsSaved() const override { return !spec().checkpoint().directory().empty(); }
   void OnCommitted(const CheckpointCommitted& committed, Now now) override;
+  void OnCrewGone() override;
 
   // ---- For its phases.
   EarlierJobs& earlier() const { return earlier_; }
@@ -94,7 +98,12 @@ class TrainingJob final : public JobRun {
   void OnTraining(Now now);
   // The attempt was drained and saved, and the job goes back to the queue.
   void SetReturned();
+  // A checkpoint could not be saved. The log tells the first of several in a row.
   void NoteSaveError(int64_t step, const std::string& error, Now now);
+  // No longer waits for commits that have taken too long.
+  void GiveUpOverdueCommits(Now now);
+  // Removes what is staged for checkpoints that were given up, unless a worker may still write to it.
+  void DiscardGivenUp();
 
  private:
   int64_t FewestWorkers() const override;

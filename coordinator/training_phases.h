@@ -50,7 +50,7 @@ class AttemptPhase : public JobPhase {
   void OnStepDone(int32_t worker_index, const v1::StepDone& done, Now now);
   NextPhase OnReports(int32_t worker_index, int64_t step,
                       const google::protobuf::RepeatedPtrField<v1::StageReport>& stages, Now now);
-  void OnLayersSaved(int32_t worker_index, const v1::LayersSaved& saved);
+  void OnLayersSaved(int32_t worker_index, const v1::LayersSaved& saved, Now now);
   NextPhase OnRunDone(int32_t worker_index, const v1::RunDone& done, Now now);
 };
 

@@ -41,13 +41,15 @@ NextPhase AttemptPhase::OnEvent(int32_t worker_index, const v1::RunEvent& event,
       return next;
     }
     case v1::RunEvent::kLayersSaved:
-      OnLayersSaved(worker_index, event.layers_saved());
+      OnLayersSaved(worker_index, event.layers_saved(), now);
       return nullptr;
     case v1::RunEvent::kSaveFailed: {
       const v1::SaveFailed& failed = event.save_failed();
-      if (!attempt().checkpoints.Failed(failed.step())) return nullptr;
-      job_.NoteSaveError(failed.step(), absl::StrCat(NameOf(worker_index), ": ", failed.message()),
-                         now);
+      if (attempt().checkpoints.Failed(worker_index, failed.step())) {
+        job_.NoteSaveError(failed.step(),
+                           absl::StrCat(NameOf(worker_index), ": ", failed.message()), now);
+      }
+      job_.DiscardGivenUp();
       return nullptr;
     }
     case v1::RunEvent::kRunDone:
@@ -98,18 +100,20 @@ NextPhase AttemptPhase::OnReports(int32_t worker_index, int64_t step,
   return all && step < job_.resolved().steps ? OnCut(step, now) : nullptr;
 }
 
-void AttemptPhase::OnLayersSaved(int32_t worker_index, const v1::LayersSaved& saved) {
+void AttemptPhase::OnLayersSaved(int32_t worker_index, const v1::LayersSaved& saved, Now now) {
   const std::optional<CheckpointTracker::Complete> complete =
       attempt().checkpoints.Saved(worker_index, saved);
-  if (!complete.has_value()) return;
+  if (!complete.has_value()) return job_.DiscardGivenUp();
   CommitStaged commit{.job_id = job_.id(), .lease = crew_->lease()};
   commit.options = {.root = job_.spec().checkpoint().directory(),
-                    .tag = absl::StrCat(job_.id(), "-", crew_->epoch()),
+                    .tag = attempt().staging_tag,
                     .layers = job_.resolved().model.size(),
                     .keep = job_.spec().checkpoint().keep()};
   commit.manifest = attempt().ManifestOf(*complete);
   commit.manifest.job_id = job_.id();
   commit.manifest.epoch = crew_->epoch();
+  attempt().commit_due_ns[complete->step] =
+      now.monotonic_ns + job_.limits().commit_timeout_ms * kNsPerMs;
   job_.Add(std::move(commit));
 }
 
@@ -159,6 +163,7 @@ NextPhase AttemptPhase::GoOnSaved(Now now) {
       return Fail(absl::StrCat("cannot go on with a new split: ", taken.message()), now);
     }
     crew_->BeginAgain(crew_->Workers(), now);
+    job_.summary().clear_reason();  // it has waited for the commit
     job_.SetState(v1::JOB_STATE_PREPARING, now);
     return Launch(job_, std::move(crew_), saved, /*has_new_split=*/true);
   }
@@ -185,6 +190,7 @@ NextPhase AttemptPhase::End(v1::JobState state, Now /*now*/) {
 }
 
 NextPhase AttemptPhase::Tick(Now now) {
+  job_.GiveUpOverdueCommits(now);
   if (NextPhase next = JobPhase::Tick(now)) return next;
   if (!Works()) return nullptr;
   if (const std::optional<int64_t> last_ns = attempt().block_delay.Ask(now)) {
@@ -194,7 +200,10 @@ NextPhase AttemptPhase::Tick(Now now) {
 }
 
 std::optional<int64_t> AttemptPhase::NextDeadlineNs() const {
-  const std::optional<int64_t> next = JobPhase::NextDeadlineNs();
+  std::optional<int64_t> next = JobPhase::NextDeadlineNs();
+  for (const auto& [step, due_ns] : attempt().commit_due_ns) {
+    next = std::min(next.value_or(due_ns), due_ns);
+  }
   const std::optional<int64_t> ask = Works() ? attempt().block_delay.AskAtNs() : std::nullopt;
   return ask.has_value() ? std::min(next.value_or(*ask), *ask) : next;
 }

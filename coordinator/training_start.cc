@@ -79,6 +79,8 @@ class Planning final : public JobPhase {
       job_.Add(std::move(effect));
     }
     if (job_.ended()) return nullptr;
+    const JobRun* const run = planning_.run();
+    job_.summary().set_reason(run == nullptr ? "" : run->summary().reason());
     if (planning_.Stopped()) {
       return std::make_unique<Queued>(job_, crew_->return_reason(), /*rests_until_ns=*/0);
     }
@@ -142,7 +144,9 @@ class FindingStart final : public JobPhase {
     if (checkpoint.directory().empty() && checkpoint.resume().empty()) {
       return GoOnFrom(FoundStart{}, now);
     }
-    job_.Add(FindCheckpoint{job_.id(), StartQueryOf(job_.spec(), job_.resolved())});
+    const int64_t limit_ms = job_.limits().find_timeout_ms;
+    Await(absl::StrCat("looks in ", Place(), " for where to start"), limit_ms, now);
+    job_.Add(FindCheckpoint{job_.id(), StartQueryOf(job_.spec(), job_.resolved()), limit_ms});
     return nullptr;
   }
 
@@ -152,11 +156,27 @@ class FindingStart final : public JobPhase {
     if (!found->start.ok()) {
       return Fail(absl::StrCat("cannot start: ", found->start.status().message()), now);
     }
+    StopAwaiting();
     crew_->SetLease(std::move(found->lease));
     return GoOnFrom(*std::move(found->start), now);
   }
 
  private:
+  NextPhase OnOverdue(int64_t seconds, Now now) override {
+    return Fail(
+        absl::StrCat(
+            "cannot start: nothing was heard from the disk of ", Place(), " for ", seconds,
+            " s, where the job looks for where to start; see whether it hangs, and submit the "
+            "job again"),
+        now);
+  }
+
+  // Returns the directory that the job's start is sought in.
+  const std::string& Place() const {
+    const v1::CheckpointSpec& checkpoint = job_.spec().checkpoint();
+    return checkpoint.directory().empty() ? checkpoint.resume() : checkpoint.directory();
+  }
+
   NextPhase GoOnFrom(FoundStart start, Now now) {
     for (const std::string& note : start.notes) job_.Log(note, now);
     if (!start.checkpoint.empty()) {
@@ -251,19 +271,21 @@ class Launching final : public AttemptPhase {
                                planned.message()),
                   now);
     }
-    Prepare();
+    Prepare(now);
     return nullptr;
   }
 
   NextPhase OnResponse(int32_t worker_index, const WorkerResponse& response, Now now) override {
     if (crew_->OnSeenEpoch(worker_index, response, now)) {
-      Prepare();
+      Prepare(now);
       return nullptr;
     }
     const bool launched =
         crew_->OnLaunch(worker_index, response, attempt().plan.schedule_digest(), now);
     if (NextPhase failed = FailIfBlamed(now)) return failed;
-    return launched ? Train(job_, std::move(crew_)) : nullptr;
+    if (launched) return Train(job_, std::move(crew_));
+    AwaitLaunch(now);
+    return nullptr;
   }
 
   // Once workers are being started, the job drains as soon as all have.
@@ -272,7 +294,8 @@ class Launching final : public AttemptPhase {
   NextPhase End(v1::JobState state, Now) override { return EndNow(state); }
 
  private:
-  void Prepare() {
+  void Prepare(Now now) {
+    attempt().staging_tag = StagingTag(job_.id(), crew_->epoch());
     for (int32_t i = 0; i < crew_->size(); ++i) {
       v1::PrepareRunRequest request;
       *request.mutable_spec() = job_.spec();
@@ -281,9 +304,10 @@ class Launching final : public AttemptPhase {
       request.set_first_step(start_.step);
       request.set_checkpoint(start_.checkpoint);
       request.mutable_extra_cuts()->Assign(start_.extra_cuts.begin(), start_.extra_cuts.end());
-      request.set_staging_tag(absl::StrCat(job_.id(), "-", crew_->epoch()));
+      request.set_staging_tag(attempt().staging_tag);
       crew_->Ask(i, std::move(request));
     }
+    AwaitLaunch(now);
   }
 
   // Finds the order of a step where it is still open, because the workers were not measured.
@@ -294,6 +318,11 @@ class Launching final : public AttemptPhase {
     PENSTOCK_RETURN_IF_ERROR(job_.TakeSpec(std::move(ordered)));
     job_.Log("its order is searched for estimated times", now);
     return absl::OkStatus();
+  }
+
+  NextPhase OnOverdue(int64_t seconds, Now now) override {
+    job_.SetUnreachable();
+    return Fail(WhoIsLate(seconds), now);
   }
 
   // All may be done before the last answer to StartRun comes.

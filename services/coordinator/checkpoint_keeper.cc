@@ -5,7 +5,6 @@
 #include <optional>
 #include <utility>
 
-#include "base/mutex.h"
 #include "base/status.h"
 #include "checkpoint/checkpoint.h"
 
@@ -18,8 +17,9 @@ absl::StatusOr<FoundStart> SweepAndFindStart(Files& files, const StartQuery& que
   return FindStart(files, query);
 }
 
-absl::StatusOr<FoundStart> ClaimAndFindStart(Files& files, const StartQuery& query,
-                                             DirectoryLease& lease, const LockFileOpener& open) {
+absl::StatusOr<FoundStart> ClaimAndFindStart(Files& files, const std::string& job_id,
+                                             const StartQuery& query, DirectoryLease& lease,
+                                             const LockFileOpener& open) {
   if (query.root.empty()) {
     return FindStart(files, query);
   }
@@ -28,37 +28,50 @@ absl::StatusOr<FoundStart> ClaimAndFindStart(Files& files, const StartQuery& que
   if (!lock.ok() && !absl::IsUnimplemented(lock.status())) {
     return lock.status();
   }
-  PENSTOCK_ASSIGN_OR_RETURN(FoundStart start, SweepAndFindStart(files, query));
   if (lock.ok()) {
+    PENSTOCK_ASSIGN_OR_RETURN(FoundStart start, SweepAndFindStart(files, query));
     lease = *std::move(lock);
-  } else {
-    start.notes.emplace_back(lock.status().message());
+    return start;
   }
+  PENSTOCK_RETURN_IF_ERROR(SweepStagingOf(files, query.root, job_id));
+  PENSTOCK_ASSIGN_OR_RETURN(FoundStart start, FindStart(files, query));
+  start.notes.emplace_back(lock.status().message());
   return start;
 }
 
-CheckpointKeeper::CheckpointKeeper(EventLoop& loop, Files& files, LockFileOpener open)
-    : loop_(loop),
-      files_(files),
-      open_(std::move(open)),
-      tasks_(/*threads=*/1, kTasksMax, "checkpoints") {}
+CheckpointKeeper::CheckpointKeeper(EventLoop& loop, Files& files, LockFileOpener open,
+                                   DiskNamer name_disk)
+    : parts_(std::make_shared<Parts>(loop, files, std::move(open))), disks_(std::move(name_disk)) {}
+
+CheckpointKeeper::~CheckpointKeeper() {
+  disks_.Stop(kStopPatience);
+  MutexLock lock(parts_->mutex);
+  parts_->loop = nullptr;
+}
+
+void CheckpointKeeper::Parts::Answer(const std::string& job_id, EffectAnswer answer) {
+  MutexLock lock(mutex);
+  if (loop == nullptr) return;
+  // The run gets the only lease: when it goes, the directory is free for the next.
+  loop->Post([job_id, answer = std::move(answer)](Coordinator& coordinator, Now now) mutable {
+    coordinator.OnAnswer(job_id, std::move(answer), now);
+  });
+}
 
 void CheckpointKeeper::Perform(const FindCheckpoint& find) {
-  const auto answer = [this, job_id = find.job_id](absl::StatusOr<FoundStart> found,
-                                                   DirectoryLease lease) {
-    // The run gets the only lease: when it goes, the directory is free for the next.
-    loop_.Post([job_id, answer = StartFound{std::move(found), std::move(lease)}](
-                   Coordinator& coordinator, Now now) mutable {
-      coordinator.OnAnswer(job_id, std::move(answer), now);
-    });
-  };
-  const auto task = [this, find, answer] {
+  const auto until = CondVar::Clock::now() + std::chrono::milliseconds(find.limit_ms);
+  auto task = [parts = parts_, find, until] {
     DirectoryLease lease;
-    absl::StatusOr<FoundStart> found = ClaimAndFindStart(files_, find.query, lease, open_);
-    answer(std::move(found), std::move(lease));
+    absl::StatusOr<FoundStart> found =
+        absl::DeadlineExceededError("the disk was kept by other work for too long");
+    if (CondVar::Clock::now() < until) {
+      found = ClaimAndFindStart(parts->files, find.job_id, find.query, lease, parts->open);
+    }
+    parts->Answer(find.job_id, StartFound{std::move(found), std::move(lease)});
   };
-  if (!tasks_.Submit(task)) {
-    answer(absl::ResourceExhaustedError("too much work on checkpoints waits"), nullptr);
+  const std::string& directory = find.query.root.empty() ? find.query.resume : find.query.root;
+  if (absl::Status asked = disks_.Submit(directory, std::move(task)); !asked.ok()) {
+    parts_->Answer(find.job_id, StartFound{std::move(asked), nullptr});
   }
 }
 
@@ -69,33 +82,44 @@ absl::Status CheckpointKeeper::LookAhead(const v1::CheckpointSpec& checkpoint) {
     CondVar changed;
     std::optional<absl::Status> status ABSL_GUARDED_BY(mutex);
   };
-  if (checkpoint.directory().empty() && checkpoint.resume().empty()) return absl::OkStatus();
+  const bool has_directory = !checkpoint.directory().empty();
+  if (!has_directory && checkpoint.resume().empty()) return absl::OkStatus();
   const auto answer = std::make_shared<Answer>();  // shared: nobody may wait for it any more
-  const bool asked = tasks_.Submit([this, checkpoint, answer] {
-    absl::Status status = CheckStartNames(files_, checkpoint.directory(), checkpoint.resume());
-    MutexLock lock(answer->mutex);
-    answer->status = std::move(status);
-    answer->changed.NotifyAll();
-  });
+  const absl::Status asked =
+      disks_.Submit(has_directory ? checkpoint.directory() : checkpoint.resume(),
+                    [parts = parts_, checkpoint, answer] {
+                      absl::Status status = CheckStartNames(parts->files, checkpoint.directory(),
+                                                            checkpoint.resume());
+                      MutexLock lock(answer->mutex);
+                      answer->status = std::move(status);
+                      answer->changed.NotifyAll();
+                    });
   const auto deadline = CondVar::Clock::now() + kPatience;
   MutexLock lock(answer->mutex);
-  while (asked && !answer->status && answer->changed.WaitUntil(answer->mutex, deadline)) {
+  while (asked.ok() && !answer->status && answer->changed.WaitUntil(answer->mutex, deadline)) {
   }
   return answer->status.value_or(absl::OkStatus());
 }
 
 void CheckpointKeeper::Perform(const CommitStaged& commit) {
-  const auto answer = [this, job_id = commit.job_id,
-                       step = commit.manifest.step](absl::StatusOr<CommittedCheckpoint> committed) {
-    loop_.Post(
-        [job_id, answer = CheckpointCommitted{step, std::move(committed)}](
-            Coordinator& coordinator, Now now) { coordinator.OnAnswer(job_id, answer, now); });
+  auto task = [parts = parts_, commit] {
+    parts->Answer(commit.job_id, CheckpointCommitted{commit.manifest.step,
+                                                     CommitCheckpoint(parts->files, commit.options,
+                                                                      commit.manifest)});
   };
-  if (!tasks_.Submit([this, commit, answer] {
-        answer(CommitCheckpoint(files_, commit.options, commit.manifest));
-      })) {
-    answer(absl::ResourceExhaustedError("too much work on checkpoints waits"));
+  if (absl::Status asked = disks_.Submit(commit.options.root, std::move(task)); !asked.ok()) {
+    parts_->Answer(commit.job_id, CheckpointCommitted{commit.manifest.step, std::move(asked)});
   }
+}
+
+void CheckpointKeeper::Perform(const DiscardStaged& discard) {
+  // What is left, a later checkpoint or the next start in the directory removes.
+  disks_
+      .Submit(discard.root,
+              [parts = parts_, discard] {
+                DiscardStaging(parts->files, discard.root, discard.tag, discard.step).IgnoreError();
+              })
+      .IgnoreError();
 }
 
 }  // namespace penstock

@@ -204,6 +204,7 @@ class CoordinatorServer::Impl final : public EffectPerformer {
   void Perform(const CallWorker& call) override { caller_.Perform(call); }
   void Perform(const FindCheckpoint& find) override { keeper_.Perform(find); }
   void Perform(const CommitStaged& commit) override { keeper_.Perform(commit); }
+  void Perform(const DiscardStaged& discard) override { keeper_.Perform(discard); }
   void Perform(const JudgeCandidates& judge) override { judges_.Perform(judge); }
   void Perform(const GatherTimeline& gather) override {
     timelines_.Gather(

@@ -81,7 +81,7 @@ class CoordinatorServer {
   static constexpr char kStatePart[] = "penstock.state";
 
   // Opens the store, takes back its jobs, listens and serves.
-  // REQUIRES: `clock` and `files` outlive the server.
+  // REQUIRES: `clock` and `files` outlive the server; `files` lives as long as the process if a disk may hang.
   // Errors: FailedPrecondition (the address is taken, or another coordinator uses the state file),
   // DataLoss (the state file is damaged, and where), Unimplemented (it is of a later version), those of
   // opening a file.

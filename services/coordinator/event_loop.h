@@ -44,6 +44,7 @@ class EffectPerformer {
   virtual void Perform(const CallWorker& call) = 0;
   virtual void Perform(const FindCheckpoint& find) = 0;
   virtual void Perform(const CommitStaged& commit) = 0;
+  virtual void Perform(const DiscardStaged& discard) = 0;
   virtual void Perform(const GatherTimeline& gather) = 0;
   virtual void Perform(const JudgeCandidates& judge) = 0;
   virtual void Perform(const GatherPasses& gather) = 0;

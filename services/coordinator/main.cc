@@ -220,10 +220,12 @@ int Main(int argc, char** argv) {
   }
   std::vector<std::string> roots;
   if (!flags->checkpoint_root.empty()) roots.push_back(flags->checkpoint_root);
-  const auto files = ConfinedFiles::Open(roots);
-  if (!files.ok()) {
-    return Complain(files.status(), kBadUsage);
+  absl::StatusOr<std::unique_ptr<ConfinedFiles>> opened = ConfinedFiles::Open(roots);
+  if (!opened.ok()) {
+    return Complain(opened.status(), kBadUsage);
   }
+  // They live as long as the process: a disk that hangs may keep a thread in them until then.
+  static ConfinedFiles* const files = opened->release();
   const absl::StatusOr<Tracing> tracing = StartTracing(*flags, log);
   if (!tracing.ok()) {
     return Complain(tracing.status(), kBadUsage);
@@ -241,10 +243,10 @@ int Main(int argc, char** argv) {
        .health = flags->server.health,
        .limits = {.draw = DrawWord},
        .audit_file = flags->audit_file,
-       .open_lock = [&files](const std::string& path) { return (*files)->OpenOwn(path); },
+       .open_lock = [](const std::string& path) { return files->OpenOwn(path); },
        .log = [&log](const std::string& line) { log.info("{}", line); },
        .spans = spans},
-      RealClock(), **files);
+      RealClock(), *files);
   if (!server.ok()) {
     return Complain(server.status(), kBadUsage);
   }

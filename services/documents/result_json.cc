@@ -283,6 +283,7 @@ Json WorkerJson(const v1::WorkerSummary& worker) {
           {"address", worker.address()},
           {"alive", worker.alive()},
           {"leaving", worker.leaving()},
+          {"unusable_reason", TextOrNull(worker.unusable_reason())},
           {"device", worker.device()},
           {"memory_bytes", worker.memory_bytes()},
           {"job_id", TextOrNull(worker.job_id())},

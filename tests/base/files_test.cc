@@ -4,9 +4,38 @@
 #include <gtest/gtest.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
+#include <cerrno>
+#include <functional>
+#include <vector>
+
 #include "tests/support/status_matchers.h"
+
+namespace penstock {
+namespace {
+
+// Is told of every fsync of this program, before it happens; returns 0, or the errno that it fails with. Null: nobody is.
+std::function<int(const struct stat&)> on_sync;
+
+int Sync(int fd, long call) {
+  struct stat info;
+  if (on_sync != nullptr && fstat(fd, &info) == 0) {
+    if (const int error = on_sync(info); error != 0) {
+      errno = error;
+      return -1;
+    }
+  }
+  return static_cast<int>(syscall(call, fd));
+}
+
+}  // namespace
+}  // namespace penstock
+
+// In the place of those of the C library: what is synced cannot be seen in any other way, unless the power fails.
+extern "C" int fsync(int fd) { return penstock::Sync(fd, SYS_fsync); }
+extern "C" int fdatasync(int fd) { return penstock::Sync(fd, SYS_fdatasync); }
 
 namespace penstock {
 namespace {
@@ -25,10 +54,28 @@ class FilesTest : public ::testing::Test {
     ASSERT_THAT(files_.RemoveAll(directory_), IsOk());
     ASSERT_THAT(files_.CreateDirectories(directory_), IsOk());
   }
-  void TearDown() override { EXPECT_THAT(files_.RemoveAll(directory_), IsOk()); }
+  void TearDown() override {
+    on_sync = nullptr;
+    EXPECT_THAT(files_.RemoveAll(directory_), IsOk());
+  }
 
   std::string Path(absl::string_view name) const { return JoinPath(directory_, name); }
 
+  // Counts the syncs of `path` that happen when `done` is true already.
+  void CountSyncs(const std::string& path, std::function<bool(const struct stat&)> done) {
+    on_sync = [this, path, done = std::move(done)](const struct stat& synced) {
+      struct stat info;
+      const bool is_it = stat(path.c_str(), &info) == 0 && info.st_dev == synced.st_dev &&
+                         info.st_ino == synced.st_ino;
+      syncs_ += is_it && done(synced) ? 1 : 0;
+      return 0;
+    };
+  }
+  void FailSyncs() {
+    on_sync = [](const struct stat&) { return EIO; };
+  }
+
+  int syncs_ = 0;
   Files& files_ = RealFiles();
   std::string directory_;
 };
@@ -55,6 +102,52 @@ TEST_F(FilesTest, WriteDurably_PiecesComeBackAsOneFile) {
 TEST_F(FilesTest, WriteDurably_NoDirectory_NamesThePath) {
   EXPECT_THAT(files_.WriteDurably(Path("none/a"), {"x"}),
               StatusIs(absl::StatusCode::kNotFound, HasSubstr(Path("none/a"))));
+}
+
+// The next four hold each call to what it promises to have made durable when it returns.
+TEST_F(FilesTest, WriteDurably_SyncsTheWholeFile) {
+  CountSyncs(Path("a"), [](const struct stat& file) { return file.st_size == 9; });
+  ASSERT_THAT(files_.WriteDurably(Path("a"), {"1234", "56789"}), IsOk());
+  EXPECT_EQ(syncs_, 1);
+}
+
+TEST_F(FilesTest, RenameDurably_SyncsTheParentAfterTheRename) {
+  ASSERT_THAT(files_.CreateDirectories(Path("b")), IsOk());
+  ASSERT_THAT(files_.WriteDurably(Path("a"), {"x"}), IsOk());
+  CountSyncs(Path("b"), [&](const struct stat&) { return files_.Exists(Path("b/a")); });
+  ASSERT_THAT(files_.RenameDurably(Path("a"), Path("b/a")), IsOk());
+  EXPECT_EQ(syncs_, 1);
+}
+
+TEST_F(FilesTest, CreateDirectories_SyncsTheParentOfEach) {
+  for (const auto& [parent, child] : {std::pair("", "a"), {"a", "a/b"}, {"a/b", "a/b/c"}}) {
+    ASSERT_THAT(files_.RemoveAll(Path("a")), IsOk());
+    syncs_ = 0;
+    const std::string made = Path(child);
+    CountSyncs(Path(parent), [&](const struct stat&) { return files_.Exists(made); });
+    ASSERT_THAT(files_.CreateDirectories(Path("a/b/c")), IsOk());
+    EXPECT_EQ(syncs_, 1) << "of the parent of " << child;
+  }
+}
+
+TEST_F(FilesTest, SyncDirectory_SyncsIt) {
+  CountSyncs(directory_, [](const struct stat&) { return true; });
+  ASSERT_THAT(files_.SyncDirectory(directory_), IsOk());
+  EXPECT_EQ(syncs_, 1);
+}
+
+TEST_F(FilesTest, SyncFails_IsTheErrorOfEachCall) {
+  const auto failed = [](const std::string& path) {
+    return StatusIs(absl::StatusCode::kInternal,
+                    AllOf(HasSubstr("cannot sync"), HasSubstr(path), HasSubstr("Input/output")));
+  };
+  ASSERT_THAT(files_.WriteDurably(Path("old"), {"x"}), IsOk());
+  FailSyncs();
+  EXPECT_THAT(files_.WriteDurably(Path("a"), {"x"}), failed(Path("a")));
+  EXPECT_FALSE(files_.Exists(Path("a"))) << "nobody may take it for whole";
+  EXPECT_THAT(files_.RenameDurably(Path("old"), Path("new")), failed(directory_));
+  EXPECT_THAT(files_.CreateDirectories(Path("b")), failed(directory_));
+  EXPECT_THAT(files_.SyncDirectory(directory_), failed(directory_));
 }
 
 TEST_F(FilesTest, OpenRandomAccess_PartsAreTheFiles) {

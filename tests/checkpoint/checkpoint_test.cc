@@ -31,14 +31,17 @@ LayerState StateOf(int32_t layer, int64_t step) {
           {{"w.exp_avg", {2}, {-value, 1}}}};
 }
 
+constexpr char kTag[] = "job/1";
+
 CommitOptions Options(int32_t keep = 2) {
-  return {.root = kRoot, .tag = "job/1", .layers = kLayers, .keep = keep};
+  return {.root = kRoot, .tag = kTag, .layers = kLayers, .keep = keep};
 }
 
-absl::StatusOr<Manifest> Stage(Files& files, int64_t step, const std::string& root = kRoot) {
+absl::StatusOr<Manifest> Stage(Files& files, int64_t step, const std::string& root = kRoot,
+                               const std::string& tag = kTag) {
   Manifest manifest = {.job_id = "job", .step = step, .updates = step};
   for (int32_t layer = 0; layer < kLayers; ++layer) {
-    auto written = WriteLayer(files, StagingPath(root, step, "job/1"), StateOf(layer, step));
+    auto written = WriteLayer(files, StagingPath(root, step, tag), StateOf(layer, step));
     if (!written.ok()) return written.status();
     for (CheckpointFile& file : *written) manifest.files.push_back(std::move(file));
   }
@@ -248,6 +251,42 @@ TEST(Checkpoint, CommitOverTheSameStep_CrashAnywhere_LeavesTheNewestOrTheOneBefo
   }
 }
 
+// One call to the disk fails, and the machine loses power when the save has been answered. What was said to be saved is
+// there: every name and every byte was made durable first, and no error of that was passed over.
+TEST(Checkpoint, Commit_OneErrorAndThenAPowerFailure_WhatWasSaidToBeSavedIsThere) {
+  for (int64_t change = 0;; ++change) {
+    MemoryFiles files;
+    for (int64_t step : {1, 2}) ASSERT_THAT(Save(files, step), IsOk());
+    files.FailOnce(change, absl::InternalError("input/output error"));
+    const bool saved = Save(files, 3).ok();
+    const bool failed = files.failed();
+    files.Crash();
+    PENSTOCK_ASSERT_OK_AND_ASSIGN(FoundCheckpoint found, FindLatestCheckpoint(files, kRoot));
+    EXPECT_TRUE(found.passed_over.empty()) << "error at change " << change;
+    EXPECT_EQ(found.manifest.step, saved ? 3 : 2) << "error at change " << change;
+    ExpectHolds(files, found, found.manifest.step);
+    if (!failed) break;
+  }
+}
+
+// The power fails at every possible point, so that nothing that was not made durable is left.
+TEST(Checkpoint, Commit_PowerFailureAnywhere_LeavesTheOldOrTheNewOne) {
+  for (int64_t crash = 0;; ++crash) {
+    MemoryFiles files;
+    for (int64_t step : {1, 2}) ASSERT_THAT(Save(files, step), IsOk());
+    files.FailFrom(crash, absl::InternalError("crashed"));
+    const bool saved = Save(files, 3).ok();
+    const bool crashed = files.failed();
+    files.Heal();
+    files.Crash();
+    PENSTOCK_ASSERT_OK_AND_ASSIGN(FoundCheckpoint found, FindLatestCheckpoint(files, kRoot));
+    EXPECT_TRUE(found.passed_over.empty()) << "crash at change " << crash;
+    EXPECT_GE(found.manifest.step, saved ? 3 : 2) << "crash at change " << crash;
+    ExpectHolds(files, found, found.manifest.step);
+    if (!crashed) break;
+  }
+}
+
 // Damages each file of the newest checkpoint in each way.
 TEST(Checkpoint, Find_AnyFileDamaged_FallsBackAndNamesIt) {
   MemoryFiles pristine;
@@ -360,6 +399,110 @@ TEST(Checkpoint, Sweep_RemovesOnlyStaging) {
   ASSERT_THAT(SweepStaging(files, kRoot), IsOk());
   EXPECT_THAT(files.List(kRoot), IsOkAndHolds(ElementsAre("notes.txt", "step-000000000001")));
   EXPECT_THAT(SweepStaging(files, "/nowhere"), IsOk());
+}
+
+// A user's own folder may look similar.
+TEST(Checkpoint, Sweep_NameThatOnlyLooksLikeStaging_Stays) {
+  MemoryFiles files;
+  for (const char* name : {"step-by-step.tmp-notes", "step-000000000001.tmp-", "my.tmp-job-1"}) {
+    ASSERT_THAT(files.CreateDirectories(JoinPath(kRoot, name)), IsOk());
+  }
+  ASSERT_THAT(SweepStaging(files, kRoot), IsOk());
+  EXPECT_THAT(files.List(kRoot), IsOkAndHolds(ElementsAre("my.tmp-job-1", "step-000000000001.tmp-",
+                                                          "step-by-step.tmp-notes")));
+}
+
+TEST(Checkpoint, Discard_RemovesOnlyThisAttemptsUpToTheStep) {
+  MemoryFiles files;
+  const std::string tag = StagingTag("job-1", 12);
+  for (int64_t step : {1, 2, 3}) ASSERT_THAT(Stage(files, step, kRoot, tag), IsOk());
+  // Another epoch, other jobs, and names that begin alike.
+  for (const char* other : {"job-1-11", "job-1-123", "job-11-12", "job-1-12-1", "a-job-1-12"}) {
+    ASSERT_THAT(Stage(files, 1, kRoot, other), IsOk());
+  }
+  ASSERT_THAT(DiscardStaging(files, kRoot, tag, 2), IsOk());
+  const auto of_others =
+      ElementsAre("step-000000000001.tmp-a-job-1-12", "step-000000000001.tmp-job-1-11",
+                  "step-000000000001.tmp-job-1-12-1", "step-000000000001.tmp-job-1-123",
+                  "step-000000000001.tmp-job-11-12", "step-000000000003.tmp-job-1-12");
+  EXPECT_THAT(files.List(kRoot), IsOkAndHolds(of_others));
+  ASSERT_THAT(DiscardStaging(files, kRoot, tag), IsOk());
+  PENSTOCK_ASSERT_OK_AND_ASSIGN(const std::vector<std::string> names, files.List(kRoot));
+  EXPECT_EQ(names.size(), 5u);
+  EXPECT_THAT(DiscardStaging(files, "/nowhere", tag), IsOk());
+}
+
+TEST(Checkpoint, Discard_OneStays_TheOthersGoAndTheErrorIsTold) {
+  MemoryFiles files;
+  for (int64_t step : {1, 2}) ASSERT_THAT(Stage(files, step), IsOk());
+  files.FailRemovals(absl::PermissionDeniedError("not yours"), StagingPath(kRoot, 1, kTag));
+  EXPECT_THAT(DiscardStaging(files, kRoot, kTag),
+              StatusIs(absl::StatusCode::kPermissionDenied, HasSubstr("not yours")));
+  EXPECT_THAT(files.List(kRoot), IsOkAndHolds(ElementsAre("step-000000000001.tmp-job-1")));
+}
+
+TEST(Checkpoint, SweepOfOneJob_LeavesThoseOfOtherJobs) {
+  MemoryFiles files;
+  for (const char* tag : {"job-1-11", "job-1-12", "job-11-12", "job-1-2-12", "removed"}) {
+    ASSERT_THAT(Stage(files, 1, kRoot, tag), IsOk());
+  }
+  ASSERT_THAT(SweepStagingOf(files, kRoot, "job-1"), IsOk());
+  EXPECT_THAT(files.List(kRoot), IsOkAndHolds(ElementsAre("step-000000000001.tmp-job-1-2-12",
+                                                          "step-000000000001.tmp-job-11-12",
+                                                          "step-000000000001.tmp-removed")));
+}
+
+// What an attempt staged for cuts that failed goes with its next checkpoint at the latest.
+TEST(Checkpoint, Commit_RemovesWhatTheAttemptStagedForEarlierSteps) {
+  MemoryFiles files;
+  for (int64_t step : {1, 2, 4}) ASSERT_THAT(Stage(files, step), IsOk());
+  ASSERT_THAT(Stage(files, 1, kRoot, "other-1-5"), IsOk());
+  ASSERT_THAT(Save(files, 3), IsOk());
+  EXPECT_THAT(files.List(kRoot),
+              IsOkAndHolds(ElementsAre("step-000000000001.tmp-other-1-5", "step-000000000003",
+                                       "step-000000000004.tmp-job-1")));
+}
+
+// The disk has room for the checkpoints and little more, and is full for four cuts. Were what they staged left there, it
+// would take the room of all later ones.
+TEST(Checkpoint, DiskFullForAWhile_LaterCutsAreSavedOnceFailedOnesAreDiscarded) {
+  MemoryFiles files;
+  ASSERT_THAT(Save(files, 1), IsOk());
+  const int64_t checkpoint_bytes = files.UsedBytes();
+  const int64_t enough = 3 * checkpoint_bytes + checkpoint_bytes / 4;
+  int failed = 0;
+  int saved = 0;
+  for (int64_t step = 2; step <= 17; ++step) {
+    const bool is_full = step >= 4 && step < 8;
+    files.SetCapacity(is_full ? files.UsedBytes() + checkpoint_bytes / 2 : enough);
+    const absl::StatusOr<std::string> commit = Save(files, step);
+    if (is_full) {
+      ++failed;
+      EXPECT_THAT(commit.status(), StatusIs(absl::StatusCode::kResourceExhausted,
+                                            HasSubstr("No space left on device")));
+      ASSERT_THAT(DiscardStaging(files, kRoot, kTag, step), IsOk());
+    } else {
+      EXPECT_THAT(commit, IsOk());
+      saved += commit.ok() ? 1 : 0;
+    }
+  }
+  EXPECT_EQ(failed, 4);
+  EXPECT_EQ(saved, 12);
+  EXPECT_THAT(files.List(kRoot),
+              IsOkAndHolds(ElementsAre("step-000000000016", "step-000000000017")));
+}
+
+TEST(CheckpointLayout, StagingName_ParsesBack) {
+  const auto parsed = ParseStagingDirectoryName(StagingDirectoryName(7, StagingTag("a_b-1", 9)));
+  ASSERT_TRUE(parsed.has_value());
+  EXPECT_EQ(parsed->step, 7);
+  EXPECT_EQ(parsed->tag, "a-b-1-9");
+  EXPECT_TRUE(IsTagOfJob(parsed->tag, "a_b-1"));
+  EXPECT_FALSE(IsTagOfJob(parsed->tag, "a_b"));
+  EXPECT_FALSE(IsTagOfJob(parsed->tag, "a_b-1-9"));
+  for (const char* other : {"step-000000000007", "step-7.tmp-a", "step-000000000007.tmp-a/b"}) {
+    EXPECT_FALSE(ParseStagingDirectoryName(other).has_value()) << other;
+  }
 }
 
 TEST(CheckpointLayout, StepDirectoryName_ParsesBack) {

@@ -49,9 +49,8 @@ TEST(CheckpointTracker, TwoCuts_DoNotMix) {
 TEST(CheckpointTracker, FailedPart_GivesTheCheckpointUpAndTheNextIsFine) {
   CheckpointTracker tracker(2);
   EXPECT_FALSE(tracker.Saved(0, Saved(10, 0)).has_value());
-  EXPECT_TRUE(tracker.Failed(10));
-  EXPECT_FALSE(tracker.Failed(10)) << "told once";
-  EXPECT_FALSE(tracker.Saved(1, Saved(10, 1)).has_value());
+  EXPECT_TRUE(tracker.Failed(1, 10));
+  EXPECT_FALSE(tracker.Failed(1, 10)) << "told once";
   EXPECT_FALSE(tracker.Saved(0, Saved(20, 0)).has_value());
   EXPECT_TRUE(tracker.Saved(1, Saved(20, 1)).has_value());
 }
@@ -65,14 +64,43 @@ TEST(CheckpointTracker, ManyCheckpoints_AreForgottenAndDoNotBeginAgain) {
     if (step % 2 == 0) {
       tracker.Committed(step);
     } else {
-      EXPECT_TRUE(tracker.Failed(step));
+      tracker.NotCommitted(step);
     }
   }
   for (int64_t step = 1; step <= kSteps; ++step) {
     EXPECT_FALSE(tracker.Saved(0, Saved(step, 0)).has_value()) << step;
-    EXPECT_FALSE(tracker.Failed(step)) << step;
+    EXPECT_FALSE(tracker.Failed(0, step)) << step;
   }
   EXPECT_TRUE(tracker.Saved(0, Saved(kSteps + 1, 0)).has_value());
+}
+
+// What is staged may be removed only when nobody writes to it any more.
+TEST(CheckpointTracker, FailedPart_IsGivenUpOnceAllHaveAnswered) {
+  CheckpointTracker tracker(3);
+  EXPECT_TRUE(tracker.Failed(1, 10));
+  EXPECT_FALSE(tracker.Saved(0, Saved(10, 0)).has_value());
+  EXPECT_EQ(tracker.TakeGivenUp(), std::nullopt) << "worker 2 still writes";
+  EXPECT_FALSE(tracker.Failed(2, 10)) << "not the first failure of this step";
+  EXPECT_EQ(tracker.TakeGivenUp(), 10);
+  EXPECT_EQ(tracker.TakeGivenUp(), std::nullopt) << "told once";
+  EXPECT_FALSE(tracker.Saved(2, Saved(10, 2)).has_value());
+  EXPECT_FALSE(tracker.Committing());
+}
+
+TEST(CheckpointTracker, LastPartFails_IsGivenUp) {
+  CheckpointTracker tracker(2);
+  EXPECT_FALSE(tracker.Saved(0, Saved(10, 0)).has_value());
+  EXPECT_TRUE(tracker.Failed(1, 10));
+  EXPECT_EQ(tracker.TakeGivenUp(), 10);
+}
+
+TEST(CheckpointTracker, CommitFails_IsGivenUp) {
+  CheckpointTracker tracker(1);
+  EXPECT_TRUE(tracker.Saved(0, Saved(10, 0)).has_value());
+  EXPECT_EQ(tracker.TakeGivenUp(), std::nullopt);
+  tracker.NotCommitted(10);
+  EXPECT_FALSE(tracker.Committing());
+  EXPECT_EQ(tracker.TakeGivenUp(), 10);
 }
 
 }  // namespace

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <array>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "base/rejected_messages.h"
 #include "base/seen_epoch.h"
@@ -27,6 +28,13 @@ v1::SubmitJobRequest Request(const v1::JobSpec& spec, const std::string& key = "
   *request.mutable_spec() = spec;
   request.set_idempotency_key(key);
   return request;
+}
+
+v1::JobSpec OftenSavedJob(int64_t steps, int32_t stages) {
+  v1::JobSpec spec = SmallJob(steps, stages);
+  spec.mutable_checkpoint()->set_directory("/ckpt");
+  spec.mutable_checkpoint()->set_every_steps(2);
+  return spec;
 }
 
 TEST(SubmitJob, InvalidJob_IsRefusedNamingTheKey) {
@@ -165,6 +173,162 @@ TEST(Prepare, WorkerRefuses_FailsTheJobWithItsReason) {
             "worker w0 (stage 0): cannot prepare: a.txt: no such file");
 }
 
+TEST(Deadline, DiskHangsWhereTheStartIsSought_FailsTheJobWithItsName) {
+  SimulatedCluster cluster({.workers = 1});
+  cluster.RunFor(10);
+  cluster.disk_hangs = true;
+  v1::JobSpec spec = SmallJob(10, 1);
+  spec.mutable_checkpoint()->set_directory("/ckpt");
+  const std::string job = cluster.Submit(spec);
+  cluster.RunFor(590'000);
+  EXPECT_EQ(cluster.Summary(job).state(), v1::JOB_STATE_PREPARING);
+  EXPECT_EQ(cluster.Summary(job).reason(), "looks in /ckpt for where to start");
+  cluster.RunFor(20'000);
+  EXPECT_EQ(cluster.Summary(job).state(), v1::JOB_STATE_FAILED);
+  EXPECT_THAT(cluster.Summary(job).error(),
+              AllOf(StartsWith("cannot start: nothing was heard from the disk of /ckpt for 600 s"),
+                    HasSubstr("submit the job again")));
+  EXPECT_EQ(cluster.Summary(job).reason(), "");
+  const std::string next = cluster.Submit(SmallJob(2, 1));
+  ASSERT_TRUE(cluster.RunUntilOver(2 * kLimitMs));
+  EXPECT_EQ(cluster.Summary(next).state(), v1::JOB_STATE_SUCCEEDED);
+}
+
+TEST(Deadline, WorkerDoesNotPrepare_FailsTheJobWithItsName) {
+  SimulatedCluster cluster({.workers = 2});
+  cluster.RunFor(10);
+  cluster.FreezeExecutor(1);
+  const std::string job = cluster.Submit(SmallJob(10, 2));
+  cluster.RunFor(890'000);
+  EXPECT_EQ(cluster.Summary(job).state(), v1::JOB_STATE_PREPARING);
+  EXPECT_EQ(cluster.Summary(job).reason(), "waits for worker w1 (stage 1) to prepare");
+  cluster.RunFor(20'000);
+  EXPECT_EQ(cluster.Summary(job).state(), v1::JOB_STATE_FAILED);
+  EXPECT_THAT(cluster.Summary(job).error(),
+              StartsWith("worker w1 (stage 1) did not prepare within 900 s"));
+  EXPECT_THAT(cluster.violations(), IsEmpty());
+}
+
+TEST(Deadline, WorkerDoesNotStart_FailsTheJobWithItsName) {
+  SimulatedCluster cluster({.workers = 2});
+  cluster.RunFor(10);
+  Coordinator& coordinator = cluster.coordinator();
+  PENSTOCK_ASSERT_OK_AND_ASSIGN(const auto job,
+                                SubmitJob(coordinator, Request(SmallJob(10, 2)), cluster.now()));
+  const int64_t epoch = coordinator.FindRun(job)->epoch();
+  v1::PrepareRunResponse prepared;
+  for (const CoordinatorEffect& effect : coordinator.TakeEffects()) {
+    if (const auto* call = std::get_if<CallWorker>(&effect)) {
+      prepared.set_schedule_digest(
+          std::get<v1::PrepareRunRequest>(call->request).plan().schedule_digest());
+    }
+  }
+  for (const int32_t worker : {0, 1}) {
+    coordinator.OnAnswer(job,
+                         CallAnswer{.epoch = epoch, .worker_index = worker, .response = prepared},
+                         cluster.now());
+  }
+  coordinator.OnAnswer(
+      job, CallAnswer{.epoch = epoch, .worker_index = 0, .response = v1::StartRunResponse()},
+      cluster.now());
+  coordinator.TakeEffects();
+  EXPECT_EQ(coordinator.FindSummary(job)->reason(), "waits for worker w1 (stage 1) to start");
+  cluster.RunFor(70'000);
+  EXPECT_THAT(coordinator.FindSummary(job)->error(),
+              StartsWith("worker w1 (stage 1) did not start within 60 s"));
+}
+
+// A job that profiles waits for its workers in the same way.
+TEST(Deadline, WorkerDoesNotPrepareToMeasure_FailsTheProfileWithItsName) {
+  SimulatedCluster cluster({.workers = 1});
+  cluster.RunFor(10);
+  cluster.FreezeExecutor(0);
+  const std::string job = cluster.SubmitProfile(SmallJob(10, 1), SmallProfile());
+  cluster.RunFor(10'000);
+  EXPECT_EQ(cluster.Summary(job).reason(), "waits for worker w0 to prepare");
+  cluster.RunFor(900'000);
+  EXPECT_THAT(cluster.Summary(job).error(), StartsWith("worker w0 did not prepare within 900 s"));
+}
+
+TEST(Deadline, DiskHangsAtTheLastCommit_FailsTheJobWithItsName) {
+  SimulatedCluster cluster({.workers = 2});
+  cluster.RunFor(10);
+  const std::string job = cluster.Submit(OftenSavedJob(4, 2));
+  cluster.RunFor(50);
+  cluster.disk_hangs = true;
+  cluster.RunFor(10'000);
+  EXPECT_EQ(cluster.Summary(job).state(), v1::JOB_STATE_RUNNING);
+  EXPECT_EQ(cluster.Summary(job).reason(), "waits until its checkpoint is committed in /ckpt");
+  ASSERT_TRUE(cluster.RunUntilOver(2 * kLimitMs));
+  EXPECT_THAT(cluster.Summary(job).error(),
+              AllOf(StartsWith("training is complete, but the checkpoint of step 4"),
+                    HasSubstr("the disk of /ckpt for 600 s")));
+  EXPECT_EQ(cluster.Summary(job).reason(), "");
+}
+
+// Its executor thread hangs, and it answers calls: neither a drain nor a stop ends, and no heartbeat is missing.
+TEST(Stuck, WorkerDoesNotStop_GetsNoWorkUntilItHas) {
+  for (const bool restarts : {false, true}) {
+    SimulatedCluster cluster({.workers = 2});
+    cluster.RunFor(10);
+    const std::string job = cluster.Submit(SmallJob(1000, 2));
+    cluster.RunFor(500);
+    cluster.FreezeExecutor(1);
+    ASSERT_THAT(cluster.coordinator().CancelJob(job, cluster.now()), IsOk());
+    cluster.PerformEffects();
+    cluster.RunFor(110'000);
+    EXPECT_EQ(cluster.Summary(job).state(), v1::JOB_STATE_DRAINING);
+    EXPECT_EQ(cluster.Summary(job).reason(), "cancelled by the user");
+    cluster.RunFor(50'000);
+    EXPECT_EQ(cluster.Summary(job).state(), v1::JOB_STATE_CANCELLED);
+    EXPECT_THAT(cluster.Summary(job).reason(), HasSubstr("did not drain within 120 s"));
+
+    const v1::ListWorkersResponse workers = cluster.coordinator().ListWorkers(cluster.now());
+    EXPECT_EQ(workers.workers(0).unusable_reason(), "");
+    EXPECT_THAT(workers.workers(1).unusable_reason(),
+                StartsWith("worker w1 does not stop its run of job small-1, which has ended"));
+    EXPECT_EQ(workers.workers(1).job_id(), job);
+    const std::string large = cluster.Submit(SmallJob(2, 2));
+    EXPECT_THAT(cluster.Summary(large).reason(),
+                AllOf(StartsWith("waits for workers: needs 2, the cluster has 1; worker w1"),
+                      HasSubstr("restart the worker")));
+    const std::string small = cluster.Submit(SmallJob(2, 1));
+    cluster.RunFor(5'000);
+    EXPECT_EQ(cluster.Summary(small).state(), v1::JOB_STATE_SUCCEEDED) << "w0 has work";
+    EXPECT_EQ(cluster.Summary(large).state(), v1::JOB_STATE_QUEUED);
+    restarts ? cluster.Restart(1) : cluster.ThawExecutor(1);
+    ASSERT_TRUE(cluster.RunUntilOver(kLimitMs));
+    EXPECT_EQ(cluster.Summary(large).state(), v1::JOB_STATE_SUCCEEDED);
+    EXPECT_THAT(cluster.violations(), IsEmpty());
+  }
+}
+
+// A coordinator that was restarted knows no more of the run than what the worker tells.
+TEST(Stuck, WorkerHasARunThatNoJobHas_GetsNoWorkAfterAWhile) {
+  SimulatedCluster cluster({.workers = 1});
+  cluster.RunFor(10);
+  Coordinator& coordinator = cluster.coordinator();
+  const auto tell = [&](const std::string& job_id) {
+    v1::HeartbeatRequest request;
+    request.set_name("w0");
+    request.set_incarnation(100);
+    request.set_job_id(job_id);
+    request.set_epoch(7);
+    EXPECT_THAT(coordinator.Heartbeat(request, cluster.now()), IsOk());
+    coordinator.TakeEffects();
+  };
+  cluster.Freeze(0);  // the test sends its heartbeats
+  for (int second = 0; second <= 30; ++second) {
+    EXPECT_EQ(coordinator.ListWorkers(cluster.now()).workers(0).unusable_reason(), "") << second;
+    tell("old-1");
+    cluster.RunFor(1'000);
+  }
+  EXPECT_THAT(coordinator.ListWorkers(cluster.now()).workers(0).unusable_reason(),
+              HasSubstr("does not stop its run of job old-1"));
+  tell("");
+  EXPECT_EQ(coordinator.ListWorkers(cluster.now()).workers(0).unusable_reason(), "");
+}
+
 TEST(Resume, NoStartFound_FailsWithTheReason) {
   SimulatedCluster cluster({.workers = 1});
   cluster.RunFor(10);
@@ -218,6 +382,54 @@ TEST(Checkpoint, LastOneCannotBeSaved_FailsTheJobAndSaysThatTrainingIsComplete) 
   ASSERT_TRUE(cluster.RunUntilOver(kLimitMs));
   EXPECT_EQ(cluster.Summary(job).error(),
             "training is complete, but the checkpoint of step 4 could not be saved: disk full");
+}
+
+// With two workers they fail to write, with one the commit fails.
+TEST(Checkpoint, DiskFullForAWhile_IsToldOnceAndLaterCutsAreSaved) {
+  for (const int workers : {1, 2}) {
+    SimulatedCluster cluster({.workers = workers});
+    cluster.RunFor(10);
+    const std::string job = cluster.Submit(OftenSavedJob(100, workers));
+    cluster.RunFor(1'000);
+    cluster.disk_full = true;
+    cluster.RunFor(4'000);
+    const size_t before = cluster.commits().size();
+    EXPECT_LE(cluster.Staged().size(), 1u) << "of the latest cut";
+    cluster.disk_full = false;
+    ASSERT_TRUE(cluster.RunUntilOver(kLimitMs));
+    EXPECT_EQ(cluster.Summary(job).state(), v1::JOB_STATE_SUCCEEDED);
+    EXPECT_GE(cluster.commits().size(), before + 12);
+    EXPECT_EQ(cluster.commits().back().step, 100);
+    EXPECT_THAT(cluster.Staged(), IsEmpty());
+    EXPECT_THAT(cluster.violations(), IsEmpty());
+    std::vector<std::string> told;
+    for (const std::string& line : cluster.Logs(job)) {
+      if (absl::StrContains(line, "saved")) told.push_back(line);
+    }
+    EXPECT_THAT(told, ElementsAre(HasSubstr(workers == 1 ? "disk full" : "No space left on device"),
+                                  StartsWith("checkpoints are saved again, from step")));
+  }
+}
+
+TEST(Checkpoint, JobEndsInAnyWay_LeavesNothingStaged) {
+  for (const char* end : {"failed", "killed", "cancelled", "stopped hard"}) {
+    SCOPED_TRACE(end);
+    SimulatedCluster cluster({.workers = 2, .save_ms = 40});
+    cluster.RunFor(10);
+    const std::string job = cluster.Submit(OftenSavedJob(1000, 2));
+    cluster.RunFor(1'020);  // in the middle of a cut
+    cluster.disk_full = true;
+    if (end == std::string("failed")) cluster.FailRun(0, "went wrong");
+    if (end == std::string("killed")) cluster.Kill(1);
+    if (end == std::string("stopped hard")) cluster.Freeze(1);
+    if (end == std::string("cancelled")) {
+      ASSERT_THAT(cluster.coordinator().CancelJob(job, cluster.now()), IsOk());
+      cluster.PerformEffects();
+    }
+    ASSERT_TRUE(cluster.RunUntilOver(kLimitMs));
+    EXPECT_THAT(cluster.Staged(), IsEmpty());
+    EXPECT_THAT(cluster.violations(), IsEmpty());
+  }
 }
 
 TEST(Checkpoint, DirectoryInUse_MakesTheSecondJobWait) {

@@ -133,12 +133,12 @@ TEST(Leave, SaveOfTheDrainFails_FailsTheJobAlthoughAnOlderCheckpointIsThere) {
   const std::string job = cluster.Submit(spec);
   while (cluster.commits().empty()) cluster.RunFor(1);
   cluster.RunFor(100);
-  cluster.disk_is_full = true;
+  cluster.disk_full = true;
   cluster.Leave(1);
   ASSERT_TRUE(cluster.RunUntilOver(kLimitMs));
   EXPECT_EQ(cluster.Summary(job).state(), v1::JOB_STATE_FAILED);
   EXPECT_THAT(cluster.Summary(job).error(),
-              AllOf(HasSubstr("drained because worker w1 is leaving"), HasSubstr("disk full")));
+              AllOf(HasSubstr("drained because worker w1 is leaving"), HasSubstr("No space left on device")));
   EXPECT_EQ(cluster.Saved(job).result().checkpoint(), "/ckpt/step-5");
 }
 

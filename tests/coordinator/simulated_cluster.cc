@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <filesystem>
+#include <limits>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -257,7 +258,8 @@ std::vector<StoredJob> SimulatedCluster::Store() const {
 std::vector<std::string> SimulatedCluster::StillTraining() const {
   std::vector<std::string> training;
   for (const Worker& worker : workers_) {
-    if (worker.alive && !worker.frozen && worker.state == Worker::State::kRunning) {
+    if (worker.alive && !worker.frozen && !worker.executor_frozen &&
+        worker.state == Worker::State::kRunning) {
       training.push_back(absl::StrCat(worker.name, " trains ", worker.run.job_id()));
     }
   }
@@ -335,6 +337,12 @@ void SimulatedCluster::Restart(int worker) {
   Worker& w = workers_[worker];
   w = {.name = w.name, .incarnation = w.incarnation + 1000, .generation = w.generation + 1};
   Register(worker);
+}
+
+void SimulatedCluster::ThawExecutor(int worker) {
+  Worker& w = workers_[worker];
+  w.executor_frozen = false;
+  if (w.run.epoch() < w.epochs[w.run.job_id()].first) EndRun(worker);
 }
 
 void SimulatedCluster::FailRun(int worker, const std::string& message) {
@@ -442,6 +450,9 @@ void SimulatedCluster::Deliver(const CallWorker& call, int attempt, int64_t life
         return;
       }
       const WorkerResponse response = std::visit(handle, call.request);
+      const bool prepares = std::holds_alternative<v1::PrepareRunRequest>(call.request) ||
+                            std::holds_alternative<v1::PrepareProfileRequest>(call.request);
+      if (prepares && workers_[worker].executor_frozen) return;  // it is still at it
       if (copy == 0 && !Lost()) {
         answer(Delay(), response);
       } else if (copy == 0 && attempt < kAttemptsMax) {
@@ -494,6 +505,7 @@ absl::StatusOr<v1::CutRunResponse> SimulatedCluster::Handle(int worker,
   if (!w.cut_step.has_value()) {
     w.cut_step = request.step();
     ++w.generation;  // wakes it up if it held
+    w.saving.clear();
     TrainLoop(worker, w.generation);
   }
   return v1::CutRunResponse();
@@ -505,10 +517,12 @@ absl::StatusOr<v1::StopRunResponse> SimulatedCluster::Handle(int worker,
   Worker::Epochs& epochs = w.epochs[request.job_id()];
   epochs.first = std::max(epochs.first, request.epoch() + 1);
   epochs.seen = std::max(epochs.seen, request.epoch());
-  if (w.state != Worker::State::kIdle && w.run.job_id() == request.job_id() &&
-      w.run.epoch() <= request.epoch()) {
-    EndRun(worker);
+  if (w.state == Worker::State::kIdle || w.run.job_id() != request.job_id() ||
+      w.run.epoch() > request.epoch()) {
+    return v1::StopRunResponse();
   }
+  if (w.executor_frozen) return absl::DeadlineExceededError("still stopping; call again");
+  EndRun(worker);
   return v1::StopRunResponse();
 }
 
@@ -538,6 +552,7 @@ absl::StatusOr<v1::PrepareRunResponse> SimulatedCluster::Handle(
   w.cuts = CutsOf(request.spec(), request.first_step(), request.extra_cuts());
   w.held_step.reset();
   w.cut_step.reset();
+  w.saving.clear();
   w.outbox.clear();
   w.outbox_first = 0;
   ++w.generation;
@@ -560,6 +575,7 @@ absl::StatusOr<v1::PrepareProfileResponse> SimulatedCluster::Handle(
 
 void SimulatedCluster::Perform(const FindCheckpoint& find) {
   Say("        -> find checkpoint");
+  if (disk_hangs) return;
   After(Delay(), [this, find, life = life_] {
     if (life != life_) return;
     DirectoryLease lease;
@@ -573,6 +589,8 @@ void SimulatedCluster::Perform(const FindCheckpoint& find) {
       }
       lease = std::make_shared<int>(0);
       leases_[directory] = lease;
+      std::erase_if(staged_,
+                    [&](const Staging& staging) { return staging.directory == directory; });
     }
     Answer(life, find.job_id, StartFound{found, std::move(lease)});
   });
@@ -590,7 +608,8 @@ std::vector<std::string> SimulatedCluster::LeasedDirectories() const {
 
 void SimulatedCluster::Perform(const CommitStaged& commit) {
   Say(absl::StrCat("        -> commit checkpoint of step ", commit.manifest.step));
-  const bool fails = Percent(options_.commit_failure_percent) || disk_is_full;
+  if (disk_hangs) return;
+  const bool fails = Percent(options_.commit_failure_percent) || disk_full;
   const int64_t order = next_commit_++;
   if (!fails) committing_[order] = commit;
   After(options_.commit_ms, [this, commit, fails, order, life = life_] {
@@ -603,6 +622,7 @@ void SimulatedCluster::Perform(const CommitStaged& commit) {
 }
 
 CommittedCheckpoint SimulatedCluster::Commit(const CommitStaged& commit) {
+  RemoveStaged(commit.options.root, commit.options.tag, commit.manifest.step);
   commits_.push_back(commit.manifest);
   CommittedCheckpoint committed = {
       .directory = absl::StrCat(commit.options.root, "/step-", commit.manifest.step),
@@ -614,6 +634,36 @@ CommittedCheckpoint SimulatedCluster::Commit(const CommitStaged& commit) {
       .layer_updates = commit.manifest.layer_updates,
       .extra_cuts = commit.manifest.extra_cuts};
   return committed;
+}
+
+void SimulatedCluster::RemoveStaged(const std::string& root, const std::string& tag, int64_t step) {
+  std::erase_if(staged_, [&, directory = DirectoryOf(root)](const Staging& staging) {
+    return staging.directory == directory && staging.tag == tag && staging.step <= step;
+  });
+}
+
+// What a worker writes at this moment must stay. One that was taken for lost may still write, but gets no checkpoint.
+void SimulatedCluster::Perform(const DiscardStaged& discard) {
+  const bool attempt_is_over = discard.step == std::numeric_limits<int64_t>::max();
+  for (const Worker& worker : workers_) {
+    const bool trains = worker.alive && !worker.frozen && !worker.executor_frozen &&
+                        worker.state == Worker::State::kRunning &&
+                        worker.run.staging_tag() == discard.tag;
+    const bool writes = !worker.saving.empty() && *worker.saving.begin() <= discard.step;
+    if (trains && (attempt_is_over ? options_.loss_percent == 0 : writes)) {
+      violations_.push_back(
+          absl::StrCat("what ", worker.name, " stages as ", discard.tag, " is removed"));
+    }
+  }
+  RemoveStaged(discard.root, discard.tag, discard.step);
+}
+
+std::vector<std::string> SimulatedCluster::Staged() const {
+  std::vector<std::string> staged;
+  for (const Staging& staging : staged_) {
+    staged.push_back(absl::StrCat(staging.tag, " step ", staging.step));
+  }
+  return staged;
 }
 
 void SimulatedCluster::Perform(const GatherTimeline& gather) {

@@ -71,6 +71,10 @@ class SimulatedCluster {
   void Restart(int worker);
   // The worker stops doing anything but keeps its state, like SIGSTOP.
   void Freeze(int worker) { workers_[worker].frozen = true; }
+  // The worker's executor thread hangs, while it goes on answering calls and sending heartbeats: it prepares nothing,
+  // trains no further and does not stop.
+  void FreezeExecutor(int worker) { workers_[worker].executor_frozen = true; }
+  void ThawExecutor(int worker);
   // The worker's own computation goes wrong.
   void FailRun(int worker, const std::string& message);
   void FailRunIfTraining(int worker, const std::string& message);
@@ -89,12 +93,16 @@ class SimulatedCluster {
   absl::StatusOr<FoundStart> found_start = FoundStart{};
   // The note of every commit that succeeds.
   std::string commit_note;
-  // From now on every commit fails.
-  bool disk_is_full = false;
+  // The disk of the checkpoints hangs: nobody hears of what is asked of it.
+  bool disk_hangs = false;
+  // The disk of the checkpoints is full: only the first worker's layers still fit, and no commit succeeds.
+  bool disk_full = false;
   // What the workers answer to GatherPasses; empty: nothing.
   std::function<Timeline(const GatherPasses&)> timeline_of;
   // What tests change of the plans that the coordinator gets.
   std::function<void(JobPlan&)> change_plan = [](JobPlan&) {};
+  // What is staged on the disk, "small-1-1700000000000 step 4".
+  std::vector<std::string> Staged() const;
   // Whose checkpoint directory it is right now.
   std::vector<std::string> LeasedDirectories() const;
 
@@ -131,6 +139,7 @@ class SimulatedCluster {
     uint64_t incarnation = 0;
     bool alive = true;
     bool frozen = false;
+    bool executor_frozen = false;
     bool leaving = false;
     int64_t generation = 0;  // of the run; what an older one scheduled is void
     enum class State { kIdle, kPrepared, kRunning } state = State::kIdle;
@@ -141,6 +150,7 @@ class SimulatedCluster {
     int64_t step = 0;
     std::optional<int64_t> held_step;
     std::optional<int64_t> cut_step;
+    std::set<int64_t> saving;         // steps whose checkpoints it writes
     int64_t life = 0;                 // of the coordinator that has prepared the run
     std::deque<v1::RunEvent> outbox;  // not yet acknowledged
     int64_t outbox_first = 0;         // sequence of its front
@@ -174,6 +184,7 @@ class SimulatedCluster {
   void Perform(const CallWorker& call);
   void Perform(const FindCheckpoint& find);
   void Perform(const CommitStaged& commit);
+  void Perform(const DiscardStaged& discard);
   void Perform(const GatherTimeline& gather);
   void Perform(const GatherPasses& gather);
   void Perform(const FindLayerTimes& find);
@@ -201,6 +212,9 @@ class SimulatedCluster {
   void MeasureLoop(int worker, int64_t generation, int64_t measured);
   void ReportMeasured(int worker, int64_t measured, int64_t layers);
   void AtCut(int worker, const Cut& cut);
+  void SaveLayers(int worker, int64_t step);
+  // Removes what the attempt has staged up to `step`.
+  void RemoveStaged(const std::string& root, const std::string& tag, int64_t step);
   void EndRun(int worker);
   void Emit(int worker, v1::RunEvent event);
   void Flush(int worker, int64_t generation);
@@ -237,6 +251,13 @@ class SimulatedCluster {
   std::vector<std::string> timings_;
   // The last checkpoint, by directory and job.
   std::map<std::pair<std::string, std::string>, FoundStart> latest_;
+  struct Staging {
+    std::string directory;
+    std::string tag;
+    int64_t step = 0;
+    auto operator<=>(const Staging&) const = default;
+  };
+  std::set<Staging> staged_;
   std::map<std::string, std::weak_ptr<const void>> leases_;  // by directory, as the disk knows it
   std::map<std::pair<int, std::string>, int> starts_;
   std::vector<std::string> violations_;

@@ -62,7 +62,7 @@ void SimulatedCluster::TrainLoop(int worker, int64_t generation) {
     if (w.generation != generation || !w.alive || w.state != Worker::State::kRunning) {
       return;
     }
-    if (w.frozen) {
+    if (w.frozen || w.executor_frozen) {
       return TrainLoop(worker, generation);
     }
     const int64_t end = w.cut_step.value_or(w.run.spec().training().steps());
@@ -120,7 +120,7 @@ void SimulatedCluster::MeasureLoop(int worker, int64_t generation, int64_t measu
     if (w.generation != generation || !w.alive || w.state != Worker::State::kRunning) {
       return;
     }
-    if (w.frozen) {
+    if (w.frozen || w.executor_frozen) {
       return MeasureLoop(worker, generation, measured);
     }
     const int64_t layers = w.profile->times_layers()
@@ -193,23 +193,36 @@ void SimulatedCluster::AtCut(int worker, const Cut& cut) {
   }
   Emit(worker, reached);
   if (cut.checkpoint && !w.run.spec().checkpoint().directory().empty()) {
+    w.saving.insert(cut.step);
     After(options_.save_ms, [this, worker, generation = w.generation, step = cut.step] {
-      Worker& w = workers_[worker];
-      if (w.generation != generation || !w.alive) {
-        return;
-      }
-      v1::RunEvent saved;
-      saved.mutable_layers_saved()->set_step(step);
-      const v1::StageAssignment& stage = w.run.plan().stages(w.run.worker_index());
-      for (int layer = stage.first_layer(); layer < stage.first_layer() + stage.layers(); ++layer) {
-        saved.mutable_layers_saved()->add_files()->set_layer(layer);
-        v1::LayerDigest& digest = *saved.mutable_layers_saved()->add_layers();
-        digest.set_layer(layer);
-        digest.set_sha256(Sha256Hex(absl::StrCat("layer ", layer, " step ", step)));
-      }
-      Emit(worker, saved);
+      const Worker& w = workers_[worker];
+      if (w.generation == generation && w.alive) SaveLayers(worker, step);
     });
   }
+}
+
+void SimulatedCluster::SaveLayers(int worker, int64_t step) {
+  Worker& w = workers_[worker];
+  const std::string& root = w.run.spec().checkpoint().directory();
+  staged_.insert(
+      {std::filesystem::path(root + "/").lexically_normal().string(), w.run.staging_tag(), step});
+  w.saving.erase(step);
+  v1::RunEvent event;
+  if (disk_full && w.run.worker_index() > 0) {
+    event.mutable_save_failed()->set_step(step);
+    event.mutable_save_failed()->set_message(
+        absl::StrCat("cannot write ", root, "/a file: No space left on device"));
+    return Emit(worker, event);
+  }
+  event.mutable_layers_saved()->set_step(step);
+  const v1::StageAssignment& stage = w.run.plan().stages(w.run.worker_index());
+  for (int layer = stage.first_layer(); layer < stage.first_layer() + stage.layers(); ++layer) {
+    event.mutable_layers_saved()->add_files()->set_layer(layer);
+    v1::LayerDigest& digest = *event.mutable_layers_saved()->add_layers();
+    digest.set_layer(layer);
+    digest.set_sha256(Sha256Hex(absl::StrCat("layer ", layer, " step ", step)));
+  }
+  Emit(worker, event);
 }
 
 void SimulatedCluster::EndRun(int worker) {

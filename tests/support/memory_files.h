@@ -2,7 +2,11 @@
 //
 // Every call that changes something is counted; FailFrom(n, ...) makes the n-th and all later ones
 // fail, as if the process had died there: what was done before stays. FailReads(...) makes the
-// contents of one place unreadable, FailRemovals(...) lets nothing be removed.
+// contents of one place unreadable, FailRemovals(...) lets nothing be removed. SetCapacity(...) makes the disk small, so
+// that what is left lying there takes the room of what comes later.
+//
+// A new file's name is durable only once its directory is synced: Crash() takes away the files whose names are not, as a
+// power failure does. Of a write that failed nobody knows what is on the disk, so it counts as not there.
 #pragma once
 
 #include <algorithm>
@@ -37,6 +41,21 @@ class MemoryFiles : public Files {
     FailFrom(n, std::move(error));
     MutexLock lock(mutex_);
     heal_from_ = fail_from_ + 1;
+  }
+  // Writes fail as long as all files together would have more than `bytes`, as on a disk that is full.
+  void SetCapacity(int64_t bytes) {
+    MutexLock lock(mutex_);
+    capacity_ = bytes;
+  }
+  int64_t UsedBytes() {
+    MutexLock lock(mutex_);
+    return Used();
+  }
+  // The machine loses power: what is not durable is gone.
+  void Crash() {
+    MutexLock lock(mutex_);
+    for (const std::string& path : unsynced_) files_.erase(path);
+    unsynced_.clear();
   }
   // Whether a change has failed since the failures were set.
   bool failed() {
@@ -103,9 +122,19 @@ class MemoryFiles : public Files {
     for (absl::string_view piece : pieces) absl::StrAppend(&content, piece);
     absl::Status status = Change();
     if (!status.ok()) {
-      if (tears_writes_) files_[path] = content.substr(0, content.size() / 2);
+      if (tears_writes_) {
+        files_[path] = content.substr(0, content.size() / 2);
+        unsynced_.insert(path);
+      }
       return status;
     }
+    const auto old = files_.find(path);
+    const int64_t freed = old == files_.end() ? 0 : static_cast<int64_t>(old->second.size());
+    if (Used() - freed + static_cast<int64_t>(content.size()) > capacity_) {
+      return absl::ResourceExhaustedError(
+          absl::StrCat("cannot write ", path, ": No space left on device"));
+    }
+    if (old == files_.end()) unsynced_.insert(path);
     files_[path] = std::move(content);
     return absl::OkStatus();
   }
@@ -121,12 +150,18 @@ class MemoryFiles : public Files {
     std::set<std::string> directories;
     for (const std::string& path : directories_) directories.insert(Moved(path, from, to));
     directories_ = std::move(directories);
+    std::set<std::string> unsynced;
+    for (const std::string& path : unsynced_) unsynced.insert(Moved(path, from, to));
+    unsynced_ = std::move(unsynced);
+    Sync(to.substr(0, to.rfind('/')));
     return absl::OkStatus();
   }
 
-  absl::Status SyncDirectory(const std::string&) override {
+  absl::Status SyncDirectory(const std::string& path) override {
     MutexLock lock(mutex_);
-    return Change();
+    absl::Status status = Change();
+    if (status.ok()) Sync(path);
+    return status;
   }
 
   absl::Status CreateDirectories(const std::string& path) override {
@@ -170,6 +205,7 @@ class MemoryFiles : public Files {
     }
     std::erase_if(files_, [&](const auto& file) { return inside(file.first); });
     std::erase_if(directories_, inside);
+    std::erase_if(unsynced_, inside);
     return absl::OkStatus();
   }
 
@@ -201,6 +237,17 @@ class MemoryFiles : public Files {
     const int64_t change = changes_++;
     return change >= fail_from_ && change < heal_from_ ? error_ : absl::OkStatus();
   }
+  int64_t Used() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
+    int64_t bytes = 0;
+    for (const auto& [path, content] : files_) bytes += static_cast<int64_t>(content.size());
+    return bytes;
+  }
+  // Makes the names of the files in `directory` durable, but not those further down.
+  void Sync(const std::string& directory) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
+    std::erase_if(unsynced_, [&](const std::string& path) {
+      return path.substr(0, path.rfind('/')) == directory;
+    });
+  }
   static bool IsInside(const std::string& entry, const std::string& path) {
     return entry == path || absl::StartsWith(entry, path + "/");
   }
@@ -212,6 +259,8 @@ class MemoryFiles : public Files {
   Mutex mutex_;
   std::map<std::string, std::string> files_;
   std::set<std::string> directories_;
+  std::set<std::string> unsynced_;  // files whose names are not durable
+  int64_t capacity_ = std::numeric_limits<int64_t>::max();
   int64_t changes_ = 0;
   int64_t fail_from_ = std::numeric_limits<int64_t>::max();
   int64_t heal_from_ = std::numeric_limits<int64_t>::max();

@@ -46,14 +46,18 @@ absl::Status RunWorkers(const WorkersOptions& options, Console& console) {
     const std::string heartbeat = absl::StrCat(
         FormatDuration(static_cast<double>(worker.last_heartbeat_ms_ago()) * 1e-3), " ago");
     table.AddRow({worker.name(), worker.address(),
-                  !worker.alive()    ? "lost"
-                  : worker.leaving() ? "leaving"
-                                     : "alive",
+                  !worker.alive()                     ? "lost"
+                  : !worker.unusable_reason().empty() ? "stuck"
+                  : worker.leaving()                  ? "leaving"
+                                                      : "alive",
                   worker.job_id().empty() ? "-" : worker.job_id(), worker.device(),
                   FormatBytes(worker.memory_bytes()), heartbeat,
                   worker.metrics_address().empty() ? "-" : worker.metrics_address()});
   }
   console.out << table.Render();
+  for (const v1::WorkerSummary& worker : list.workers()) {
+    if (!worker.unusable_reason().empty()) console.out << worker.unusable_reason() << "\n";
+  }
   return absl::OkStatus();
 }
 

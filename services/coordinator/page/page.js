@@ -71,8 +71,10 @@ function showJobs(jobs, current) {
 
 function showWorkers(workers) {
   fill(byId("workers"), workers, (worker) => worker.name, (entry, worker) => {
-    const state = !worker.alive ? "lost" : worker.job_id === null ? "free" : "busy";
-    entry.replaceChildren(el("b", {}, worker.name), el("span", { class: state }, state),
+    const state = !worker.alive ? "lost" : worker.unusable_reason ? "stuck" :
+      worker.job_id === null ? "free" : "busy";
+    entry.replaceChildren(el("b", {}, worker.name),
+      el("span", { class: state, title: worker.unusable_reason ?? "" }, state),
       el("span", { class: "sub", title: worker.device },
         `${worker.device} · ${bytes(worker.memory_bytes)}`));
   });

@@ -3,15 +3,97 @@
 #include <gtest/gtest.h>
 
 #include <filesystem>
+#include <future>
+#include <memory>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "base/clock.h"
 #include "checkpoint/checkpoint.h"
+#include "checkpoint/layout.h"
+#include "tests/support/memory_files.h"
 #include "tests/support/status_matchers.h"
 
 namespace penstock {
 namespace {
 
-TEST(CheckpointKeeperTest, StartIsSought_DeadAttemptsAreClearedUp) {
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+
+class NoPerformer final : public EffectPerformer {
+ public:
+  void Perform(const CallWorker&) override {}
+  void Perform(const FindCheckpoint&) override {}
+  void Perform(const CommitStaged&) override {}
+  void Perform(const DiscardStaged&) override {}
+  void Perform(const GatherTimeline&) override {}
+  void Perform(const JudgeCandidates&) override {}
+  void Perform(const GatherPasses&) override {}
+  void OnEventStored(const PublishEvent&) override {}
+};
+
+// A disk on which whatever is below /hung hangs until the test lets it go.
+class HangingFiles final : public MemoryFiles {
+ public:
+  explicit HangingFiles(std::shared_future<void> going) : going_(std::move(going)) {}
+
+  absl::StatusOr<std::vector<std::string>> List(const std::string& path) override {
+    if (absl::StartsWith(path, "/hung")) going_.wait();
+    return MemoryFiles::List(path);
+  }
+
+ private:
+  const std::shared_future<void> going_;
+};
+
+absl::StatusOr<Descriptor> NoLocks(const std::string&) {
+  return absl::UnimplementedError("no locks here");
+}
+
+// Two disks: /hung, which hangs, and another.
+std::string DiskOf(const std::string& directory) {
+  return absl::StartsWith(directory, "/hung") ? "/hung" : "/";
+}
+
+class CheckpointKeeperTest : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    PENSTOCK_ASSERT_OK_AND_ASSIGN(JobStore store, JobStore::Open(""));
+    loop_ = std::make_unique<EventLoop>(RealClock(), CoordinatorLimits(), std::move(store),
+                                        performer_, nullptr);
+    keeper_ = std::make_unique<CheckpointKeeper>(*loop_, *files_, NoLocks, DiskOf);
+  }
+  void TearDown() override {
+    LetGo();
+    keeper_.reset();
+  }
+  void LetGo() {
+    if (!std::exchange(let_go_, true)) go_.set_value();
+  }
+  void Stage(const std::string& root, int64_t step, const std::string& tag) {
+    const absl::Status staged = files_->WriteDurably(StagingPath(root, step, tag) + "/file", {"x"});
+    ASSERT_THAT(staged, IsOk());
+  }
+  // What the disk of `root` was asked for before is done.
+  void Await(const std::string& root) {
+    v1::CheckpointSpec checkpoint;
+    checkpoint.set_directory(root);
+    const absl::Time deadline = absl::Now() + absl::Seconds(30);
+    ASSERT_THAT(files_->WriteDurably(JoinPath(root, StepDirectoryName(1)) + "/file", {"x"}),
+                IsOk());
+    while (keeper_->LookAhead(checkpoint).ok()) ASSERT_LT(absl::Now(), deadline);
+  }
+
+  std::promise<void> go_;
+  bool let_go_ = false;
+  const std::shared_ptr<HangingFiles> files_ =
+      std::make_shared<HangingFiles>(go_.get_future().share());
+  NoPerformer performer_;
+  std::unique_ptr<EventLoop> loop_;
+  std::unique_ptr<CheckpointKeeper> keeper_;
+};
+
+TEST(CheckpointKeeperStart, StartIsSought_DeadAttemptsAreClearedUp) {
   const std::string root =
       std::filesystem::path(::testing::TempDir()) / absl::StrCat("keeper-", getpid());
   const std::string staging = StagingPath(root, 5, "dead");
@@ -19,6 +101,67 @@ TEST(CheckpointKeeperTest, StartIsSought_DeadAttemptsAreClearedUp) {
   EXPECT_THAT(SweepAndFindStart(RealFiles(), {.root = root, .resume = "latest"}), IsOk());
   EXPECT_FALSE(std::filesystem::exists(staging));
   std::filesystem::remove_all(root);
+}
+
+// Nothing tells whether another job writes there at this moment.
+TEST_F(CheckpointKeeperTest, StartWithoutLocks_LeavesWhatOtherJobsStage) {
+  ASSERT_THAT(files_->CreateDirectories("/fine"), IsOk());
+  for (const char* tag : {"job-1-11", "job-2-11"}) Stage("/fine", 5, tag);
+  DirectoryLease lease;
+  const StartQuery query{.root = "/fine", .resume = "latest"};
+  PENSTOCK_ASSERT_OK_AND_ASSIGN(const FoundStart start,
+                                ClaimAndFindStart(*files_, "job-1", query, lease, NoLocks));
+  EXPECT_EQ(lease, nullptr);
+  EXPECT_THAT(start.notes, ElementsAre(HasSubstr("no locks here")));
+  EXPECT_THAT(files_->List("/fine"), IsOkAndHolds(ElementsAre("step-000000000005.tmp-job-2-11")));
+}
+
+TEST_F(CheckpointKeeperTest, Discard_RemovesTheAttemptsStagingAlone) {
+  ASSERT_THAT(files_->CreateDirectories("/fine"), IsOk());
+  for (int64_t step : {4, 5}) Stage("/fine", step, "job-1-11");
+  Stage("/fine", 4, "job-1-12");
+  keeper_->Perform(DiscardStaged{.root = "/fine", .tag = "job-1-11", .step = 4});
+  Await("/fine");
+  EXPECT_THAT(files_->List("/fine"),
+              IsOkAndHolds(ElementsAre("step-000000000001", "step-000000000004.tmp-job-1-12",
+                                       "step-000000000005.tmp-job-1-11")));
+}
+
+TEST_F(CheckpointKeeperTest, OneDiskHangs_WorkOnAnotherGoesOn) {
+  for (const char* root : {"/hung/a", "/fine"})
+    ASSERT_THAT(files_->CreateDirectories(root), IsOk());
+  keeper_->Perform(
+      FindCheckpoint{.job_id = "job-1", .query = {.root = "/hung/a"}, .limit_ms = 60'000});
+  Stage("/fine", 5, "job-2-11");
+  keeper_->Perform(DiscardStaged{.root = "/fine", .tag = "job-2-11", .step = 5});
+  Await("/fine");
+  EXPECT_THAT(files_->List("/fine"), IsOkAndHolds(ElementsAre("step-000000000001")));
+}
+
+// Nobody waits for it any more, so it must neither take the directory nor clear it up.
+TEST_F(CheckpointKeeperTest, SearchWaitedLongerThanItsLimit_IsNotBegun) {
+  for (const char* root : {"/hung/a", "/hung/b"}) {
+    ASSERT_THAT(files_->CreateDirectories(root), IsOk());
+  }
+  Stage("/hung/b", 5, "job-2-11");
+  keeper_->Perform(
+      FindCheckpoint{.job_id = "job-1", .query = {.root = "/hung/a"}, .limit_ms = 60'000});
+  keeper_->Perform(FindCheckpoint{.job_id = "job-2", .query = {.root = "/hung/b"}, .limit_ms = 0});
+  LetGo();
+  Await("/hung/b");
+  EXPECT_TRUE(files_->Exists(StagingPath("/hung/b", 5, "job-2-11")));
+}
+
+// The files live on: the thread that hangs is in them.
+TEST_F(CheckpointKeeperTest, DiskHangsAtTheEnd_IsNotWaitedForLong) {
+  ASSERT_THAT(files_->CreateDirectories("/hung/a"), IsOk());
+  keeper_->Perform(
+      FindCheckpoint{.job_id = "job-1", .query = {.root = "/hung/a"}, .limit_ms = 60'000});
+  const absl::Time before = absl::Now();
+  keeper_.reset();
+  loop_.reset();
+  EXPECT_LT(absl::Now() - before, absl::Seconds(20));
+  static const std::shared_ptr<HangingFiles> for_the_thread = files_;
 }
 
 }  // namespace

@@ -100,14 +100,14 @@ TEST_F(DirectoryLockTest, DirectoryInUse_IsNotSweptByAStart) {
   const StartQuery query{.root = directory_};
   const std::string staging = StagingPath(directory_, 5, "writing");
   DirectoryLease first, second;
-  ASSERT_THAT(ClaimAndFindStart(RealFiles(), query, first), IsOk());
+  ASSERT_THAT(ClaimAndFindStart(RealFiles(), "job-1", query, first), IsOk());
   std::filesystem::create_directories(staging);
-  EXPECT_THAT(ClaimAndFindStart(RealFiles(), query, second),
+  EXPECT_THAT(ClaimAndFindStart(RealFiles(), "job-1", query, second),
               StatusIs(absl::StatusCode::kFailedPrecondition, HasSubstr(directory_)));
   EXPECT_EQ(second, nullptr);
   EXPECT_TRUE(std::filesystem::exists(staging));
   first.reset();
-  EXPECT_THAT(ClaimAndFindStart(RealFiles(), query, second), IsOk());
+  EXPECT_THAT(ClaimAndFindStart(RealFiles(), "job-1", query, second), IsOk());
   EXPECT_FALSE(std::filesystem::exists(staging));
 }
 
