@@ -213,7 +213,7 @@ absl::StatusOr<v1::SubmitJobResponse> Take(absl::StatusOr<Submission> submission
 }
 
 void AddRegistry(RpcServer& server, CoordinatorParts parts) {
-  Registry& registry = server.AddService<Registry>();
+  Registry& registry = server.AddService<Registry>(Callers::kCluster);
   EventLoop& loop = parts.loop;
   server.Unary(
       registry, &Registry::RequestRegisterWorker,
@@ -388,7 +388,7 @@ void AddJobStreams(RpcServer& server, Jobs& jobs, CoordinatorParts parts) {
 
 void AddCoordinatorServices(RpcServer& server, const CoordinatorParts& parts) {
   AddRegistry(server, parts);
-  Jobs& jobs = server.AddService<Jobs>();
+  Jobs& jobs = server.AddService<Jobs>(Callers::kUsers);
   AddAuditedCalls(server, jobs, parts);
   AddJobCalls(server, jobs, parts);
   AddJobStreams(server, jobs, parts);

@@ -24,7 +24,7 @@ Response Status(bool known, bool serving) {
 }  // namespace
 
 void HealthService::AddTo(RpcServer& server) {
-  Service& service = server.AddService<Service>();
+  Service& service = server.AddService<Service>(Callers::kProbes);
   server.Unary(service, &Service::RequestCheck,
                [this](const Request& request, const CallInfo&) -> absl::StatusOr<Response> {
                  if (!request.service().empty()) {

@@ -46,9 +46,12 @@ inline constexpr absl::Duration kHeartbeatCallTimeout = absl::Seconds(1);
 // The time that a stopping server lets calls in progress end by themselves.
 inline constexpr absl::Duration kServerShutdownGrace = absl::Seconds(2);
 
+// Of each lane (call_lane.h).
 inline constexpr int kHandlerThreads = 4;
-// Calls that wait for a handler thread; beyond it RESOURCE_EXHAUSTED.
+// Calls of one lane that wait for a handler thread, or for an answer without one; beyond it RESOURCE_EXHAUSTED.
 inline constexpr int kHandlerQueueMax = 256;
+// Streams that wait for news, which are open for hours and hold a thread for a moment at a time.
+inline constexpr int kWatchersMax = 1024;
 
 // Tuning of tensor streams (measured; see services/transport/README.md). HTTP/2 frames as large as
 // the protocol allows, no bandwidth probing, and a fixed window instead.

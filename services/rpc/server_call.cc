@@ -79,10 +79,6 @@ absl::Status CheckStillWanted(const CallInfo& info) {
   return absl::DeadlineExceededError("the call's deadline passed before a handler was free");
 }
 
-absl::Status ServerBusyError() {
-  return absl::ResourceExhaustedError("the server has too many calls waiting; try again later");
-}
-
 absl::Status ServerStoppingError() { return absl::UnavailableError("the server is shutting down"); }
 
 }  // namespace penstock
