@@ -74,8 +74,8 @@ CallInfo MakeCallInfo(const grpc::ServerContext& context) {
           TraceOf(context)};
 }
 
-absl::Status CheckStillWanted(const CallInfo& info) {
-  if (absl::Now() < info.deadline) return absl::OkStatus();
+absl::Status CheckStillWanted(const CallInfo& call) {
+  if (absl::Now() < call.deadline) return absl::OkStatus();
   return absl::DeadlineExceededError("the call's deadline passed before a handler was free");
 }
 

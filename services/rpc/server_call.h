@@ -38,7 +38,13 @@ struct CallInfo {
   absl::Time deadline = absl::InfiniteFuture();  // the client's
   // The trace that it is part of; none if the client sent no valid one.
   std::optional<TraceContext> trace = std::nullopt;
+  // Runs a task on a thread of the call's lane, for a handler added with UnaryAsync that has waited for something without
+  // one. Any thread. REQUIRES: before the reply; a task that was handed over earlier has begun.
+  std::function<void(std::function<void()>)> run = nullptr;
 };
+
+// Returns OK, or why a call that has waited for a thread is not worth going on with.
+absl::Status CheckStillWanted(const CallInfo& call);
 
 // Runs on a thread of its lane, which all calls of these callers share; may block for a moment, not
 // beyond the deadline.
@@ -136,8 +142,6 @@ class CallHost {
 };
 
 CallInfo MakeCallInfo(const grpc::ServerContext& context);
-// OK, or why a call that waited in the queue is not worth starting.
-absl::Status CheckStillWanted(const CallInfo& info);
 absl::Status ServerStoppingError();
 
 template <typename Service, typename Request, typename Response>
@@ -173,8 +177,9 @@ class UnaryCall final : public ServerCall {
     lane_.Run([this] { Handle(); });
   }
   void Handle() {
-    const CallInfo info = MakeCallInfo(context_);
+    CallInfo info = MakeCallInfo(context_);
     if (absl::Status wanted = CheckStillWanted(info); !wanted.ok()) return Answer(wanted);
+    info.run = [this](std::function<void()> task) { lane_.Run(std::move(task)); };
     method_.handler(request_, info,
                     [this](const absl::StatusOr<Response>& result) { Answer(result); });
   }
