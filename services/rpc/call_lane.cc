@@ -15,15 +15,22 @@ CallLane::~CallLane() {
   PENSTOCK_CHECK(calls_ == 0);
 }
 
-absl::StatusOr<CallLane::Place> CallLane::Admit() {
+absl::StatusOr<CallLane::Place> CallLane::Admit(const std::string& peer) {
   MutexLock lock(mutex_);
   if (calls_ >= limits_.calls_max) {
     return absl::ResourceExhaustedError(
         absl::StrCat("the server has ", calls_,
                      " calls of this kind in progress, which is its limit; try again later"));
   }
+  int& own = calls_of_[peer];
+  if (own >= limits_.calls_per_peer_max) {
+    return absl::ResourceExhaustedError(absl::StrCat(
+        peer, " has ", own, " calls of this kind in progress, which is the limit for one peer (",
+        limits_.calls_max, " for all); wait for their answers, then make fewer at a time"));
+  }
+  ++own;
   ++calls_;
-  return Place(this);
+  return Place(this, peer);
 }
 
 void CallLane::Run(std::function<void()> task) {
@@ -31,13 +38,15 @@ void CallLane::Run(std::function<void()> task) {
   PENSTOCK_CHECK(tasks_->Submit(std::move(task)));
 }
 
-void CallLane::Leave() {
+void CallLane::Leave(const std::string& peer) {
   MutexLock lock(mutex_);
   --calls_;
+  const auto own = calls_of_.find(peer);
+  if (--own->second == 0) calls_of_.erase(own);
 }
 
 void CallLane::Place::GiveBack() {
-  if (CallLane* const lane = std::exchange(lane_, nullptr)) lane->Leave();
+  if (CallLane* const lane = std::exchange(lane_, nullptr)) lane->Leave(peer_);
 }
 
 }  // namespace penstock

@@ -30,6 +30,8 @@ enum class Callers {
 struct CallLaneLimits {
   int threads = 1;
   int calls_max = 1;
+  // Of one peer; below `calls_max`, so that none keeps out all others.
+  int calls_per_peer_max = 1;
 };
 
 class CallLane {
@@ -49,6 +51,7 @@ class CallLane {
     Place& operator=(Place&& other) noexcept {
       GiveBack();
       lane_ = std::exchange(other.lane_, nullptr);
+      peer_ = std::move(other.peer_);
       return *this;
     }
     ~Place() { GiveBack(); }
@@ -58,24 +61,27 @@ class CallLane {
 
    private:
     friend class CallLane;
-    explicit Place(CallLane* lane) : lane_(lane) {}
+    Place(CallLane* lane, std::string peer) : lane_(lane), peer_(std::move(peer)) {}
 
     CallLane* lane_ = nullptr;
+    std::string peer_;
   };
 
+  // `peer`: who calls, by any name that all calls of one peer have.
   // Errors: ResourceExhausted, which limit was met and what to do.
-  absl::StatusOr<Place> Admit() ABSL_LOCKS_EXCLUDED(mutex_);
+  absl::StatusOr<Place> Admit(const std::string& peer) ABSL_LOCKS_EXCLUDED(mutex_);
 
   // Runs `task` on a thread of the lane. REQUIRES: its call has a place, and no other task that waits.
   void Run(std::function<void()> task);
 
  private:
-  void Leave() ABSL_LOCKS_EXCLUDED(mutex_);
+  void Leave(const std::string& peer) ABSL_LOCKS_EXCLUDED(mutex_);
 
   const CallLaneLimits limits_;
   Mutex mutex_;
   int calls_ ABSL_GUARDED_BY(mutex_) = 0;
-  std::unique_ptr<TaskPool> tasks_;  // constant after construction
+  std::map<std::string, int> calls_of_ ABSL_GUARDED_BY(mutex_);  // by peer, of those that have some
+  std::unique_ptr<TaskPool> tasks_;                              // constant after construction
 };
 
 // The lanes of a server, each there if a method of its needs it.

@@ -50,8 +50,12 @@ inline constexpr absl::Duration kServerShutdownGrace = absl::Seconds(2);
 inline constexpr int kHandlerThreads = 4;
 // Calls of one lane that wait for a handler thread, or for an answer without one; beyond it RESOURCE_EXHAUSTED.
 inline constexpr int kHandlerQueueMax = 256;
+// Users' calls of one peer, by its certificate's identity, or in plain text by its address: a client that asks for too
+// much leaves room for others.
+inline constexpr int kCallsPerPeerMax = kHandlerQueueMax / 2;
 // Streams that wait for news, which are open for hours and hold a thread for a moment at a time.
 inline constexpr int kWatchersMax = 1024;
+inline constexpr int kWatchersPerPeerMax = kWatchersMax / 2;
 
 // Tuning of tensor streams (measured; see services/transport/README.md). HTTP/2 frames as large as
 // the protocol allows, no bandwidth probing, and a fixed window instead.

@@ -65,9 +65,15 @@ Callers RpcServer::CallersOf(const grpc::Service& service) const {
 }
 
 std::unique_ptr<CallLane> RpcServer::MakeLane(Callers callers) const {
-  CallLaneLimits limits = {.threads = options_.handler_threads,
-                           .calls_max = options_.handler_threads + options_.handler_queue_max};
-  if (callers == Callers::kWatchers) limits.calls_max = rpc_limits::kWatchersMax;
+  const int calls_max = options_.handler_threads + options_.handler_queue_max;
+  // Workers may share one certificate, and each has few calls at a time, so for them all places are anybody's.
+  CallLaneLimits limits = {
+      .threads = options_.handler_threads, .calls_max = calls_max, .calls_per_peer_max = calls_max};
+  if (callers == Callers::kUsers) limits.calls_per_peer_max = options_.calls_per_peer_max;
+  if (callers == Callers::kWatchers) {
+    limits.calls_max = rpc_limits::kWatchersMax;
+    limits.calls_per_peer_max = rpc_limits::kWatchersPerPeerMax;
+  }
   if (callers == Callers::kProbes) limits.threads = 1;
   return std::make_unique<CallLane>(NameOf(callers), limits);
 }

@@ -50,6 +50,8 @@ struct RpcServerOptions {
   // Of each lane.
   int handler_threads = rpc_limits::kHandlerThreads;
   int handler_queue_max = rpc_limits::kHandlerQueueMax;
+  // Of users.
+  int calls_per_peer_max = rpc_limits::kCallsPerPeerMax;
   // Lists the services for tools such as grpcurl.
   bool reflection = false;
   TransportSecurity security = TransportSecurity::Plaintext();

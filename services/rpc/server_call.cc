@@ -74,6 +74,10 @@ CallInfo MakeCallInfo(const grpc::ServerContext& context) {
           TraceOf(context)};
 }
 
+std::string PeerOf(const CallInfo& call) {
+  return call.caller.has_value() ? call.caller->ToUri() : call.peer.substr(0, call.peer.rfind(':'));
+}
+
 absl::Status CheckStillWanted(const CallInfo& call) {
   if (absl::Now() < call.deadline) return absl::OkStatus();
   return absl::DeadlineExceededError("the call's deadline passed before a handler was free");

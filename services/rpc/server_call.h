@@ -142,6 +142,8 @@ class CallHost {
 };
 
 CallInfo MakeCallInfo(const grpc::ServerContext& context);
+// Returns whose limits a call counts for: the identity, or the address without the port.
+std::string PeerOf(const CallInfo& call);
 absl::Status ServerStoppingError();
 
 template <typename Service, typename Request, typename Response>
@@ -171,16 +173,16 @@ class UnaryCall final : public ServerCall {
   void OnAccepted(bool ok) {
     if (!ok) return host_.Remove(this);
     host_.Adopt(std::make_unique<UnaryCall>(host_, method_));
-    absl::StatusOr<CallLane::Place> place = lane_.Admit();
+    info_ = MakeCallInfo(context_);
+    absl::StatusOr<CallLane::Place> place = lane_.Admit(PeerOf(info_));
     if (!place.ok()) return Answer(place.status());
     place_ = *std::move(place);
     lane_.Run([this] { Handle(); });
   }
   void Handle() {
-    CallInfo info = MakeCallInfo(context_);
-    if (absl::Status wanted = CheckStillWanted(info); !wanted.ok()) return Answer(wanted);
-    info.run = [this](std::function<void()> task) { lane_.Run(std::move(task)); };
-    method_.handler(request_, info,
+    if (absl::Status wanted = CheckStillWanted(info_); !wanted.ok()) return Answer(wanted);
+    info_.run = [this](std::function<void()> task) { lane_.Run(std::move(task)); };
+    method_.handler(request_, info_,
                     [this](const absl::StatusOr<Response>& result) { Answer(result); });
   }
   void Answer(const absl::StatusOr<Response>& result) {
@@ -198,6 +200,7 @@ class UnaryCall final : public ServerCall {
   CallLane& lane_;
   CallLane::Place place_;
   grpc::ServerContext context_;
+  CallInfo info_;  // from when the call came
   Request request_;
   grpc::ServerAsyncResponseWriter<Response> responder_{&context_};
   MethodTag<UnaryCall, &UnaryCall::OnAccepted> accepted_tag_{this};
@@ -248,7 +251,8 @@ class StreamCall final : public ServerCall {
   void OnAccepted(bool ok) {
     if (!ok) return host_.Remove(this);
     host_.Adopt(std::make_unique<StreamCall>(host_, method_));
-    absl::StatusOr<CallLane::Place> place = lane_.Admit();
+    info_ = MakeCallInfo(context_);
+    absl::StatusOr<CallLane::Place> place = lane_.Admit(PeerOf(info_));
     MutexLock lock(mutex_);
     if (place.ok()) {
       place_ = *std::move(place);
@@ -292,9 +296,8 @@ class StreamCall final : public ServerCall {
   // Only one pull runs at a time, so pull_ needs no lock.
   Step PullStep() {
     if (pull_ == nullptr) {
-      const CallInfo info = MakeCallInfo(context_);
       absl::StatusOr<StreamPull<Response>> pull =
-          method_.handler(request_, info, StreamWaker(target_));
+          method_.handler(request_, info_, StreamWaker(target_));
       if (!pull.ok()) return Step::End(pull.status());
       pull_ = *std::move(pull);
     }
@@ -342,6 +345,7 @@ class StreamCall final : public ServerCall {
   CallLane& lane_;
   CallLane::Place place_;  // for as long as the stream is open
   grpc::ServerContext context_;
+  CallInfo info_;  // from when the call came
   Request request_;
   grpc::ServerAsyncWriter<Response> writer_{&context_};
   StreamPull<Response> pull_;

@@ -182,6 +182,26 @@ TEST_F(ServerTest, Unary_FullQueue_IsRefusedAtOnce) {
   EXPECT_EQ(busy, 2);
 }
 
+TEST_F(ServerTest, Unary_MoreCallsThanOnePeerMayHave_AreRefusedWithTheLimit) {
+  std::promise<void> gate;
+  std::shared_future<void> open = gate.get_future().share();
+  std::promise<void> entered;
+  get_ = [&](const v1::GetJobRequest&, const CallInfo&) {
+    entered.set_value();
+    open.wait();
+    return v1::GetJobResponse();
+  };
+  StartServer({.calls_per_peer_max = 1});
+  std::thread first([&] { EXPECT_THAT(GetJob("a"), IsOk()); });
+  entered.get_future().wait();
+  EXPECT_THAT(GetJob("b"),
+              StatusIs(absl::StatusCode::kResourceExhausted,
+                       AllOf(HasSubstr("ipv4:127.0.0.1 has 1 calls"), HasSubstr("one peer"))));
+  gate.set_value();
+  first.join();
+  server_->Shutdown();
+}
+
 // Users' calls that have no end in sight, more than there is room for.
 TEST_F(ServerTest, Lanes_FullOfUsersCalls_HeartbeatsAndProbesAreAnswered) {
   constexpr int kCalls = 8;
