@@ -24,8 +24,13 @@ inline constexpr int kHandshakeTimeoutMs = 5000;
 // After this time a connection takes no new calls (those under way go on), so that its client makes another and shows
 // its certificate again: a certificate that expired, or whose authority was dropped, is of no use from then on.
 inline constexpr absl::Duration kConnectionAge = absl::Minutes(5);
-// Bound on the buffers that one server holds for its calls.
-inline constexpr int kServerMemoryBytesMax = 512 << 20;
+// Bounds on what one server holds of requests that come in. gRPC puts a message together before it looks at its size, so
+// these, and not the bound on a message, say what larger ones cost: beyond them it ends connections without calls, then
+// calls, whoever made them. A server of control calls needs some 40 KiB for a connection, and 1 MiB for each of the few
+// messages that are on their way at a time.
+inline constexpr int kControlServerMemoryBytesMax = 48 << 20;
+// A server of tensor streams needs a window and a chunk for each: enough for 64 edges.
+inline constexpr int kTensorServerMemoryBytesMax = 512 << 20;
 
 // A peer that is frozen or cut off is noticed after interval + timeout; a dead process at once.
 inline constexpr int kKeepaliveIntervalMs = 1000;

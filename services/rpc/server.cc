@@ -85,7 +85,8 @@ void RpcServer::Configure(grpc::ServerBuilder& builder) {
     builder.SetCompressionAlgorithmSupportStatus(algorithm, false);
   }
   grpc::ResourceQuota quota("penstock server");
-  quota.Resize(rpc_limits::kServerMemoryBytesMax);
+  quota.Resize(carries_tensors() ? rpc_limits::kTensorServerMemoryBytesMax
+                                 : rpc_limits::kControlServerMemoryBytesMax);
   quota.SetMaxThreads(kGrpcThreadsMax);
   builder.SetResourceQuota(quota);
   if (!options_.reflection) builder.SetOption(std::make_unique<WithoutReflection>());

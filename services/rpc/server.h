@@ -141,6 +141,8 @@ class RpcServer {
     Callers callers;
   };
 
+  // Whether its limits are those of tensor streams.
+  bool carries_tensors() const { return !extensions_.empty(); }
   void Configure(grpc::ServerBuilder& builder);
   Callers CallersOf(const grpc::Service& service) const;
   std::unique_ptr<CallLane> MakeLane(Callers callers) const;
