@@ -3,6 +3,7 @@
 #pragma once
 
 #include "absl/time/time.h"
+#include "base/heartbeat.h"
 
 namespace penstock::rpc_limits {
 
@@ -32,9 +33,18 @@ inline constexpr int kControlServerMemoryBytesMax = 48 << 20;
 // A server of tensor streams needs a window and a chunk for each: enough for 64 edges.
 inline constexpr int kTensorServerMemoryBytesMax = 512 << 20;
 
-// A peer that is frozen or cut off is noticed after interval + timeout; a dead process at once.
+// A dead process is noticed at once. A peer that is frozen or cut off is noticed after the timeout at the earliest (a ping
+// had just left, or a full receive buffer keeps TCP from sending), after interval + timeout at the latest.
 inline constexpr int kKeepaliveIntervalMs = 1000;
+// Of control calls: a dead connection is given up while there is time for a heartbeat on a new one.
 inline constexpr int kKeepaliveTimeoutMs = 1000;
+static_assert(kKeepaliveIntervalMs + kKeepaliveTimeoutMs + kHeartbeatIntervalMs <
+              kHeartbeatTimeoutMs);
+// Of tensor streams, and of the servers that carry them. The stream of a frozen worker breaks at its neighbours, who know
+// only that it broke; the coordinator, who hears all heartbeats, knows whose fault it is. So a stream breaks no earlier
+// than the silent worker is known to be lost, and a worker that is back by then has harmed nobody.
+inline constexpr int kTensorKeepaliveTimeoutMs = 4000;
+static_assert(kTensorKeepaliveTimeoutMs >= kHeartbeatLostMs);
 // The server lets clients ping this often; below the interval, so that a late ping is no offence.
 inline constexpr int kPingIntervalMinMs = 500;
 

@@ -78,6 +78,11 @@ std::unique_ptr<CallLane> RpcServer::MakeLane(Callers callers) const {
   return std::make_unique<CallLane>(NameOf(callers), limits);
 }
 
+int RpcServer::keepalive_timeout_ms() const {
+  return carries_tensors() ? rpc_limits::kTensorKeepaliveTimeoutMs
+                           : rpc_limits::kKeepaliveTimeoutMs;
+}
+
 void RpcServer::Configure(grpc::ServerBuilder& builder) {
   builder.SetMaxReceiveMessageSize(options_.message_bytes_max);
   builder.SetMaxSendMessageSize(options_.message_bytes_max);
@@ -97,7 +102,7 @@ void RpcServer::Configure(grpc::ServerBuilder& builder) {
   builder.AddChannelArgument(GRPC_ARG_MAX_CONCURRENT_STREAMS, rpc_limits::kConcurrentStreamsMax);
   builder.AddChannelArgument(GRPC_ARG_MAX_METADATA_SIZE, rpc_limits::kMetadataBytesMax);
   builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_TIME_MS, rpc_limits::kKeepaliveIntervalMs);
-  builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, rpc_limits::kKeepaliveTimeoutMs);
+  builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, keepalive_timeout_ms());
   builder.AddChannelArgument(GRPC_ARG_HTTP2_MAX_PINGS_WITHOUT_DATA, 0);
   builder.AddChannelArgument(GRPC_ARG_HTTP2_MIN_RECV_PING_INTERVAL_WITHOUT_DATA_MS,
                              rpc_limits::kPingIntervalMinMs);
@@ -108,7 +113,8 @@ absl::Status RpcServer::Start() {
   PENSTOCK_CHECK(server_ == nullptr);
   PENSTOCK_ASSIGN_OR_RETURN(
       acceptor_,
-      ConnectionAcceptor::Listen(options_.listen, AffordableConnections(options_.connections_max)));
+      ConnectionAcceptor::Listen(options_.listen, AffordableConnections(options_.connections_max),
+                                 keepalive_timeout_ms()));
   grpc::EnableDefaultHealthCheckService(false);  // health.h says why
   grpc::reflection::InitProtoReflectionServerBuilderPlugin();
 

@@ -143,6 +143,7 @@ class RpcServer {
 
   // Whether its limits are those of tensor streams.
   bool carries_tensors() const { return !extensions_.empty(); }
+  int keepalive_timeout_ms() const;
   void Configure(grpc::ServerBuilder& builder);
   Callers CallersOf(const grpc::Service& service) const;
   std::unique_ptr<CallLane> MakeLane(Callers callers) const;
