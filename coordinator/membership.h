@@ -19,14 +19,15 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "base/heartbeat.h"
 #include "coordinator/effects.h"
 #include "penstock/v1/cluster.pb.h"
 
 namespace penstock {
 
 struct MembershipLimits {
-  int64_t heartbeat_interval_ms = 500;
-  int64_t heartbeat_timeout_ms = 3000;
+  int64_t heartbeat_interval_ms = kHeartbeatIntervalMs;
+  int64_t heartbeat_timeout_ms = kHeartbeatTimeoutMs;
   size_t workers_max = 1024;
   // A lost worker is remembered for this long, unless it comes back.
   int64_t remember_lost_ms = 3'600'000;
@@ -94,7 +95,9 @@ class Membership {
   absl::Status MakeRoom();
 
   // Expire is called at least this often; twice this time without a call is a gap.
-  int64_t expire_interval_ns() const { return limits_.heartbeat_timeout_ms * kNsPerMs / 4; }
+  int64_t expire_interval_ns() const {
+    return limits_.heartbeat_timeout_ms * kNsPerMs / kHeartbeatChecks;
+  }
 
   const MembershipLimits limits_;
   std::map<std::string, Member> members_;

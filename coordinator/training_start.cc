@@ -7,6 +7,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "base/status.h"
+#include "checkpoint/layout.h"
 #include "coordinator/job_planning.h"
 #include "coordinator/start_query.h"
 #include "coordinator/training_phases.h"

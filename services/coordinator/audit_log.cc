@@ -4,13 +4,17 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
+#include <iterator>
 #include <nlohmann/json.hpp>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "base/deadline.h"
 #include "base/status.h"
 #include "base/utf8.h"
+#include "services/rpc/completion_poller.h"
 
 namespace penstock {
 namespace {
@@ -32,14 +36,8 @@ bool EndsTorn(int file) {
          pread(file, &last, 1, info.st_size - 1) == 1 && last != '\n';
 }
 
-}  // namespace
-
-absl::Status AuditLog::Check() {
-  MutexLock lock(mutex_);
-  return Open();
-}
-
-absl::Status AuditLog::Record(const AuditEntry& entry, const CallInfo& call, absl::Time now) {
+// A JSON object and the end of its line.
+std::string LineOf(const AuditEntry& entry, const CallInfo& call, absl::Time now) {
   nlohmann::ordered_json line = {
       {"time", absl::FormatTime("%Y-%m-%dT%H:%M:%E3SZ", now, absl::UTCTimeZone())},
       {"action", entry.action},
@@ -50,38 +48,159 @@ absl::Status AuditLog::Record(const AuditEntry& entry, const CallInfo& call, abs
   if (call.caller.has_value()) line["caller"] = CutText(call.caller->ToUri());
   if (!entry.job_id.empty()) line["job_id"] = CutText(entry.job_id);
   // This stays one line, whatever callers write into names.
-  const std::string text =
-      line.dump(-1, ' ', /*ensure_ascii=*/true, nlohmann::ordered_json::error_handler_t::replace);
-  MutexLock lock(mutex_);
-  PENSTOCK_RETURN_IF_ERROR(Open());
-  return Append(absl::StrCat(text, "\n"));
+  return line.dump(-1, ' ', /*ensure_ascii=*/true,
+                   nlohmann::ordered_json::error_handler_t::replace) +
+         "\n";
+}
+
+}  // namespace
+
+AuditLog::AuditLog(AuditLogOptions options) : options_(std::move(options)) {
+  writer_ = std::thread([this] {
+    NameThread("audit");
+    Write();
+  });
+  clerk_ = std::thread([this] {
+    NameThread("audit-clerk");
+    Expire();
+  });
+}
+
+AuditLog::~AuditLog() {
+  {
+    MutexLock lock(mutex_);
+    stopping_ = true;
+  }
+  changed_.NotifyAll();
+  writer_.join();
+  clerk_.join();
+}
+
+absl::Status AuditLog::Check() {
+  MutexLock lock(file_mutex_);
+  return Open();
+}
+
+void AuditLog::Record(const AuditEntry& entry, const CallInfo& call, absl::Time now, Done done) {
+  std::string line = LineOf(entry, call, now);
+  {
+    MutexLock lock(mutex_);
+    if (waiting_.size() < options_.entries_max) {
+      waiting_.push_back({std::move(line), std::move(done), After(options_.timeout)});
+      done = nullptr;
+    }
+  }
+  changed_.NotifyAll();
+  if (done == nullptr) return;
+  done(absl::ResourceExhaustedError(absl::StrCat(
+      options_.entries_max, " entries wait for the disk of ", options_.path,
+      ", which is the limit; look at that disk, or ask again when it has taken them")));
+}
+
+void AuditLog::Write() {
+  while (true) {
+    std::string lines;
+    {
+      MutexLock lock(mutex_);
+      while (waiting_.empty() && !stopping_) changed_.Wait(mutex_);
+      if (waiting_.empty()) return;
+      writing_.assign(std::make_move_iterator(waiting_.begin()),
+                      std::make_move_iterator(waiting_.end()));
+      waiting_.clear();
+      for (const Entry& entry : writing_) lines += entry.line;
+    }
+    absl::Status written;
+    {
+      MutexLock lock(file_mutex_);
+      written = Open();
+      if (written.ok()) written = Append(lines);
+    }
+    std::vector<Entry> done;
+    {
+      MutexLock lock(mutex_);
+      done.swap(writing_);
+    }
+    changed_.NotifyAll();  // the clerk has less to wait for
+    for (const Entry& entry : done) {
+      if (entry.done != nullptr) entry.done(written);
+    }
+  }
+}
+
+void AuditLog::Expire() {
+  while (true) {
+    std::vector<Done> late;
+    {
+      MutexLock lock(mutex_);
+      late = TakeLate();
+      if (late.empty()) {
+        const std::optional<CondVar::Clock::time_point> next = NextDeadline();
+        if (!next.has_value() && stopping_) return;
+        if (next.has_value()) {
+          changed_.WaitUntil(mutex_, *next);
+        } else {
+          changed_.Wait(mutex_);
+        }
+        continue;
+      }
+    }
+    const absl::Status error = absl::DeadlineExceededError(absl::StrCat(
+        "the disk of ", options_.path, " has not taken the entry within ",
+        absl::FormatDuration(options_.timeout), "; look at that disk, then ask again"));
+    for (const Done& done : late) done(error);
+  }
+}
+
+std::vector<AuditLog::Done> AuditLog::TakeLate() {
+  const auto now = CondVar::Clock::now();
+  std::vector<Done> late;
+  for (Entry& entry : writing_) {
+    if (entry.done != nullptr && entry.deadline <= now) {
+      late.push_back(std::exchange(entry.done, nullptr));
+    }
+  }
+  while (!waiting_.empty() && waiting_.front().deadline <= now) {
+    late.push_back(std::move(waiting_.front().done));
+    waiting_.pop_front();
+  }
+  return late;
+}
+
+std::optional<CondVar::Clock::time_point> AuditLog::NextDeadline() const {
+  const auto asked = std::find_if(writing_.begin(), writing_.end(),
+                                  [](const Entry& entry) { return entry.done != nullptr; });
+  if (asked != writing_.end()) return asked->deadline;
+  if (!waiting_.empty()) return waiting_.front().deadline;
+  return std::nullopt;
 }
 
 absl::Status AuditLog::Open() {
   struct stat ours = {};
   struct stat there = {};
-  if (file_.has_value() && stat(path_.c_str(), &there) == 0 && fstat(file_->get(), &ours) == 0 &&
-      ours.st_dev == there.st_dev && ours.st_ino == there.st_ino) {
+  if (file_.has_value() && stat(options_.path.c_str(), &there) == 0 &&
+      fstat(file_->get(), &ours) == 0 && ours.st_dev == there.st_dev &&
+      ours.st_ino == there.st_ino) {
     return absl::OkStatus();
   }
-  Descriptor file(open(path_.c_str(), O_RDWR | O_APPEND | O_CREAT | O_CLOEXEC, 0600));
-  if (!file.ok()) return FileError("open", path_, errno);
+  Descriptor file(open(options_.path.c_str(), O_RDWR | O_APPEND | O_CREAT | O_CLOEXEC, 0600));
+  if (!file.ok()) return FileError("open", options_.path, errno);
   torn_ = EndsTorn(file.get());
   file_.emplace(std::move(file));
   return absl::OkStatus();
 }
 
-absl::Status AuditLog::Append(const std::string& line) {
-  const std::string text = torn_ ? absl::StrCat("\n", line) : line;
+absl::Status AuditLog::Append(const std::string& lines) {
+  const std::string text = torn_ ? absl::StrCat("\n", lines) : lines;
   // One write keeps lines whole if a second process writes too.
   errno = ENOSPC;  // why a disk takes a part
   const ssize_t written = write(file_->get(), text.data(), text.size());
   if (written != static_cast<ssize_t>(text.size())) {
     torn_ = torn_ || written > 0;
-    return FileError("write", path_, errno);
+    return FileError("write", options_.path, errno);
   }
   torn_ = false;
-  return fsync(file_->get()) == 0 ? absl::OkStatus() : FileError("sync", path_, errno);
+  return options_.sync(file_->get()) == 0 ? absl::OkStatus()
+                                          : FileError("sync", options_.path, errno);
 }
 
 }  // namespace penstock

@@ -9,11 +9,21 @@
 // hears the answer, so every action is written down, also by a coordinator that died meanwhile. The file stays open,
 // and is opened again when another one has its name, so that tools may move it away.
 //
+// A thread of its own writes, and brings all entries that wait to the disk at once, so that many callers cost one sync.
+// Another one tells those whose entry has waited for too long: a disk that hangs holds up nobody else. How many entries
+// wait is bounded.
+//
 // Thread safety: all methods may be called from any thread.
 #pragma once
 
+#include <unistd.h>
+
+#include <deque>
+#include <functional>
 #include <optional>
 #include <string>
+#include <thread>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "absl/time/time.h"
@@ -29,28 +39,72 @@ struct AuditEntry {
   std::optional<absl::Status> outcome;  // none: it was asked for
 };
 
+struct AuditLogOptions {
+  std::string path;
+  // How long a caller waits for the disk.
+  absl::Duration timeout = absl::Seconds(5);
+  // Entries that wait for the disk.
+  size_t entries_max = 1024;
+  // Brings a file to the disk, as fsync does. Runs on the writing thread.
+  std::function<int(int file)> sync = fsync;
+};
+
 class AuditLog {
  public:
-  explicit AuditLog(std::string path) : path_(std::move(path)) {}
+  // Hears once whether the entry is on the disk. On a thread of the log's, or on the one that records; must only enqueue.
+  using Done = std::function<void(const absl::Status&)>;
 
-  // Checks that lines can be written, which is better known at the start. Errors: those of the file system.
-  absl::Status Check() ABSL_LOCKS_EXCLUDED(mutex_);
+  explicit AuditLog(AuditLogOptions options);
+  // Writes what waits. Returns when the disk has taken it.
+  ~AuditLog();
+  AuditLog(const AuditLog&) = delete;
+  AuditLog& operator=(const AuditLog&) = delete;
 
-  // Fields are cut to kFieldBytesMax. Errors: as above.
-  absl::Status Record(const AuditEntry& entry, const CallInfo& call, absl::Time now)
+  // Checks that lines can be written, which is better known at the start; waits for the disk. Errors: those of the file
+  // system.
+  absl::Status Check() ABSL_LOCKS_EXCLUDED(file_mutex_);
+
+  // Writes the entry down and returns at once. Fields are cut to kFieldBytesMax.
+  // Errors, to `done`: as above; ResourceExhausted (too many entries wait); DeadlineExceeded (the disk was too slow: the
+  // entry may be written later all the same).
+  void Record(const AuditEntry& entry, const CallInfo& call, absl::Time now, Done done)
       ABSL_LOCKS_EXCLUDED(mutex_);
 
   static constexpr size_t kFieldBytesMax = 256;
 
  private:
-  // Makes sure that `file_` is the one at the path.
-  absl::Status Open() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  absl::Status Append(const std::string& line) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  struct Entry {
+    std::string line;
+    Done done;  // null: it has heard already
+    CondVar::Clock::time_point deadline;
+  };
 
-  const std::string path_;
+  void Write() ABSL_LOCKS_EXCLUDED(mutex_, file_mutex_);
+  void Expire() ABSL_LOCKS_EXCLUDED(mutex_);
+  // Takes those out whose time is over. Entries are in the order of their deadlines.
+  std::vector<Done> TakeLate() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // Returns when the next one will be late; nothing if nobody waits.
+  std::optional<CondVar::Clock::time_point> NextDeadline() const
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+
+  // Makes sure that `file_` is the one at the path.
+  absl::Status Open() ABSL_EXCLUSIVE_LOCKS_REQUIRED(file_mutex_);
+  absl::Status Append(const std::string& lines) ABSL_EXCLUSIVE_LOCKS_REQUIRED(file_mutex_);
+
+  const AuditLogOptions options_;
+
   Mutex mutex_;
-  std::optional<Descriptor> file_ ABSL_GUARDED_BY(mutex_);
-  bool torn_ ABSL_GUARDED_BY(mutex_) = false;  // the last line lacks its end
+  CondVar changed_;
+  std::deque<Entry> waiting_ ABSL_GUARDED_BY(mutex_);
+  std::vector<Entry> writing_ ABSL_GUARDED_BY(mutex_);  // on their way to the disk
+  bool stopping_ ABSL_GUARDED_BY(mutex_) = false;
+
+  Mutex file_mutex_;  // held while the disk is waited for
+  std::optional<Descriptor> file_ ABSL_GUARDED_BY(file_mutex_);
+  bool torn_ ABSL_GUARDED_BY(file_mutex_) = false;  // the last line lacks its end
+
+  std::thread writer_;
+  std::thread clerk_;  // tells those who are late
 };
 
 }  // namespace penstock

@@ -52,7 +52,9 @@ class CoordinatorServer::Impl final : public EffectPerformer {
                  .security = options.security,
                  .health = options.health,
                  .on_refused = refusals_.Listener(log_)}) {
-    if (!options.audit_file.empty()) audit_.emplace(options.audit_file);
+    if (!options.audit_file.empty()) {
+      audit_.emplace(AuditLogOptions{.path = options.audit_file, .sync = options.sync_audit});
+    }
     if (options.spans != nullptr) tracer_.emplace(TracerParts(options.spans));
   }
 
@@ -60,14 +62,20 @@ class CoordinatorServer::Impl final : public EffectPerformer {
     if (audit_.has_value()) {
       PENSTOCK_RETURN_IF_ERROR(Annotate(audit_->Check(), "audit log"));
     }
-    AddCoordinatorServices(server_, {loop_, watchers_, timelines_, keeper_,
-                                     [this](const AuditEntry& entry, const CallInfo& call) {
-                                       return Audit(entry, call);
-                                     },
-                                     [this](const absl::Status& refused, const CallInfo& call) {
-                                       NoteOtherVersion(refused, call);
-                                     },
-                                     local_workers_only_});
+    CoordinatorParts parts = {
+        .loop = loop_,
+        .watchers = watchers_,
+        .timelines = timelines_,
+        .keeper = keeper_,
+        .on_other_version = [this](const absl::Status& refused,
+                                   const CallInfo& call) { NoteOtherVersion(refused, call); },
+        .local_workers_only = local_workers_only_};
+    if (audit_.has_value()) {
+      parts.audit = [this](const AuditEntry& entry, const CallInfo& call, AuditLog::Done done) {
+        Audit(entry, call, std::move(done));
+      };
+    }
+    AddCoordinatorServices(server_, parts);
     PENSTOCK_RETURN_IF_ERROR(loop_.Start());
     PENSTOCK_RETURN_IF_ERROR(server_.Start());
     server_.SetServing(true);
@@ -275,14 +283,17 @@ class CoordinatorServer::Impl final : public EffectPerformer {
             .log = log_};
   }
 
-  absl::Status Audit(const AuditEntry& entry, const CallInfo& call) {
-    if (!audit_.has_value()) return absl::OkStatus();
-    absl::Status recorded = audit_->Record(entry, call, absl::Now());
-    if (!recorded.ok() && log_ != nullptr) {
-      log_(absl::StrCat("the audit log lacks a ", entry.action, " of ", call.peer, ": ",
-                        recorded.message()));
-    }
-    return recorded;
+  // REQUIRES: there is a log.
+  void Audit(const AuditEntry& entry, const CallInfo& call, AuditLog::Done done) {
+    audit_->Record(entry, call, absl::Now(),
+                   [this, action = entry.action, peer = call.peer,
+                    done = std::move(done)](const absl::Status& recorded) {
+                     if (!recorded.ok() && log_ != nullptr) {
+                       log_(absl::StrCat("the audit log lacks a ", action, " of ", peer, ": ",
+                                         recorded.message()));
+                     }
+                     done(recorded);
+                   });
   }
 
   // A worker that is started again and again fills neither log.
@@ -291,7 +302,8 @@ class CoordinatorServer::Impl final : public EffectPerformer {
         refusals_.Add(refused, absl::Now(), Rejection::kOtherVersion);
     if (!line.has_value()) return;
     if (log_ != nullptr) log_(*line);
-    Audit({"register", "", refused}, call).IgnoreError();  // its failure is logged
+    // The worker's refusal does not wait for the disk, and a failure is logged.
+    if (audit_.has_value()) Audit({"register", "", refused}, call, [](const absl::Status&) {});
   }
 
   // Returns how often a job has begun again, from a checkpoint or with a new split: its workers are then others.

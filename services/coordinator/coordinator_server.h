@@ -1,13 +1,15 @@
 // CoordinatorServer: a whole coordinator in one object, for penstock-coordinator and for the
 // cluster that `penstock train` keeps in its own process.
 //
-//   handlers (task pool) ── ask ──▶ EventLoop: Coordinator (pure), JobStore
+//   handlers (lanes) ────── ask ──▶ EventLoop: Coordinator (pure), JobStore
 //                                       │ effects
 //                       WorkerCaller ◀──┼──▶ CheckpointKeeper, TimelineGatherer
 //                            │ answers come back as events; stored events wake JobTracer
 //
 // Thread safety: all methods may be called from any thread.
 #pragma once
+
+#include <unistd.h>
 
 #include <functional>
 #include <map>
@@ -45,6 +47,8 @@ struct CoordinatorServerOptions {
   CoordinatorLimits limits;
   // Submissions and cancellations are written down here (audit_log.h); empty: nowhere.
   std::string audit_file;
+  // How that file is brought to the disk (audit_log.h).
+  std::function<int(int file)> sync_audit = fsync;
   // How locks in checkpoint directories are opened (directory_lock.h): with the confinement of the files, if they have one.
   LockFileOpener open_lock = OpenLockFile;
   // Takes what an operator may want to read, a line each; from any thread. Null: nowhere.

@@ -210,7 +210,7 @@ absl::StatusOr<v1::SubmitJobResponse> Take(absl::StatusOr<Submission> submission
 }
 
 void AddRegistry(RpcServer& server, CoordinatorParts parts) {
-  Registry& registry = server.AddService<Registry>();
+  Registry& registry = server.AddService<Registry>(Callers::kCluster);
   EventLoop& loop = parts.loop;
   server.Unary(
       registry, &Registry::RequestRegisterWorker,
@@ -254,24 +254,32 @@ void AddRegistry(RpcServer& server, CoordinatorParts parts) {
                });
 }
 
-// Does `act` for a caller, written down before and after. What cannot be written down is not done.
+// Does `act` for a caller, written down before and after. What cannot be written down is not done. `act` runs on a
+// thread of the users' lane; none waits for the disk.
 template <typename Response>
-absl::StatusOr<Response> Audited(const CoordinatorParts& parts, const char* action,
-                                 std::string job_id, const CallInfo& call,
-                                 const std::function<absl::StatusOr<Response>()>& act) {
-  if (parts.audit == nullptr) return act();
-  if (const absl::Status written = parts.audit({action, job_id, std::nullopt}, call);
-      !written.ok()) {
-    return absl::UnavailableError(absl::StrCat(
-        "not done, because the coordinator's audit log cannot be written: ", written.message()));
-  }
-  absl::StatusOr<Response> response = act();
-  if constexpr (requires { response->job_id(); }) {
-    if (response.ok()) job_id = response->job_id();
-  }
-  // The request is written down already; the log says that this line is missing.
-  parts.audit({action, job_id, response.status()}, call).IgnoreError();
-  return response;
+void Audited(const CoordinatorParts& parts, const std::string& action, const std::string& job_id,
+             const CallInfo& call, std::function<absl::StatusOr<Response>()> act,
+             const Reply<Response>& reply) {
+  if (parts.audit == nullptr) return reply(act());
+  const auto act_and_record = [=, audit = parts.audit, act = std::move(act)] {
+    const absl::Status wanted = CheckStillWanted(call);
+    const absl::StatusOr<Response> response =
+        wanted.ok() ? act() : absl::StatusOr<Response>(wanted);
+    std::string job = job_id;
+    if constexpr (requires { response->job_id(); }) {
+      if (response.ok()) job = response->job_id();
+    }
+    // The request is written down already; the log says if this line is missing.
+    audit({action, job, response.status()}, call,
+          [reply, response](const absl::Status&) { reply(response); });
+  };
+  parts.audit({action, job_id, std::nullopt}, call,
+              [reply, run = call.run, act_and_record](const absl::Status& written) {
+                if (written.ok()) return run(act_and_record);
+                reply(absl::UnavailableError(absl::StrCat(
+                    "not done, because the coordinator's audit log cannot be written: ",
+                    written.message())));
+              });
 }
 
 // Checks a job's ID from a caller first, because it goes into answers, logs and queries.
@@ -284,10 +292,12 @@ absl::Status CheckJobId(const std::string& job_id) {
 }
 
 void AddAuditedCalls(RpcServer& server, Jobs& jobs, CoordinatorParts parts) {
-  server.Unary(
+  // Requests live until the reply.
+  server.UnaryAsync(
       jobs, &Jobs::RequestSubmitJob,
-      [parts](const v1::SubmitJobRequest& request, const CallInfo& call) {
-        return Audited<v1::SubmitJobResponse>(parts, "submit", "", call, [&] {
+      [parts](const v1::SubmitJobRequest& request, const CallInfo& call,
+              const Reply<v1::SubmitJobResponse>& reply) {
+        const auto submit = [parts, &request, call] {
           return parts.loop.Ask<v1::SubmitJobResponse>(
               DeadlineOf(call), [request, trace = call.trace,
                                  start = parts.keeper.LookAhead(request.spec().checkpoint()),
@@ -296,38 +306,41 @@ void AddAuditedCalls(RpcServer& server, Jobs& jobs, CoordinatorParts parts) {
                     Startable(coordinator.CheckSubmission(request, now), start, coordinator), trace,
                     coordinator, loop, now);
               });
-        });
+        };
+        Audited<v1::SubmitJobResponse>(parts, "submit", "", call, submit, reply);
       });
-  server.Unary(jobs, &Jobs::RequestSubmitProfile,
-               [parts](const v1::SubmitProfileRequest& request, const CallInfo& call) {
-                 return Audited<v1::SubmitJobResponse>(parts, "submit-profile", "", call, [&] {
-                   return parts.loop.Ask<v1::SubmitJobResponse>(
-                       DeadlineOf(call), [request, trace = call.trace, &loop = parts.loop](
-                                             Coordinator& coordinator, JobStore&, Now now) {
-                         return Take(coordinator.CheckProfile(request, now), trace, coordinator,
-                                     loop, now);
-                       });
-                 });
-               });
-  server.Unary(
+  server.UnaryAsync(
+      jobs, &Jobs::RequestSubmitProfile,
+      [parts](const v1::SubmitProfileRequest& request, const CallInfo& call,
+              const Reply<v1::SubmitJobResponse>& reply) {
+        const auto submit = [parts, &request, call] {
+          return parts.loop.Ask<v1::SubmitJobResponse>(
+              DeadlineOf(call), [request, trace = call.trace, &loop = parts.loop](
+                                    Coordinator& coordinator, JobStore&, Now now) {
+                return Take(coordinator.CheckProfile(request, now), trace, coordinator, loop, now);
+              });
+        };
+        Audited<v1::SubmitJobResponse>(parts, "submit-profile", "", call, submit, reply);
+      });
+  server.UnaryAsync(
       jobs, &Jobs::RequestCancelJob,
-      [parts](const v1::CancelJobRequest& request, const CallInfo& call) {
-        return Audited<v1::CancelJobResponse>(
-            parts, "cancel", request.job_id(), call,
-            [&]() -> absl::StatusOr<v1::CancelJobResponse> {
-              PENSTOCK_RETURN_IF_ERROR(CheckJobId(request.job_id()));
-              return parts.loop.Ask<v1::CancelJobResponse>(
-                  DeadlineOf(call),
-                  [request, &loop = parts.loop](Coordinator& coordinator, JobStore&,
-                                                Now now) -> absl::StatusOr<v1::CancelJobResponse> {
-                    PENSTOCK_ASSIGN_OR_RETURN(const std::optional<SaveJob> cancelled,
-                                              coordinator.CheckCancel(request.job_id()));
-                    // Also if it has ended: a restart must find that, too.
-                    PENSTOCK_RETURN_IF_ERROR(
-                        loop.Keep(cancelled.has_value() ? &*cancelled : nullptr));
-                    return coordinator.CancelJob(request.job_id(), now);
-                  });
-            });
+      [parts](const v1::CancelJobRequest& request, const CallInfo& call,
+              const Reply<v1::CancelJobResponse>& reply) {
+        const auto cancel = [parts, &request, call]() -> absl::StatusOr<v1::CancelJobResponse> {
+          PENSTOCK_RETURN_IF_ERROR(CheckJobId(request.job_id()));
+          return parts.loop.Ask<v1::CancelJobResponse>(
+              DeadlineOf(call),
+              [request, &loop = parts.loop](Coordinator& coordinator, JobStore&,
+                                            Now now) -> absl::StatusOr<v1::CancelJobResponse> {
+                PENSTOCK_ASSIGN_OR_RETURN(const std::optional<SaveJob> cancelled,
+                                          coordinator.CheckCancel(request.job_id()));
+                // Also if it has ended: a restart must find that, too.
+                PENSTOCK_RETURN_IF_ERROR(
+                    loop.Keep(cancelled.has_value() ? &*cancelled : nullptr));
+                return coordinator.CancelJob(request.job_id(), now);
+              });
+        };
+        Audited<v1::CancelJobResponse>(parts, "cancel", request.job_id(), call, cancel, reply);
       });
 }
 
@@ -393,7 +406,7 @@ void AddJobStreams(RpcServer& server, Jobs& jobs, CoordinatorParts parts) {
 
 void AddCoordinatorServices(RpcServer& server, const CoordinatorParts& parts) {
   AddRegistry(server, parts);
-  Jobs& jobs = server.AddService<Jobs>();
+  Jobs& jobs = server.AddService<Jobs>(Callers::kUsers);
   AddAuditedCalls(server, jobs, parts);
   AddJobCalls(server, jobs, parts);
   AddJobStreams(server, jobs, parts);

@@ -19,8 +19,9 @@ struct CoordinatorParts {
   JobWatchers& watchers;
   TimelineGatherer& timelines;
   CheckpointKeeper& keeper;
-  // Records submissions and cancellations, before and after: what it cannot write down is not done. Null: nobody.
-  std::function<absl::Status(const AuditEntry&, const CallInfo&)> audit;
+  // Records submissions and cancellations, before and after (AuditLog::Record): what it cannot write down is not done.
+  // Null: nobody.
+  std::function<void(const AuditEntry&, const CallInfo&, AuditLog::Done)> audit;
   // Called for each worker that was refused because it speaks another version of the protocol.
   std::function<void(const absl::Status&, const CallInfo&)> on_other_version;
   // Workers must be reached at addresses of this machine: in plain text, which others shall not read.

@@ -9,10 +9,10 @@
 namespace penstock {
 namespace {
 
-grpc::ChannelArguments CommonArguments(int message_bytes_max) {
+grpc::ChannelArguments CommonArguments(int message_bytes_max, int keepalive_timeout_ms) {
   grpc::ChannelArguments arguments;
   arguments.SetInt(GRPC_ARG_KEEPALIVE_TIME_MS, rpc_limits::kKeepaliveIntervalMs);
-  arguments.SetInt(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, rpc_limits::kKeepaliveTimeoutMs);
+  arguments.SetInt(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, keepalive_timeout_ms);
   arguments.SetInt(GRPC_ARG_HTTP2_MAX_PINGS_WITHOUT_DATA, 0);  // no limit
   arguments.SetInt(GRPC_ARG_INITIAL_RECONNECT_BACKOFF_MS, rpc_limits::kReconnectBackoffMinMs);
   // Despite its name it bounds how long an attempt may take.
@@ -31,13 +31,15 @@ grpc::ChannelArguments CommonArguments(int message_bytes_max) {
 
 std::shared_ptr<grpc::Channel> MakeControlChannel(
     const std::string& address, const std::shared_ptr<grpc::ChannelCredentials>& credentials) {
-  return grpc::CreateCustomChannel(address, credentials,
-                                   CommonArguments(rpc_limits::kControlMessageBytesMax));
+  return grpc::CreateCustomChannel(
+      address, credentials,
+      CommonArguments(rpc_limits::kControlMessageBytesMax, rpc_limits::kKeepaliveTimeoutMs));
 }
 
 std::shared_ptr<grpc::Channel> MakeTensorChannel(
     const std::string& address, const std::shared_ptr<grpc::ChannelCredentials>& credentials) {
-  grpc::ChannelArguments arguments = CommonArguments(rpc_limits::kTensorMessageBytesMax);
+  grpc::ChannelArguments arguments =
+      CommonArguments(rpc_limits::kTensorMessageBytesMax, rpc_limits::kTensorKeepaliveTimeoutMs);
   arguments.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);
   arguments.SetInt(GRPC_ARG_HTTP2_MAX_FRAME_SIZE, rpc_limits::kTensorFrameBytesMax);
   arguments.SetInt(GRPC_ARG_HTTP2_BDP_PROBE, 0);

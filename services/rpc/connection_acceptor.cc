@@ -17,7 +17,6 @@
 #include "base/deadline.h"
 #include "base/status.h"
 #include "services/rpc/completion_poller.h"
-#include "services/rpc/limits.h"
 
 namespace penstock {
 namespace {
@@ -32,9 +31,9 @@ uint64_t InodeOf(int fd) {
 }
 
 // Accepted connections inherit it; gRPC sets the same on listeners of its own.
-void TuneListener(int fd) {
+void TuneListener(int fd, int keepalive_timeout_ms) {
   const int on = 1;
-  const unsigned int timeout_ms = rpc_limits::kKeepaliveTimeoutMs;
+  const auto timeout_ms = static_cast<unsigned int>(keepalive_timeout_ms);
   setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof(on));
   setsockopt(fd, IPPROTO_TCP, TCP_USER_TIMEOUT, &timeout_ms, sizeof(timeout_ms));
 }
@@ -42,13 +41,13 @@ void TuneListener(int fd) {
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<ConnectionAcceptor>> ConnectionAcceptor::Listen(
-    const HostPort& address, int connections_max) {
+    const HostPort& address, int connections_max, int keepalive_timeout_ms) {
   PENSTOCK_CHECK(connections_max > 0);
   HostPort found;
   PENSTOCK_ASSIGN_OR_RETURN(const std::vector<int> opened, OpenListeners(address, found));
   std::vector<Descriptor> listeners;
   for (const int fd : opened) {
-    TuneListener(fd);
+    TuneListener(fd, keepalive_timeout_ms);
     listeners.emplace_back(fd);
   }
   return std::unique_ptr<ConnectionAcceptor>(

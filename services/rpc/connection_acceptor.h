@@ -26,10 +26,12 @@ namespace penstock {
 
 class ConnectionAcceptor {
  public:
-  // Clients may connect from now on, and wait. REQUIRES: connections_max > 0.
+  // Clients may connect from now on, and wait. `keepalive_timeout_ms`: for what was sent to be acknowledged.
+  // REQUIRES: connections_max > 0.
   // Errors: FailedPrecondition if the address is taken or not ours.
   static absl::StatusOr<std::unique_ptr<ConnectionAcceptor>> Listen(const HostPort& address,
-                                                                    int connections_max);
+                                                                    int connections_max,
+                                                                    int keepalive_timeout_ms);
   ~ConnectionAcceptor();
   ConnectionAcceptor(const ConnectionAcceptor&) = delete;
   ConnectionAcceptor& operator=(const ConnectionAcceptor&) = delete;

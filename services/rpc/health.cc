@@ -32,7 +32,7 @@ Response Answer(Response::ServingStatus status) {
 }  // namespace
 
 void HealthService::AddTo(RpcServer& server) {
-  Service& service = server.AddService<Service>();
+  Service& service = server.AddService<Service>(Callers::kProbes);
   server.Unary(service, &Service::RequestCheck,
                [this](const Request& request, const CallInfo&) -> absl::StatusOr<Response> {
                  MutexLock lock(mutex_);

@@ -3,6 +3,7 @@
 #pragma once
 
 #include "absl/time/time.h"
+#include "base/heartbeat.h"
 
 namespace penstock::rpc_limits {
 
@@ -24,12 +25,26 @@ inline constexpr int kHandshakeTimeoutMs = 5000;
 // After this time a connection takes no new calls (those under way go on), so that its client makes another and shows
 // its certificate again: a certificate that expired, or whose authority was dropped, is of no use from then on.
 inline constexpr absl::Duration kConnectionAge = absl::Minutes(5);
-// Bound on the buffers that one server holds for its calls.
-inline constexpr int kServerMemoryBytesMax = 512 << 20;
+// Bounds on what one server holds of requests that come in. gRPC puts a message together before it looks at its size, so
+// these, and not the bound on a message, say what larger ones cost: beyond them it ends connections without calls, then
+// calls, whoever made them. A server of control calls needs some 40 KiB for a connection, and 1 MiB for each of the few
+// messages that are on their way at a time.
+inline constexpr int kControlServerMemoryBytesMax = 48 << 20;
+// A server of tensor streams needs a window and a chunk for each: enough for 64 edges.
+inline constexpr int kTensorServerMemoryBytesMax = 512 << 20;
 
-// A peer that is frozen or cut off is noticed after interval + timeout; a dead process at once.
+// A dead process is noticed at once. A peer that is frozen or cut off is noticed after the timeout at the earliest (a ping
+// had just left, or a full receive buffer keeps TCP from sending), after interval + timeout at the latest.
 inline constexpr int kKeepaliveIntervalMs = 1000;
+// Of control calls: a dead connection is given up while there is time for a heartbeat on a new one.
 inline constexpr int kKeepaliveTimeoutMs = 1000;
+static_assert(kKeepaliveIntervalMs + kKeepaliveTimeoutMs + kHeartbeatIntervalMs <
+              kHeartbeatTimeoutMs);
+// Of tensor streams, and of the servers that carry them. The stream of a frozen worker breaks at its neighbours, who know
+// only that it broke; the coordinator, who hears all heartbeats, knows whose fault it is. So a stream breaks no earlier
+// than the silent worker is known to be lost, and a worker that is back by then has harmed nobody.
+inline constexpr int kTensorKeepaliveTimeoutMs = 4000;
+static_assert(kTensorKeepaliveTimeoutMs >= kHeartbeatLostMs);
 // The server lets clients ping this often; below the interval, so that a late ping is no offence.
 inline constexpr int kPingIntervalMinMs = 500;
 
@@ -46,9 +61,16 @@ inline constexpr absl::Duration kHeartbeatCallTimeout = absl::Seconds(1);
 // The time that a stopping server lets calls in progress end by themselves.
 inline constexpr absl::Duration kServerShutdownGrace = absl::Seconds(2);
 
+// Of each lane (call_lane.h).
 inline constexpr int kHandlerThreads = 4;
-// Calls that wait for a handler thread; beyond it RESOURCE_EXHAUSTED.
+// Calls of one lane that wait for a handler thread, or for an answer without one; beyond it RESOURCE_EXHAUSTED.
 inline constexpr int kHandlerQueueMax = 256;
+// Users' calls of one peer, by its certificate's identity, or in plain text by its address: a client that asks for too
+// much leaves room for others.
+inline constexpr int kCallsPerPeerMax = kHandlerQueueMax / 2;
+// Streams that wait for news, which are open for hours and hold a thread for a moment at a time.
+inline constexpr int kWatchersMax = 1024;
+inline constexpr int kWatchersPerPeerMax = kWatchersMax / 2;
 
 // Tuning of tensor streams (measured; see services/transport/README.md). HTTP/2 frames as large as
 // the protocol allows, no bandwidth probing, and a fixed window instead.

@@ -6,6 +6,7 @@
 #include <grpcpp/impl/server_builder_plugin.h>
 #include <grpcpp/resource_quota.h>
 
+#include <algorithm>
 #include <chrono>
 
 #include "absl/strings/str_cat.h"
@@ -17,6 +18,20 @@ namespace {
 
 // Threads of gRPC's own: the reflection service is a synchronous one.
 constexpr int kGrpcThreadsMax = 16;
+
+const char* NameOf(Callers callers) {
+  switch (callers) {
+    case Callers::kCluster:
+      return "rpc-cluster";
+    case Callers::kUsers:
+      return "rpc-users";
+    case Callers::kWatchers:
+      return "rpc-watchers";
+    case Callers::kProbes:
+      return "rpc-probes";
+  }
+  return "";
+}
 
 // gRPC's reflection library switches itself on for every server of a program that links it; this
 // takes it out again.
@@ -41,6 +56,33 @@ RpcServer::~RpcServer() { Shutdown(); }
 
 void RpcServer::AddExtension(ServerExtension& extension) { extensions_.push_back(&extension); }
 
+Callers RpcServer::CallersOf(const grpc::Service& service) const {
+  const auto found =
+      std::find_if(services_.begin(), services_.end(),
+                   [&](const OwnedService& owned) { return owned.service.get() == &service; });
+  PENSTOCK_CHECK(found != services_.end());
+  return found->callers;
+}
+
+std::unique_ptr<CallLane> RpcServer::MakeLane(Callers callers) const {
+  const int calls_max = options_.handler_threads + options_.handler_queue_max;
+  // Workers may share one certificate, and each has few calls at a time, so for them all places are anybody's.
+  CallLaneLimits limits = {
+      .threads = options_.handler_threads, .calls_max = calls_max, .calls_per_peer_max = calls_max};
+  if (callers == Callers::kUsers) limits.calls_per_peer_max = options_.calls_per_peer_max;
+  if (callers == Callers::kWatchers) {
+    limits.calls_max = rpc_limits::kWatchersMax;
+    limits.calls_per_peer_max = rpc_limits::kWatchersPerPeerMax;
+  }
+  if (callers == Callers::kProbes) limits.threads = 1;
+  return std::make_unique<CallLane>(NameOf(callers), limits);
+}
+
+int RpcServer::keepalive_timeout_ms() const {
+  return carries_tensors() ? rpc_limits::kTensorKeepaliveTimeoutMs
+                           : rpc_limits::kKeepaliveTimeoutMs;
+}
+
 void RpcServer::Configure(grpc::ServerBuilder& builder) {
   builder.SetMaxReceiveMessageSize(options_.message_bytes_max);
   builder.SetMaxSendMessageSize(options_.message_bytes_max);
@@ -48,7 +90,8 @@ void RpcServer::Configure(grpc::ServerBuilder& builder) {
     builder.SetCompressionAlgorithmSupportStatus(algorithm, false);
   }
   grpc::ResourceQuota quota("penstock server");
-  quota.Resize(rpc_limits::kServerMemoryBytesMax);
+  quota.Resize(carries_tensors() ? rpc_limits::kTensorServerMemoryBytesMax
+                                 : rpc_limits::kControlServerMemoryBytesMax);
   quota.SetMaxThreads(kGrpcThreadsMax);
   builder.SetResourceQuota(quota);
   if (!options_.reflection) builder.SetOption(std::make_unique<WithoutReflection>());
@@ -59,7 +102,7 @@ void RpcServer::Configure(grpc::ServerBuilder& builder) {
   builder.AddChannelArgument(GRPC_ARG_MAX_CONCURRENT_STREAMS, rpc_limits::kConcurrentStreamsMax);
   builder.AddChannelArgument(GRPC_ARG_MAX_METADATA_SIZE, rpc_limits::kMetadataBytesMax);
   builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_TIME_MS, rpc_limits::kKeepaliveIntervalMs);
-  builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, rpc_limits::kKeepaliveTimeoutMs);
+  builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, keepalive_timeout_ms());
   builder.AddChannelArgument(GRPC_ARG_HTTP2_MAX_PINGS_WITHOUT_DATA, 0);
   builder.AddChannelArgument(GRPC_ARG_HTTP2_MIN_RECV_PING_INTERVAL_WITHOUT_DATA_MS,
                              rpc_limits::kPingIntervalMinMs);
@@ -70,14 +113,15 @@ absl::Status RpcServer::Start() {
   PENSTOCK_CHECK(server_ == nullptr);
   PENSTOCK_ASSIGN_OR_RETURN(
       acceptor_,
-      ConnectionAcceptor::Listen(options_.listen, AffordableConnections(options_.connections_max)));
+      ConnectionAcceptor::Listen(options_.listen, AffordableConnections(options_.connections_max),
+                                 keepalive_timeout_ms()));
   grpc::EnableDefaultHealthCheckService(false);  // health.h says why
   grpc::reflection::InitProtoReflectionServerBuilderPlugin();
 
   grpc::ServerBuilder builder;
   Configure(builder);
   acceptor_->AddTo(builder, options_.security.ForServer(options_.on_refused));
-  for (const auto& service : services_) builder.RegisterService(service.get());
+  for (const OwnedService& owned : services_) builder.RegisterService(owned.service.get());
   for (ServerExtension* extension : extensions_) extension->Register(builder);
   std::vector<std::unique_ptr<grpc::ServerCompletionQueue>> owned_queues;
   std::vector<grpc::ServerCompletionQueue*> queues;
@@ -91,9 +135,8 @@ absl::Status RpcServer::Start() {
         absl::StrCat("gRPC did not start its server on ", options_.listen.ToString()));
   }
   address_ = acceptor_->address();
-  tasks_ = std::make_unique<TaskPool>(options_.handler_threads, options_.handler_queue_max,
-                                      "rpc-handler");
-  calls_ = std::make_unique<CallHost>(queues.front(), *tasks_);
+  for (const Callers callers : callers_) lanes_.emplace(callers, MakeLane(callers));
+  calls_ = std::make_unique<CallHost>(queues.front(), lanes_);
   // Calls are asked for before anybody polls, and from then on by the thread that polls their queue: so what
   // is written for a call is seen by its thread without gRPC's locks, which ThreadSanitizer cannot see.
   for (const auto& post : methods_) post(*calls_);
@@ -127,7 +170,7 @@ void RpcServer::Shutdown(absl::Duration grace) {
   server_->Shutdown(std::chrono::system_clock::now() + absl::ToChronoMilliseconds(grace));
   for (ServerExtension* extension : extensions_) extension->AwaitEnd();
   calls_->AwaitEmpty();
-  tasks_.reset();
+  lanes_.clear();
   pollers_.clear();
   probes_.reset();
 }

@@ -7,7 +7,7 @@
 //                                                          const CallInfo&) { return ...; });
 //   PENSTOCK_RETURN_IF_ERROR(server.Start());
 //
-// Handlers run on a bounded task pool, never on polling threads. All limits of limits.h are set, and
+// Handlers run on the threads of their callers' lane (call_lane.h), never on polling threads. All limits of limits.h are set, and
 // compression is refused (a compressed message is inflated before its size is checked). The standard
 // health service answers; reflection only if asked for.
 //
@@ -20,6 +20,7 @@
 #include <functional>
 #include <memory>
 #include <optional>
+#include <set>
 #include <string>
 #include <utility>
 #include <vector>
@@ -27,12 +28,12 @@
 #include "absl/status/status.h"
 #include "absl/time/time.h"
 #include "services/rpc/address.h"
+#include "services/rpc/call_lane.h"
 #include "services/rpc/completion_poller.h"
 #include "services/rpc/connection_acceptor.h"
 #include "services/rpc/health.h"
 #include "services/rpc/limits.h"
 #include "services/rpc/server_call.h"
-#include "services/rpc/task_pool.h"
 #include "services/rpc/transport_security.h"
 
 namespace penstock {
@@ -46,8 +47,11 @@ struct RpcServerOptions {
   // Whichever thread polls also moves the bytes of all connections, so more than one pays only where
   // one cannot move enough.
   int polling_threads = 1;
+  // Of each lane.
   int handler_threads = rpc_limits::kHandlerThreads;
   int handler_queue_max = rpc_limits::kHandlerQueueMax;
+  // Of users.
+  int calls_per_peer_max = rpc_limits::kCallsPerPeerMax;
   // Lists the services for tools such as grpcurl.
   bool reflection = false;
   TransportSecurity security = TransportSecurity::Plaintext();
@@ -83,8 +87,9 @@ class RpcServer {
 
   // ---- Before Start. Objects that handlers and extensions refer to must outlive the server.
 
+  // `callers`: whose lane its methods run on, but for its streams, which are all for kWatchers.
   template <typename Service>
-  Service& AddService();
+  Service& AddService(Callers callers = Callers::kUsers);
 
   // `accept`: the generated Request method, such as &v1::JobService::AsyncService::RequestGetJob.
   template <typename Service, typename Base, typename Request, typename Response>
@@ -133,20 +138,31 @@ class RpcServer {
   void Shutdown(absl::Duration grace = rpc_limits::kServerShutdownGrace);
 
  private:
+  struct OwnedService {
+    std::unique_ptr<grpc::Service> service;
+    Callers callers;
+  };
+
+  // Whether its limits are those of tensor streams.
+  bool carries_tensors() const { return !extensions_.empty(); }
+  int keepalive_timeout_ms() const;
   void Configure(grpc::ServerBuilder& builder);
+  Callers CallersOf(const grpc::Service& service) const;
+  std::unique_ptr<CallLane> MakeLane(Callers callers) const;
 
   const RpcServerOptions options_;
   HostPort address_;
-  std::vector<std::unique_ptr<grpc::Service>> services_;
+  std::vector<OwnedService> services_;
   std::vector<ServerExtension*> extensions_;
   // Posts the first call of each method; filled by Unary and Stream.
   std::vector<std::function<void(CallHost&)>> methods_;
+  std::set<Callers> callers_;  // of all methods
 
   HealthService health_;
 
   // In the order they are made; Shutdown ends them the other way round, but for the acceptor, which ends first.
   std::unique_ptr<ConnectionAcceptor> acceptor_;
-  std::unique_ptr<TaskPool> tasks_;
+  CallLanes lanes_;
   std::unique_ptr<CallHost> calls_;
   std::vector<std::unique_ptr<CompletionPoller>> pollers_;
   std::unique_ptr<grpc::Server> server_;
@@ -154,10 +170,10 @@ class RpcServer {
 };
 
 template <typename Service>
-Service& RpcServer::AddService() {
+Service& RpcServer::AddService(Callers callers) {
   auto service = std::make_unique<Service>();
   Service& result = *service;
-  services_.push_back(std::move(service));
+  services_.push_back({std::move(service), callers});
   return result;
 }
 
@@ -185,7 +201,9 @@ void RpcServer::UnaryAsync(
                        grpc::ServerAsyncResponseWriter<Response>* responder,
                        grpc::ServerCompletionQueue* queue,
                        void* tag) { (s.*accept)(context, request, responder, queue, queue, tag); };
-  auto method = std::make_shared<const Method>(Method{service, post, std::move(handler)});
+  const Callers callers = CallersOf(service);
+  callers_.insert(callers);
+  auto method = std::make_shared<const Method>(Method{service, callers, post, std::move(handler)});
   // The closure lives as long as the server and keeps the method for all calls of it.
   methods_.push_back([method](CallHost& host) {
     host.Adopt(std::make_unique<UnaryCall<Service, Request, Response>>(host, *method));
@@ -203,6 +221,7 @@ void RpcServer::Stream(
                        grpc::ServerAsyncWriter<Response>* writer,
                        grpc::ServerCompletionQueue* queue,
                        void* tag) { (s.*accept)(context, request, writer, queue, queue, tag); };
+  callers_.insert(Callers::kWatchers);
   auto method = std::make_shared<const Method>(Method{service, post, std::move(handler)});
   methods_.push_back([method](CallHost& host) {
     host.Adopt(std::make_unique<StreamCall<Service, Request, Response>>(host, *method));

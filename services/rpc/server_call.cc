@@ -74,13 +74,13 @@ CallInfo MakeCallInfo(const grpc::ServerContext& context) {
           TraceOf(context)};
 }
 
-absl::Status CheckStillWanted(const CallInfo& info) {
-  if (absl::Now() < info.deadline) return absl::OkStatus();
-  return absl::DeadlineExceededError("the call's deadline passed before a handler was free");
+std::string PeerOf(const CallInfo& call) {
+  return call.caller.has_value() ? call.caller->ToUri() : call.peer.substr(0, call.peer.rfind(':'));
 }
 
-absl::Status ServerBusyError() {
-  return absl::ResourceExhaustedError("the server has too many calls waiting; try again later");
+absl::Status CheckStillWanted(const CallInfo& call) {
+  if (absl::Now() < call.deadline) return absl::OkStatus();
+  return absl::DeadlineExceededError("the call's deadline passed before a handler was free");
 }
 
 absl::Status ServerStoppingError() { return absl::UnavailableError("the server is shutting down"); }

@@ -1,8 +1,9 @@
 // The calls of a server, over gRPC's completion-queue interface: who owns them and how they run.
 //
 // A call is posted before it exists: it waits in gRPC for a client (Accept), gets its request on a
-// polling thread, posts its successor, and hands the work to the task pool. The pool answers, the
-// polling thread sees the answer off, and the call is removed. So polling threads only enqueue.
+// polling thread, posts its successor, and hands the work to its lane (call_lane.h). A thread of the lane
+// answers, the polling thread sees the answer off, and the call is removed. So polling threads only
+// enqueue.
 //
 // Users need only the handler types; the rest is for server.h.
 #pragma once
@@ -22,10 +23,10 @@
 #include "absl/time/time.h"
 #include "base/mutex.h"
 #include "base/trace_context.h"
+#include "services/rpc/call_lane.h"
 #include "services/rpc/completion_poller.h"
 #include "services/rpc/limits.h"
 #include "services/rpc/status.h"
-#include "services/rpc/task_pool.h"
 #include "services/security/identity.h"
 
 namespace penstock {
@@ -37,10 +38,16 @@ struct CallInfo {
   absl::Time deadline = absl::InfiniteFuture();  // the client's
   // The trace that it is part of; none if the client sent no valid one.
   std::optional<TraceContext> trace = std::nullopt;
+  // Runs a task on a thread of the call's lane, for a handler added with UnaryAsync that has waited for something without
+  // one. Any thread. REQUIRES: before the reply; a task that was handed over earlier has begun.
+  std::function<void(std::function<void()>)> run = nullptr;
 };
 
-// Runs on a task-pool thread, which all calls share; may block for a moment, not beyond the
-// deadline.
+// Returns OK, or why a call that has waited for a thread is not worth going on with.
+absl::Status CheckStillWanted(const CallInfo& call);
+
+// Runs on a thread of its lane, which all calls of these callers share; may block for a moment, not
+// beyond the deadline.
 template <typename Request, typename Response>
 using UnaryHandler = std::function<absl::StatusOr<Response>(const Request&, const CallInfo&)>;
 
@@ -49,7 +56,7 @@ using UnaryHandler = std::function<absl::StatusOr<Response>(const Request&, cons
 template <typename Response>
 using Reply = std::function<void(absl::StatusOr<Response>)>;
 
-// For a later answer: runs on a task-pool thread, arranges for `reply`, and returns, so that no
+// For a later answer: runs on a thread of its lane, arranges for `reply`, and returns, so that no
 // thread waits. The request lives until the reply.
 template <typename Request, typename Response>
 using AsyncUnaryHandler =
@@ -69,7 +76,7 @@ struct StreamStep {
 };
 
 // The source of a stream's messages: called again whenever the last message has left, so a slow
-// client holds nothing but its place. Never called twice at a time; runs on task-pool threads.
+// client holds nothing but its place. Never called twice at a time; runs on threads of the lane.
 template <typename Response>
 using StreamPull = std::function<StreamStep<Response>()>;
 
@@ -89,7 +96,7 @@ class StreamWaker {
   std::weak_ptr<WakeTarget> target_;
 };
 
-// Makes the source of one client's stream; runs on a task-pool thread. An error ends the stream.
+// Makes the source of one client's stream; runs on a thread of the lane. An error ends the stream.
 template <typename Request, typename Response>
 using StreamHandler = std::function<absl::StatusOr<StreamPull<Response>>(
     const Request&, const CallInfo&, StreamWaker)>;
@@ -109,10 +116,11 @@ class ServerCall {
 // Owns a server's calls.
 class CallHost {
  public:
-  CallHost(grpc::ServerCompletionQueue* queue, TaskPool& tasks) : queue_(queue), tasks_(tasks) {}
+  CallHost(grpc::ServerCompletionQueue* queue, const CallLanes& lanes)
+      : queue_(queue), lanes_(lanes) {}
 
   grpc::ServerCompletionQueue* queue() const { return queue_; }
-  TaskPool& tasks() const { return tasks_; }
+  CallLane& lane(Callers callers) const { return *lanes_.at(callers); }
 
   // Takes the call over and posts it; drops it if the host is closed.
   void Adopt(std::unique_ptr<ServerCall> call) ABSL_LOCKS_EXCLUDED(mutex_);
@@ -125,7 +133,7 @@ class CallHost {
 
  private:
   grpc::ServerCompletionQueue* const queue_;
-  TaskPool& tasks_;
+  const CallLanes& lanes_;
   Mutex mutex_;
   CondVar empty_;
   bool closed_ ABSL_GUARDED_BY(mutex_) = false;
@@ -134,14 +142,14 @@ class CallHost {
 };
 
 CallInfo MakeCallInfo(const grpc::ServerContext& context);
-// OK, or why a call that waited in the queue is not worth starting.
-absl::Status CheckStillWanted(const CallInfo& info);
-absl::Status ServerBusyError();
+// Returns whose limits a call counts for: the identity, or the address without the port.
+std::string PeerOf(const CallInfo& call);
 absl::Status ServerStoppingError();
 
 template <typename Service, typename Request, typename Response>
 struct UnaryMethod {
   Service& service;
+  Callers callers;
   std::function<void(Service&, grpc::ServerContext*, Request*,
                      grpc::ServerAsyncResponseWriter<Response>*, grpc::ServerCompletionQueue*,
                      void* tag)>
@@ -153,7 +161,8 @@ template <typename Service, typename Request, typename Response>
 class UnaryCall final : public ServerCall {
  public:
   using Method = UnaryMethod<Service, Request, Response>;
-  UnaryCall(CallHost& host, const Method& method) : host_(host), method_(method) {}
+  UnaryCall(CallHost& host, const Method& method)
+      : host_(host), method_(method), lane_(host.lane(method.callers)) {}
 
   void Accept() override {
     method_.accept(method_.service, &context_, &request_, &responder_, host_.queue(),
@@ -164,15 +173,20 @@ class UnaryCall final : public ServerCall {
   void OnAccepted(bool ok) {
     if (!ok) return host_.Remove(this);
     host_.Adopt(std::make_unique<UnaryCall>(host_, method_));
-    if (!host_.tasks().Submit([this] { Handle(); })) Answer(ServerBusyError());
+    info_ = MakeCallInfo(context_);
+    absl::StatusOr<CallLane::Place> place = lane_.Admit(PeerOf(info_));
+    if (!place.ok()) return Answer(place.status());
+    place_ = *std::move(place);
+    lane_.Run([this] { Handle(); });
   }
   void Handle() {
-    const CallInfo info = MakeCallInfo(context_);
-    if (absl::Status wanted = CheckStillWanted(info); !wanted.ok()) return Answer(wanted);
-    method_.handler(request_, info,
+    if (absl::Status wanted = CheckStillWanted(info_); !wanted.ok()) return Answer(wanted);
+    info_.run = [this](std::function<void()> task) { lane_.Run(std::move(task)); };
+    method_.handler(request_, info_,
                     [this](const absl::StatusOr<Response>& result) { Answer(result); });
   }
   void Answer(const absl::StatusOr<Response>& result) {
+    place_.GiveBack();  // first, for the call may be gone after Finish
     if (result.ok()) {
       responder_.Finish(*result, grpc::Status::OK, &finished_tag_);
     } else {
@@ -183,7 +197,10 @@ class UnaryCall final : public ServerCall {
 
   CallHost& host_;
   const Method& method_;
+  CallLane& lane_;
+  CallLane::Place place_;
   grpc::ServerContext context_;
+  CallInfo info_;  // from when the call came
   Request request_;
   grpc::ServerAsyncResponseWriter<Response> responder_{&context_};
   MethodTag<UnaryCall, &UnaryCall::OnAccepted> accepted_tag_{this};
@@ -218,7 +235,8 @@ template <typename Service, typename Request, typename Response>
 class StreamCall final : public ServerCall {
  public:
   using Method = StreamMethod<Service, Request, Response>;
-  StreamCall(CallHost& host, const Method& method) : host_(host), method_(method) {}
+  StreamCall(CallHost& host, const Method& method)
+      : host_(host), method_(method), lane_(host.lane(Callers::kWatchers)) {}
 
   void Accept() override {
     context_.AsyncNotifyWhenDone(&done_tag_);
@@ -233,7 +251,14 @@ class StreamCall final : public ServerCall {
   void OnAccepted(bool ok) {
     if (!ok) return host_.Remove(this);
     host_.Adopt(std::make_unique<StreamCall>(host_, method_));
+    info_ = MakeCallInfo(context_);
+    absl::StatusOr<CallLane::Place> place = lane_.Admit(PeerOf(info_));
     MutexLock lock(mutex_);
+    if (place.ok()) {
+      place_ = *std::move(place);
+    } else {
+      end_ = place.status();
+    }
     accepted_ = true;
     target_ = std::make_shared<WakeTarget>([this] { OnWake(); });
     Next();
@@ -248,12 +273,7 @@ class StreamCall final : public ServerCall {
     } else if (wake_pending_) {
       wake_pending_ = false;
       busy_ = true;
-      if (!host_.tasks().Submit([this] { Pull(); })) {
-        busy_ = false;
-        end_ = ServerBusyError();
-        finishing_ = true;
-        writer_.Finish(ToGrpcStatus(end_), &finished_tag_);
-      }
+      lane_.Run([this] { Pull(); });
     }
   }
 
@@ -276,9 +296,8 @@ class StreamCall final : public ServerCall {
   // Only one pull runs at a time, so pull_ needs no lock.
   Step PullStep() {
     if (pull_ == nullptr) {
-      const CallInfo info = MakeCallInfo(context_);
       absl::StatusOr<StreamPull<Response>> pull =
-          method_.handler(request_, info, StreamWaker(target_));
+          method_.handler(request_, info_, StreamWaker(target_));
       if (!pull.ok()) return Step::End(pull.status());
       pull_ = *std::move(pull);
     }
@@ -323,7 +342,10 @@ class StreamCall final : public ServerCall {
 
   CallHost& host_;
   const Method& method_;
+  CallLane& lane_;
+  CallLane::Place place_;  // for as long as the stream is open
   grpc::ServerContext context_;
+  CallInfo info_;  // from when the call came
   Request request_;
   grpc::ServerAsyncWriter<Response> writer_{&context_};
   StreamPull<Response> pull_;

@@ -46,7 +46,7 @@ void AddStages(const RunHost& host, const std::string& job_id,
 
 void AddWorkerControl(RpcServer& server, RunHost& host, Clock& clock) {
   using Service = v1::WorkerControl::AsyncService;
-  Service& service = server.AddService<Service>();
+  Service& service = server.AddService<Service>(Callers::kCluster);
 
   server.Unary(service, &Service::RequestPrepareRun,
                [&host](const v1::PrepareRunRequest& request, const CallInfo& call) {

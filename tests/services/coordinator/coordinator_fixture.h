@@ -9,6 +9,7 @@
 #include <functional>
 #include <memory>
 #include <string>
+#include <thread>
 #include <utility>
 #include <vector>
 
@@ -60,6 +61,7 @@ class CoordinatorServerTest : public ::testing::Test {
     options.log = log_;
     options.spans = spans_;
     options.audit_file = audit_file_;
+    options.sync_audit = sync_audit_;
     absl::StatusOr<std::unique_ptr<CoordinatorServer>> server =
         CoordinatorServer::Start(options, RealClock(), RealFiles());
     if (!server.ok()) {
@@ -126,6 +128,21 @@ class CoordinatorServerTest : public ::testing::Test {
     }
     return events;
   }
+  // Has `clients` cancel a job that there is not, all at once. Returns what each heard.
+  std::vector<absl::Status> CancelUnknownJob(int clients) {
+    std::vector<absl::Status> heard(clients);
+    std::vector<std::thread> threads;
+    threads.reserve(clients);
+    for (absl::Status& mine : heard) {
+      threads.emplace_back([&] {
+        v1::CancelJobRequest request;
+        request.set_job_id("unknown");
+        mine = CallJobs(&v1::JobService::Stub::CancelJob, request).status();
+      });
+    }
+    for (std::thread& thread : threads) thread.join();
+    return heard;
+  }
   // Waits until the job's state is `state`; the job as it then is.
   v1::GetJobResponse AwaitState(const std::string& job_id, v1::JobState state) {
     const absl::Time give_up = absl::Now() + kTimeout;
@@ -152,6 +169,7 @@ class CoordinatorServerTest : public ::testing::Test {
   std::string audit_file_;
   std::function<uint32_t()> draw_;
   bool drop_damaged_ = false;
+  std::function<int(int)> sync_audit_ = fsync;
   std::function<void(const std::string&)> log_;
   std::function<void(std::vector<TraceSpan>)> spans_;
   HostPort address_;

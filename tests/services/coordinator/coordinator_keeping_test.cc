@@ -3,6 +3,9 @@
 #include <signal.h>
 #include <sys/resource.h>
 
+#include <atomic>
+#include <future>
+
 #include "services/coordinator/sqlite.h"
 #include "tests/services/coordinator/coordinator_fixture.h"
 
@@ -11,6 +14,7 @@ namespace {
 
 using ::testing::AllOf;
 using ::testing::Contains;
+using ::testing::Each;
 using ::testing::HasSubstr;
 using ::testing::MatchesRegex;
 using ::testing::StartsWith;
@@ -116,6 +120,60 @@ TEST_F(CoordinatorServerTest, AuditLogCannotBeWritten_NothingIsDone) {
   PENSTOCK_ASSERT_OK_AND_ASSIGN(v1::ListJobsResponse jobs,
                                 CallJobs(&v1::JobService::Stub::ListJobs, v1::ListJobsRequest()));
   EXPECT_EQ(jobs.jobs_size(), 0);
+}
+
+TEST_F(CoordinatorServerTest, AuditDiskThatIsSlow_DelaysItsCallersTogetherAndNoWorker) {
+  constexpr int kClients = 64;
+  audit_file_ = directory_ / "audit.jsonl";
+  std::atomic<int> syncs = 0;
+  sync_audit_ = [&](int file) {
+    ++syncs;
+    absl::SleepFor(absl::Milliseconds(200));
+    return fsync(file);
+  };
+  ASSERT_THAT(StartServer(), IsOk());
+  AddWorker({.name = "w0"});
+  const std::string running = Submit(TestJob(100'000, 1));
+  AwaitState(running, v1::JOB_STATE_RUNNING);
+  syncs = 0;
+  EXPECT_THAT(CancelUnknownJob(kClients),
+              Each(StatusIs(absl::StatusCode::kNotFound, HasSubstr("unknown"))));
+  EXPECT_LT(syncs, kClients / 2) << "of " << 2 * kClients << " lines";
+  EXPECT_EQ(GetJob(running)->summary().state(), v1::JOB_STATE_RUNNING);
+  server_.reset();  // nobody syncs any more
+}
+
+TEST_F(CoordinatorServerTest, AuditDiskThatHangs_FailsAuditedCallsAndNothingElse) {
+  audit_file_ = directory_ / "audit.jsonl";
+  std::atomic<bool> hanging = false;
+  std::promise<void> gate;
+  std::shared_future<void> open = gate.get_future().share();
+  sync_audit_ = [&hanging, open](int file) {
+    if (hanging) open.wait();
+    return fsync(file);
+  };
+  ASSERT_THAT(StartServer(), IsOk());
+  AddWorker({.name = "w0"});
+  const std::string running = Submit(TestJob(100'000, 1));
+  AwaitState(running, v1::JOB_STATE_RUNNING);
+  hanging = true;
+  std::promise<void> answered;
+  std::vector<absl::Status> refused;
+  std::thread clients([&] {
+    refused = CancelUnknownJob(16);
+    answered.set_value();
+  });
+  const std::future<void> done = answered.get_future();
+  // Longer than a worker may be silent.
+  while (done.wait_for(std::chrono::milliseconds(100)) != std::future_status::ready) {
+    EXPECT_EQ(GetJob(running)->summary().state(), v1::JOB_STATE_RUNNING);
+  }
+  clients.join();
+  EXPECT_THAT(refused, Each(StatusIs(absl::StatusCode::kUnavailable,
+                                     AllOf(HasSubstr("not done"), HasSubstr("audit.jsonl"),
+                                           HasSubstr("look at that disk")))));
+  gate.set_value();
+  server_.reset();  // nobody syncs any more
 }
 
 // A limit on the size of files stands for a full disk.

@@ -219,6 +219,7 @@ TEST_F(CoordinatorServerTest, WorkerOfAnotherProtocolVersion_IsRefusedByNameAudi
   PENSTOCK_ASSERT_OK_AND_ASSIGN(const CoordinatorSnapshot snapshot, server_->Snapshot());
   EXPECT_EQ(snapshot.workers.workers_size(), 0);
   EXPECT_EQ(snapshot.rejected[static_cast<int>(Rejection::kOtherVersion)], 3);
+  server_.reset();  // all of the audit log is written
   PENSTOCK_ASSERT_OK_AND_ASSIGN(const std::string audit, RealFiles().Read(audit_file_, 1 << 20));
   EXPECT_THAT(audit, AllOf(HasSubstr("\"action\":\"register\""),
                            HasSubstr("FAILED_PRECONDITION: worker w7 (build 0.0.9)")));

@@ -20,7 +20,7 @@ namespace penstock {
 inline constexpr absl::Duration kTimeout = absl::Seconds(20);
 
 // A server with a unary method (GetJob), one that answers later (GetTimeline) and a stream (WatchJob),
-// whose handlers a test chooses.
+// whose handlers a test chooses, and with a worker's heartbeat.
 class ServerTest : public ::testing::Test {
  protected:
   using Service = v1::JobService::AsyncService;
@@ -39,9 +39,16 @@ class ServerTest : public ::testing::Test {
                     [this](const v1::WatchJobRequest& r, const CallInfo& c, StreamWaker w) {
                       return watch_(r, c, std::move(w));
                     });
+    using Registry = v1::WorkerRegistry::AsyncService;
+    auto& registry = server_->AddService<Registry>(Callers::kCluster);
+    server_->Unary(
+        registry, &Registry::RequestHeartbeat,
+        [](const v1::HeartbeatRequest&, const CallInfo&) { return v1::HeartbeatResponse(); });
     ASSERT_THAT(server_->Start(), IsOk());
     peer_ = server_->address().ToString();
     stub_ = v1::JobService::NewStub(MakeControlChannel(peer_, grpc::InsecureChannelCredentials()));
+    registry_ =
+        v1::WorkerRegistry::NewStub(MakeControlChannel(peer_, grpc::InsecureChannelCredentials()));
   }
 
   absl::StatusOr<v1::GetJobResponse> GetJob(const std::string& id,
@@ -53,6 +60,11 @@ class ServerTest : public ::testing::Test {
   absl::StatusOr<v1::GetTimelineResponse> GetTimeline() {
     return Call(peer_, *stub_, &v1::JobService::Stub::GetTimeline, v1::GetTimelineRequest(),
                 kTimeout);
+  }
+  absl::Status Heartbeat() {
+    return Call(peer_, *registry_, &v1::WorkerRegistry::Stub::Heartbeat, v1::HeartbeatRequest(),
+                rpc_limits::kHeartbeatCallTimeout)
+        .status();
   }
   absl::Status Watch(const std::function<bool(const v1::JobEvent&)>& on_event,
                      absl::Duration timeout = kTimeout) {
@@ -74,6 +86,7 @@ class ServerTest : public ::testing::Test {
   std::unique_ptr<RpcServer> server_;
   std::string peer_;
   std::unique_ptr<v1::JobService::Stub> stub_;
+  std::unique_ptr<v1::WorkerRegistry::Stub> registry_;
   StreamCanceller canceller_;
 };
 

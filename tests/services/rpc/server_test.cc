@@ -8,6 +8,7 @@
 #include <thread>
 
 #include "base/mutex.h"
+#include "services/rpc/health_check.h"
 #include "tests/services/rpc/server_fixture.h"
 
 namespace penstock {
@@ -181,6 +182,55 @@ TEST_F(ServerTest, Unary_FullQueue_IsRefusedAtOnce) {
   EXPECT_EQ(busy, 2);
 }
 
+TEST_F(ServerTest, Unary_MoreCallsThanOnePeerMayHave_AreRefusedWithTheLimit) {
+  std::promise<void> gate;
+  std::shared_future<void> open = gate.get_future().share();
+  std::promise<void> entered;
+  get_ = [&](const v1::GetJobRequest&, const CallInfo&) {
+    entered.set_value();
+    open.wait();
+    return v1::GetJobResponse();
+  };
+  StartServer({.calls_per_peer_max = 1});
+  std::thread first([&] { EXPECT_THAT(GetJob("a"), IsOk()); });
+  entered.get_future().wait();
+  EXPECT_THAT(GetJob("b"),
+              StatusIs(absl::StatusCode::kResourceExhausted,
+                       AllOf(HasSubstr("ipv4:127.0.0.1 has 1 calls"), HasSubstr("one peer"))));
+  gate.set_value();
+  first.join();
+  server_->Shutdown();
+}
+
+// Users' calls that have no end in sight, more than there is room for.
+TEST_F(ServerTest, Lanes_FullOfUsersCalls_HeartbeatsAndProbesAreAnswered) {
+  constexpr int kCalls = 8;
+  std::promise<void> gate;
+  std::shared_future<void> open = gate.get_future().share();
+  std::promise<void> refused;
+  get_ = [open](const v1::GetJobRequest&, const CallInfo&) {
+    open.wait();
+    return v1::GetJobResponse();
+  };
+  StartServer({.handler_threads = 1, .handler_queue_max = 2});
+  std::atomic<int> busy = 0;
+  std::vector<std::thread> clients;
+  clients.reserve(kCalls);
+  for (int i = 0; i < kCalls; ++i) {
+    clients.emplace_back([&] {
+      if (absl::IsResourceExhausted(GetJob("j").status()) && ++busy == kCalls - 3) {
+        refused.set_value();
+      }
+    });
+  }
+  refused.get_future().wait();
+  for (int i = 0; i < 10; ++i) EXPECT_THAT(Heartbeat(), IsOk());
+  EXPECT_THAT(CheckHealth(server_->address(), kTimeout), IsOk());
+  gate.set_value();
+  for (std::thread& client : clients) client.join();
+  server_->Shutdown();
+}
+
 TEST_F(ServerTest, Unary_RequestOverTheLimit_IsRefused) {
   StartServer();
   EXPECT_THAT(GetJob(std::string(rpc_limits::kControlMessageBytesMax + 1, 'x')),
@@ -301,6 +351,53 @@ TEST_F(ServerTest, Stream_WokenByAnotherThread_NoEventIsMissed) {
               StatusIs(absl::StatusCode::kCancelled, _));
   writer.join();
   EXPECT_EQ(last, 2000);
+  server_->Shutdown();
+}
+
+// What wakes one stream wakes all that wait for the same: there is room for each of them, and users'
+// calls do not stand before them.
+TEST_F(ServerTest, Stream_MoreThanTheQueueTakesWokenAtOnce_AllGoOn) {
+  constexpr int kStreams = 20;
+  constexpr int64_t kEvents = 50;
+  Journal journal;
+  watch_ = journal.Handler();
+  std::promise<void> gate;
+  std::shared_future<void> open = gate.get_future().share();
+  std::promise<void> entered;
+  get_ = [&](const v1::GetJobRequest&, const CallInfo&) {
+    entered.set_value();
+    open.wait();
+    return v1::GetJobResponse();
+  };
+  StartServer({.handler_threads = 1, .handler_queue_max = 2});
+  std::thread user([&] { EXPECT_THAT(GetJob("j"), IsOk()); });
+  entered.get_future().wait();
+  journal.Append();
+  std::atomic<int> begun = 0, complete = 0;
+  std::vector<std::thread> watchers;
+  watchers.reserve(kStreams);
+  for (int i = 0; i < kStreams; ++i) {
+    watchers.emplace_back([&] {
+      StreamCanceller canceller;
+      int64_t last = 0;
+      ReadStream(peer_, *stub_, &v1::JobService::Stub::WatchJob, v1::WatchJobRequest(), kTimeout,
+                 canceller,
+                 [&](const v1::JobEvent& event) {
+                   if (last == 0) ++begun;
+                   last = event.sequence();
+                   return last < kEvents;
+                 })
+          .IgnoreError();
+      if (last == kEvents) ++complete;
+    });
+  }
+  const absl::Time limit = absl::Now() + kTimeout;
+  while (begun < kStreams && absl::Now() < limit) absl::SleepFor(absl::Milliseconds(1));
+  for (int64_t i = 1; i < kEvents; ++i) journal.Append();
+  for (std::thread& watcher : watchers) watcher.join();
+  EXPECT_EQ(complete, kStreams);
+  gate.set_value();
+  user.join();
   server_->Shutdown();
 }
 

@@ -307,6 +307,56 @@ TEST_F(ClusterSecurityTest, DecompressionBomb_RaisesNobodysMemory) {
   }
 }
 
+// gRPC looks at a message's size only when it has all of it.
+TEST_F(ClusterSecurityTest, MessagesFarOverTheLimit_RaiseTheCoordinatorsMemoryByLittle) {
+  StartCluster(0);
+  constexpr int kCalls = 6;
+  constexpr int64_t kGrowthMax = 64 << 20;
+  const std::string ca = ReadCredentials(credentials_[Role::kClient])->authorities;
+  const std::string zeros(4 << 20, '\0');
+  const std::vector<grpc::Slice> pieces(
+      75, grpc::Slice(zeros.data(), zeros.size(), grpc::Slice::STATIC_SLICE));
+  const grpc::ByteBuffer request(pieces.data(), pieces.size());
+  const int64_t before = PeakMemory(coordinator_->pid());
+  ASSERT_GT(before, 0);
+  grpc::ChannelArguments arguments;
+  arguments.SetSslTargetNameOverride("localhost");
+  arguments.SetMaxSendMessageSize(-1);
+  arguments.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);  // each has a connection of its own
+  struct LargeCall {
+    std::unique_ptr<grpc::GenericStub> stub;
+    grpc::ClientContext context;
+    std::unique_ptr<grpc::ClientAsyncResponseReader<grpc::ByteBuffer>> reader;
+    grpc::ByteBuffer response;
+    grpc::Status status;
+  };
+  const auto until = absl::ToChronoTime(absl::Now() + absl::Seconds(50));
+  std::vector<LargeCall> calls(kCalls);
+  for (LargeCall& call : calls) {
+    const auto channel = grpc::CreateCustomChannel(
+        coordinator_address_, With(ca, ReadCredentials(credentials_[Role::kClient])->own),
+        arguments);
+    ASSERT_TRUE(channel->WaitForConnected(until));
+    call.stub = std::make_unique<grpc::GenericStub>(channel);
+    call.context.set_deadline(until);
+  }
+  grpc::CompletionQueue queue;
+  for (LargeCall& call : calls) {
+    call.reader = call.stub->PrepareUnaryCall(&call.context, "/penstock.v1.JobService/SubmitJob",
+                                              request, &queue);
+    call.reader->StartCall();
+    call.reader->Finish(&call.response, &call.status, nullptr);
+  }
+  for (int i = 0; i < kCalls; ++i) {
+    void* tag = nullptr;
+    bool ok = false;
+    ASSERT_TRUE(queue.Next(&tag, &ok));
+  }
+  for (const LargeCall& call : calls) EXPECT_FALSE(call.status.ok());
+  EXPECT_LT(PeakMemory(coordinator_->pid()) - before, kGrowthMax);
+  EXPECT_EQ(Penstock({"list"}).exit_code, 0);
+}
+
 TEST_F(ClusterSecurityTest, JobThatNamesFilesElsewhere_IsRefused) {
   StartCluster(2);
   ASSERT_TRUE(Eventually([&] { return absl::StrContains(Penstock({"workers"}).out, "worker-1"); }));

@@ -2,6 +2,7 @@
 // network has.
 #include "services/transport/grpc_transport.h"
 
+#include "base/heartbeat.h"
 #include "tests/services/transport/cluster.h"
 #include "tests/services/transport/exporting_pair.h"
 #include "tests/worker/transport_suite.h"
@@ -174,7 +175,23 @@ TEST(GrpcTransport, NobodyListens_SendIsUnavailableWithTheName) {
               StatusIs(absl::StatusCode::kUnavailable, HasSubstr("worker right")));
 }
 
-// Keepalive (1 s + 1 s) notices what no closed socket tells; the generous limit is the test's.
+// A worker that is frozen for less than the time after which it counts as lost.
+TEST(GrpcTransport, NetworkFrozenForLessThanAWorkerMayBeSilent_StreamGoesOn) {
+  TestCluster cluster;
+  PENSTOCK_ASSERT_OK_AND_ASSIGN(
+      auto receiver, cluster.right().OpenReceiver(kEdge, 1, kLimit, cluster.workers[1].pool));
+  PENSTOCK_ASSERT_OK_AND_ASSIGN(auto sender, cluster.left().OpenSender(kEdge, 1, kLimit));
+  const Tensor tensor = Filled(cluster.workers[0].pool, {4}, 'a');
+  ASSERT_THAT(sender->Send(0, tensor, Later()), IsOk());
+  ASSERT_THAT(receiver->Receive({0, DType::kF32, {4}}, Later()), IsOk());
+  cluster.workers[1].proxy->Freeze();
+  absl::SleepFor(absl::Milliseconds(kHeartbeatTimeoutMs - 200));
+  cluster.workers[1].proxy->Thaw();
+  ASSERT_THAT(sender->Send(1, tensor, Later()), IsOk());
+  EXPECT_THAT(receiver->Receive({1, DType::kF32, {4}}, Later()), IsOk());
+}
+
+// Keepalive (1 s + 4 s) notices what no closed socket tells; the generous limit is the test's.
 TEST(GrpcTransport, FrozenNetwork_BothEndsAreUnavailable) {
   TestCluster cluster;
   PENSTOCK_ASSERT_OK_AND_ASSIGN(

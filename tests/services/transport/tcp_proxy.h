@@ -20,6 +20,7 @@ class TcpProxy {
   // From now on:
   void Cut() { mode_ = Mode::kCut; }        // closes all connections, accepts none
   void Freeze() { mode_ = Mode::kFrozen; }  // nothing passes, nothing closes
+  void Thaw() { mode_ = Mode::kForward; }   // what was held up passes
   // Flips one bit of every byte 'Z' towards the server.
   void Corrupt() { mode_ = Mode::kCorrupt; }
 
