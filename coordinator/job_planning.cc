@@ -48,6 +48,7 @@ v1::JobSpec HeatOf(const v1::JobSpec& spec, int64_t steps) {
   heat.clear_checkpoint();
   heat.clear_prediction();
   heat.clear_feedback();
+  heat.clear_recovery();
   FillDefaults(heat);
   return heat;
 }
