@@ -8,6 +8,8 @@
 #include "absl/strings/string_view.h"
 #include "base/check.h"
 #include "base/status.h"
+#include "coordinator/attempt_record.h"
+#include "coordinator/recovery_policy.h"
 #include "job/open_job.h"
 #include "job/profile/cluster_profile.h"
 
@@ -70,7 +72,7 @@ void Coordinator::Restore(std::vector<StoredJob> jobs, Now now) {
     FillKnownDefaults(*job.record.mutable_spec());
     absl::StatusOr<ResolvedJob> resolved = ResolveSubmitted(job.record.spec());
     const bool was_cancelled = !job.record.cancel_reason().empty();
-    if (!was_cancelled && resolved.ok() && WaitsAgain(job.record)) {
+    if (!was_cancelled && resolved.ok() && WaitsAgain(job.record, now)) {
       job.record.clear_plan();  // of an attempt of that process, if it had any
       AddRun(job.record, job.last_sequence, *std::move(resolved));
     } else {
@@ -98,7 +100,7 @@ void Coordinator::TakeId(const std::string& job_id) {
   last = std::max(last, number);
 }
 
-bool Coordinator::WaitsAgain(v1::GetJobResponse& record) {
+bool Coordinator::WaitsAgain(v1::GetJobResponse& record, Now now) {
   v1::JobSummary& summary = *record.mutable_summary();
   if (summary.state() == v1::JOB_STATE_QUEUED) return true;
   if (summary.state() == v1::JOB_STATE_PREPARING && !record.has_plan()) {
@@ -106,18 +108,23 @@ bool Coordinator::WaitsAgain(v1::GetJobResponse& record) {
     summary.set_reason("the coordinator was restarted before the job was planned");
     return true;
   }
-  v1::CheckpointSpec& checkpoint = *record.mutable_spec()->mutable_checkpoint();
   // Builds that kept no epoch did not say either why a job drained: it may have been cancelled.
   const bool drained_to_return = summary.state() == v1::JOB_STATE_DRAINING && record.epoch() > 0;
   const bool under_way = summary.state() == v1::JOB_STATE_PREPARING ||
-                         summary.state() == v1::JOB_STATE_RUNNING || drained_to_return;
-  if (!under_way || !IsSaved(record)) return false;
-  // It may have begun with a checkpoint of another job, which is where it starts until it has one of its own.
-  const bool has_own = record.result().checkpoint() != checkpoint.resume();
-  if (checkpoint.resume().empty() || has_own) checkpoint.set_resume("latest");
+                         summary.state() == v1::JOB_STATE_RUNNING ||
+                         summary.state() == v1::JOB_STATE_RECOVERING || drained_to_return;
+  if (!under_way || record.has_profile_spec()) return false;
+  if (!IsSaved(record) && !Recovers(record.spec())) return false;
+  ResumeOwn(record.result(), *record.mutable_spec()->mutable_checkpoint());
+  if (record.has_result()) {
+    EndAttemptRecord(v1::ATTEMPT_CAUSE_COORDINATOR_RESTARTED, "", "the coordinator was restarted",
+                     now.unix_ms, *record.mutable_result());
+  }
   summary.set_state(v1::JOB_STATE_QUEUED);
   summary.clear_estimated_remaining_seconds();
-  summary.set_reason("the coordinator was restarted; the job goes on from its last checkpoint");
+  summary.set_reason(absl::StrCat(
+      "the coordinator was restarted; the job ",
+      IsSaved(record) ? "goes on from its last checkpoint" : "begins again where it began"));
   return true;
 }
 

@@ -43,8 +43,12 @@ NextPhase JobPhase::Fail(const std::string& error, Now now) {
 
 NextPhase JobPhase::FailIfBlamed(Now now) {
   const std::optional<Blame::Verdict> verdict = crew_->blame().Decide(now.monotonic_ns);
-  if (!verdict.has_value()) return nullptr;
-  return Fail(absl::StrCat(NameOf(verdict->worker), ": ", verdict->message), now);
+  return verdict.has_value() ? Fail(TextOf(*verdict), now) : nullptr;
+}
+
+std::string JobPhase::TextOf(const Blame::Verdict& verdict) const {
+  if (verdict.worker == Blame::kNobody) return verdict.message;
+  return absl::StrCat(NameOf(verdict.worker), ": ", verdict.message);
 }
 
 std::string JobPhase::NameOf(int32_t worker_index) const {
@@ -62,13 +66,13 @@ NextPhase JobPhase::Tick(Now now) {
     return OnOverdue(limit_ms_ / 1000, now);
   }
   if (!Works() || now.monotonic_ns < StalledAtNs()) return nullptr;
-  return Fail(
+  return OnStalled(
       absl::StrCat("no worker made any progress for ", job_.limits().stall_timeout_ms / 1000, " s"),
       now);
 }
 
 std::optional<int64_t> JobPhase::NextDeadlineNs() const {
-  std::optional<int64_t> next = crew_->blame().DecideAtNs();
+  std::optional<int64_t> next = DecidesAtNs();
   if (due_ns_.has_value()) next = std::min(next.value_or(*due_ns_), *due_ns_);
   return Works() ? std::min(next.value_or(StalledAtNs()), StalledAtNs()) : next;
 }
@@ -118,16 +122,26 @@ std::string JobPhase::NamesOfMissing() const {
 // ----------------------------------------------------------------------------------------- Queued
 
 NextPhase Queued::Enter(Now now) {
-  job_.summary().set_reason(reason_);
-  job_.SetState(v1::JOB_STATE_QUEUED, now);
+  job_.summary().set_reason(terms_.reason);
+  job_.SetWaiting(now);
   return nullptr;
 }
 
 NextPhase Queued::Tick(Now now) {
-  if (now.monotonic_ns < until_ns_) return nullptr;
-  until_ns_ = 0;
-  workers_before_.reset();
+  if (now.monotonic_ns >= terms_.rests_until_ns) terms_.rests_until_ns = 0;
+  if (terms_.workers_until_ns > 0 && now.monotonic_ns >= terms_.workers_until_ns) {
+    terms_.workers_until_ns = 0;
+    OnWaited();
+  }
   return nullptr;
+}
+
+std::optional<int64_t> Queued::NextDeadlineNs() const {
+  std::optional<int64_t> next;
+  for (const int64_t until_ns : {terms_.rests_until_ns, terms_.workers_until_ns}) {
+    if (until_ns > 0) next = std::min(next.value_or(until_ns), until_ns);
+  }
+  return next;
 }
 
 // ------------------------------------------------------------------------------------------ Ended
@@ -147,8 +161,7 @@ void Ended::AskToStop(Now now) {
 }
 
 NextPhase Ended::OnResponse(int32_t worker_index, const WorkerResponse& response, Now) {
-  const auto* stopped = std::get_if<absl::StatusOr<v1::StopRunResponse>>(&response);
-  if (stopped != nullptr && stopped->ok()) crew_->parts()[worker_index].stopped = true;
+  crew_->OnStopped(worker_index, response);
   if (crew_->AllGone()) LetCrewGo();
   return nullptr;
 }
@@ -164,11 +177,7 @@ NextPhase Ended::OnWorkerLost(const std::string& worker, uint64_t incarnation,
 NextPhase Ended::Tick(Now now) {
   if (crew_ == nullptr) return nullptr;
   if (now.monotonic_ns >= deadline_ns_) {
-    std::vector<WorkerOffer> not_stopped;
-    for (const Crew::Part& part : crew_->parts()) {
-      if (!part.stopped && !part.lost) not_stopped.push_back(part.worker);
-    }
-    job_.SetNotStopped(std::move(not_stopped));
+    job_.SetNotStopped(crew_->StillTaken(/*reachable=*/false));
     LetCrewGo();
   } else if (now.monotonic_ns >= retry_ns_) {
     AskToStop(now);

@@ -20,7 +20,10 @@ std::string Normalised(const std::string& directory) {
 
 void Coordinator::Settle(Now now) {
   settled_ns_.reset();
-  for (auto& [job_id, run] : runs_) run->GoOnPlanning(now);
+  for (auto& [job_id, run] : runs_) {
+    run->GoOnPlanning(now);
+    TakeNotStopped(*run);
+  }
   ForgetOver();
   if (draining_) {
     return;
@@ -30,18 +33,19 @@ void Coordinator::Settle(Now now) {
   } while (ForgetOver());  // a job that failed at once has left its workers to the next
 }
 
+void Coordinator::TakeNotStopped(JobRun& run) {
+  for (const WorkerOffer& worker : run.TakeNotStopped()) {
+    orphans_[worker.name] = {
+        .incarnation = worker.incarnation, .job_id = run.id(), .epoch = run.epoch(), .stuck = true};
+  }
+}
+
 bool Coordinator::ForgetOver() {
   const size_t before = runs_.size();
   for (auto run = runs_.begin(); run != runs_.end();) {
     if (run->second->Over()) {
       earlier_.steps.Learn(run->second->Record());
       ended_[run->first] = run->second->summary();
-      for (const WorkerOffer& worker : run->second->not_stopped()) {
-        orphans_[worker.name] = {.incarnation = worker.incarnation,
-                                 .job_id = run->first,
-                                 .epoch = run->second->epoch(),
-                                 .stuck = true};
-      }
       run = runs_.erase(run);
     } else {
       ++run;
@@ -83,6 +87,15 @@ void Coordinator::StartWaiting(Now now) {
   }
 }
 
+void Coordinator::BeginOn(JobRun& run, const std::vector<WorkerOffer>& chosen,
+                          std::vector<WorkerOffer>& free, Now now) {
+  run.Begin(chosen, now);
+  std::erase_if(free, [&](const WorkerOffer& offer) {
+    return std::any_of(chosen.begin(), chosen.end(),
+                       [&](const WorkerOffer& taken) { return taken.name == offer.name; });
+  });
+}
+
 bool Coordinator::StartOnNamed(JobRun& run, std::vector<WorkerOffer>& free, Now now) {
   std::string unusable;
   const std::vector<const Member*> available = Usable(&unusable);
@@ -111,17 +124,15 @@ bool Coordinator::StartOnNamed(JobRun& run, std::vector<WorkerOffer>& free, Now 
              now);
     return true;
   }
-  run.Begin(chosen, now);
-  std::erase_if(free, [&](const WorkerOffer& offer) {
-    return std::any_of(chosen.begin(), chosen.end(),
-                       [&](const WorkerOffer& taken) { return taken.name == offer.name; });
-  });
+  BeginOn(run, chosen, free, now);
   return false;
 }
 
 bool Coordinator::StartOrWait(JobRun& run, std::vector<WorkerOffer>& free, Now now) {
-  if (now.monotonic_ns < run.rests_until_ns()) return false;
-  if (run.NamesWorkers()) return StartOnNamed(run, free, now);
+  if (now.monotonic_ns < run.rests_until_ns()) return run.recovering();
+  run.OnFree(free, now);
+  if (!run.queued()) return false;  // it has ended
+  if (run.NamesWorkers()) return StartOnNamed(run, free, now) || (run.queued() && run.recovering());
   std::string unusable;
   const size_t available = Usable(&unusable).size();
   const auto needed = static_cast<size_t>(run.WorkersNeeded());
@@ -129,7 +140,7 @@ bool Coordinator::StartOrWait(JobRun& run, std::vector<WorkerOffer>& free, Now n
     run.Wait(absl::StrCat("waits for workers: needs ", needed, ", the cluster has ", available,
                           unusable),
              now);
-    return false;
+    return run.recovering();
   }
   if (needed > free.size()) {
     run.Wait(absl::StrCat("waits for workers: needs ", needed, ", ", free.size(), " of ", available,
@@ -144,8 +155,11 @@ bool Coordinator::StartOrWait(JobRun& run, std::vector<WorkerOffer>& free, Now n
     }
   }
   const int64_t count = run.WorkersOf(static_cast<int64_t>(free.size()));
-  run.Begin(absl::MakeConstSpan(free).first(count), now);
-  free.erase(free.begin(), free.begin() + count);
+  std::vector<WorkerOffer> chosen = free;
+  std::stable_partition(chosen.begin(), chosen.end(),
+                        [&](const WorkerOffer& worker) { return !run.Avoids(worker.name, now); });
+  chosen.resize(count);
+  BeginOn(run, chosen, free, now);
   return false;
 }
 
