@@ -362,6 +362,7 @@ void JobPlanning::Choose(int candidate, const std::string& reason, Now) {
 
   Chosen chosen = {.spec = judged.spec, .workers = WorkersOf(judged)};
   *chosen.spec.mutable_checkpoint() = spec_.checkpoint();
+  *chosen.spec.mutable_recovery() = spec_.recovery();
   *chosen.spec.mutable_pipeline()->mutable_worker_names() = spec_.pipeline().worker_names();
   if (method_is_open()) {
     chosen.spec.clear_planning();  // what it said was about the choice

@@ -68,7 +68,7 @@ const JobRows& RowsOfJobs() {
       {kCounter, "penstock_job_recoveries_total", "",
        "Times the job went on after a worker, or the coordinator, had left or failed.",
        Value<&JobFigures::result, &Result::recoveries>},
-      {kCounter, "penstock_job_steps_redone_total", "",
+      {kCounter, "penstock_job_redone_steps_total", "",
        "Steps that were done again after an attempt at the job had failed, in its latest 128.",
        [](const JobFigures& of, MetricSamples& samples) {
          int64_t redone = 0;
