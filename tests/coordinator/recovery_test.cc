@@ -2,6 +2,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <functional>
+
 #include "absl/strings/str_cat.h"
 #include "tests/coordinator/simulated_cluster.h"
 #include "tests/support/status_matchers.h"
@@ -36,6 +38,16 @@ v1::HeartbeatRequest Leaving(const std::string& worker, uint64_t incarnation) {
   return request;
 }
 
+// Runs until `holds`, for a minute of virtual time at most. Returns whether it holds.
+bool RunUntil(SimulatedCluster& cluster, const std::function<bool()>& holds) {
+  for (int64_t ms = 0; ms < 60'000 && !holds(); ++ms) cluster.RunFor(1);
+  return holds();
+}
+
+bool RunUntilState(SimulatedCluster& cluster, const std::string& job, v1::JobState state) {
+  return RunUntil(cluster, [&] { return cluster.Summary(job).state() == state; });
+}
+
 TEST(Leave, WorkerWithoutARun_GoesAtOnceAndIsForgotten) {
   SimulatedCluster cluster({.workers = 2});
   cluster.RunFor(10);
@@ -52,7 +64,7 @@ TEST(Leave, WorkerOfARun_StaysUntilTheJobIsSavedAndTheJobGoesOnWithAnother) {
   cluster.RunFor(10);
   const std::string job = cluster.Submit(SavedJob(30, 2));
   cluster.At(1000, [&] { cluster.Leave(1); });
-  while (cluster.Summary(job).state() != v1::JOB_STATE_DRAINING) cluster.RunFor(1);
+  ASSERT_TRUE(RunUntilState(cluster, job, v1::JOB_STATE_DRAINING));
   EXPECT_TRUE(cluster.coordinator().ListWorkers(cluster.now()).workers(1).leaving());
   ASSERT_TRUE(cluster.RunUntilOver(kLimitMs));
   EXPECT_FALSE(cluster.alive(1));
@@ -90,7 +102,7 @@ TEST(Leave, CancelledWhileItDrains_EndsTheJob) {
   cluster.RunFor(10);
   const std::string job = cluster.Submit(SavedJob(1000, 2));
   cluster.At(1000, [&] { cluster.Leave(1); });
-  while (cluster.Summary(job).state() != v1::JOB_STATE_DRAINING) cluster.RunFor(1);
+  ASSERT_TRUE(RunUntilState(cluster, job, v1::JOB_STATE_DRAINING));
   ASSERT_THAT(cluster.coordinator().CancelJob(job, cluster.now()), IsOk());
   cluster.PerformEffects();
   ASSERT_TRUE(cluster.RunUntilOver(kLimitMs));
@@ -131,7 +143,7 @@ TEST(Leave, SaveOfTheDrainFails_FailsTheJobAlthoughAnOlderCheckpointIsThere) {
   v1::JobSpec spec = SavedJob(1000, 2);
   spec.mutable_checkpoint()->set_every_steps(5);
   const std::string job = cluster.Submit(spec);
-  while (cluster.commits().empty()) cluster.RunFor(1);
+  ASSERT_TRUE(RunUntil(cluster, [&] { return !cluster.commits().empty(); }));
   cluster.RunFor(100);
   cluster.disk_full = true;
   cluster.Leave(1);
@@ -250,8 +262,8 @@ TEST(Restore, Recovery_IsSavedWithTheStateThatFollows) {
   cluster.RunFor(10);
   const std::string job = cluster.Submit(SavedJob(1000, 2));
   cluster.At(1000, [&] { cluster.Leave(1); });
-  while (cluster.Summary(job).state() != v1::JOB_STATE_QUEUED) cluster.RunFor(1);
-  while (cluster.Summary(job).state() != v1::JOB_STATE_RUNNING) cluster.RunFor(1);
+  ASSERT_TRUE(RunUntilState(cluster, job, v1::JOB_STATE_DRAINING));
+  ASSERT_TRUE(RunUntilState(cluster, job, v1::JOB_STATE_RUNNING));
   const v1::GetJobResponse& saved = cluster.Saved(job);
   ASSERT_EQ(saved.summary().state(), v1::JOB_STATE_RUNNING);
   EXPECT_EQ(saved.result().recoveries(), 1);
@@ -324,7 +336,7 @@ TEST(Restore, JobThatDrainedToReturn_WaitsAgain) {
   before.RunFor(10);
   const std::string job = before.Submit(SavedJob(1000, 2));
   before.At(1000, [&] { before.Leave(1); });
-  while (before.Summary(job).state() != v1::JOB_STATE_DRAINING) before.RunFor(1);
+  ASSERT_TRUE(RunUntilState(before, job, v1::JOB_STATE_DRAINING));
   std::vector<StoredJob> store = before.Store();
   Coordinator after({});
   after.Restore(store, before.now());
@@ -341,7 +353,7 @@ TEST(Restore, JobThatDrainedToReturn_WaitsAgain) {
 TEST(Restore, CancelledWhileItsWorkersWereStarted_EndsCancelled) {
   SimulatedCluster before({.workers = 2, .delay_ms_min = 5, .delay_ms_max = 5});
   const std::string job = before.Submit(SavedJob(1000, 2));
-  while (before.starts().empty()) before.RunFor(1);
+  ASSERT_TRUE(RunUntil(before, [&] { return !before.starts().empty(); }));
   ASSERT_EQ(before.Summary(job).state(), v1::JOB_STATE_PREPARING);
   ASSERT_THAT(before.coordinator().CancelJob(job, before.now()), IsOk());
   before.PerformEffects();
@@ -533,7 +545,7 @@ TEST(Report, OfAnEarlierAttempt_IsRefusedAndChangesNothing) {
   stale.add_events()->mutable_step_done()->set_step(90);
   stale.add_events()->mutable_run_failed()->set_message("of the attempt before");
   cluster.RestartCoordinator();
-  while (cluster.Summary(job).state() != v1::JOB_STATE_RUNNING) cluster.RunFor(10);
+  ASSERT_TRUE(RunUntilState(cluster, job, v1::JOB_STATE_RUNNING));
   ASSERT_GT(cluster.coordinator().FindRun(job)->epoch(), stale.epoch());
   const std::string before = cluster.coordinator().FindRun(job)->Record().SerializeAsString();
   const int64_t rejected = cluster.coordinator().rejected().count(Rejection::kStaleEpoch);

@@ -87,7 +87,9 @@ void SimulatedCluster::TrainLoop(int worker, int64_t generation) {
     }
     const bool last = w.step >= end;
     cut.checkpoint = cut.checkpoint || (last && w.cut_step.has_value());
-    if (cut.checkpoint || cut.validate || last) {
+    // A run that begins at its last step has no cut.
+    const bool has_trained = w.step > w.run.first_step();
+    if (has_trained && (cut.checkpoint || cut.validate || last)) {
       AtCut(worker, cut);
     }
     if (!last) {
@@ -310,11 +312,12 @@ std::optional<absl::StatusOr<v1::ReportRunResponse>> SimulatedCluster::Report(
   if (request.first_sequence() <= arrived) {
     arrived = std::max(arrived, request.first_sequence() + request.events_size());
   }
+  const int64_t newest_epoch = newest_epochs_[request.job_id()];  // the report may end that attempt
   absl::StatusOr<v1::ReportRunResponse> response = absl::InternalError("");
   if (!Tell([&] { response = coordinator_->ReportRun(request, now()); })) return std::nullopt;
   const std::string from =
       absl::StrCat(request.worker(), " on ", request.job_id(), ", epoch ", request.epoch());
-  if (response.ok() && request.epoch() < newest_epochs_[request.job_id()]) {
+  if (response.ok() && request.epoch() < newest_epoch) {
     violations_.push_back(absl::StrCat("a report of ", from, " is taken, which is over"));
   }
   if (response.ok() && response->next_sequence() > arrived) {

@@ -30,6 +30,7 @@ class NoPerformer final : public EffectPerformer {
   void Perform(const JudgeCandidates&) override {}
   void Perform(const GatherPasses&) override {}
   void OnEventStored(const PublishEvent&) override {}
+  void OnStoreWritable(bool) override {}
 };
 
 // A disk on which whatever is below /hung hangs until the test lets it go.
@@ -149,7 +150,7 @@ TEST_F(CheckpointKeeperTest, SearchWaitedLongerThanItsLimit_IsNotBegun) {
   keeper_->Perform(FindCheckpoint{.job_id = "job-2", .query = {.root = "/hung/b"}, .limit_ms = 0});
   LetGo();
   Await("/hung/b");
-  EXPECT_TRUE(files_->Exists(StagingPath("/hung/b", 5, "job-2-11")));
+  EXPECT_TRUE(files_->Exists(StagingPath("/hung/b", 5, "job-2-11") + "/file"));
 }
 
 // The files live on: the thread that hangs is in them.
