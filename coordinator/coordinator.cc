@@ -174,9 +174,19 @@ absl::StatusOr<v1::RegisterWorkerResponse> Coordinator::RegisterWorker(
   return response;
 }
 
+absl::Status Coordinator::CheckJobId(const std::string& job_id) {
+  constexpr size_t kBytesMax = 128;
+  if (job_id.size() <= kBytesMax) return absl::OkStatus();
+  return absl::InvalidArgumentError(absl::StrCat("a job's ID has at most ", kBytesMax,
+                                                 " letters, this has ", job_id.size(),
+                                                 ": `penstock list` shows them"));
+}
+
 absl::Status Coordinator::Heartbeat(const v1::HeartbeatRequest& request, Now now) {
-  const absl::Status heard =
-      membership_.Heartbeat(request.name(), request.incarnation(), now.monotonic_ns);
+  absl::Status heard = CheckJobId(request.job_id());
+  if (heard.ok()) {
+    heard = membership_.Heartbeat(request.name(), request.incarnation(), now.monotonic_ns);
+  }
   if (!heard.ok()) rejected_.Count(heard);
   PENSTOCK_RETURN_IF_ERROR(heard);
   if (!request.job_id().empty()) {

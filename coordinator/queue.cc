@@ -182,11 +182,19 @@ const JobRun* Coordinator::DirectoryUser(const JobRun& run) const {
 
 std::vector<const Member*> Coordinator::Usable(std::string* reason) const {
   std::vector<const Member*> usable;
+  std::string first_why;
+  int64_t others = -1;  // besides the first
   for (const Member* member : membership_.Available()) {
-    const std::string why = WhyUnusable(*member);
-    if (why.empty()) usable.push_back(member);
-    if (!why.empty() && reason != nullptr) absl::StrAppend(reason, "; ", why);
+    std::string why = WhyUnusable(*member);
+    if (why.empty()) {
+      usable.push_back(member);
+    } else if (++others == 0) {
+      first_why = std::move(why);
+    }
   }
+  if (reason != nullptr && others >= 0) absl::StrAppend(reason, "; ", first_why);
+  if (reason != nullptr && others > 0)
+    absl::StrAppend(reason, "; the same goes for ", others, " more");
   return usable;
 }
 

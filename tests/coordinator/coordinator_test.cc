@@ -956,5 +956,28 @@ TEST_F(HostileWorkerTest, CheckpointsFarAhead_AreRefused) {
                                HasSubstr("while others have not reported 16 before it")));
 }
 
+TEST_F(HostileWorkerTest, CheckpointsFarAheadThatFailed_AreRefused) {
+  absl::Status status;
+  int64_t step = 0;
+  while (status.ok() && step < 900) {
+    v1::RunEvent event;
+    event.mutable_save_failed()->set_step(step += 10);
+    status = Report(event);
+  }
+  EXPECT_EQ(step, 170);
+  EXPECT_THAT(status, StatusIs(absl::StatusCode::kInvalidArgument,
+                               HasSubstr("while others have not reported 16 before it")));
+}
+
+TEST_F(HostileWorkerTest, LongJobIdInAHeartbeat_IsRefused) {
+  v1::HeartbeatRequest request;
+  request.set_name("w1");
+  request.set_incarnation(101);
+  request.set_job_id(std::string(1'000'000, 'x'));
+  EXPECT_THAT(cluster_.coordinator().Heartbeat(request, cluster_.now()),
+              StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("at most 128 letters")));
+  EXPECT_EQ(cluster_.coordinator().ListWorkers(cluster_.now()).workers(1).job_id(), job_);
+}
+
 }  // namespace
 }  // namespace penstock

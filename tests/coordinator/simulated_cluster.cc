@@ -31,11 +31,6 @@ std::string NameOf(const WorkerRequest& request) {
       request);
 }
 
-// One spelling of a checkpoint directory.
-std::string DirectoryOf(const std::string& root) {
-  return std::filesystem::path(root + "/").lexically_normal().string();
-}
-
 std::string Describe(const v1::JobSummary& summary) {
   std::string text = JobStateName(summary.state());
   for (const std::string& why : {summary.error(), summary.reason()}) {
@@ -571,6 +566,10 @@ absl::StatusOr<v1::PrepareProfileResponse> SimulatedCluster::Handle(
   PENSTOCK_RETURN_IF_ERROR(Handle(worker, run).status());
   if (!again) workers_[worker].profile = request;
   return v1::PrepareProfileResponse();
+}
+
+std::string SimulatedCluster::DirectoryOf(const std::string& root) {
+  return std::filesystem::path(root + "/").lexically_normal().string();
 }
 
 void SimulatedCluster::Perform(const FindCheckpoint& find) {

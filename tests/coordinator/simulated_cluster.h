@@ -213,6 +213,8 @@ class SimulatedCluster {
   void ReportMeasured(int worker, int64_t measured, int64_t layers);
   void AtCut(int worker, const Cut& cut);
   void SaveLayers(int worker, int64_t step);
+  // One spelling of a checkpoint directory.
+  static std::string DirectoryOf(const std::string& root);
   // Removes what the attempt has staged up to `step`.
   void RemoveStaged(const std::string& root, const std::string& tag, int64_t step);
   void EndRun(int worker);

@@ -206,8 +206,7 @@ void SimulatedCluster::AtCut(int worker, const Cut& cut) {
 void SimulatedCluster::SaveLayers(int worker, int64_t step) {
   Worker& w = workers_[worker];
   const std::string& root = w.run.spec().checkpoint().directory();
-  staged_.insert(
-      {std::filesystem::path(root + "/").lexically_normal().string(), w.run.staging_tag(), step});
+  staged_.insert({DirectoryOf(root), w.run.staging_tag(), step});
   w.saving.erase(step);
   v1::RunEvent event;
   if (disk_full && w.run.worker_index() > 0) {
