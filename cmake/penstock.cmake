@@ -14,6 +14,8 @@ option(PENSTOCK_UNITY "Compile several files of a target together: a tenth of th
 set(PENSTOCK_SANITIZE "" CACHE STRING "Sanitizers, comma separated: address,undefined or thread")
 set(PENSTOCK_CUDA "AUTO" CACHE STRING "CUDA back-end: AUTO (where there are a GPU and the toolkit), ON or OFF")
 
+include(hardening)
+
 find_program(CCACHE_PROGRAM ccache)
 if(CCACHE_PROGRAM)
   # Precompiled headers are cached only when ccache may ignore their time stamps.
