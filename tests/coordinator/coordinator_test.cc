@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <array>
+#include <limits>
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
@@ -928,6 +929,22 @@ TEST_F(HostileWorkerTest, WhatCannotBeTrueOfTheRun_IsRefused) {
   v1::LayersSaved& files = *add("files of a checkpoint; at most").mutable_layers_saved();
   files.set_step(20);
   for (int i = 0; i < 10'000; ++i) files.add_files();
+  add("reports -1 samples in a step").mutable_step_done()->set_samples(-1);
+  add("tokens in a step; expected 0 to")
+      .mutable_step_done()
+      ->set_tokens(std::numeric_limits<int64_t>::max());
+  add("ns as the time of a step").mutable_step_done()->set_monotonic_ns(-1);
+  const auto add_stage = [&add](const std::string& said) -> v1::StageReport& {
+    v1::CutReached& cut = *add(said).mutable_cut_reached();
+    cut.set_step(20);
+    v1::StageReport& stage = *cut.add_stages();
+    stage.set_stage(1);
+    return stage;
+  };
+  add_stage("bytes sent; expected 0 to").set_bytes_sent(std::numeric_limits<int64_t>::max());
+  add_stage("reports -5 bytes sent for validations").set_validation_bytes_sent(-5);
+  add_stage("reports -1 bytes of memory").set_peak_memory_bytes(-1);
+  add_stage("actions of a kind").add_actions()->set_count(std::numeric_limits<int64_t>::min());
   add("reports layer -1;").mutable_run_done()->add_layers()->set_layer(-1);
   add("reports a digest of 65 bytes")
       .mutable_run_done()
