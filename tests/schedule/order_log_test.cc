@@ -170,6 +170,7 @@ TEST(RecordedOrderText, WhatIsNoOrder_IsRefusedWithItsPlace) {
   EXPECT_THAT(refused(Changed("0F*2", "0F*")), HasSubstr("got 0F*"));
   EXPECT_THAT(refused(Changed("0F*2", "0F")), HasSubstr("expected 8 blocks, got 7"));
   EXPECT_THAT(refused(Changed("end\n", "")), HasSubstr("cut off"));
+  EXPECT_THAT(refused("penstock-order 1\nend\n"), HasSubstr("\"method NAME\" first"));
   EXPECT_THAT(refused(Changed("end\n", "end\nrange 8+4\n")), HasSubstr("nothing after"));
   // Cut off anywhere.
   const std::string whole = kText;
