@@ -12,6 +12,7 @@ option(PENSTOCK_WERROR "Treat warnings as errors" ON)
 option(PENSTOCK_PRECOMPILED_HEADERS "Precompile the gRPC and GoogleTest headers" ON)
 option(PENSTOCK_UNITY "Compile several files of a target together: a tenth of the time from scratch" ON)
 set(PENSTOCK_SANITIZE "" CACHE STRING "Sanitizers, comma separated: address,undefined or thread")
+option(PENSTOCK_FUZZ "Build the fuzz targets with libFuzzer (Clang; the preset fuzz sets the sanitizers)" OFF)
 set(PENSTOCK_CUDA "AUTO" CACHE STRING "CUDA back-end: AUTO (where there are a GPU and the toolkit), ON or OFF")
 
 include(hardening)
@@ -48,6 +49,12 @@ endif()
 if(PENSTOCK_SANITIZE)
   target_compile_options(penstock_options INTERFACE -fsanitize=${PENSTOCK_SANITIZE} -fno-omit-frame-pointer)
   target_link_options(penstock_options INTERFACE -fsanitize=${PENSTOCK_SANITIZE})
+endif()
+if(PENSTOCK_FUZZ)
+  if(NOT CMAKE_CXX_COMPILER_ID MATCHES "Clang" OR NOT PENSTOCK_SANITIZE MATCHES "fuzzer-no-link")
+    message(FATAL_ERROR "PENSTOCK_FUZZ needs Clang and PENSTOCK_SANITIZE=address,undefined,fuzzer-no-link: use the preset fuzz")
+  endif()
+  target_compile_options(penstock_options INTERFACE -fno-sanitize-recover=all)  # undefined behaviour is a crash
 endif()
 
 # Compiles the files of `target` in groups. Every file still has to compile by itself, which PENSTOCK_UNITY=OFF shows.
