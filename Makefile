@@ -9,7 +9,7 @@ ONLY ?=
 # Of fuzz: how long each target runs.
 SECONDS ?= 60
 
-.PHONY: setup configure build programs test fuzz test-compose demo bench parity gpu-bundle gpu-check format
+.PHONY: setup configure build programs test test-asan test-tsan fuzz test-compose demo bench parity gpu-bundle gpu-check format
 
 setup:
 	@scripts/setup.sh
@@ -26,6 +26,12 @@ programs: configure
 
 test: build
 	@ctest --preset $(PRESET)
+
+# The tests of tests/quick_tests.cmake under a sanitizer; what only other tests need is not built.
+test-asan test-tsan: test-%:
+	@$(MAKE) --no-print-directory configure PRESET=$*
+	@cmake --build --preset $* --target quick_tests
+	@ctest --preset $* -L '^quick$$'
 
 # With libFuzzer and Clang (packages-dev.txt): tests/fuzz/README.md.
 fuzz:
