@@ -960,6 +960,24 @@ TEST_F(HostileWorkerTest, WhatCannotBeTrueOfTheRun_IsRefused) {
   }
 }
 
+TEST_F(HostileWorkerTest, NumbersOfEventsThatCannotBe_AreRefused) {
+  const JobRun* const run = cluster_.coordinator().FindRun(job_);
+  v1::ReportRunRequest report;
+  report.set_worker("w1");
+  report.set_incarnation(101);
+  report.set_job_id(job_);
+  report.set_epoch(run->epoch());
+  report.add_events();
+  report.add_events();
+  for (const int64_t first :
+       {std::numeric_limits<int64_t>::min(), std::numeric_limits<int64_t>::max()}) {
+    report.set_first_sequence(first);
+    EXPECT_THAT(
+        cluster_.coordinator().ReportRun(report, cluster_.now()),
+        StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("reports events from number")));
+  }
+}
+
 // Each is a cut, but no other worker has come so far.
 TEST_F(HostileWorkerTest, CheckpointsFarAhead_AreRefused) {
   absl::Status status;

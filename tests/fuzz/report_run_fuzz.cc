@@ -1,7 +1,7 @@
 // Reports of a worker that may be broken or hostile, to a coordinator whose job of two stages trains: it refuses them or
 // goes on, its invariants hold, and the job keeps no more than its plan has room for.
 //
-// An input is a ReportRunRequest. Who reports of what is put right, and so is the number of its first event.
+// An input is a ReportRunRequest. Who reports of what is put right, and so is the number of its first event if it is 0.
 #include <string>
 
 #include "penstock/v1/cluster.pb.h"
@@ -43,7 +43,7 @@ PENSTOCK_FUZZ_TARGET(report_run) {
   report.set_incarnation(100 + static_cast<uint64_t>(index));
   report.set_job_id(job);
   report.set_epoch(run->epoch());
-  report.set_first_sequence(run->NextSequence(index));
+  if (report.first_sequence() == 0) report.set_first_sequence(run->NextSequence(index));
   if (coordinator.ReportRun(report, cluster.now()).ok()) FuzzAccepted();
   cluster.PerformEffects();
   PENSTOCK_CHECK(coordinator.CheckInvariants().ok());
