@@ -9,6 +9,7 @@
 #include "checkpoint/manifest.h"
 #include "checkpoint/strict_json.h"
 #include "job/model_graph.h"
+#include "model/families/gpt.h"
 #include "tests/fuzz/fuzz_target.h"
 
 namespace penstock {
@@ -27,6 +28,10 @@ void CheckManifest(absl::string_view text) {
   const absl::StatusOr<Manifest> again = ParseManifest(SerializeManifest(*manifest));
   PENSTOCK_CHECK(again.ok() && *again == *manifest);
   if (!manifest->model.has_value()) return;
+  if (const auto* gpt = std::get_if<GptConfig>(&*manifest->model); gpt != nullptr) {
+    const absl::StatusOr<ModelGraph> graph = BuildGpt(*gpt);
+    PENSTOCK_CHECK(!graph.ok() || graph->size() == 2 * gpt->layers + 3);
+  }
   if (const auto* graph = std::get_if<ModelGraph>(&*manifest->model); graph != nullptr) {
     PENSTOCK_CHECK(BuildGraph(ToProto(*graph)).ok());
   }
