@@ -356,6 +356,27 @@ TEST(Resume, CheckpointAtTheEnd_SucceedsWithoutTraining) {
   EXPECT_EQ(cluster.Saved(job).result().checkpoint(), "/ckpt/step-10");
 }
 
+TEST(Resume, WorkerThatHoldsBeforeTheStart_FailsTheJobWithItsName) {
+  SimulatedCluster cluster({.workers = 1});
+  cluster.RunFor(10);
+  cluster.found_start = FoundStart{.checkpoint = "/ckpt/step-10", .step = 10};
+  v1::JobSpec spec = SmallJob(1000, 1);
+  spec.mutable_checkpoint()->set_directory("/ckpt");
+  spec.mutable_checkpoint()->set_resume("latest");
+  const std::string job = cluster.Submit(spec);
+  cluster.RunFor(1500);
+  Coordinator& coordinator = cluster.coordinator();
+  ASSERT_THAT(coordinator.CancelJob(job, cluster.now()), IsOk());
+  v1::HoldRunResponse held;
+  held.set_step(-3);
+  const absl::StatusOr<v1::HoldRunResponse> response = held;
+  coordinator.OnAnswer(job,
+                       CallAnswer{.epoch = coordinator.FindRun(job)->epoch(), .response = response},
+                       cluster.now());
+  EXPECT_THAT(coordinator.FindSummary(job)->error(),
+              AllOf(StartsWith("worker w0"), HasSubstr("holds after step -3, before step 10")));
+}
+
 TEST(Checkpoint, OlderOnesCannotBeRemoved_IsLoggedAndNoFailure) {
   SimulatedCluster cluster({.workers = 2});
   cluster.RunFor(10);
