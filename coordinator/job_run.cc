@@ -131,6 +131,11 @@ void JobRun::OnAnswer(EffectAnswer answer, Now now) {
 
 absl::Status JobRun::CheckReport(int32_t worker_index, int64_t first_sequence,
                                  absl::Span<const v1::RunEvent* const> events) const {
+  constexpr int64_t kSequenceMax = int64_t{1} << 62;
+  if (first_sequence < 0 || first_sequence > kSequenceMax) {
+    return absl::InvalidArgumentError(absl::StrCat("reports events from number ", first_sequence,
+                                                   " on; expected 0 to ", kSequenceMax));
+  }
   const int64_t next = NextSequence(worker_index);
   for (const v1::RunEvent* event : events) {
     if (first_sequence++ < next) continue;

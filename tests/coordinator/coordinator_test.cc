@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <array>
+#include <limits>
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
@@ -353,6 +354,27 @@ TEST(Resume, CheckpointAtTheEnd_SucceedsWithoutTraining) {
   ASSERT_TRUE(cluster.RunUntilOver(kLimitMs));
   EXPECT_EQ(cluster.Summary(job).state(), v1::JOB_STATE_SUCCEEDED);
   EXPECT_EQ(cluster.Saved(job).result().checkpoint(), "/ckpt/step-10");
+}
+
+TEST(Resume, WorkerThatHoldsBeforeTheStart_FailsTheJobWithItsName) {
+  SimulatedCluster cluster({.workers = 1});
+  cluster.RunFor(10);
+  cluster.found_start = FoundStart{.checkpoint = "/ckpt/step-10", .step = 10};
+  v1::JobSpec spec = SmallJob(1000, 1);
+  spec.mutable_checkpoint()->set_directory("/ckpt");
+  spec.mutable_checkpoint()->set_resume("latest");
+  const std::string job = cluster.Submit(spec);
+  cluster.RunFor(1500);
+  Coordinator& coordinator = cluster.coordinator();
+  ASSERT_THAT(coordinator.CancelJob(job, cluster.now()), IsOk());
+  v1::HoldRunResponse held;
+  held.set_step(-3);
+  const absl::StatusOr<v1::HoldRunResponse> response = held;
+  coordinator.OnAnswer(job,
+                       CallAnswer{.epoch = coordinator.FindRun(job)->epoch(), .response = response},
+                       cluster.now());
+  EXPECT_THAT(coordinator.FindSummary(job)->error(),
+              AllOf(StartsWith("worker w0"), HasSubstr("holds after step -3, before step 10")));
 }
 
 TEST(Checkpoint, OlderOnesCannotBeRemoved_IsLoggedAndNoFailure) {
@@ -928,6 +950,22 @@ TEST_F(HostileWorkerTest, WhatCannotBeTrueOfTheRun_IsRefused) {
   v1::LayersSaved& files = *add("files of a checkpoint; at most").mutable_layers_saved();
   files.set_step(20);
   for (int i = 0; i < 10'000; ++i) files.add_files();
+  add("reports -1 samples in a step").mutable_step_done()->set_samples(-1);
+  add("tokens in a step; expected 0 to")
+      .mutable_step_done()
+      ->set_tokens(std::numeric_limits<int64_t>::max());
+  add("ns as the time of a step").mutable_step_done()->set_monotonic_ns(-1);
+  const auto add_stage = [&add](const std::string& said) -> v1::StageReport& {
+    v1::CutReached& cut = *add(said).mutable_cut_reached();
+    cut.set_step(20);
+    v1::StageReport& stage = *cut.add_stages();
+    stage.set_stage(1);
+    return stage;
+  };
+  add_stage("bytes sent; expected 0 to").set_bytes_sent(std::numeric_limits<int64_t>::max());
+  add_stage("reports -5 bytes sent for validations").set_validation_bytes_sent(-5);
+  add_stage("reports -1 bytes of memory").set_peak_memory_bytes(-1);
+  add_stage("actions of a kind").add_actions()->set_count(std::numeric_limits<int64_t>::min());
   add("reports layer -1;").mutable_run_done()->add_layers()->set_layer(-1);
   add("reports a digest of 65 bytes")
       .mutable_run_done()
@@ -940,6 +978,24 @@ TEST_F(HostileWorkerTest, WhatCannotBeTrueOfTheRun_IsRefused) {
   add("reports an event of").mutable_run_failed()->set_message(std::string(500'000, 'x'));
   for (const auto& [event, said] : events) {
     EXPECT_THAT(Report(event), StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr(said)));
+  }
+}
+
+TEST_F(HostileWorkerTest, NumbersOfEventsThatCannotBe_AreRefused) {
+  const JobRun* const run = cluster_.coordinator().FindRun(job_);
+  v1::ReportRunRequest report;
+  report.set_worker("w1");
+  report.set_incarnation(101);
+  report.set_job_id(job_);
+  report.set_epoch(run->epoch());
+  report.add_events();
+  report.add_events();
+  for (const int64_t first :
+       {std::numeric_limits<int64_t>::min(), std::numeric_limits<int64_t>::max()}) {
+    report.set_first_sequence(first);
+    EXPECT_THAT(
+        cluster_.coordinator().ReportRun(report, cluster_.now()),
+        StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("reports events from number")));
   }
 }
 

@@ -65,6 +65,15 @@ TEST(Authority, CertificateThatOutlivesIt_EndsWithIt) {
   EXPECT_EQ(facts.not_after, kYear.not_after);
 }
 
+TEST(Certificates, TextThatIsNone_IsRefused) {
+  const std::string large(size_t{20} << 20, '\n');
+  for (const absl::string_view pem : {absl::string_view(), absl::string_view(""),
+                                      absl::string_view("-----BEGIN"), absl::string_view(large)}) {
+    EXPECT_THAT(ParseCertificates(pem), StatusIs(absl::StatusCode::kInvalidArgument, _));
+    EXPECT_THAT(ParseKey(pem), StatusIs(absl::StatusCode::kInvalidArgument, _));
+  }
+}
+
 TEST(Authority, HostsThatAreNone_AreRefused) {
   const Authority authority = MakeAuthority();
   for (const char* host : {"", "a b", "a,URI:spiffe://penstock/coordinator", "a\nb", "ü.org"}) {
