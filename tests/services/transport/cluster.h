@@ -13,9 +13,16 @@
 
 namespace penstock {
 
+// For tests of what is gone for good.
+inline constexpr StreamLimits kImpatient = {.suspicion = absl::Seconds(1),
+                                            .dial = absl::Milliseconds(500),
+                                            .backoff_min = absl::Milliseconds(10),
+                                            .backoff_max = absl::Milliseconds(50),
+                                            .awaited = absl::Seconds(2)};
+
 struct TestWorker {
-  explicit TestWorker(absl::Duration connection_age)
-      : server({.listen = {"127.0.0.1", 0}, .connection_age = connection_age}) {
+  TestWorker(absl::Duration connection_age, const StreamLimits& limits)
+      : limits(limits), server({.listen = {"127.0.0.1", 0}, .connection_age = connection_age}) {
     server.AddExtension(hub);
     const absl::Status started = server.Start();
     EXPECT_THAT(started, IsOk());
@@ -29,7 +36,9 @@ struct TestWorker {
   Mutex mutex;
   absl::Status refused ABSL_GUARDED_BY(mutex);  // the last stream that was
   std::vector<std::string> opened ABSL_GUARDED_BY(mutex);
+  std::vector<std::string> disturbed ABSL_GUARDED_BY(mutex);
   BufferPool pool{HostMemory()};
+  const StreamLimits limits;
   TensorHub hub{{.refused =
                      [this](const absl::Status& status) {
                        MutexLock lock(mutex);
@@ -39,8 +48,14 @@ struct TestWorker {
                      [this](const std::string& line) {
                        MutexLock lock(mutex);
                        opened.push_back(line);
+                     },
+                 .disturbed =
+                     [this](const std::string& line) {
+                       MutexLock lock(mutex);
+                       disturbed.push_back(line);
                      }},
-                grpc::InsecureChannelCredentials()};
+                grpc::InsecureChannelCredentials(),
+                limits};
   RpcServer server;
   std::unique_ptr<TcpProxy> proxy;
   std::unique_ptr<Transport> transport;
@@ -51,8 +66,9 @@ inline constexpr char kTestJob[] = "test-job";
 struct TestCluster {
   // The two workers join `epoch`; worker 0, "left", has stage 0, and worker 1, "right", stage 1.
   explicit TestCluster(int64_t epoch = 1,
-                       absl::Duration connection_age = rpc_limits::kConnectionAge)
-      : workers{TestWorker(connection_age), TestWorker(connection_age)} {
+                       absl::Duration connection_age = rpc_limits::kConnectionAge,
+                       const StreamLimits& limits = kImpatient)
+      : workers{TestWorker(connection_age, limits), TestWorker(connection_age, limits)} {
     for (int worker : {0, 1}) Join(worker, epoch);
   }
 
