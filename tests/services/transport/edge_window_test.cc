@@ -14,7 +14,7 @@ using ::testing::HasSubstr;
 using Verdict = ReceiveWindow::Verdict;
 
 // A window whose stream is open, with `filled` messages.
-SendWindow Opened(int capacity, int filled) {
+SendWindow OpenWindow(int capacity, int filled) {
   SendWindow window(capacity);
   EXPECT_THAT(window.Open({}), IsOk());
   for (int i = 0; i < filled; ++i) {
@@ -32,7 +32,7 @@ TEST(SendWindow, BeforeAStreamWasOpen_ThereIsNoRoom) {
 }
 
 TEST(SendWindow, Room_IsWhatIsNotReleased) {
-  SendWindow window = Opened(2, 2);
+  SendWindow window = OpenWindow(2, 2);
   EXPECT_FALSE(window.HasRoom());
   EXPECT_FALSE(window.MarkSent());
   EXPECT_THAT(window.Hear({.received = 1, .released = 0}), IsOk());
@@ -42,7 +42,7 @@ TEST(SendWindow, Room_IsWhatIsNotReleased) {
 }
 
 TEST(SendWindow, Open_GoesOnFromWhereTheReceiverIs) {
-  SendWindow window = Opened(4, 3);
+  SendWindow window = OpenWindow(4, 3);
   for (int i = 0; i < 3; ++i) EXPECT_FALSE(window.MarkSent());
   EXPECT_EQ(window.Next(), std::nullopt);
   EXPECT_THAT(window.Open({.received = 1, .released = 1}), IsOk());
@@ -55,14 +55,14 @@ TEST(SendWindow, Open_GoesOnFromWhereTheReceiverIs) {
 }
 
 TEST(SendWindow, SendAgain_GoesBackToTheMessageThatIsDue) {
-  SendWindow window = Opened(4, 3);
+  SendWindow window = OpenWindow(4, 3);
   for (int i = 0; i < 3; ++i) window.MarkSent();
   EXPECT_THAT(window.SendAgain({.received = 2, .released = 0}), IsOk());
   EXPECT_EQ(window.Next(), 2);
 }
 
 TEST(SendWindow, ProgressThatCannotBe_IsRefusedAndChangesNothing) {
-  SendWindow window = Opened(4, 3);
+  SendWindow window = OpenWindow(4, 3);
   window.MarkSent();
   window.MarkSent();
   ASSERT_THAT(window.Hear({.received = 1, .released = 1}), IsOk());
@@ -78,7 +78,7 @@ TEST(SendWindow, ProgressThatCannotBe_IsRefusedAndChangesNothing) {
 
 // After going back, what is sent again has not come on this stream yet.
 TEST(SendWindow, ProgressBeyondWhatThisStreamBrought_IsRefused) {
-  SendWindow window = Opened(4, 3);
+  SendWindow window = OpenWindow(4, 3);
   for (int i = 0; i < 3; ++i) window.MarkSent();
   EXPECT_THAT(window.Open({.received = 1, .released = 0}), IsOk());
   EXPECT_THAT(window.Hear({.received = 2, .released = 0}),
@@ -128,9 +128,9 @@ TEST(ReceiveWindow, NewerStream_TakesTheOldersPlace) {
 
 // Both windows, and streams between them that lose, damage and hold up what they carry, end at any time, and
 // go on bringing what is old when there are newer ones.
-class Edge {
+class AnyNetwork {
  public:
-  Edge(RandomStream& random, int capacity)
+  AnyNetwork(RandomStream& random, int capacity)
       : random_(random), capacity_(capacity), sender_(capacity) {}
 
   void Step(bool with_faults) {
@@ -295,7 +295,7 @@ TEST(EdgeWindow, WhateverStreamsDo_EachMessageIsTakenOnceAndInOrder) {
   for (uint64_t seed = 1; seed <= 300; ++seed) {
     SCOPED_TRACE(testing::Message() << "seed " << seed);
     RandomStream random(seed, 1);
-    Edge edge(random, 1 + static_cast<int>(random.Below(5)));
+    AnyNetwork edge(random, 1 + static_cast<int>(random.Below(5)));
     for (int step = 0; step < 2000; ++step) {
       edge.Step(/*with_faults=*/true);
       if (HasFatalFailure()) return;

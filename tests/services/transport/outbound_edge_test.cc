@@ -9,7 +9,7 @@ namespace {
 using ::testing::_;
 using ::testing::HasSubstr;
 
-constexpr int kCapacity = 3;
+constexpr int kPlaces = 3;
 
 class OutboundEdgeTest : public ::testing::Test {
  protected:
@@ -30,7 +30,7 @@ class OutboundEdgeTest : public ::testing::Test {
   }
 
   BufferPool pool_{HostMemory()};
-  OutboundEdge edge_{"worker right", kCapacity};
+  OutboundEdge edge_{"worker right", kPlaces};
 };
 
 TEST_F(OutboundEdgeTest, TensorStays_UntilTheReceiverHasIt) {
