@@ -3,6 +3,7 @@
 
 #include <string>
 
+#include "absl/time/clock.h"
 #include "tests/services/transport/test_worker.h"
 
 namespace penstock {
@@ -31,6 +32,12 @@ struct TestCluster {
     auto transport = workers[worker].hub.Join(Peers(worker, epoch));
     ASSERT_THAT(transport, IsOk());
     workers[worker].transport = *std::move(transport);
+  }
+  // Closes all connections between the two, and for a moment each new one.
+  void Interrupt() {
+    for (TestWorker& worker : workers) worker.proxy->Interrupt();
+    absl::SleepFor(absl::Milliseconds(20));
+    for (TestWorker& worker : workers) worker.proxy->Thaw();
   }
   Transport& left() { return *workers[0].transport; }
   Transport& right() { return *workers[1].transport; }

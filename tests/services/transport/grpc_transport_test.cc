@@ -25,6 +25,7 @@ class GrpcPair : public TransportPair {
     // All connections of the pair have the dead worker at one end.
     for (TestWorker& worker : cluster_.workers) worker.proxy->Cut();
   }
+  void Interrupt() override { cluster_.Interrupt(); }
 
  private:
   TestCluster cluster_;

@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
 #include "base/check.h"
 
 namespace penstock {
@@ -88,6 +89,12 @@ TcpProxy::~TcpProxy() {
 
 std::string TcpProxy::address() const { return absl::StrCat("127.0.0.1:", port_); }
 
+void TcpProxy::Interrupt() {
+  all_closed_ = false;
+  mode_ = Mode::kInterrupted;
+  while (!all_closed_) absl::SleepFor(absl::Milliseconds(1));
+}
+
 void TcpProxy::Serve() {
   std::vector<Pipe> pipes;
   const auto close_all = [&] {
@@ -104,7 +111,10 @@ void TcpProxy::Serve() {
       if (listener_ >= 0) close(std::exchange(listener_, -1));
     }
     const bool interrupted = mode_ == Mode::kInterrupted;
-    if (interrupted) close_all();
+    if (interrupted) {
+      close_all();
+      all_closed_ = true;
+    }
     std::vector<pollfd> polled = {{listener_, POLLIN, 0}};
     for (const Pipe& pipe : pipes) polled.push_back({pipe.from, POLLIN, 0});
     const bool frozen = mode_ == Mode::kFrozen;

@@ -18,9 +18,9 @@ class TcpProxy {
   std::string address() const;
 
   // From now on:
-  void Cut() { mode_ = Mode::kCut; }                // closes all connections, accepts none
-  void Interrupt() { mode_ = Mode::kInterrupted; }  // closes all connections, and new ones at once
-  void Freeze() { mode_ = Mode::kFrozen; }          // nothing passes, nothing closes
+  void Cut() { mode_ = Mode::kCut; }  // closes all connections, accepts none
+  void Interrupt();  // closes all connections, before it returns, and new ones at once
+  void Freeze() { mode_ = Mode::kFrozen; }  // nothing passes, nothing closes
   // What was held up passes, and new connections stay.
   void Thaw() { mode_ = Mode::kForward; }
   // Flips one bit of every byte 'Z' towards the server.
@@ -45,6 +45,7 @@ class TcpProxy {
   int port_ = 0;
   std::atomic<Mode> mode_ = Mode::kForward;
   std::atomic<Trick> trick_ = Trick::kNone;
+  std::atomic<bool> all_closed_ = false;
   std::atomic<bool> stopping_ = false;
   std::thread thread_;
 };
