@@ -204,7 +204,7 @@ absl::Status SendingStream::HandleFrame() {
   FrameReader frame(call_->incoming);
   const bool welcomed = call_->welcomed;
   PENSTOCK_ASSIGN_OR_RETURN(const FrameHeader header,
-                            welcomed ? frame.ReadLaterHeader() : frame.ReadHeader());
+                            was_welcomed_ ? frame.ReadLaterHeader() : frame.ReadHeader());
   const bool is_expected = welcomed ? header.kind == FrameKind::kCredit ||
                                           header.kind == FrameKind::kAgain ||
                                           header.kind == FrameKind::kEnd

@@ -62,6 +62,17 @@ TEST(GrpcTransport, SenderOpensLongBeforeReceiver_StreamWaits) {
   EXPECT_THAT(receiver->Receive({0, DType::kF32, {4}}, Later()), IsOk());
 }
 
+TEST(GrpcTransport, StreamCutWhileItWaitsForTheReceiver_AnotherOneIsWelcomed) {
+  TestCluster cluster;
+  PENSTOCK_ASSERT_OK_AND_ASSIGN(auto sender, cluster.left().OpenSender(kEdge, 1, kLimit));
+  absl::SleepFor(absl::Milliseconds(100));
+  cluster.Interrupt();
+  PENSTOCK_ASSERT_OK_AND_ASSIGN(
+      auto receiver, cluster.right().OpenReceiver(kEdge, 1, kLimit, cluster.workers[1].pool));
+  EXPECT_THAT(sender->Send(0, Filled(cluster.workers[0].pool, {4}, 'a'), Later()), IsOk());
+  EXPECT_THAT(receiver->Receive({0, DType::kF32, {4}}, Later()), IsOk());
+}
+
 TEST(GrpcTransport, SenderLeavesAfterItsLastMessage_MessageStillArrives) {
   TestCluster cluster;
   PENSTOCK_ASSERT_OK_AND_ASSIGN(
