@@ -112,7 +112,7 @@ void ReceivingStream::OnOpenTimeout(bool expired) {
 void ReceivingStream::StartRead() { stream_.Read(&incoming_, Begin(read_tag_)); }
 
 void ReceivingStream::OnRead(bool ok) {
-  if (state_ == State::kParked) Open();  // the edge may have come just now, and counts on this stream
+  if (state_ == State::kParked) Open();  // the edge may have come just now
   if (state_ == State::kFinishing) return;
   if (edge_ != nullptr && !edge_->IsNewest(number_)) return Finish(Replaced());
   // Frames that still come when the run is over here are dropped.
