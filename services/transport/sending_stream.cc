@@ -308,9 +308,9 @@ void SendingStream::AfterCall() {
         absl::FormatDuration(suspicion_.Age(now)), ", dialled ", dials_, " times since")));
   }
   if (is_told) {
-    options_.on_disturbed(absl::StrCat("its stream broke, and is dialled again for ",
-                                       absl::FormatDuration(options_.limits.suspicion), ": ",
-                                       ending.reason.message()));
+    options_.on_disturbed(absl::StrCat(
+        "its stream ", was_open ? "broke" : "did not open", ", and is dialled again for ",
+        absl::FormatDuration(options_.limits.suspicion), ": ", ending.reason.message()));
   }
   pausing_ = true;
   SetAlarm(pause_alarm_, *pause, Begin(pause_over_tag_));
