@@ -163,8 +163,9 @@ class JobRun {
                            absl::Span<const v1::RunEvent* const> events) const;
   // The worker has reported what CheckReport has refused, so it cannot be trusted: it is to blame for the job's failure.
   void OnRefusedReport(int32_t worker_index, const absl::Status& refused, Now now);
-  // Takes the events from number `first_sequence` on that it does not have yet. Returns the number of the first one it
-  // lacks. REQUIRES: CheckReport was OK.
+  // Takes the events from number `first_sequence` on that it does not have yet, up to the first one that has to wait
+  // (MayTake). Returns the number of the first one it lacks: the worker keeps that one and those after it, and reports them
+  // again. REQUIRES: CheckReport was OK.
   int64_t OnReport(int32_t worker_index, int64_t first_sequence,
                    absl::Span<const v1::RunEvent* const> events, Now now);
   void OnHeartbeat(int32_t worker_index, int64_t actions_done, Now now);
@@ -229,6 +230,8 @@ class JobRun {
   virtual absl::Status CheckEvent(int32_t /*worker_index*/, const v1::RunEvent&) const {
     return absl::OkStatus();
   }
+  // Returns whether there is room for what an event of the attempt tells; if not, there is once other workers report.
+  virtual bool MayTake(const v1::RunEvent&) const { return true; }
   virtual absl::Status CheckSteps() const { return absl::OkStatus(); }
 
   void Become(std::unique_ptr<JobPhase> next, Now now);
