@@ -69,8 +69,7 @@ void Coordinator::Restore(std::vector<StoredJob> jobs, Now now) {
     // A job that an older build stored lacks the keys that were added since.
     FillKnownDefaults(*job.record.mutable_spec());
     absl::StatusOr<ResolvedJob> resolved = ResolveSubmitted(job.record.spec());
-    const bool was_cancelled = !job.record.cancel_reason().empty();
-    if (!was_cancelled && resolved.ok() && WaitsAgain(job.record)) {
+    if (resolved.ok() && WaitsAgain(job.record)) {
       job.record.clear_plan();  // of an attempt of that process, if it had any
       AddRun(job.record, job.last_sequence, *std::move(resolved));
     } else {
