@@ -181,7 +181,11 @@ void EventLoop::PerformEffects() {
 
 absl::Status EventLoop::Keep(const SaveJob* save) {
   CollectEffects();
-  if (save != nullptr || !pending_.empty()) WriteNow(save);
+  const bool may_try = store_status_.ok() || clock_.MonotonicNs() >= keep_retry_ns_;
+  if (may_try && (save != nullptr || !pending_.empty())) {
+    WriteNow(save);
+    keep_retry_ns_ = clock_.MonotonicNs() + absl::ToInt64Nanoseconds(kKeepRetryInterval);
+  }
   if (store_status_.ok() || (save == nullptr && pending_.empty())) return absl::OkStatus();
   return absl::UnavailableError(absl::StrCat(
       kNotDone, "the coordinator cannot write its state file: ", store_status_.message(),
