@@ -350,7 +350,9 @@ absl::StatusOr<Submission> Coordinator::CheckNewJob(const v1::JobSpec& spec, con
     return Submission{known->second, std::nullopt};
   }
   if (draining_) {
-    return absl::UnavailableError("the coordinator is stopping and takes no new jobs");
+    // It begins as clients expect of a coordinator that they have reached (services/rpc/status.h).
+    return absl::UnavailableError(
+        "not done, because the coordinator is stopping and takes no new jobs");
   }
   if (waiting_.size() >= limits_.jobs_waiting_max) {
     return absl::ResourceExhaustedError(
