@@ -29,8 +29,8 @@ class CheckpointTracker {
   // The steps that are remembered to be over one by one. Before them all are: checkpoints end nearly in order.
   static constexpr size_t kOverMax = 1024;
 
-  // The steps that some workers have written and others have not. A worker that waits at a cut for others is two ahead
-  // at most, so one that is further ahead makes its reports up.
+  // The steps that some workers have written and others have not, or have not been heard of: reports may come late. What
+  // a worker reports of more steps waits with it, so one that makes its reports up takes no memory.
   static constexpr size_t kIncompleteMax = 16;
 
   explicit CheckpointTracker(int32_t workers) : workers_(workers) {}
@@ -49,7 +49,8 @@ class CheckpointTracker {
   // call: no worker writes any more to what is staged for it and for those before it.
   std::optional<int64_t> TakeGivenUp() { return std::exchange(given_up_, std::nullopt); }
 
-  // Returns whether a report for `step` leaves the incomplete ones few enough.
+  // Returns whether a report for `step` leaves the incomplete ones few enough. Workers report their steps in order, so
+  // one of whom fewer came than of all others reports a step that has begun: it never waits, and others may go on then.
   bool MayBegin(int64_t step) const {
     return IsOver(step) || parts_.count(step) > 0 || parts_.size() < kIncompleteMax;
   }

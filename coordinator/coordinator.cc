@@ -21,6 +21,19 @@ absl::Status NoSuchJob(const std::string& job_id) {
   return absl::NotFoundError(absl::StrCat("there is no job \"", job_id.substr(0, 128), "\""));
 }
 
+// Says of a cancelled job that a restart has ended which of its steps are lost; nothing if it has not trained.
+std::string WhatIsLost(const v1::GetJobResponse& record) {
+  const v1::JobSummary& summary = record.summary();
+  const bool trained =
+      summary.state() == v1::JOB_STATE_RUNNING || summary.state() == v1::JOB_STATE_DRAINING;
+  if (record.has_profile_spec() || summary.started_unix_ms() == 0 || !trained) return "";
+  const std::string& checkpoint = record.result().checkpoint();
+  return absl::StrCat(
+      "; the coordinator was restarted before the job had ended, ",
+      checkpoint.empty() ? "and nothing was saved"
+                         : absl::StrCat("so steps after its checkpoint ", checkpoint, " are lost"));
+}
+
 // Without vowels and digits, so that they are neither words nor numbers.
 constexpr absl::string_view kIdLetters = "bcdfghjkmnpqrstvwxyz";
 constexpr size_t kIdLettersCount = 5;  // of 3.2 million
@@ -69,8 +82,7 @@ void Coordinator::Restore(std::vector<StoredJob> jobs, Now now) {
     // A job that an older build stored lacks the keys that were added since.
     FillKnownDefaults(*job.record.mutable_spec());
     absl::StatusOr<ResolvedJob> resolved = ResolveSubmitted(job.record.spec());
-    const bool was_cancelled = !job.record.cancel_reason().empty();
-    if (!was_cancelled && resolved.ok() && WaitsAgain(job.record)) {
+    if (resolved.ok() && WaitsAgain(job.record)) {
       job.record.clear_plan();  // of an attempt of that process, if it had any
       AddRun(job.record, job.last_sequence, *std::move(resolved));
     } else {
@@ -123,7 +135,7 @@ bool Coordinator::WaitsAgain(v1::GetJobResponse& record) {
 
 void Coordinator::EndAfterRestart(StoredJob job, Now now) {
   v1::JobSummary& summary = *job.record.mutable_summary();
-  const bool was_queued = summary.state() == v1::JOB_STATE_QUEUED;
+  const std::string what_is_lost = WhatIsLost(job.record);
   const std::string cancel_reason = job.record.cancel_reason();
   const std::string& directory = job.record.spec().checkpoint().directory();
   job.record.clear_cancel_reason();
@@ -137,12 +149,7 @@ void Coordinator::EndAfterRestart(StoredJob job, Now now) {
         directory.empty() ? "" : "; submit it again with checkpoint.resume: latest to go on"));
   } else {
     summary.set_state(v1::JOB_STATE_CANCELLED);
-    summary.set_reason(absl::StrCat(
-        cancel_reason,
-        was_queued
-            ? ""
-            : "; the coordinator was restarted before the job had drained, so the steps after "
-              "its last checkpoint are lost"));
+    summary.set_reason(cancel_reason + what_is_lost);
   }
   v1::JobEvent event;
   event.set_sequence(job.last_sequence + 1);
@@ -343,7 +350,9 @@ absl::StatusOr<Submission> Coordinator::CheckNewJob(const v1::JobSpec& spec, con
     return Submission{known->second, std::nullopt};
   }
   if (draining_) {
-    return absl::UnavailableError("the coordinator is stopping and takes no new jobs");
+    // It begins as clients expect of a coordinator that they have reached (services/rpc/status.h).
+    return absl::UnavailableError(
+        "not done, because the coordinator is stopping and takes no new jobs");
   }
   if (waiting_.size() >= limits_.jobs_waiting_max) {
     return absl::ResourceExhaustedError(

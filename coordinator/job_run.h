@@ -13,14 +13,15 @@
 // have stopped, is lost, or the stop times out. Messages of another epoch than the attempt's are refused.
 //
 // An epoch tells the attempts at a job apart. It is a counter, kept in the job's record before any worker hears of it
-// (NextEpoch), so no clock matters and a restarted coordinator goes on above it. A job's ID is not given twice by a
-// coordinator that has its records (Coordinator::NextId). One that lost them counts IDs from 1 again, while workers may
-// still remember, or even run, attempts at a job of that ID. Three things keep these apart:
+// (NextEpoch), so no clock matters and a restarted coordinator goes on above it. A job's ID ends with letters that are
+// drawn (Coordinator::NextId), so one that lost its records does not give it again but by a rare chance. One whose records
+// are an older copy has the job itself again, while workers may remember, or even run, later attempts at it. Three
+// things keep these apart:
 //   - the first epoch of a job is at least the time in milliseconds. That is above all epochs of a job that was begun
 //     earlier, which count from an earlier time, by one for each attempt, while an attempt takes longer than a millisecond;
-//   - where the clock went back, so that this is not above, a worker that has seen a later epoch refuses to prepare the
-//     attempt and names that epoch (base/seen_epoch.h). The attempt is then prepared again, above it (Crew). Each worker
-//     may say so once, so this ends;
+//   - where the clock went back, or an older copy counts on, so that this is not above, a worker that has seen a later
+//     epoch refuses to prepare the attempt and names that epoch (base/seen_epoch.h). The attempt is then prepared again,
+//     above it (Crew). Each worker may say so once, so this ends;
 //   - should both coordinators give the same number, a worker tells the other request to prepare from a repetition of the
 //     one it has, and refuses it in the same way. What is left is the same plan of an equal job on the same worker
 //     processes, begun by two clocks that showed the same millisecond.
@@ -163,8 +164,9 @@ class JobRun {
                            absl::Span<const v1::RunEvent* const> events) const;
   // The worker has reported what CheckReport has refused, so it cannot be trusted: it is to blame for the job's failure.
   void OnRefusedReport(int32_t worker_index, const absl::Status& refused, Now now);
-  // Takes the events from number `first_sequence` on that it does not have yet. Returns the number of the first one it
-  // lacks. REQUIRES: CheckReport was OK.
+  // Takes the events from number `first_sequence` on that it does not have yet, up to the first one that has to wait
+  // (MayTake). Returns the number of the first one it lacks: the worker keeps that one and those after it, and reports them
+  // again. REQUIRES: CheckReport was OK.
   int64_t OnReport(int32_t worker_index, int64_t first_sequence,
                    absl::Span<const v1::RunEvent* const> events, Now now);
   void OnHeartbeat(int32_t worker_index, int64_t actions_done, Now now);
@@ -229,6 +231,8 @@ class JobRun {
   virtual absl::Status CheckEvent(int32_t /*worker_index*/, const v1::RunEvent&) const {
     return absl::OkStatus();
   }
+  // Returns whether there is room for what an event of the attempt tells; if not, there is once other workers report.
+  virtual bool MayTake(const v1::RunEvent&) const { return true; }
   virtual absl::Status CheckSteps() const { return absl::OkStatus(); }
 
   void Become(std::unique_ptr<JobPhase> next, Now now);

@@ -131,17 +131,8 @@ absl::Status CheckMetrics(const v1::ValidationDone& done) {
                      " are taken, with names of ", kMetricNameBytesMax, " bytes"));
 }
 
-// Of a worker's answer for its part of a checkpoint, whether it was saved or could not be.
-absl::Status CheckAnswer(int64_t step, const TrainingAttempt& attempt) {
-  PENSTOCK_RETURN_IF_ERROR(CheckCut(step, attempt));
-  if (attempt.checkpoints.MayBegin(step)) return absl::OkStatus();
-  return absl::InvalidArgumentError(absl::StrCat("reports the checkpoint of step ", step,
-                                                 ", while others have not reported ",
-                                                 CheckpointTracker::kIncompleteMax, " before it"));
-}
-
 absl::Status CheckSaved(const v1::LayersSaved& saved, const TrainingAttempt& attempt) {
-  PENSTOCK_RETURN_IF_ERROR(CheckAnswer(saved.step(), attempt));
+  PENSTOCK_RETURN_IF_ERROR(CheckCut(saved.step(), attempt));
   PENSTOCK_RETURN_IF_ERROR(CheckLayers(saved.layers(), attempt));
   const int64_t files_max = kFilesOfLayerMax * attempt.job.model.size();
   if (saved.files_size() <= files_max) return absl::OkStatus();
@@ -179,7 +170,7 @@ absl::Status CheckTrainingEvent(const v1::RunEvent& event, const TrainingAttempt
     case v1::RunEvent::kLayersSaved:
       return CheckSaved(event.layers_saved(), attempt);
     case v1::RunEvent::kSaveFailed:
-      return CheckAnswer(event.save_failed().step(), attempt);
+      return CheckCut(event.save_failed().step(), attempt);
     case v1::RunEvent::kRunDone:
       PENSTOCK_RETURN_IF_ERROR(CheckStages(event.run_done().stages(), attempt, worker_index));
       return CheckLayers(event.run_done().layers(), attempt);

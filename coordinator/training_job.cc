@@ -301,6 +301,13 @@ absl::Status TrainingJob::CheckEvent(int32_t worker_index, const v1::RunEvent& e
                               : absl::OkStatus();
 }
 
+bool TrainingJob::MayTake(const v1::RunEvent& event) const {
+  if (!attempt_.has_value()) return true;
+  const CheckpointTracker& checkpoints = attempt_->checkpoints;
+  if (event.has_layers_saved()) return checkpoints.MayBegin(event.layers_saved().step());
+  return !event.has_save_failed() || checkpoints.MayBegin(event.save_failed().step());
+}
+
 absl::Status TrainingJob::CheckSteps() const {
   const int64_t step = progress_.step();
   if (!attempt_.has_value() || (attempt_->start.step <= step && step <= resolved().steps)) {

@@ -115,6 +115,7 @@ class TrainingJob final : public JobRun {
   }
   void WriteTo(v1::GetJobResponse& record) const override;
   absl::Status CheckEvent(int32_t worker_index, const v1::RunEvent& event) const override;
+  bool MayTake(const v1::RunEvent& event) const override;
   absl::Status CheckSteps() const override;
 
   EarlierJobs& earlier_;

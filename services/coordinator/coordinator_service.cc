@@ -17,6 +17,7 @@
 #include "services/coordinator/job_records.h"
 #include "services/rpc/access.h"
 #include "services/rpc/address.h"
+#include "services/rpc/status.h"
 #include "services/rpc/worker_name.h"
 
 namespace penstock {
@@ -273,13 +274,13 @@ void Audited(const CoordinatorParts& parts, const std::string& action, const std
     audit({action, job, response.status()}, call,
           [reply, response](const absl::Status&) { reply(response); });
   };
-  parts.audit({action, job_id, std::nullopt}, call,
-              [reply, run = call.run, act_and_record](const absl::Status& written) {
-                if (written.ok()) return run(act_and_record);
-                reply(absl::UnavailableError(absl::StrCat(
-                    "not done, because the coordinator's audit log cannot be written: ",
-                    written.message())));
-              });
+  parts.audit(
+      {action, job_id, std::nullopt}, call,
+      [reply, run = call.run, act_and_record](const absl::Status& written) {
+        if (written.ok()) return run(act_and_record);
+        reply(absl::UnavailableError(absl::StrCat(
+            kNotDone, "the coordinator's audit log cannot be written: ", written.message())));
+      });
 }
 
 void AddAuditedCalls(RpcServer& server, Jobs& jobs, CoordinatorParts parts) {

@@ -8,6 +8,7 @@
 #include "base/check.h"
 #include "base/status.h"
 #include "services/rpc/completion_poller.h"
+#include "services/rpc/status.h"
 
 namespace penstock {
 namespace {
@@ -180,10 +181,14 @@ void EventLoop::PerformEffects() {
 
 absl::Status EventLoop::Keep(const SaveJob* save) {
   CollectEffects();
-  if (save != nullptr || !pending_.empty()) WriteNow(save);
+  const bool may_try = store_status_.ok() || clock_.MonotonicNs() >= keep_retry_ns_;
+  if (may_try && (save != nullptr || !pending_.empty())) {
+    WriteNow(save);
+    keep_retry_ns_ = clock_.MonotonicNs() + absl::ToInt64Nanoseconds(kKeepRetryInterval);
+  }
   if (store_status_.ok() || (save == nullptr && pending_.empty())) return absl::OkStatus();
   return absl::UnavailableError(absl::StrCat(
-      "not done, because the coordinator cannot write its state file: ", store_status_.message(),
+      kNotDone, "the coordinator cannot write its state file: ", store_status_.message(),
       "; make room on that disk, or mend it, and ask again (training goes on)"));
 }
 

@@ -320,14 +320,40 @@ TEST(Restore, CancelledJobThatDrained_EndsCancelledFromItsLastCheckpoint) {
     after.Restore(before.Store(), before.now());
     EXPECT_EQ(after.FindSummary(job)->state(), v1::JOB_STATE_CANCELLED);
     EXPECT_GT(after.FindSummary(job)->ended_unix_ms(), 0);
-    EXPECT_THAT(after.FindSummary(job)->reason(),
-                AllOf(HasSubstr("cancelled by the user"), HasSubstr("coordinator was restarted")));
+    EXPECT_EQ(after.FindSummary(job)->reason(),
+              absl::StrCat(
+                  "cancelled by the user; the coordinator was restarted before the job had ended, ",
+                  *directory == 0 ? "and nothing was saved"
+                                  : "so steps after its checkpoint /ckpt/step-8 are lost"));
     v1::GetJobResponse kept;
     for (const CoordinatorEffect& effect : after.TakeEffects()) {
       if (const auto* save = std::get_if<SaveJob>(&effect)) kept = save->record;
     }
     EXPECT_EQ(kept.summary().state(), v1::JOB_STATE_CANCELLED);
     EXPECT_EQ(kept.result().checkpoint(), *directory == 0 ? "" : "/ckpt/step-8");
+  }
+}
+
+// There is no step that could be lost.
+TEST(Restore, CancelledJobThatHasNotTrained_EndsCancelledAndNothingIsLost) {
+  SimulatedCluster before({.workers = 1});
+  before.RunFor(10);
+  const std::string training = before.Submit(SavedJob(1000, 1));
+  before.RunFor(500);
+  StoredJob stored = before.Store().front();
+  ASSERT_EQ(stored.record.summary().state(), v1::JOB_STATE_RUNNING);
+  stored.record.set_cancel_reason("cancelled by the user");
+  StoredJob profile = stored;
+  profile.record.mutable_profile_spec();
+  StoredJob preparing = stored;
+  preparing.record.mutable_summary()->set_state(v1::JOB_STATE_PREPARING);
+  StoredJob queued = stored;
+  queued.record.mutable_summary()->set_state(v1::JOB_STATE_QUEUED);
+  for (const StoredJob& job : {profile, preparing, queued}) {
+    Coordinator after({});
+    after.Restore({job}, before.now());
+    EXPECT_EQ(after.FindSummary(training)->state(), v1::JOB_STATE_CANCELLED);
+    EXPECT_EQ(after.FindSummary(training)->reason(), "cancelled by the user");
   }
 }
 

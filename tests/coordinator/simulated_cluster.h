@@ -154,6 +154,7 @@ class SimulatedCluster {
     int64_t life = 0;                 // of the coordinator that has prepared the run
     std::deque<v1::RunEvent> outbox;  // not yet acknowledged
     int64_t outbox_first = 0;         // sequence of its front
+    bool flushes_later = false;       // the coordinator has not taken all that it was sent
     struct Epochs {
       int64_t first = 0;  // that is not refused
       int64_t seen = 0;

@@ -238,7 +238,7 @@ void SimulatedCluster::Emit(int worker, v1::RunEvent event) {
   Flush(worker, w.generation);
 }
 
-// Sends everything that is not acknowledged yet; again if no acknowledgement comes.
+// Sends everything that is not acknowledged yet; again if no acknowledgement comes, or one of a part.
 void SimulatedCluster::Flush(int worker, int64_t generation) {
   Worker& w = workers_[worker];
   const std::string job_id = w.run.job_id();
@@ -287,6 +287,13 @@ void SimulatedCluster::Flush(int worker, int64_t generation) {
         w.outbox.pop_front();
         ++w.outbox_first;
       }
+      const int64_t sent_to = request.first_sequence() + request.events_size();
+      if (response->next_sequence() >= sent_to || std::exchange(w.flushes_later, true)) return;
+      After(1000, [this, worker] {
+        Worker& w = workers_[worker];
+        w.flushes_later = false;
+        if (w.alive && !w.outbox.empty()) Flush(worker, w.generation);
+      });
     });
   }
 }

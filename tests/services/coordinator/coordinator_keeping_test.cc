@@ -6,6 +6,7 @@
 #include <atomic>
 #include <future>
 
+#include "services/coordinator/event_loop.h"
 #include "services/coordinator/sqlite.h"
 #include "tests/services/coordinator/coordinator_fixture.h"
 
@@ -195,6 +196,7 @@ TEST_F(CoordinatorServerTest, StateFileCannotGrow_RefusesJobsUntilItCan) {
   AwaitStep(running, step + 10);
   const int64_t later = GetJob(running)->summary().step();
   ASSERT_EQ(setrlimit(RLIMIT_FSIZE, &before), 0);
+  absl::SleepFor(EventLoop::kKeepRetryInterval);
 
   EXPECT_THAT(refused,
               StatusIs(absl::StatusCode::kUnavailable, HasSubstr("cannot write its state file")));
@@ -226,7 +228,11 @@ class FullDisk {
     const rlimit full = {.rlim_cur = 1, .rlim_max = before_.rlim_max};
     EXPECT_EQ(setrlimit(RLIMIT_FSIZE, &full), 0);
   }
-  ~FullDisk() { EXPECT_EQ(setrlimit(RLIMIT_FSIZE, &before_), 0); }
+  // Whoever asks then is not refused for what was asked before.
+  ~FullDisk() {
+    EXPECT_EQ(setrlimit(RLIMIT_FSIZE, &before_), 0);
+    absl::SleepFor(EventLoop::kKeepRetryInterval);
+  }
   FullDisk(const FullDisk&) = delete;
   FullDisk& operator=(const FullDisk&) = delete;
 
@@ -298,6 +304,31 @@ TEST_F(CoordinatorServerTest, StateFileCannotGrow_CancellationsAreRefusedAndNoth
   for (const std::string& job_id : {waiting, running}) {
     EXPECT_EQ(GetJob(job_id)->summary().state(), v1::JOB_STATE_CANCELLED);
   }
+}
+
+// Many of them do not hold up the workers' calls, which are for the same thread.
+TEST_F(CoordinatorServerTest, StateFileCannotGrow_RefusalsTryTheDiskSeldom) {
+  ASSERT_THAT(StartServer(), IsOk());
+  const std::string waiting = Submit(TestJob(5, 1));
+  v1::CancelJobRequest cancel;
+  cancel.set_job_id(waiting);
+  std::vector<absl::Status> refused;
+  absl::StatusOr<CoordinatorSnapshot> snapshot = absl::UnknownError("");
+  const absl::Time began = absl::Now();
+  {
+    const FullDisk full;
+    for (int i = 0; i < 100; ++i) {
+      refused.push_back(CallJobs(&v1::JobService::Stub::CancelJob, cancel).status());
+    }
+    snapshot = server_->Snapshot();
+  }
+  EXPECT_THAT(refused, Each(StatusIs(absl::StatusCode::kUnavailable, HasSubstr("state.sqlite"))));
+  ASSERT_THAT(snapshot, IsOk());
+  const auto intervals =
+      static_cast<int64_t>((absl::Now() - began) / EventLoop::kKeepRetryInterval);
+  // Besides, the loop itself tries every second.
+  EXPECT_LE(snapshot->state.failed_writes, 1 + intervals + intervals / 10);
+  EXPECT_THAT(CallJobs(&v1::JobService::Stub::CancelJob, cancel), IsOk());
 }
 
 // What a restart would undo is not answered as if it lasted.

@@ -290,7 +290,8 @@ TEST_F(CoordinatorServerTest, Drain_CutsTheRunningJobAndRefusesNewOnes) {
   v1::SubmitJobRequest request;
   *request.mutable_spec() = TestJob(10, 1);
   EXPECT_THAT(CallJobs(&v1::JobService::Stub::SubmitJob, request),
-              StatusIs(absl::StatusCode::kUnavailable, HasSubstr("stopping")));
+              StatusIs(absl::StatusCode::kUnavailable,
+                       AllOf(HasSubstr(absl::StrCat(": ", kNotDone)), HasSubstr("stopping"))));
 }
 
 TEST_F(CoordinatorServerTest, Shutdown_WhileAJobRunsAndIsWatched_Returns) {
