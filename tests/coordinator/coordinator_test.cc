@@ -303,6 +303,35 @@ TEST(Stuck, WorkerDoesNotStop_GetsNoWorkUntilItHas) {
   }
 }
 
+// A worker that is there needs no other of its name.
+TEST(Stuck, WorkerThatAJobNames_IsSaidToBeStuckAndOtherStuckOnesAreNotMentioned) {
+  SimulatedCluster cluster({.workers = 2});
+  cluster.RunFor(10);
+  const std::string job = cluster.Submit(SmallJob(1000, 2));
+  cluster.RunFor(500);
+  cluster.FreezeExecutor(1);
+  ASSERT_THAT(cluster.coordinator().CancelJob(job, cluster.now()), IsOk());
+  cluster.PerformEffects();
+  cluster.RunFor(160'000);
+  std::vector<std::string> waiting;
+  for (const char* name : {"w1", "w9"}) {
+    v1::JobSpec spec = SmallJob(2, 1);
+    spec.mutable_pipeline()->add_worker_names(name);
+    waiting.push_back(cluster.Submit(spec));
+  }
+  EXPECT_EQ(cluster.Summary(waiting[0]).reason(),
+            "waits for worker w1, which pipeline.worker_names asks for: worker w1 does not stop "
+            "its run of job small-1, which has ended, and gets no work until it does; restart the "
+            "worker");
+  EXPECT_EQ(
+      cluster.Summary(waiting[1]).reason(),
+      "waits for worker w9, which pipeline.worker_names asks for and the cluster does not have; "
+      "start one of that name, or submit the job without it");
+  cluster.ThawExecutor(1);
+  cluster.RunFor(5'000);
+  EXPECT_EQ(cluster.Summary(waiting[0]).state(), v1::JOB_STATE_SUCCEEDED);
+}
+
 // A coordinator that was restarted knows no more of the run than what the worker tells.
 TEST(Stuck, WorkerHasARunThatNoJobHas_GetsNoWorkAfterAWhile) {
   SimulatedCluster cluster({.workers = 1});
