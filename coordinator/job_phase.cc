@@ -98,9 +98,14 @@ void JobPhase::AwaitLaunch(Now now) {
   Await(reason, limit_ms, now);
 }
 
-std::string JobPhase::WhoIsLate(int64_t seconds) const {
-  return absl::StrCat(NamesOfMissing(), " did not ", crew_->starting() ? "start" : "prepare",
-                      " within ", seconds, " s; restart what hangs, and submit the job again");
+NextPhase JobPhase::FailAsLate(int64_t seconds, Now now) {
+  job_.SetUnreachable();
+  // A job that waits for a run of its planning goes back to the queue by itself.
+  const char* const advice =
+      job_.of_planning() ? "" : "; restart what hangs, and submit the job again";
+  return Fail(absl::StrCat(NamesOfMissing(), " did not ", crew_->starting() ? "start" : "prepare",
+                           " within ", seconds, " s", advice),
+              now);
 }
 
 std::string JobPhase::NamesOfMissing() const {

@@ -90,8 +90,8 @@ class JobPhase {
   virtual NextPhase OnOverdue(int64_t /*seconds*/, Now) { return nullptr; }
   // Waits until the crew is launched, which has just been asked to prepare or has answered.
   void AwaitLaunch(Now now);
-  // Says who has not prepared, or not started, for so long.
-  std::string WhoIsLate(int64_t seconds) const;
+  // Fails the job because workers have not prepared, or not started, for so long, and names them.
+  NextPhase FailAsLate(int64_t seconds, Now now);
 
   JobRun& job_;
   std::unique_ptr<Crew> crew_;

@@ -401,6 +401,7 @@ void JobPlanning::Run(const std::string& suffix, v1::GetJobResponse record, Reso
   summary.set_state(v1::JOB_STATE_QUEUED);
   run_error_.clear();
   run_ = JobRun::Make(record, 0, std::move(job), limits_, earlier_, run_effects_);
+  run_->SetOfPlanning();
   run_->BeginAfter(epoch_);
   run_->Begin(workers, now);
   GoOn(now);

@@ -152,6 +152,8 @@ class JobRun {
   // ---- Events. REQUIRES, of those with the index of a worker: it comes from IndexOf.
   // Says why the job waits. REQUIRES: queued().
   void Wait(const std::string& reason, Now now);
+  // It is a run of another job's planning.
+  void SetOfPlanning() { of_planning_ = true; }
   // Its epochs will be above this one, which is kept with its next record.
   void BeginAfter(int64_t epoch) { epoch_ = std::max(epoch_, epoch); }
   // Gives it workers. REQUIRES: queued(), WorkersOf(...) == workers.size().
@@ -192,6 +194,8 @@ class JobRun {
   virtual bool IsSaved() const { return false; }
   v1::JobSummary& summary() { return summary_; }
   void SetUnreachable() { unreachable_ = true; }
+  // Returns whether it is a run of another job's planning, and no user's job.
+  bool of_planning() const { return of_planning_; }
   // Returns the epoch of another attempt, and saves the job with it: what is added after this call may tell workers.
   int64_t NextEpoch(Now now);
   void SetNotStopped(std::vector<WorkerOffer> workers) { not_stopped_ = std::move(workers); }
@@ -244,6 +248,7 @@ class JobRun {
   int64_t epoch_;
   std::string cancel_reason_;
   bool unreachable_ = false;
+  bool of_planning_ = false;
   std::vector<WorkerOffer> not_stopped_;
   int64_t started_ns_ = 0;  // when it ran for the first time in this process
   int64_t progressed_ns_ = 0;

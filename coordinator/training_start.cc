@@ -107,7 +107,9 @@ class Planning final : public JobPhase {
       const int64_t plannings = ++job_.lost_plannings();
       if (plannings >= kPlanningsMax) {
         return Fail(
-            absl::StrCat("cannot be planned, after ", plannings, " attempts: ", outcome.lost), now);
+            absl::StrCat("cannot be planned, after ", plannings, " attempts: ", outcome.lost,
+                         "; restart what hangs or is gone, and submit the job again"),
+            now);
       }
       return std::make_unique<Queued>(job_, outcome.lost,
                                       now.monotonic_ns + job_.limits().rest_ms * kNsPerMs);
@@ -321,10 +323,7 @@ class Launching final : public AttemptPhase {
     return absl::OkStatus();
   }
 
-  NextPhase OnOverdue(int64_t seconds, Now now) override {
-    job_.SetUnreachable();
-    return Fail(WhoIsLate(seconds), now);
-  }
+  NextPhase OnOverdue(int64_t seconds, Now now) override { return FailAsLate(seconds, now); }
 
   // All may be done before the last answer to StartRun comes.
   NextPhase GoOnIfAllDone(Now) override {

@@ -204,8 +204,9 @@ TEST(Deadline, WorkerDoesNotPrepare_FailsTheJobWithItsName) {
   EXPECT_EQ(cluster.Summary(job).reason(), "waits for worker w1 (stage 1) to prepare");
   cluster.RunFor(20'000);
   EXPECT_EQ(cluster.Summary(job).state(), v1::JOB_STATE_FAILED);
-  EXPECT_THAT(cluster.Summary(job).error(),
-              StartsWith("worker w1 (stage 1) did not prepare within 900 s"));
+  EXPECT_EQ(cluster.Summary(job).error(),
+            "worker w1 (stage 1) did not prepare within 900 s; restart what hangs, and submit the "
+            "job again");
   EXPECT_THAT(cluster.violations(), IsEmpty());
 }
 

@@ -373,6 +373,29 @@ TEST(JobPlanning, UnmeasurableWorker_HasTheJobSplitByEstimate) {
   EXPECT_FALSE(cluster.Saved(job).has_planning());
 }
 
+// The job goes back to the queue by itself, so nobody is told to submit it again until it has failed.
+TEST(JobPlanning, WorkerDoesNotPrepareToMeasure_IsNamedAndTheJobIsPlannedThreeTimes) {
+  SimulatedClusterOptions options{.workers = 2};
+  options.limits.run.prepare_timeout_ms = 20'000;
+  SimulatedCluster cluster(options);
+  cluster.RunFor(10);
+  const std::string job = cluster.Submit(MeasuredJob(4, 2));
+  for (int planning = 1; planning <= 3; ++planning) {
+    SCOPED_TRACE(planning);
+    cluster.FreezeExecutor(1);
+    cluster.RunFor(31'000);  // it has rested for 10 s before
+    cluster.ThawExecutor(1);
+    cluster.RunFor(2'000);  // until it has stopped
+    if (planning == 3) break;
+    EXPECT_EQ(cluster.Summary(job).state(), v1::JOB_STATE_QUEUED);
+    EXPECT_EQ(cluster.Summary(job).reason(), "worker w1 did not prepare within 20 s");
+  }
+  EXPECT_EQ(cluster.Summary(job).error(),
+            "cannot be planned, after 3 attempts: worker w1 did not prepare within 20 s; restart "
+            "what hangs or is gone, and submit the job again");
+  EXPECT_THAT(cluster.violations(), IsEmpty());
+}
+
 TEST(JobPlanning, Resumed_KeepsTheSplitOfTheCheckpoint) {
   SimulatedCluster cluster({.workers = 2});
   cluster.found_start =
