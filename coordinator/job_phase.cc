@@ -141,7 +141,7 @@ NextPhase Ended::Enter(Now now) {
   deadline_ns_ = now.monotonic_ns + job_.limits().stop_timeout_ms * kNsPerMs;
   AskToStop(now);
   job_.SetState(state_, now);
-  if (crew_ != nullptr && crew_->AllGone()) LetCrewGo();
+  if (crew_ == nullptr || crew_->AllGone()) LetCrewGo();
   return nullptr;
 }
 

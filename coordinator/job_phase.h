@@ -154,7 +154,7 @@ class Ended final : public JobPhase {
 
  private:
   void AskToStop(Now now);
-  // No worker is taken any more.
+  // No worker is taken any more. Called once.
   void LetCrewGo();
 
   const v1::JobState state_;

@@ -265,6 +265,7 @@ TEST(Deadline, DiskHangsAtTheLastCommit_FailsTheJobWithItsName) {
               AllOf(StartsWith("training is complete, but the checkpoint of step 4"),
                     HasSubstr("the disk of /ckpt for 600 s")));
   EXPECT_EQ(cluster.Summary(job).reason(), "");
+  EXPECT_THAT(cluster.Staged(), IsEmpty()) << "nobody is there when a commit fails later";
 }
 
 // Its executor thread hangs, and it answers calls: neither a drain nor a stop ends, and no heartbeat is missing.
