@@ -442,6 +442,70 @@ TEST(Checkpoint, DiskFullForAWhile_IsToldOnceAndLaterCutsAreSaved) {
   }
 }
 
+// A disk that hangs for a while ends its commits late, and in order.
+class LateCommitTest : public ::testing::Test {
+ protected:
+  // A job of 100 steps of 100 ms whose commits hang, and are overdue after a second.
+  LateCommitTest() {
+    cluster_.RunFor(10);
+    v1::JobSpec spec = OftenSavedJob(100, 1);
+    spec.mutable_checkpoint()->set_every_steps(20);
+    job_ = cluster_.Submit(spec);
+    cluster_.RunFor(50);
+    cluster_.disk_hangs = true;
+  }
+
+  static SimulatedClusterOptions Options() {
+    SimulatedClusterOptions options{.workers = 1};
+    options.limits.run.commit_timeout_ms = 1'000;
+    return options;
+  }
+  void Commit(int64_t step, absl::StatusOr<CommittedCheckpoint> result) {
+    cluster_.coordinator().OnAnswer(job_, CheckpointCommitted{step, std::move(result)},
+                                    cluster_.now());
+    cluster_.PerformEffects();
+  }
+  void Succeed(int64_t step) {
+    Commit(step, CommittedCheckpoint{.directory = absl::StrCat("/ckpt/step-", step)});
+  }
+  std::vector<std::string> LogsOfSaving() {
+    std::vector<std::string> told;
+    for (const std::string& line : cluster_.Logs(job_)) {
+      if (absl::StrContains(line, "saved")) told.push_back(line);
+    }
+    return told;
+  }
+
+  SimulatedCluster cluster_{Options()};
+  std::string job_;
+};
+
+TEST_F(LateCommitTest, SucceedsOrFails_IsCountedOnceAndNoneIsMissingThatIsThere) {
+  cluster_.RunFor(7'500);  // those of 20, 40 and 60 are overdue
+  Commit(20, absl::ResourceExhaustedError("disk full"));
+  Succeed(40);
+  EXPECT_THAT(LogsOfSaving(), ElementsAre(StartsWith("the checkpoint of step 20 could not be")))
+      << "60 is missing still";
+  Succeed(60);
+  EXPECT_THAT(LogsOfSaving(),
+              ElementsAre(StartsWith("the checkpoint of step 20 could not be"),
+                          "checkpoints are saved again, from step 60 on; 1 before could not be"));
+  cluster_.disk_hangs = false;
+  ASSERT_TRUE(cluster_.RunUntilOver(kLimitMs));
+  EXPECT_EQ(cluster_.Summary(job_).state(), v1::JOB_STATE_SUCCEEDED);
+}
+
+TEST_F(LateCommitTest, SucceedsAfterTheLastHasFailed_DoesNotHideThat) {
+  cluster_.RunFor(10'200);
+  EXPECT_EQ(cluster_.Summary(job_).reason(), "waits until its checkpoint is committed in /ckpt");
+  Commit(100, absl::ResourceExhaustedError("disk full"));
+  Succeed(80);
+  ASSERT_TRUE(cluster_.RunUntilOver(kLimitMs));
+  EXPECT_EQ(cluster_.Summary(job_).error(),
+            "training is complete, but the checkpoint of step 100 could not be saved: disk full");
+  EXPECT_EQ(cluster_.Saved(job_).result().checkpoint(), "/ckpt/step-80");
+}
+
 TEST(Checkpoint, JobEndsInAnyWay_LeavesNothingStaged) {
   for (const char* end : {"failed", "killed", "cancelled", "stopped hard"}) {
     SCOPED_TRACE(end);
