@@ -169,11 +169,13 @@ NextPhase Ended::OnWorkerLost(const std::string& worker, uint64_t incarnation,
 NextPhase Ended::Tick(Now now) {
   if (crew_ == nullptr) return nullptr;
   if (now.monotonic_ns >= deadline_ns_) {
-    std::vector<WorkerOffer> not_stopped;
     for (const Crew::Part& part : crew_->parts()) {
-      if (!part.stopped && !part.lost) not_stopped.push_back(part.worker);
+      if (part.stopped || part.lost) continue;
+      job_.AddNotStopped({.worker = part.worker.name,
+                          .incarnation = part.worker.incarnation,
+                          .job_id = job_.id(),
+                          .epoch = crew_->epoch()});
     }
-    job_.SetNotStopped(std::move(not_stopped));
     LetCrewGo();
   } else if (now.monotonic_ns >= retry_ns_) {
     AskToStop(now);

@@ -33,15 +33,15 @@ void Coordinator::Settle(Now now) {
 bool Coordinator::ForgetOver() {
   const size_t before = runs_.size();
   for (auto run = runs_.begin(); run != runs_.end();) {
+    for (const NotStopped& left : run->second->TakeNotStopped()) {
+      orphans_[left.worker] = {.incarnation = left.incarnation,
+                               .job_id = left.job_id,
+                               .epoch = left.epoch,
+                               .stuck = true};
+    }
     if (run->second->Over()) {
       earlier_.steps.Learn(run->second->Record());
       ended_[run->first] = run->second->summary();
-      for (const WorkerOffer& worker : run->second->not_stopped()) {
-        orphans_[worker.name] = {.incarnation = worker.incarnation,
-                                 .job_id = run->first,
-                                 .epoch = run->second->epoch(),
-                                 .stuck = true};
-      }
       run = runs_.erase(run);
     } else {
       ++run;

@@ -74,6 +74,7 @@ class Planning final : public JobPhase {
       job_.BeginAfter(planning_.epoch());
       job_.Save();
     }
+    for (NotStopped& left : planning_.TakeNotStopped()) job_.AddNotStopped(std::move(left));
     for (v1::JobEvent& event : planning_.TakeEvents()) job_.Publish(std::move(event), now);
     for (CoordinatorEffect& effect : planning_.TakeEffects()) {
       if (auto* const call = std::get_if<CallWorker>(&effect)) call->trace = job_.trace();

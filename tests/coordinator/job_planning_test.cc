@@ -373,6 +373,31 @@ TEST(JobPlanning, UnmeasurableWorker_HasTheJobSplitByEstimate) {
   EXPECT_FALSE(cluster.Saved(job).has_planning());
 }
 
+// Its executor thread hangs, and it answers calls. A split by estimate would run on the same workers.
+TEST(JobPlanning, WorkerDoesNotStopMeasuring_GetsNoWorkAndTheJobWaits) {
+  SimulatedClusterOptions options{.workers = 2};
+  options.limits.run.stall_timeout_ms = 60'000;
+  SimulatedCluster cluster(options);
+  cluster.RunFor(10);
+  const std::string job = cluster.Submit(MeasuredJob(4, 2));
+  cluster.RunFor(150);
+  ASSERT_THAT(cluster.Summary(job).reason(), IsEmpty()) << "it measures";
+  cluster.FreezeExecutor(1);
+  cluster.RunFor(110'000);  // stalls, is not stopped, and rests
+  EXPECT_EQ(cluster.Summary(job).state(), v1::JOB_STATE_QUEUED);
+  EXPECT_THAT(cluster.Summary(job).reason(),
+              AllOf(HasSubstr("needs 2, the cluster has 1"),
+                    HasSubstr("worker w1 does not stop its run of job small-1.profile")));
+  const v1::ListWorkersResponse workers = cluster.coordinator().ListWorkers(cluster.now());
+  EXPECT_THAT(workers.workers(1).unusable_reason(), HasSubstr("restart the worker"));
+  EXPECT_THAT(cluster.Logs(job), Not(Contains(HasSubstr("split by estimated cost"))));
+  cluster.ThawExecutor(1);
+  ASSERT_TRUE(cluster.RunUntilOver(kLimitMs));
+  EXPECT_EQ(cluster.Summary(job).state(), v1::JOB_STATE_SUCCEEDED);
+  EXPECT_TRUE(cluster.Saved(job).has_planning());
+  EXPECT_THAT(cluster.violations(), IsEmpty());
+}
+
 // The job goes back to the queue by itself, so nobody is told to submit it again until it has failed.
 TEST(JobPlanning, WorkerDoesNotPrepareToMeasure_IsNamedAndTheJobIsPlannedThreeTimes) {
   SimulatedClusterOptions options{.workers = 2};
