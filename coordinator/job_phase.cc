@@ -14,6 +14,8 @@ namespace penstock {
 NextPhase JobPhase::OnAnswer(EffectAnswer& answer, Now now) {
   if (const auto* committed = std::get_if<CheckpointCommitted>(&answer)) {
     job_.OnCommitted(*committed, now);
+  } else if (const auto* news = std::get_if<PrepareWithheld>(&answer)) {
+    OnWithheld(*news, now);
   }
   return nullptr;
 }
@@ -94,8 +96,17 @@ void JobPhase::AwaitLaunch(Now now) {
     job_.summary().set_reason(reason);  // one more has answered, and the limit is for all
     return;
   }
+  awaits_launch_ = true;
   awaits_start_ = crew_->starting();
   Await(reason, limit_ms, now);
+}
+
+void JobPhase::OnWithheld(const PrepareWithheld& news, Now now) {
+  if (!awaits_launch_ || crew_->starting() || crew_->epoch() != news.epoch) return;
+  if (!news.withheld) return AwaitLaunch(now);
+  // No worker has heard of the attempt, so none is late. The loop tries to write every second.
+  job_.summary().set_reason("waits until the coordinator can write its state file");
+  due_ns_.reset();
 }
 
 NextPhase JobPhase::FailAsLate(int64_t seconds, Now now) {

@@ -98,11 +98,13 @@ class JobPhase {
 
  private:
   int64_t StalledAtNs() const;
+  void OnWithheld(const PrepareWithheld& news, Now now);
   // Names those that have not prepared, or not started: a few, and the number of the others.
   std::string NamesOfMissing() const;
 
   std::optional<int64_t> due_ns_;  // of what it waits for
   int64_t limit_ms_ = 0;
+  bool awaits_launch_ = false;
   bool awaits_start_ = false;
 };
 

@@ -210,6 +210,37 @@ TEST(Deadline, WorkerDoesNotPrepare_FailsTheJobWithItsName) {
   EXPECT_THAT(cluster.violations(), IsEmpty());
 }
 
+// No worker is asked while the attempt's epoch cannot be kept, so none is late.
+TEST(Deadline, CallsToPrepareAreWithheld_ThatTimeIsNotTheWorkers) {
+  for (const bool profiles : {false, true}) {
+    SimulatedCluster cluster({.workers = 1});
+    cluster.RunFor(10);
+    cluster.FreezeExecutor(0);
+    const v1::JobSpec spec = SmallJob(10, 1);
+    const std::string job =
+        profiles ? cluster.SubmitProfile(spec, SmallProfile()) : cluster.Submit(spec);
+    cluster.RunFor(100);
+    Coordinator& coordinator = cluster.coordinator();
+    const int64_t epoch = coordinator.FindRun(job)->epoch();
+    for (int call = 0; call < 2; ++call) {
+      coordinator.OnAnswer(job, PrepareWithheld{epoch, true}, cluster.now());
+    }
+    coordinator.OnAnswer(job, PrepareWithheld{epoch - 1, false}, cluster.now());
+    EXPECT_EQ(cluster.Summary(job).reason(),
+              "waits until the coordinator can write its state file");
+    cluster.RunFor(2'000'000);
+    EXPECT_EQ(cluster.Summary(job).state(), v1::JOB_STATE_PREPARING);
+    for (int call = 0; call < 2; ++call) {
+      coordinator.OnAnswer(job, PrepareWithheld{epoch, false}, cluster.now());
+    }
+    EXPECT_THAT(cluster.Summary(job).reason(), StartsWith("waits for worker w0"));
+    cluster.RunFor(890'000);
+    EXPECT_EQ(cluster.Summary(job).state(), v1::JOB_STATE_PREPARING);
+    cluster.RunFor(20'000);
+    EXPECT_THAT(cluster.Summary(job).error(), HasSubstr("did not prepare within 900 s"));
+  }
+}
+
 TEST(Deadline, WorkerDoesNotStart_FailsTheJobWithItsName) {
   SimulatedCluster cluster({.workers = 2});
   cluster.RunFor(10);
