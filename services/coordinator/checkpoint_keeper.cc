@@ -1,6 +1,8 @@
 #include "services/coordinator/checkpoint_keeper.h"
 
 #include <chrono>
+#include <functional>
+#include <future>
 #include <memory>
 #include <optional>
 #include <utility>
@@ -9,6 +11,21 @@
 #include "checkpoint/checkpoint.h"
 
 namespace penstock {
+
+namespace {
+
+// Takes a step of a search that a job waits for until `until`. What ends later is given up, and its lease with it.
+absl::StatusOr<FoundStart> InTime(CondVar::Clock::time_point until, DirectoryLease& lease,
+                                  const std::function<absl::StatusOr<FoundStart>()>& step) {
+  if (CondVar::Clock::now() < until) {
+    absl::StatusOr<FoundStart> found = step();
+    if (CondVar::Clock::now() < until) return found;
+  }
+  lease.reset();  // the job has ended, and the next one may want the directory
+  return absl::DeadlineExceededError("the disk was kept for too long");
+}
+
+}  // namespace
 
 absl::StatusOr<FoundStart> SweepAndFindStart(Files& files, const StartQuery& query) {
   if (!query.root.empty()) {
@@ -49,25 +66,34 @@ CheckpointKeeper::~CheckpointKeeper() {
   parts_->loop = nullptr;
 }
 
-void CheckpointKeeper::Parts::Answer(const std::string& job_id, EffectAnswer answer) {
+void CheckpointKeeper::Parts::Answer(const std::string& job_id, EffectAnswer answer,
+                                     std::shared_ptr<std::promise<void>> taken) {
   MutexLock lock(mutex);
   if (loop == nullptr) return;
   // The run gets the only lease: when it goes, the directory is free for the next.
-  loop->Post([job_id, answer = std::move(answer)](Coordinator& coordinator, Now now) mutable {
+  loop->Post([job_id, answer = std::move(answer), taken = std::move(taken)](
+                 Coordinator& coordinator, Now now) mutable {
     coordinator.OnAnswer(job_id, std::move(answer), now);
+    if (taken != nullptr) taken->set_value();
   });
+}
+
+void CheckpointKeeper::Parts::AnswerSearch(const std::string& job_id, StartFound found) {
+  if (found.lease == nullptr) return Answer(job_id, std::move(found));
+  auto taken = std::make_shared<std::promise<void>>();
+  const std::future<void> arrival = taken->get_future();  // of the answer, or of its end
+  Answer(job_id, std::move(found), std::move(taken));
+  arrival.wait_for(kArrivalPatience);
 }
 
 void CheckpointKeeper::Perform(const FindCheckpoint& find) {
   const auto until = CondVar::Clock::now() + std::chrono::milliseconds(find.limit_ms);
   auto task = [parts = parts_, find, until] {
     DirectoryLease lease;
-    absl::StatusOr<FoundStart> found =
-        absl::DeadlineExceededError("the disk was kept by other work for too long");
-    if (CondVar::Clock::now() < until) {
-      found = ClaimAndFindStart(parts->files, find.job_id, find.query, lease, parts->open);
-    }
-    parts->Answer(find.job_id, StartFound{std::move(found), std::move(lease)});
+    absl::StatusOr<FoundStart> found = InTime(until, lease, [&] {
+      return ClaimAndFindStart(parts->files, find.job_id, find.query, lease, parts->open);
+    });
+    parts->AnswerSearch(find.job_id, StartFound{std::move(found), std::move(lease)});
   };
   const std::string& directory = find.query.root.empty() ? find.query.resume : find.query.root;
   if (absl::Status asked = disks_.Submit(directory, std::move(task)); !asked.ok()) {

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <chrono>
+#include <future>
 #include <memory>
 #include <string>
 #include <utility>
@@ -44,8 +45,11 @@ class CheckpointKeeper {
   CheckpointKeeper& operator=(const CheckpointKeeper&) = delete;
 
   static constexpr std::chrono::seconds kStopPatience{5};
+  static constexpr std::chrono::seconds kArrivalPatience{5};
 
-  // A search that has waited for its disk for longer than its limit is not begun any more.
+  // A search that has waited for its disk for longer than its limit is not begun any more, and one that ends later than
+  // that gives the directory up. The disk does nothing else until the job has its lease or, where it has ended, nobody:
+  // the next search may be in the same directory.
   void Perform(const FindCheckpoint& find);
   void Perform(const CommitStaged& commit);
   void Perform(const DiscardStaged& discard);
@@ -59,8 +63,11 @@ class CheckpointKeeper {
   struct Parts {
     Parts(EventLoop& loop, Files& files, LockFileOpener open)
         : files(files), open(std::move(open)), loop(&loop) {}
-    // Gives a job its answer, unless the keeper is gone.
-    void Answer(const std::string& job_id, EffectAnswer answer) ABSL_LOCKS_EXCLUDED(mutex);
+    // Gives a job its answer, unless the keeper is gone. `taken` is set when it was taken, or goes.
+    void Answer(const std::string& job_id, EffectAnswer answer,
+                std::shared_ptr<std::promise<void>> taken = nullptr) ABSL_LOCKS_EXCLUDED(mutex);
+    // Does so with what a search has found, and waits until a lease has arrived, kArrivalPatience at most.
+    void AnswerSearch(const std::string& job_id, StartFound found);
 
     Files& files;
     const LockFileOpener open;

@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include <atomic>
+#include <deque>
 #include <filesystem>
 #include <future>
 #include <memory>
@@ -13,6 +15,7 @@
 #include "checkpoint/layout.h"
 #include "tests/support/memory_files.h"
 #include "tests/support/status_matchers.h"
+#include "tests/support/test_directory.h"
 
 namespace penstock {
 namespace {
@@ -151,6 +154,66 @@ TEST_F(CheckpointKeeperTest, SearchWaitedLongerThanItsLimit_IsNotBegun) {
   LetGo();
   Await("/hung/b");
   EXPECT_TRUE(files_->Exists(StagingPath("/hung/b", 5, "job-2-11") + "/file"));
+}
+
+// A directory with a lock, whatever it is called.
+class LockedDirectoryTest : public CheckpointKeeperTest {
+ protected:
+  void SetUp() override {
+    CheckpointKeeperTest::SetUp();
+    for (const char* root : {"/hung/a", "/fine"}) {
+      ASSERT_THAT(files_->CreateDirectories(root), IsOk());
+    }
+    keeper_ = std::make_unique<CheckpointKeeper>(
+        *loop_, *files_,
+        [this](const std::string&) {
+          free_.push_back(DirectoryLock::Take(directory_.path()).ok());
+          ++takes_;
+          return OpenLockFile(directory_.path() / DirectoryLock::kFileName);
+        },
+        DiskOf);
+  }
+  void AwaitTakes(int takes) {
+    const absl::Time deadline = absl::Now() + absl::Seconds(30);
+    while (takes_ < takes) {
+      ASSERT_LT(absl::Now(), deadline);
+      absl::SleepFor(absl::Milliseconds(1));
+    }
+  }
+
+  const TestDirectory directory_;
+  std::deque<bool> free_;  // was it before it was taken?
+  std::atomic<int> takes_ = 0;
+};
+
+// Its job has failed meanwhile, so nobody would let the directory go before the next one is there.
+TEST_F(LockedDirectoryTest, SearchEndsAfterItsLimit_GivesTheDirectoryUp) {
+  constexpr absl::Duration kLimit = absl::Seconds(1);
+  FindCheckpoint find{.job_id = "job-1",
+                      .query = {.root = "/hung/a", .resume = "latest"},
+                      .limit_ms = absl::ToInt64Milliseconds(kLimit)};
+  keeper_->Perform(find);
+  AwaitTakes(1);  // it hangs with the lock, and the loop is not there to take its answer
+  absl::SleepFor(kLimit);
+  find.job_id = "job-2";
+  find.limit_ms = 60'000;
+  keeper_->Perform(find);
+  LetGo();
+  AwaitTakes(2);
+  EXPECT_THAT(free_, ElementsAre(true, true));
+  ASSERT_THAT(loop_->Start(), IsOk());  // takes the lease
+}
+
+// The loop drops the answer for a job that was cancelled, but the disk may be faster.
+TEST_F(LockedDirectoryTest, JobIsGoneWhenItsSearchEnds_TheNextFindsTheDirectoryFree) {
+  ASSERT_THAT(loop_->Start(), IsOk());
+  loop_->Post([](Coordinator&, Now) { absl::SleepFor(absl::Milliseconds(300)); });
+  for (const char* job : {"job-1", "job-2"}) {
+    keeper_->Perform(FindCheckpoint{
+        .job_id = job, .query = {.root = "/fine", .resume = "latest"}, .limit_ms = 60'000});
+  }
+  AwaitTakes(2);
+  EXPECT_THAT(free_, ElementsAre(true, true));
 }
 
 // The files live on: the thread that hangs is in them.
