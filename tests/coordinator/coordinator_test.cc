@@ -194,6 +194,21 @@ TEST(Deadline, DiskHangsWhereTheStartIsSought_FailsTheJobWithItsName) {
   EXPECT_EQ(cluster.Summary(next).state(), v1::JOB_STATE_SUCCEEDED);
 }
 
+TEST(Deadline, DiskHangsThatMayBeOfEitherDirectory_IsToldSo) {
+  SimulatedCluster cluster({.workers = 1});
+  cluster.RunFor(10);
+  cluster.disk_hangs = true;
+  v1::JobSpec spec = SmallJob(10, 1);
+  spec.mutable_checkpoint()->set_directory("/ckpt");
+  spec.mutable_checkpoint()->set_resume("/other/step-000000000004");
+  const std::string job = cluster.Submit(spec);
+  EXPECT_EQ(cluster.Summary(job).reason(),
+            "looks in /ckpt and /other/step-000000000004 for where to start");
+  cluster.RunFor(610'000);
+  EXPECT_THAT(cluster.Summary(job).error(),
+              HasSubstr("from the disk of /ckpt or of /other/step-000000000004 for 600 s"));
+}
+
 TEST(Deadline, WorkerDoesNotPrepare_FailsTheJobWithItsName) {
   SimulatedCluster cluster({.workers = 2});
   cluster.RunFor(10);

@@ -20,6 +20,7 @@
 namespace penstock {
 namespace {
 
+using ::testing::_;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
@@ -102,7 +103,9 @@ TEST(CheckpointKeeperStart, StartIsSought_DeadAttemptsAreClearedUp) {
       std::filesystem::path(::testing::TempDir()) / absl::StrCat("keeper-", getpid());
   const std::string staging = StagingPath(root, 5, "dead");
   std::filesystem::create_directories(staging);
-  EXPECT_THAT(SweepAndFindStart(RealFiles(), {.root = root, .resume = "latest"}), IsOk());
+  DirectoryLease lease;
+  const StartQuery query{.root = root, .resume = "latest"};
+  EXPECT_THAT(ClaimAndFindStart(RealFiles(), "job-1", query, lease), IsOk());
   EXPECT_FALSE(std::filesystem::exists(staging));
   std::filesystem::remove_all(root);
 }
@@ -140,6 +143,23 @@ TEST_F(CheckpointKeeperTest, OneDiskHangs_WorkOnAnotherGoesOn) {
   keeper_->Perform(DiscardStaged{.root = "/fine", .tag = "job-2-11", .step = 5});
   Await("/fine");
   EXPECT_THAT(files_->List("/fine"), IsOkAndHolds(ElementsAre("step-000000000001")));
+}
+
+// The checkpoint to resume from is elsewhere than the job's own.
+TEST_F(CheckpointKeeperTest, DiskOfTheCheckpointHangs_WorkOnThatOfTheDirectoryGoesOn) {
+  for (const char* root : {"/hung/a", "/fine"})
+    ASSERT_THAT(files_->CreateDirectories(root), IsOk());
+  v1::CheckpointSpec checkpoint;
+  checkpoint.set_directory("/fine");
+  checkpoint.set_resume("/hung/a");
+  EXPECT_THAT(keeper_->LookAhead(checkpoint), IsOk()) << "its start will tell";
+  keeper_->Perform(FindCheckpoint{
+      .job_id = "job-1", .query = {.root = "/fine", .resume = "/hung/a"}, .limit_ms = 60'000});
+  Await("/fine");
+  checkpoint.set_directory("/hung/a");
+  checkpoint.set_resume("/none");
+  EXPECT_THAT(keeper_->LookAhead(checkpoint),
+              StatusIs(absl::StatusCode::kNotFound, HasSubstr("checkpoint.resume: ")));
 }
 
 // Nobody waits for it any more, so it must neither take the directory nor clear it up.
@@ -185,6 +205,31 @@ class LockedDirectoryTest : public CheckpointKeeperTest {
   std::deque<bool> free_;  // was it before it was taken?
   std::atomic<int> takes_ = 0;
 };
+
+TEST_F(LockedDirectoryTest, CheckpointIsElsewhere_IsReadAndTheDirectoryTaken) {
+  LayerState layer{.layer = 0, .name = "head"};
+  layer.weights = {{.name = "w", .shape = {1}, .values = {1.0f}}};
+  const Fingerprint fingerprint = {{"model.width", "8"}};
+  Manifest manifest{.job_id = "job-0", .step = 5, .updates = 5, .fingerprint = fingerprint};
+  PENSTOCK_ASSERT_OK_AND_ASSIGN(manifest.files,
+                                WriteLayer(*files_, StagingPath("/other", 5, "tag"), layer));
+  PENSTOCK_ASSERT_OK_AND_ASSIGN(
+      const CommittedCheckpoint there,
+      CommitCheckpoint(*files_, {.root = "/other", .tag = "tag", .layers = 1}, manifest));
+  FindCheckpoint find{
+      .job_id = "job-1",
+      .query = {.root = "/fine", .resume = "/none", .fingerprint = fingerprint, .steps = 10},
+      .limit_ms = 60'000};
+  keeper_->Perform(find);
+  v1::CheckpointSpec checkpoint;
+  checkpoint.set_resume("/none");
+  EXPECT_THAT(keeper_->LookAhead(checkpoint), StatusIs(absl::StatusCode::kNotFound, _));
+  EXPECT_EQ(takes_, 0) << "there is nothing to start from";
+  find.query.resume = there.directory;
+  keeper_->Perform(find);
+  AwaitTakes(1);
+  ASSERT_THAT(loop_->Start(), IsOk());  // takes the lease
+}
 
 // Its job has failed meanwhile, so nobody would let the directory go before the next one is there.
 TEST_F(LockedDirectoryTest, SearchEndsAfterItsLimit_GivesTheDirectoryUp) {
