@@ -133,8 +133,6 @@ class JobRun {
   bool unreachable() const { return unreachable_; }
   // Returns whether it can go back to the queue without losing a step.
   bool CanReturn() const;
-  // Returns the workers that had not confirmed that they stopped when the job waited for them no longer.
-  const std::vector<WorkerOffer>& not_stopped() const { return not_stopped_; }
   // Returns the run that its planning has under way, or null.
   JobRun* planning_run() const;
   // Returns whether it has ended and no worker is taken any more: the run can be dropped.
@@ -153,6 +151,8 @@ class JobRun {
   // ---- Events. REQUIRES, of those with the index of a worker: it comes from IndexOf.
   // Says why the job waits. REQUIRES: queued().
   void Wait(const std::string& reason, Now now);
+  // It is a run of another job's planning.
+  void SetOfPlanning() { of_planning_ = true; }
   // Its epochs will be above this one, which is kept with its next record.
   void BeginAfter(int64_t epoch) { epoch_ = std::max(epoch_, epoch); }
   // Gives it workers. REQUIRES: queued(), WorkersOf(...) == workers.size().
@@ -184,6 +184,8 @@ class JobRun {
   void Tick(Now now);
   // Called after every event of the run that its planning has under way.
   void GoOnPlanning(Now now);
+  // Returns the workers that do not stop, in this run or one of its planning, since the last call.
+  std::vector<NotStopped> TakeNotStopped() { return std::exchange(not_stopped_, {}); }
 
   // ---- For its phases.
   const JobRunLimits& limits() const { return limits_; }
@@ -194,9 +196,11 @@ class JobRun {
   virtual bool IsSaved() const { return false; }
   v1::JobSummary& summary() { return summary_; }
   void SetUnreachable() { unreachable_ = true; }
+  // Returns whether it is a run of another job's planning, and no user's job.
+  bool of_planning() const { return of_planning_; }
   // Returns the epoch of another attempt, and saves the job with it: what is added after this call may tell workers.
   int64_t NextEpoch(Now now);
-  void SetNotStopped(std::vector<WorkerOffer> workers) { not_stopped_ = std::move(workers); }
+  void AddNotStopped(NotStopped worker) { not_stopped_.push_back(std::move(worker)); }
   void Add(CoordinatorEffect effect) { effects_.push_back(std::move(effect)); }
   // Enters the public state, tells of it and saves the job.
   void SetState(v1::JobState state, Now now);
@@ -248,7 +252,8 @@ class JobRun {
   int64_t epoch_;
   std::string cancel_reason_;
   bool unreachable_ = false;
-  std::vector<WorkerOffer> not_stopped_;
+  bool of_planning_ = false;
+  std::vector<NotStopped> not_stopped_;
   int64_t started_ns_ = 0;  // when it ran for the first time in this process
   int64_t progressed_ns_ = 0;
   int64_t ended_ns_ = 0;

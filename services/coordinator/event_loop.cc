@@ -162,21 +162,38 @@ void EventLoop::CollectEffects() {
 void EventLoop::PerformEffects() {
   CollectEffects();
   WritePending();
+  if (store_status_.ok()) {
+    for (const CoordinatorEffect& prepare : std::exchange(withheld_, {})) {
+      TellWithheld(prepare, false);
+      PerformNow(prepare);
+    }
+  }
   for (CoordinatorEffect& effect : std::exchange(outside_, {})) {
     if (!store_status_.ok() && AsksToPrepare(effect)) {
-      outside_.push_back(std::move(effect));  // until the store can be written
-      continue;
+      TellWithheld(effect, true);
+      withheld_.push_back(std::move(effect));
+    } else {
+      PerformNow(effect);
     }
-    std::visit(
-        [this](const auto& asked) {
-          if constexpr (requires { performer_.Perform(asked); }) {
-            performer_.Perform(asked);
-          } else if constexpr (!requires { pending_.Add(asked); }) {
-            Perform(asked);
-          }
-        },
-        effect);
   }
+}
+
+void EventLoop::PerformNow(const CoordinatorEffect& effect) {
+  std::visit(
+      [this](const auto& asked) {
+        if constexpr (requires { performer_.Perform(asked); }) {
+          performer_.Perform(asked);
+        } else if constexpr (!requires { pending_.Add(asked); }) {
+          Perform(asked);
+        }
+      },
+      effect);
+}
+
+void EventLoop::TellWithheld(const CoordinatorEffect& prepare, bool withheld) {
+  const auto& call = std::get<CallWorker>(prepare);
+  Post([job_id = call.job_id, news = PrepareWithheld{call.epoch, withheld}](
+           Coordinator& coordinator, Now now) { coordinator.OnAnswer(job_id, news, now); });
 }
 
 absl::Status EventLoop::Keep(const SaveJob* save) {

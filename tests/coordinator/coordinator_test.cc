@@ -195,6 +195,21 @@ TEST(Deadline, DiskHangsWhereTheStartIsSought_FailsTheJobWithItsName) {
   EXPECT_EQ(cluster.Summary(next).state(), v1::JOB_STATE_SUCCEEDED);
 }
 
+TEST(Deadline, DiskHangsThatMayBeOfEitherDirectory_IsToldSo) {
+  SimulatedCluster cluster({.workers = 1});
+  cluster.RunFor(10);
+  cluster.disk_hangs = true;
+  v1::JobSpec spec = SmallJob(10, 1);
+  spec.mutable_checkpoint()->set_directory("/ckpt");
+  spec.mutable_checkpoint()->set_resume("/other/step-000000000004");
+  const std::string job = cluster.Submit(spec);
+  EXPECT_EQ(cluster.Summary(job).reason(),
+            "looks in /ckpt and /other/step-000000000004 for where to start");
+  cluster.RunFor(610'000);
+  EXPECT_THAT(cluster.Summary(job).error(),
+              HasSubstr("from the disk of /ckpt or of /other/step-000000000004 for 600 s"));
+}
+
 TEST(Deadline, WorkerDoesNotPrepare_FailsTheJobWithItsName) {
   SimulatedCluster cluster({.workers = 2});
   cluster.RunFor(10);
@@ -205,9 +220,41 @@ TEST(Deadline, WorkerDoesNotPrepare_FailsTheJobWithItsName) {
   EXPECT_EQ(cluster.Summary(job).reason(), "waits for worker w1 (stage 1) to prepare");
   cluster.RunFor(20'000);
   EXPECT_EQ(cluster.Summary(job).state(), v1::JOB_STATE_FAILED);
-  EXPECT_THAT(cluster.Summary(job).error(),
-              StartsWith("worker w1 (stage 1) did not prepare within 900 s"));
+  EXPECT_EQ(cluster.Summary(job).error(),
+            "worker w1 (stage 1) did not prepare within 900 s; restart what hangs, and submit the "
+            "job again");
   EXPECT_THAT(cluster.violations(), IsEmpty());
+}
+
+// No worker is asked while the attempt's epoch cannot be kept, so none is late.
+TEST(Deadline, CallsToPrepareAreWithheld_ThatTimeIsNotTheWorkers) {
+  for (const bool profiles : {false, true}) {
+    SimulatedCluster cluster({.workers = 1});
+    cluster.RunFor(10);
+    cluster.FreezeExecutor(0);
+    const v1::JobSpec spec = SmallJob(10, 1);
+    const std::string job =
+        profiles ? cluster.SubmitProfile(spec, SmallProfile()) : cluster.Submit(spec);
+    cluster.RunFor(100);
+    Coordinator& coordinator = cluster.coordinator();
+    const int64_t epoch = coordinator.FindRun(job)->epoch();
+    for (int call = 0; call < 2; ++call) {
+      coordinator.OnAnswer(job, PrepareWithheld{epoch, true}, cluster.now());
+    }
+    coordinator.OnAnswer(job, PrepareWithheld{epoch - 1, false}, cluster.now());
+    EXPECT_EQ(cluster.Summary(job).reason(),
+              "waits until the coordinator can write its state file");
+    cluster.RunFor(2'000'000);
+    EXPECT_EQ(cluster.Summary(job).state(), v1::JOB_STATE_PREPARING);
+    for (int call = 0; call < 2; ++call) {
+      coordinator.OnAnswer(job, PrepareWithheld{epoch, false}, cluster.now());
+    }
+    EXPECT_THAT(cluster.Summary(job).reason(), StartsWith("waits for worker w0"));
+    cluster.RunFor(890'000);
+    EXPECT_EQ(cluster.Summary(job).state(), v1::JOB_STATE_PREPARING);
+    cluster.RunFor(20'000);
+    EXPECT_THAT(cluster.Summary(job).error(), HasSubstr("did not prepare within 900 s"));
+  }
 }
 
 TEST(Deadline, WorkerDoesNotStart_FailsTheJobWithItsName) {
@@ -265,6 +312,7 @@ TEST(Deadline, DiskHangsAtTheLastCommit_FailsTheJobWithItsName) {
               AllOf(StartsWith("training is complete, but the checkpoint of step 4"),
                     HasSubstr("the disk of /ckpt for 600 s")));
   EXPECT_EQ(cluster.Summary(job).reason(), "");
+  EXPECT_THAT(cluster.Staged(), IsEmpty()) << "nobody is there when a commit fails later";
 }
 
 // Its executor thread hangs, and it answers calls: neither a drain nor a stop ends, and no heartbeat is missing.
@@ -302,6 +350,35 @@ TEST(Stuck, WorkerDoesNotStop_GetsNoWorkUntilItHas) {
     EXPECT_EQ(cluster.Summary(large).state(), v1::JOB_STATE_SUCCEEDED);
     EXPECT_THAT(cluster.violations(), IsEmpty());
   }
+}
+
+// A worker that is there needs no other of its name.
+TEST(Stuck, WorkerThatAJobNames_IsSaidToBeStuckAndOtherStuckOnesAreNotMentioned) {
+  SimulatedCluster cluster({.workers = 2});
+  cluster.RunFor(10);
+  const std::string job = cluster.Submit(SmallJob(1000, 2));
+  cluster.RunFor(500);
+  cluster.FreezeExecutor(1);
+  ASSERT_THAT(cluster.coordinator().CancelJob(job, cluster.now()), IsOk());
+  cluster.PerformEffects();
+  cluster.RunFor(160'000);
+  std::vector<std::string> waiting;
+  for (const char* name : {"w1", "w9"}) {
+    v1::JobSpec spec = SmallJob(2, 1);
+    spec.mutable_pipeline()->add_worker_names(name);
+    waiting.push_back(cluster.Submit(spec));
+  }
+  EXPECT_EQ(cluster.Summary(waiting[0]).reason(),
+            "waits for worker w1, which pipeline.worker_names asks for: worker w1 does not stop "
+            "its run of job small-1, which has ended, and gets no work until it does; restart the "
+            "worker");
+  EXPECT_EQ(
+      cluster.Summary(waiting[1]).reason(),
+      "waits for worker w9, which pipeline.worker_names asks for and the cluster does not have; "
+      "start one of that name, or submit the job without it");
+  cluster.ThawExecutor(1);
+  cluster.RunFor(5'000);
+  EXPECT_EQ(cluster.Summary(waiting[0]).state(), v1::JOB_STATE_SUCCEEDED);
 }
 
 // A coordinator that was restarted knows no more of the run than what the worker tells.
@@ -431,6 +508,70 @@ TEST(Checkpoint, DiskFullForAWhile_IsToldOnceAndLaterCutsAreSaved) {
     EXPECT_THAT(told, ElementsAre(HasSubstr(workers == 1 ? "disk full" : "No space left on device"),
                                   StartsWith("checkpoints are saved again, from step")));
   }
+}
+
+// A disk that hangs for a while ends its commits late, and in order.
+class LateCommitTest : public ::testing::Test {
+ protected:
+  // A job of 100 steps of 100 ms whose commits hang, and are overdue after a second.
+  LateCommitTest() {
+    cluster_.RunFor(10);
+    v1::JobSpec spec = OftenSavedJob(100, 1);
+    spec.mutable_checkpoint()->set_every_steps(20);
+    job_ = cluster_.Submit(spec);
+    cluster_.RunFor(50);
+    cluster_.disk_hangs = true;
+  }
+
+  static SimulatedClusterOptions Options() {
+    SimulatedClusterOptions options{.workers = 1};
+    options.limits.run.commit_timeout_ms = 1'000;
+    return options;
+  }
+  void Commit(int64_t step, absl::StatusOr<CommittedCheckpoint> result) {
+    cluster_.coordinator().OnAnswer(job_, CheckpointCommitted{step, std::move(result)},
+                                    cluster_.now());
+    cluster_.PerformEffects();
+  }
+  void Succeed(int64_t step) {
+    Commit(step, CommittedCheckpoint{.directory = absl::StrCat("/ckpt/step-", step)});
+  }
+  std::vector<std::string> LogsOfSaving() {
+    std::vector<std::string> told;
+    for (const std::string& line : cluster_.Logs(job_)) {
+      if (absl::StrContains(line, "saved")) told.push_back(line);
+    }
+    return told;
+  }
+
+  SimulatedCluster cluster_{Options()};
+  std::string job_;
+};
+
+TEST_F(LateCommitTest, SucceedsOrFails_IsCountedOnceAndNoneIsMissingThatIsThere) {
+  cluster_.RunFor(7'500);  // those of 20, 40 and 60 are overdue
+  Commit(20, absl::ResourceExhaustedError("disk full"));
+  Succeed(40);
+  EXPECT_THAT(LogsOfSaving(), ElementsAre(StartsWith("the checkpoint of step 20 could not be")))
+      << "60 is missing still";
+  Succeed(60);
+  EXPECT_THAT(LogsOfSaving(),
+              ElementsAre(StartsWith("the checkpoint of step 20 could not be"),
+                          "checkpoints are saved again, from step 60 on; 1 before could not be"));
+  cluster_.disk_hangs = false;
+  ASSERT_TRUE(cluster_.RunUntilOver(kLimitMs));
+  EXPECT_EQ(cluster_.Summary(job_).state(), v1::JOB_STATE_SUCCEEDED);
+}
+
+TEST_F(LateCommitTest, SucceedsAfterTheLastHasFailed_DoesNotHideThat) {
+  cluster_.RunFor(10'200);
+  EXPECT_EQ(cluster_.Summary(job_).reason(), "waits until its checkpoint is committed in /ckpt");
+  Commit(100, absl::ResourceExhaustedError("disk full"));
+  Succeed(80);
+  ASSERT_TRUE(cluster_.RunUntilOver(kLimitMs));
+  EXPECT_EQ(cluster_.Summary(job_).error(),
+            "training is complete, but the checkpoint of step 100 could not be saved: disk full");
+  EXPECT_EQ(cluster_.Saved(job_).result().checkpoint(), "/ckpt/step-80");
 }
 
 TEST(Checkpoint, JobEndsInAnyWay_LeavesNothingStaged) {

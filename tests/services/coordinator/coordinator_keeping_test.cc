@@ -246,14 +246,17 @@ TEST_F(CoordinatorServerTest, StateFileCannotGrow_NoAttemptIsPreparedUntilItCan)
   const std::string job = Submit(TestJob(5, 1));
   ActingWorker* worker = nullptr;
   int early = 0;
+  std::string reason;
   {
     const FullDisk full;
     worker = &AddWorker({.name = "w0"});
     AwaitState(job, v1::JOB_STATE_PREPARING);
     absl::SleepFor(absl::Milliseconds(300));
     early = worker->prepares();
+    reason = GetJob(job)->summary().reason();
   }
   EXPECT_EQ(early, 0);
+  EXPECT_EQ(reason, "waits until the coordinator can write its state file");
   AwaitState(job, v1::JOB_STATE_SUCCEEDED);
   EXPECT_EQ(worker->prepares(), 1);
   EXPECT_EQ(GetJob(job)->epoch(), worker->epoch());
