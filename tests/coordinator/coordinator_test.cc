@@ -235,7 +235,10 @@ TEST(Deadline, CallsToPrepareAreWithheld_ThatTimeIsNotTheWorkers) {
     const v1::JobSpec spec = SmallJob(10, 1);
     const std::string job =
         profiles ? cluster.SubmitProfile(spec, SmallProfile()) : cluster.Submit(spec);
-    cluster.RunFor(100);
+    // A profile waits a while for workers that may be about to join.
+    for (int i = 0; i < 100 && cluster.Summary(job).state() != v1::JOB_STATE_PREPARING; ++i) {
+      cluster.RunFor(100);
+    }
     Coordinator& coordinator = cluster.coordinator();
     const int64_t epoch = coordinator.FindRun(job)->epoch();
     for (int call = 0; call < 2; ++call) {
