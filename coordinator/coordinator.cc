@@ -3,11 +3,11 @@
 #include <algorithm>
 #include <utility>
 
-#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
 #include "base/check.h"
 #include "base/status.h"
+#include "coordinator/job_id.h"
 #include "job/open_job.h"
 #include "job/profile/cluster_profile.h"
 
@@ -32,29 +32,6 @@ std::string WhatIsLost(const v1::GetJobResponse& record) {
       "; the coordinator was restarted before the job had ended, ",
       checkpoint.empty() ? "and nothing was saved"
                          : absl::StrCat("so steps after its checkpoint ", checkpoint, " are lost"));
-}
-
-// Without vowels and digits, so that they are neither words nor numbers.
-constexpr absl::string_view kIdLetters = "bcdfghjkmnpqrstvwxyz";
-constexpr size_t kIdLettersCount = 5;  // of 3.2 million
-
-std::string LettersOf(uint32_t drawn) {
-  std::string letters;
-  for (size_t i = 0; i < kIdLettersCount; ++i) {
-    letters += kIdLetters[drawn % kIdLetters.size()];
-    drawn /= kIdLetters.size();
-  }
-  return letters;
-}
-
-// Returns the id without the letters that were drawn for it.
-absl::string_view WithoutLetters(absl::string_view job_id) {
-  const size_t dash = job_id.rfind('-');
-  if (dash == absl::string_view::npos) return job_id;
-  const absl::string_view last = job_id.substr(dash + 1);
-  const bool is_drawn = last.size() == kIdLettersCount &&
-                        last.find_first_not_of(kIdLetters) == absl::string_view::npos;
-  return is_drawn ? job_id.substr(0, dash) : job_id;
 }
 
 }  // namespace
@@ -100,14 +77,10 @@ std::string Coordinator::NextId(const std::string& name) const {
 
 void Coordinator::TakeId(const std::string& job_id) {
   order_.push_back(job_id);
-  const absl::string_view numbered = WithoutLetters(job_id);
-  const size_t dash = numbered.rfind('-');
-  int64_t number = 0;
-  if (dash == absl::string_view::npos || !absl::SimpleAtoi(numbered.substr(dash + 1), &number)) {
-    return;
-  }
-  int64_t& last = last_numbers_[std::string(numbered.substr(0, dash))];
-  last = std::max(last, number);
+  const std::optional<NumberedName> parts = ParseJobId(job_id);
+  if (!parts.has_value()) return;
+  int64_t& last = last_numbers_[std::string(parts->name)];
+  last = std::max(last, parts->number);
 }
 
 bool Coordinator::WaitsAgain(v1::GetJobResponse& record) {

@@ -149,7 +149,8 @@ class FuzzedCoordinator {
     } else if (!commits_.empty()) {
       const CommitStaged commit = commits_.front();
       commits_.pop_front();
-      absl::StatusOr<CommittedCheckpoint> checkpoint = CommittedCheckpoint();
+      absl::StatusOr<CommittedCheckpoint> checkpoint =
+          CommittedCheckpoint{.directory = absl::StrCat("/c/step-", commit.manifest.step)};
       if (fails) checkpoint = absl::ResourceExhaustedError("disk full");
       coordinator_.OnAnswer(commit.job_id,
                             CheckpointCommitted{commit.manifest.step, std::move(checkpoint)}, now_);

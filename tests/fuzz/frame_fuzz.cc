@@ -1,6 +1,6 @@
 // Frames of a tensor stream, as a peer sends them one after the other: headers, hellos, and chunks that become tensors.
 //
-// An input is frames: 112 bytes of header, of which magic, version and checksum are put right (no fuzzer finds a checksum),
+// An input is frames: 120 bytes of header, of which magic, version and checksum are put right (no fuzzer finds a checksum),
 // a byte that says how long the payload is, and the payload.
 #include <cstring>
 #include <optional>
@@ -24,7 +24,7 @@ FrameBytes WithRightEnvelope(absl::string_view header) {
   FrameHeader any;
   any.key = kFuzzedEdge;
   std::memcpy(bytes.data(), EncodeFrameHeader(any).data(), 6);  // magic and version
-  constexpr size_t kChecksumAt = 108;
+  constexpr size_t kChecksumAt = 116;
   const uint32_t crc = Crc32c(bytes.data(), kChecksumAt);
   std::memcpy(bytes.data() + kChecksumAt, &crc, sizeof(crc));
   return bytes;
