@@ -40,11 +40,10 @@ class CheckpointTracker {
   std::optional<Complete> Saved(int32_t worker, const v1::LayersSaved& saved);
   // `worker` could not. Returns whether this is the first failure of that step. Ignored as above.
   bool Failed(int32_t worker, int64_t step);
-  // The commit of a complete one succeeded, or did not.
-  void Committed(int64_t step) { committing_.erase(step); }
-  void NotCommitted(int64_t step);
-  // Nobody waits any more for the commit of a complete one, which may still end either way.
+  // The commit of a complete one succeeded, or nobody waits for it any more, and it may still end either way.
   void StopAwaiting(int64_t step) { committing_.erase(step); }
+  // It failed.
+  void NotCommitted(int64_t step);
   // Returns the latest step that was given up and that every worker is through with, if there is one since the last
   // call: no worker writes any more to what is staged for it and for those before it.
   std::optional<int64_t> TakeGivenUp() { return std::exchange(given_up_, std::nullopt); }

@@ -220,7 +220,7 @@ void TrainingJob::OnCommitted(const CheckpointCommitted& committed, Now now) {
     return DiscardGivenUp();
   }
   const auto& [directory, note] = *committed.checkpoint;
-  attempt_->checkpoints.Committed(step);
+  attempt_->checkpoints.StopAwaiting(step);
   attempt_->saved = attempt_->saving[step];
   attempt_->saved.checkpoint = directory;
   attempt_->saving.erase(step);
