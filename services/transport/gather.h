@@ -32,8 +32,8 @@ class FrameReader {
   // The header; checks also that the frame is as long as it says. First, and once.
   // Errors: those of DecodeFrameHeader, InvalidArgument.
   absl::StatusOr<FrameHeader> ReadHeader();
-  // The same for a frame of a peer that has shown that it speaks this protocol in this version: one that says
-  // otherwise, or is too short or too long, was damaged on the way. Errors: DataLoss for these, too.
+  // Does the same for a peer that is known to speak this version. A frame of it that says otherwise, or is too short
+  // or too long, was damaged on the way. Errors: DataLoss for these, too.
   absl::StatusOr<FrameHeader> ReadLaterHeader();
 
   // The payload, copied to `to`, which has room for it; its checksum is taken piece by piece while

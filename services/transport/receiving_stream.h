@@ -64,8 +64,8 @@ class ReceivingStream final : public StreamEnd,
   static constexpr absl::Duration kOpenTimeout = absl::Seconds(60);
   static constexpr absl::Duration kCloseTimeout = absl::Seconds(5);
 
-  // Of messages that the sender has not heard of yet, this many are told without a credit: most are told with
-  // one, and the sender keeps few that have come.
+  // The sender keeps a message until it hears that it has come. A credit usually tells it; from this many untold ones
+  // on, a frame of its own does.
   static constexpr int64_t kUntoldMax = 2;
 
   ReceivingStream(grpc::AsyncGenericService& service, StreamDirectory& directory,

@@ -60,7 +60,7 @@ std::vector<std::string> WordsOf(const std::string& target) {
   return words;
 }
 
-// What runs at the moment, for whoever looks for the input of a crash.
+// What runs at the moment. The input of a crash is written from here.
 struct Running {
   std::string path;  // where the input is written
   const char* bytes = nullptr;

@@ -1,5 +1,4 @@
-// What the loop promises about the order of one turn: first what is to be kept is kept, then workers are called, then
-// those who asked are answered.
+// The order of one turn: the loop keeps what is to be kept, then calls workers, then answers.
 #include "services/coordinator/event_loop.h"
 
 #include <gmock/gmock.h>
@@ -21,7 +20,8 @@ using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::Not;
 
-// Writes down what it is told, in order. It is slow about what was kept, so that whoever does not wait for that is caught.
+// Writes down what it is told, in order. It is slow about what was kept, so that a
+// loop that does not wait for that is caught.
 class NotingPerformer final : public EffectPerformer {
  public:
   void Perform(const CallWorker& call) override {
