@@ -4,7 +4,7 @@
 
 #include <string>
 
-#include "absl/strings/str_cat.h"
+#include "absl/strings/match.h"
 #include "coordinator/coordinator.h"
 #include "tests/coordinator/simulated_cluster.h"
 #include "tests/support/status_matchers.h"
@@ -78,7 +78,8 @@ TEST(Deadline, CallsToPrepareAreWithheld_ThatTimeIsNotTheWorkers) {
     const v1::JobSpec spec = SmallJob(10, 1);
     const std::string job =
         profiles ? cluster.SubmitProfile(spec, SmallProfile()) : cluster.Submit(spec);
-    ASSERT_TRUE(cluster.RunUntilState(job, v1::JOB_STATE_PREPARING));
+    ASSERT_TRUE(cluster.RunUntil(
+        [&] { return absl::StartsWith(cluster.Summary(job).reason(), "waits for worker w0"); }));
     Coordinator& coordinator = cluster.coordinator();
     const int64_t epoch = coordinator.FindRun(job)->epoch();
     for (int call = 0; call < 2; ++call) {

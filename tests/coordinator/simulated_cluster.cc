@@ -220,6 +220,24 @@ bool SimulatedCluster::RunUntilOver(int64_t limit_ms) {
   return true;
 }
 
+bool SimulatedCluster::RunUntil(const std::function<bool()>& holds) {
+  for (int64_t ms = 0; ms < 60'000 && !holds(); ++ms) RunFor(1);
+  return holds();
+}
+
+bool SimulatedCluster::RunUntilState(const std::string& job, v1::JobState state) {
+  return RunUntil([&] { return Summary(job).state() == state; });
+}
+
+v1::ReportRunRequest SimulatedCluster::ReportOf(const std::string& job, int worker) {
+  v1::ReportRunRequest report;
+  report.set_worker(workers_[worker].name);
+  report.set_incarnation(workers_[worker].incarnation);
+  report.set_job_id(job);
+  report.set_epoch(coordinator_->FindRun(job)->epoch());
+  return report;
+}
+
 void SimulatedCluster::RunFor(int64_t ms) {
   const int64_t until = now_ms_ + ms;
   while (RunOneEvent(until)) {

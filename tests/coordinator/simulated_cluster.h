@@ -109,7 +109,13 @@ class SimulatedCluster {
   // Runs until no job is under way or waits, or `limit_ms` of virtual time have passed. Returns
   // whether all jobs are over.
   bool RunUntilOver(int64_t limit_ms);
+  // Runs until `holds`, for a minute of virtual time at most. Returns whether it holds.
+  bool RunUntil(const std::function<bool()>& holds);
+  bool RunUntilState(const std::string& job, v1::JobState state);
   void RunFor(int64_t ms);
+
+  // A report of the worker's run of `job`, from the first event on and without events.
+  v1::ReportRunRequest ReportOf(const std::string& job, int worker);
 
   // ---- Looking.
   v1::JobSummary Summary(const std::string& job_id) const;

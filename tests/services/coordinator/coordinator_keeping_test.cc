@@ -1,14 +1,15 @@
 // What a CoordinatorServer keeps, and what it does when it cannot.
 #include <gmock/gmock.h>
-#include <signal.h>
-#include <sys/resource.h>
 
 #include <atomic>
 #include <future>
+#include <optional>
+#include <utility>
 
 #include "services/coordinator/event_loop.h"
 #include "services/coordinator/sqlite.h"
 #include "tests/services/coordinator/coordinator_fixture.h"
+#include "tests/support/full_disk.h"
 
 namespace penstock {
 namespace {
@@ -177,26 +178,37 @@ TEST_F(CoordinatorServerTest, AuditDiskThatHangs_FailsAuditedCallsAndNothingElse
   server_.reset();  // nobody syncs any more
 }
 
-// A limit on the size of files stands for a full disk.
+// The disk of the state file is full while this lives.
+class FullStateDisk {
+ public:
+  // The next request is not refused for what was asked before.
+  ~FullStateDisk() {
+    full_.reset();
+    absl::SleepFor(EventLoop::kKeepRetryInterval);
+  }
+
+ private:
+  std::optional<FullDisk> full_{std::in_place};
+};
+
 TEST_F(CoordinatorServerTest, StateFileCannotGrow_RefusesJobsUntilItCan) {
   ASSERT_THAT(StartServer(), IsOk());
   AddWorker({.name = "w0"});
   const std::string running = Submit(TestJob(100'000, 1));
   AwaitStep(running, 1);
-  signal(SIGXFSZ, SIG_IGN);
-  rlimit before;
-  ASSERT_EQ(getrlimit(RLIMIT_FSIZE, &before), 0);
-  const rlimit full = {.rlim_cur = 1, .rlim_max = before.rlim_max};
-  ASSERT_EQ(setrlimit(RLIMIT_FSIZE, &full), 0);
   v1::SubmitJobRequest request;
   *request.mutable_spec() = TestJob(5, 1);
   request.set_idempotency_key("k");
-  const auto refused = CallJobs(&v1::JobService::Stub::SubmitJob, request);
-  const int64_t step = GetJob(running)->summary().step();
-  AwaitStep(running, step + 10);
-  const int64_t later = GetJob(running)->summary().step();
-  ASSERT_EQ(setrlimit(RLIMIT_FSIZE, &before), 0);
-  absl::SleepFor(EventLoop::kKeepRetryInterval);
+  absl::Status refused;
+  int64_t step = 0;
+  int64_t later = 0;
+  {
+    const FullStateDisk full;
+    refused = CallJobs(&v1::JobService::Stub::SubmitJob, request).status();
+    step = GetJob(running)->summary().step();
+    AwaitStep(running, step + 10);
+    later = GetJob(running)->summary().step();
+  }
 
   EXPECT_THAT(refused,
               StatusIs(absl::StatusCode::kUnavailable, HasSubstr("cannot write its state file")));
@@ -219,27 +231,6 @@ TEST_F(CoordinatorServerTest, StateFileCannotGrow_RefusesJobsUntilItCan) {
   EXPECT_EQ(jobs.jobs_size(), 2);
 }
 
-// A limit on the size of files stands for a full disk while this lives.
-class FullDisk {
- public:
-  FullDisk() {
-    signal(SIGXFSZ, SIG_IGN);
-    EXPECT_EQ(getrlimit(RLIMIT_FSIZE, &before_), 0);
-    const rlimit full = {.rlim_cur = 1, .rlim_max = before_.rlim_max};
-    EXPECT_EQ(setrlimit(RLIMIT_FSIZE, &full), 0);
-  }
-  // Whoever asks then is not refused for what was asked before.
-  ~FullDisk() {
-    EXPECT_EQ(setrlimit(RLIMIT_FSIZE, &before_), 0);
-    absl::SleepFor(EventLoop::kKeepRetryInterval);
-  }
-  FullDisk(const FullDisk&) = delete;
-  FullDisk& operator=(const FullDisk&) = delete;
-
- private:
-  rlimit before_;
-};
-
 // A worker that hears of an epoch that is not kept might hear of it again from the next process, for another attempt.
 TEST_F(CoordinatorServerTest, StateFileCannotGrow_NoAttemptIsPreparedUntilItCan) {
   ASSERT_THAT(StartServer(), IsOk());
@@ -248,7 +239,7 @@ TEST_F(CoordinatorServerTest, StateFileCannotGrow_NoAttemptIsPreparedUntilItCan)
   int early = 0;
   std::string reason;
   {
-    const FullDisk full;
+    const FullStateDisk full;
     worker = &AddWorker({.name = "w0"});
     AwaitState(job, v1::JOB_STATE_PREPARING);
     absl::SleepFor(absl::Milliseconds(300));
@@ -274,7 +265,7 @@ TEST_F(CoordinatorServerTest, StateFileCannotGrow_CancellationsAreRefusedAndNoth
   v1::JobState state_of_waiting = v1::JOB_STATE_UNSPECIFIED;
   absl::StatusOr<CoordinatorSnapshot> full_snapshot = absl::UnknownError("");
   {
-    const FullDisk full;
+    const FullStateDisk full;
     for (const std::string& job_id : {running, waiting}) {
       cancel.set_job_id(job_id);
       refused.push_back(CallJobs(&v1::JobService::Stub::CancelJob, cancel).status());
@@ -319,7 +310,7 @@ TEST_F(CoordinatorServerTest, StateFileCannotGrow_RefusalsTryTheDiskSeldom) {
   absl::StatusOr<CoordinatorSnapshot> snapshot = absl::UnknownError("");
   const absl::Time began = absl::Now();
   {
-    const FullDisk full;
+    const FullStateDisk full;
     for (int i = 0; i < 100; ++i) {
       refused.push_back(CallJobs(&v1::JobService::Stub::CancelJob, cancel).status());
     }
@@ -344,7 +335,7 @@ TEST_F(CoordinatorServerTest, StateFileCannotGrow_AnEndThatIsNotKeptIsNoAnswerTo
   cancel.set_job_id(job_id);
   absl::Status refused;
   {
-    const FullDisk full;
+    const FullStateDisk full;
     workers_.clear();  // the worker is lost, so the job fails
     AwaitState(job_id, v1::JOB_STATE_FAILED);
     refused = CallJobs(&v1::JobService::Stub::CancelJob, cancel).status();
@@ -362,7 +353,7 @@ TEST_F(CoordinatorServerTest, DrainWhileTheStateFileCannotGrow_WaitsUntilAllIsKe
   AwaitStep(job_id, 1);
   absl::Status drained;
   {
-    const FullDisk full;
+    const FullStateDisk full;
     drained = server_->Drain(absl::Seconds(3));
   }
   EXPECT_THAT(drained, StatusIs(absl::StatusCode::kDeadlineExceeded,
