@@ -71,6 +71,9 @@ class Coordinator {
   // failed. REQUIRES: called once, before anything else.
   void Restore(std::vector<StoredJob> jobs, Now now);
 
+  // Checks the ID of a job that a caller names, because it goes into answers, logs and queries.
+  static absl::Status CheckJobId(const std::string& job_id);
+
   // ---- Workers (see the services in cluster.proto for the errors).
   absl::StatusOr<v1::RegisterWorkerResponse> RegisterWorker(
       const v1::RegisterWorkerRequest& request, Now now);
@@ -148,8 +151,6 @@ class Coordinator {
   void Settle(Now now);
   // Returns whether there were any.
   bool ForgetOver();
-  // Workers that do not stop for the job get no work until they do.
-  void TakeNotStopped(JobRun& run);
   void StartWaiting(Now now);
   // Starts the job, or says why it waits. Takes its workers out of `free`. Returns whether it holds
   // back those behind it.
@@ -173,7 +174,7 @@ class Coordinator {
   void ForgetOrphan(const std::string& worker, Now now);
   // Returns why an alive worker gets no work, or an empty string.
   std::string WhyUnusable(const Member& member) const;
-  // Returns the workers that can be given work, and adds to `reason` why others cannot.
+  // Returns the workers that can be given work, and adds to `reason` why others cannot: of one, and the number of the rest.
   std::vector<const Member*> Usable(std::string* reason = nullptr) const;
 
   const CoordinatorLimits limits_;

@@ -113,7 +113,7 @@ class Stopping final : public AttemptPhase {
     const bool patient = now.monotonic_ns < deadline_ns_;
     if (patient && !crew_->StillTaken(/*reachable=*/true).empty()) return nullptr;
     if (attempt().checkpoints.Committing() || !KnowsWho(now)) return nullptr;
-    job_.SetNotStopped(crew_->StillTaken(/*reachable=*/false));
+    job_.AddNotStopped(*crew_);
     const Blame::Verdict verdict = crew_->blame().Best();
     return Reconfigure(
         {.cause = verdict.cause, .worker = WorkerOf(verdict), .message = TextOf(verdict)}, now);

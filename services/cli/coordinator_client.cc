@@ -182,6 +182,7 @@ absl::Status CoordinatorClient::Explain(const absl::Status& status) const {
   const std::string said(status.message());
   switch (status.code()) {
     case absl::StatusCode::kUnavailable:
+      if (absl::StartsWith(said, absl::StrCat(peer_, ": ", kNotDone))) return status;
       return absl::UnavailableError(WhyUnreached(said));
     case absl::StatusCode::kDeadlineExceeded:
       return absl::DeadlineExceededError(

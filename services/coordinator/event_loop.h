@@ -6,10 +6,12 @@
 //
 // If the store cannot be written (disk full), jobs that were taken go on: effects are performed,
 // events are announced once they are kept, which is tried again every second (pending_writes.h). What users
-// change is kept first (Keep), and only then done and answered, so it is refused meanwhile; and no worker is asked to
-// prepare an attempt whose epoch is not in the store (job_run.h), so none begins. Other effects that go out
-// before their records are kept are such that a restart, which knows the records of before, repeats or undoes them: a
-// job goes on from its checkpoint, under a later epoch, and workers that still train another one are told to stop.
+// change is kept first (Keep), and only then done and answered, so it is refused meanwhile. Such requests try the store,
+// too, but at most one in kKeepRetryInterval does, so that many of them do not hold up the loop. And no worker is asked
+// to prepare an attempt whose epoch is not in the store (job_run.h), so none begins, and its job hears why
+// (PrepareWithheld). Other effects that go out before their records are kept are such that a restart, which knows the
+// records of before, repeats or undoes them: a job goes on from its checkpoint, under a later epoch, and workers that
+// still train another one are told to stop.
 //
 // Thread safety: Post, PostAfter, Ask and Stop from any thread.
 #pragma once
@@ -57,6 +59,9 @@ class EffectPerformer {
 class EventLoop {
  public:
   using Event = std::function<void(Coordinator&, Now)>;
+
+  // While the store cannot be written, a Keep fails without a try for this long after one that has tried.
+  static constexpr absl::Duration kKeepRetryInterval = absl::Milliseconds(100);
 
   // REQUIRES: `clock` and `performer` outlive the loop. `log`: a line for operators; may be null.
   EventLoop(Clock& clock, CoordinatorLimits limits, JobStore store, EffectPerformer& performer,
@@ -116,6 +121,9 @@ class EventLoop {
   // Waits for events or the next deadline. Returns false when stopped.
   bool TakeTurn(std::vector<Event>& events) ABSL_LOCKS_EXCLUDED(mutex_);
   void PerformEffects();
+  void PerformNow(const CoordinatorEffect& effect);
+  // Tells the job that a call to prepare is withheld, or is not any more.
+  void TellWithheld(const CoordinatorEffect& prepare, bool withheld);
   // Sorts what the state machines want into what is kept and what goes out after that.
   void CollectEffects();
   // Looks up what the store has; answered with an event.
@@ -134,10 +142,12 @@ class EventLoop {
   Coordinator coordinator_;
   JobStore store_;
   PendingWrites pending_;
-  CoordinatorEffects outside_;  // to be performed once what is pending was written
-  absl::Status store_status_;   // of the last write
+  CoordinatorEffects outside_;   // to be performed once what is pending was written
+  CoordinatorEffects withheld_;  // calls to prepare, until the store can be written
+  absl::Status store_status_;    // of the last write
   int64_t failed_writes_ = 0;
-  int64_t store_retry_ns_ = 0;  // when to try again after a failure
+  int64_t store_retry_ns_ = 0;                  // when to try again after a failure
+  int64_t keep_retry_ns_ = 0;                   // when Keep may try again after a failure
   std::vector<std::function<void()>> answers_;  // given at the end of the turn
 
   Mutex mutex_;

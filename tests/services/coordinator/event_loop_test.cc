@@ -1,5 +1,4 @@
-// What the loop promises about the order of one turn: first what is to be kept is kept, then workers are called, then
-// those who asked are answered.
+// The order of one turn: the loop keeps what is to be kept, then calls workers, then answers.
 #include "services/coordinator/event_loop.h"
 
 #include <gmock/gmock.h>
@@ -18,9 +17,11 @@ namespace {
 
 using ::testing::Contains;
 using ::testing::ElementsAre;
+using ::testing::HasSubstr;
 using ::testing::Not;
 
-// Writes down what it is told, in order. It is slow about what was kept, so that whoever does not wait for that is caught.
+// Writes down what it is told, in order. It is slow about what was kept, so that a
+// loop that does not wait for that is caught.
 class NotingPerformer final : public EffectPerformer {
  public:
   void Perform(const CallWorker& call) override {
@@ -28,6 +29,7 @@ class NotingPerformer final : public EffectPerformer {
   }
   void Perform(const FindCheckpoint&) override { Note("finds a checkpoint"); }
   void Perform(const CommitStaged&) override { Note("commits"); }
+  void Perform(const DiscardStaged&) override { Note("discards what is staged"); }
   void Perform(const GatherTimeline&) override { Note("gathers a timeline"); }
   void Perform(const JudgeCandidates&) override { Note("judges"); }
   void Perform(const GatherPasses&) override { Note("gathers passes"); }
@@ -36,6 +38,7 @@ class NotingPerformer final : public EffectPerformer {
     if (!event.event.has_state_changed()) return;
     Note(absl::StrCat("kept: ", JobStateName(event.event.state_changed().state())));
   }
+  void OnStoreWritable(bool) override {}
 
   std::vector<std::string> Notes() {
     MutexLock lock(mutex_);
@@ -117,7 +120,7 @@ TEST_F(EventLoopTest, AnswerToACancellation_ComesAfterItIsKept) {
   EXPECT_THAT(at_the_answer, Contains("kept: cancelled"));
   PENSTOCK_ASSERT_OK_AND_ASSIGN(const v1::GetJobResponse record, StoredRecord(job));
   EXPECT_EQ(record.summary().state(), v1::JOB_STATE_CANCELLED);
-  EXPECT_EQ(record.cancel_reason(), "cancelled by the user");
+  EXPECT_THAT(record.summary().reason(), HasSubstr("cancelled by the user"));
 }
 
 }  // namespace
