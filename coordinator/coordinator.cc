@@ -26,9 +26,9 @@ absl::Status NoSuchJob(const std::string& job_id) {
 // Says of a cancelled job that a restart has ended which of its steps are lost; nothing if it has not trained.
 std::string WhatIsLost(const v1::GetJobResponse& record) {
   const v1::JobSummary& summary = record.summary();
-  const bool trained =
-      summary.state() == v1::JOB_STATE_RUNNING || summary.state() == v1::JOB_STATE_DRAINING ||
-      summary.state() == v1::JOB_STATE_RECOVERING;
+  const bool trained = summary.state() == v1::JOB_STATE_RUNNING ||
+                       summary.state() == v1::JOB_STATE_DRAINING ||
+                       summary.state() == v1::JOB_STATE_RECOVERING;
   if (record.has_profile_spec() || summary.started_unix_ms() == 0 || !trained) return "";
   const std::string& checkpoint = record.result().checkpoint();
   return absl::StrCat(
@@ -193,6 +193,26 @@ absl::Status Coordinator::Heartbeat(const v1::HeartbeatRequest& request, Now now
     ForgetOrphan(request.name(), now);
   }
   return request.leaving() ? LetGo(request.name(), now) : absl::OkStatus();
+}
+
+absl::StatusOr<int64_t> Coordinator::Attach(const v1::AttachRequest& request, Now now) {
+  absl::StatusOr<int64_t> stream =
+      membership_.Attach(request.name(), request.incarnation(), now.monotonic_ns);
+  if (!stream.ok()) rejected_.Count(stream.status());
+  return stream;
+}
+
+void Coordinator::Detach(const std::string& worker, int64_t stream, Now now) {
+  if (!membership_.Detach(worker, stream, now.monotonic_ns)) return;
+  effects_.push_back(ProbeWorker{worker, membership_.Find(worker)->registration.address(), stream});
+}
+
+void Coordinator::OnProbed(const ProbeWorker& probe, const absl::Status& answer, Now now) {
+  const std::optional<Departure> departure =
+      membership_.OnProbed(probe.worker, probe.stream, answer, now.monotonic_ns);
+  if (!departure.has_value()) return;
+  OnDeparture(*departure, now);
+  Settle(now);
 }
 
 absl::Status Coordinator::LetGo(const std::string& worker, Now now) {
@@ -483,6 +503,7 @@ bool Coordinator::Drained() const { return draining_ && runs_.size() == waiting_
 CoordinatorEffects Coordinator::TakeEffects() { return std::exchange(effects_, {}); }
 
 void Coordinator::OnDeparture(const Departure& departure, Now now) {
+  losses_.Count(departure.cause, departure.detection_ns);
   for (auto& [job_id, run] : runs_) {
     run->OnWorkerLost(departure.worker, departure.incarnation, departure.reason, now);
   }

@@ -23,6 +23,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "base/loss_counts.h"
 #include "base/rejected_messages.h"
 #include "coordinator/effects.h"
 #include "coordinator/job_run.h"
@@ -78,6 +79,11 @@ class Coordinator {
   absl::StatusOr<v1::RegisterWorkerResponse> RegisterWorker(
       const v1::RegisterWorkerRequest& request, Now now);
   absl::Status Heartbeat(const v1::HeartbeatRequest& request, Now now);
+  // A worker's stream begins, and has ended (membership.h). Attach returns its number.
+  absl::StatusOr<int64_t> Attach(const v1::AttachRequest& request, Now now);
+  void Detach(const std::string& worker, int64_t stream, Now now);
+  // The answer to ProbeWorker: Membership::OnProbed says which errors count.
+  void OnProbed(const ProbeWorker& probe, const absl::Status& answer, Now now);
   absl::StatusOr<v1::ReportRunResponse> ReportRun(const v1::ReportRunRequest& request, Now now);
   v1::ListWorkersResponse ListWorkers(Now now) const;
 
@@ -124,6 +130,7 @@ class Coordinator {
   const LearnedSteps& learned_steps() const { return earlier_.steps; }
   // Returns the heartbeats and reports of runs that are over, and the events that came twice.
   const RejectedMessages& rejected() const { return rejected_; }
+  const LossCounts& losses() const { return losses_; }
   // Errors: Internal naming the invariant that does not hold.
   absl::Status CheckInvariants() const;
 
@@ -198,6 +205,7 @@ class Coordinator {
   std::map<std::string, Orphan> orphans_;  // by worker: the run that it has and no job
   std::optional<int64_t> settled_ns_;      // when a job that waits for more workers waits no longer
   RejectedMessages rejected_;
+  LossCounts losses_;
   bool draining_ = false;
 };
 

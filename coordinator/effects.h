@@ -57,6 +57,13 @@ struct CallAnswer {
   WorkerResponse response;
 };
 
+// Try to reach a worker whose stream has ended, where it listens. Answered with Coordinator::OnProbed.
+struct ProbeWorker {
+  std::string worker;
+  std::string address;
+  int64_t stream = 0;  // Membership::Attach
+};
+
 // News of the attempt's calls to prepare, between the effect and its CallAnswer: they are not sent yet, because the state
 // file that has its epoch cannot be written, or they are sent now. May come once for each call.
 struct PrepareWithheld {
@@ -162,9 +169,9 @@ struct SaveJob {
   std::string idempotency_key = {};  // of its submission; empty: as it was
 };
 
-using CoordinatorEffect = std::variant<CallWorker, FindCheckpoint, CommitStaged, DiscardStaged,
-                                       GatherTimeline, GatherPasses, FindLayerTimes, KeepLayerTimes,
-                                       JudgeCandidates, PublishEvent, SaveJob>;
+using CoordinatorEffect = std::variant<CallWorker, ProbeWorker, FindCheckpoint, CommitStaged,
+                                       DiscardStaged, GatherTimeline, GatherPasses, FindLayerTimes,
+                                       KeepLayerTimes, JudgeCandidates, PublishEvent, SaveJob>;
 using CoordinatorEffects = std::vector<CoordinatorEffect>;
 
 // The owner of the state machines uses one of these to give a job the result of an effect.

@@ -5,6 +5,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "absl/strings/string_view.h"
 #include "base/status.h"
 #include "base/utf8.h"
 
@@ -98,11 +99,15 @@ absl::StatusOr<std::optional<Departure>> Membership::Register(
   if (member.alive && member.registration.incarnation() != request.incarnation()) {
     departure = Departure{.worker = request.name(),
                           .incarnation = member.registration.incarnation(),
-                          .reason = "its process was restarted"};
+                          .reason = "its process was restarted",
+                          .cause = LossCause::kRestarted,
+                          .detection_ns = now_ns - member.suspected_ns.value_or(member.heard_ns)};
   }
   if (!member.alive) {
     joined_ns_ = now_ns;
   }
+  if (member.registration.incarnation() != request.incarnation()) member.stream = 0;
+  member.suspected_ns.reset();
   member.registration = request;
   member.alive = true;
   member.leaving = false;
@@ -110,8 +115,8 @@ absl::StatusOr<std::optional<Departure>> Membership::Register(
   return departure;
 }
 
-absl::Status Membership::Heartbeat(const std::string& worker, uint64_t incarnation,
-                                   int64_t now_ns) {
+absl::StatusOr<Member*> Membership::Hear(const std::string& worker, uint64_t incarnation,
+                                         int64_t now_ns) {
   latest_ns_ = std::max(latest_ns_, now_ns);
   const auto known = members_.find(worker);
   if (known == members_.end() || !known->second.alive ||
@@ -121,8 +126,53 @@ absl::Status Membership::Heartbeat(const std::string& worker, uint64_t incarnati
                                                           : "known with another incarnation";
     return absl::NotFoundError(absl::StrCat("worker ", worker, " is ", why, "; register again"));
   }
-  known->second.heard_ns = std::max(known->second.heard_ns, now_ns);
-  return absl::OkStatus();
+  Member& member = known->second;
+  member.heard_ns = std::max(member.heard_ns, now_ns);
+  return &member;
+}
+
+absl::Status Membership::Heartbeat(const std::string& worker, uint64_t incarnation,
+                                   int64_t now_ns) {
+  return Hear(worker, incarnation, now_ns).status();
+}
+
+absl::StatusOr<int64_t> Membership::Attach(const std::string& worker, uint64_t incarnation,
+                                           int64_t now_ns) {
+  PENSTOCK_ASSIGN_OR_RETURN(Member* const member, Hear(worker, incarnation, now_ns));
+  member->stream = ++last_stream_;
+  member->suspected_ns.reset();
+  return member->stream;
+}
+
+bool Membership::Detach(const std::string& worker, int64_t stream, int64_t now_ns) {
+  latest_ns_ = std::max(latest_ns_, now_ns);
+  const auto known = members_.find(worker);
+  if (known == members_.end() || !known->second.alive || known->second.stream != stream) {
+    return false;
+  }
+  known->second.suspected_ns = now_ns;
+  return true;
+}
+
+std::optional<Departure> Membership::OnProbed(const std::string& worker, int64_t stream,
+                                              const absl::Status& answer, int64_t now_ns) {
+  latest_ns_ = std::max(latest_ns_, now_ns);
+  const auto known = members_.find(worker);
+  if (known == members_.end()) return std::nullopt;
+  Member& member = known->second;
+  if (!member.alive || member.stream != stream || !member.suspected_ns.has_value()) {
+    return std::nullopt;
+  }
+  const bool gone = absl::IsUnavailable(answer);
+  const bool unanswered =
+      absl::IsDeadlineExceeded(answer) && member.heard_ns <= *member.suspected_ns;
+  if (!gone && !unanswered) return std::nullopt;
+  member.alive = false;
+  return Departure{.worker = worker,
+                   .incarnation = member.registration.incarnation(),
+                   .reason = absl::StrCat("its connection closed, and ", answer.message()),
+                   .cause = gone ? LossCause::kGone : LossCause::kUnanswered,
+                   .detection_ns = now_ns - *member.suspected_ns};
 }
 
 std::vector<Departure> Membership::Expire(int64_t now_ns) {
@@ -145,7 +195,9 @@ std::vector<Departure> Membership::Expire(int64_t now_ns) {
           {.worker = name,
            .incarnation = member.registration.incarnation(),
            .reason = absl::StrFormat("no heartbeat for %.1f s",
-                                     1e-9 * static_cast<double>(now_ns - member.heard_ns))});
+                                     1e-9 * static_cast<double>(now_ns - member.heard_ns)),
+           .cause = LossCause::kSilent,
+           .detection_ns = now_ns - member.heard_ns});
     }
   }
   return departures;
@@ -193,7 +245,7 @@ absl::Status Membership::CheckInvariants() const {
     if (member.alive && expired_ns_.value_or(0) - member.heard_ns >= timeout_ns) {
       return absl::InternalError(absl::StrCat("worker ", name, " is alive after the timeout"));
     }
-    if (member.heard_ns > latest_ns_) {
+    if (std::max(member.heard_ns, member.suspected_ns.value_or(0)) > latest_ns_) {
       return absl::InternalError(absl::StrCat("worker ", name, " was heard of in the future"));
     }
   }

@@ -4,10 +4,15 @@
 // lost. A worker that registers with another incarnation is a restarted process: the old one has
 // departed and whatever it did is over.
 //
+// A worker is also attached by a stream, whose end is a suspicion: the process may be gone, or its connection alone. So
+// somebody tries to reach the worker where it listens. It is lost at once if nobody is there; if there is no answer, unless it
+// has been heard of meanwhile; and if somebody listens, its heartbeats decide as ever. Builds without such streams are judged
+// by their heartbeats alone.
+//
 // A state machine without clock or I/O; thread-compatible. Invariants (CheckInvariants):
 //   1. the key of a member is its name;
 //   2. an alive member was heard of within the timeout, as of the last Expire;
-//   3. no member was heard of in the future;
+//   3. no member was heard of, or suspected, in the future;
 //   4. there are at most `workers_max` members.
 #pragma once
 
@@ -20,6 +25,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "base/heartbeat.h"
+#include "base/loss_counts.h"
 #include "coordinator/effects.h"
 #include "penstock/v1/cluster.pb.h"
 
@@ -37,8 +43,11 @@ struct Member {
   v1::RegisterWorkerRequest registration;
   bool alive = true;
   bool leaving = false;  // it ends when it has no run any more
-  int64_t heard_ns = 0;  // the last registration or heartbeat
+  int64_t heard_ns = 0;  // the last registration, heartbeat or attachment
   int64_t number = 0;    // order of first registration
+  int64_t stream = 0;    // the last by which this incarnation was attached; 0: it was not yet
+  // When that stream ended, until another is there.
+  std::optional<int64_t> suspected_ns = std::nullopt;
 };
 
 // The end of one incarnation of a worker.
@@ -46,6 +55,9 @@ struct Departure {
   std::string worker;
   uint64_t incarnation = 0;
   std::string reason;  // "no heartbeat for 3.0 s"
+  LossCause cause = LossCause::kSilent;
+  int64_t detection_ns =
+      0;  // from the end of its stream, or else from the last that was heard of it
   friend bool operator==(const Departure&, const Departure&) = default;
 };
 
@@ -64,6 +76,16 @@ class Membership {
 
   // Errors: NotFound (unknown, lost, or another incarnation: register again).
   absl::Status Heartbeat(const std::string& worker, uint64_t incarnation, int64_t now_ns);
+
+  // A stream of the worker begins, and takes the place of one before. Returns its number. Errors: as Heartbeat.
+  absl::StatusOr<int64_t> Attach(const std::string& worker, uint64_t incarnation, int64_t now_ns);
+  // A stream of the worker has ended. Returns whether that is a reason to try to reach it: it was the newest, of an alive
+  // worker.
+  bool Detach(const std::string& worker, int64_t stream, int64_t now_ns);
+  // Somebody has tried to reach the worker because this stream had ended. `answer`: OK if somebody listens, Unavailable if
+  // nobody does, DeadlineExceeded without an answer; other errors say nothing. Returns its departure, if it is lost.
+  std::optional<Departure> OnProbed(const std::string& worker, int64_t stream,
+                                    const absl::Status& answer, int64_t now_ns);
 
   // It gets nothing to do any more. REQUIRES: alive.
   void SetLeaving(const std::string& worker);
@@ -91,6 +113,8 @@ class Membership {
 
  private:
   absl::Status CheckRegistration(const v1::RegisterWorkerRequest& request) const;
+  // The member, which has been heard of. Errors: as Heartbeat.
+  absl::StatusOr<Member*> Hear(const std::string& worker, uint64_t incarnation, int64_t now_ns);
   // Makes room by forgetting the worker that has been lost for longest.
   absl::Status MakeRoom();
 
@@ -102,6 +126,7 @@ class Membership {
   const MembershipLimits limits_;
   std::map<std::string, Member> members_;
   int64_t next_number_ = 0;
+  int64_t last_stream_ = 0;
   int64_t latest_ns_ = 0;              // the latest time that any call brought
   std::optional<int64_t> expired_ns_;  // of the last Expire
   std::optional<int64_t> joined_ns_;

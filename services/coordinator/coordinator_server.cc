@@ -22,6 +22,7 @@
 #include "services/coordinator/timeline_gatherer.h"
 #include "services/coordinator/worker_caller.h"
 #include "services/coordinator/worker_calls.h"
+#include "services/coordinator/worker_prober.h"
 #include "services/rpc/refusal_log.h"
 #include "services/rpc/server.h"
 #include "services/tracing/job_tracer.h"
@@ -47,6 +48,7 @@ class CoordinatorServer::Impl final : public EffectPerformer {
         calls_(options.security.ForChannel(Role::kWorker)),
         timelines_(clock, calls_),
         caller_(loop_, calls_),
+        prober_(loop_),
         server_({.listen = options.listen,
                  .reflection = options.reflection,
                  .security = options.security,
@@ -95,6 +97,7 @@ class CoordinatorServer::Impl final : public EffectPerformer {
       MutexLock lock(health_mutex_);
       tells_health_ = false;
     }
+    prober_.Stop();  // the streams of all workers are about to end
     server_.SetServing(false);
     server_.Shutdown();                        // handlers have returned, so nobody asks any more
     if (tracer_.has_value()) tracer_->Stop();  // asks the loop for the last time
@@ -144,6 +147,7 @@ class CoordinatorServer::Impl final : public EffectPerformer {
           snapshot.jobs = coordinator.ListJobs();
           snapshot.workers = coordinator.ListWorkers(now);
           snapshot.state = loop_.state_counts();
+          snapshot.losses = coordinator.losses();
           snapshot.results = finished_.At(
               snapshot.jobs, now.unix_ms,
               [&store](const std::string& job_id) { return store.ReadRecord(job_id); });
@@ -210,6 +214,7 @@ class CoordinatorServer::Impl final : public EffectPerformer {
 
   // ---- EffectPerformer, on the loop's thread.
   void Perform(const CallWorker& call) override { caller_.Perform(call); }
+  void Perform(const ProbeWorker& probe) override { prober_.Perform(probe); }
   void Perform(const FindCheckpoint& find) override { keeper_.Perform(find); }
   void Perform(const CommitStaged& commit) override { keeper_.Perform(commit); }
   void Perform(const DiscardStaged& discard) override { keeper_.Perform(discard); }
@@ -332,6 +337,7 @@ class CoordinatorServer::Impl final : public EffectPerformer {
   WorkerCalls calls_;
   TimelineGatherer timelines_;
   WorkerCaller caller_;
+  WorkerProber prober_;
   RpcServer server_;
   std::optional<JobTracer> tracer_;  // if somebody takes spans
   std::atomic<bool> serving_ = false;

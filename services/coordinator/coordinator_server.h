@@ -3,7 +3,7 @@
 //
 //   handlers (lanes) ────── ask ──▶ EventLoop: Coordinator (pure), JobStore
 //                                       │ effects
-//                       WorkerCaller ◀──┼──▶ CheckpointKeeper, TimelineGatherer
+//         WorkerCaller, WorkerProber ◀──┼──▶ CheckpointKeeper, TimelineGatherer
 //                            │ answers come back as events; stored events wake JobTracer
 //
 // Thread safety: all methods may be called from any thread.
@@ -23,6 +23,7 @@
 #include "absl/time/time.h"
 #include "base/clock.h"
 #include "base/files.h"
+#include "base/loss_counts.h"
 #include "base/rejected_messages.h"
 #include "base/state_counts.h"
 #include "coordinator/coordinator.h"
@@ -65,6 +66,7 @@ struct CoordinatorSnapshot {
   std::map<std::string, v1::JobResult> results;
   RejectionCounts rejected = {};  // messages
   StateCounts state = {};
+  LossCounts losses = {};  // of workers
 };
 
 // The jobs and workers of the cluster, at one moment.

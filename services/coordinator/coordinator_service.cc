@@ -4,6 +4,7 @@
 #include <deque>
 #include <filesystem>
 #include <functional>
+#include <memory>
 #include <optional>
 #include <string>
 #include <utility>
@@ -109,6 +110,48 @@ class EventPull {
   int64_t last_sequence_;
   std::deque<v1::JobEvent> page_;
 };
+
+// Says, when it goes, that a worker's Attach stream has ended. Not of one that has come to its deadline, which says nothing
+// about the worker.
+class AttachedStream {
+ public:
+  AttachedStream(EventLoop& loop, std::string worker, int64_t stream, absl::Time deadline)
+      : loop_(loop), worker_(std::move(worker)), stream_(stream), deadline_(deadline) {}
+  ~AttachedStream() {
+    // The worker's clock may be a little ahead.
+    constexpr absl::Duration kSlack = absl::Seconds(1);
+    if (absl::Now() >= deadline_ - kSlack) return;
+    loop_.Post([worker = worker_, stream = stream_](Coordinator& coordinator, Now now) {
+      coordinator.Detach(worker, stream, now);
+    });
+  }
+  AttachedStream(const AttachedStream&) = delete;
+  AttachedStream& operator=(const AttachedStream&) = delete;
+
+ private:
+  EventLoop& loop_;
+  const std::string worker_;
+  const int64_t stream_;
+  const absl::Time deadline_;
+};
+
+absl::StatusOr<StreamPull<v1::AttachResponse>> AttachWorker(EventLoop& loop,
+                                                            const v1::AttachRequest& request,
+                                                            const CallInfo& call) {
+  PENSTOCK_RETURN_IF_ERROR(CheckIsWorker(call, request.name()));
+  PENSTOCK_ASSIGN_OR_RETURN(
+      const int64_t stream,
+      loop.Ask<int64_t>(DeadlineOf(call), [request](Coordinator& coordinator, JobStore&, Now now) {
+        return coordinator.Attach(request, now);
+      }));
+  // It goes with the last copy of the source.
+  return [attached =
+              std::make_shared<const AttachedStream>(loop, request.name(), stream, call.deadline),
+          welcomed = false]() mutable {
+    if (std::exchange(welcomed, true)) return StreamStep<v1::AttachResponse>::Wait();
+    return StreamStep<v1::AttachResponse>::Message(v1::AttachResponse());
+  };
+}
 
 // Returns why there is no timeline of a job that has ended.
 absl::Status NoTimelineOf(const v1::GetJobResponse& record,
@@ -242,6 +285,12 @@ void AddRegistry(RpcServer& server, CoordinatorParts parts) {
                        return v1::HeartbeatResponse();
                      });
                });
+  server.Stream(
+      registry, &Registry::RequestAttach,
+      [&loop](const v1::AttachRequest& request, const CallInfo& call, const StreamWaker&) {
+        return AttachWorker(loop, request, call);
+      },
+      Callers::kAttached);
   // It is acknowledged at any time: an event that could not be stored yet is kept and tried again, while a worker that
   // repeats it for ever would be of no use.
   server.Unary(registry, &Registry::RequestReportRun,

@@ -44,6 +44,7 @@ class EffectPerformer {
  public:
   virtual ~EffectPerformer() = default;
   virtual void Perform(const CallWorker& call) = 0;
+  virtual void Perform(const ProbeWorker& probe) = 0;
   virtual void Perform(const FindCheckpoint& find) = 0;
   virtual void Perform(const CommitStaged& commit) = 0;
   virtual void Perform(const DiscardStaged& discard) = 0;

@@ -22,6 +22,7 @@ absl::Span<const AccessRule> AccessTable() {
 
       {"/penstock.v1.WorkerRegistry/RegisterWorker", {kWorker}},
       {"/penstock.v1.WorkerRegistry/Heartbeat", {kWorker}},
+      {"/penstock.v1.WorkerRegistry/Attach", {kWorker}},
       {"/penstock.v1.WorkerRegistry/ReportRun", {kWorker}},
 
       {"/penstock.v1.WorkerControl/PrepareRun", {kCoordinator}},

@@ -3,6 +3,7 @@
 #include <arpa/inet.h>
 #include <netdb.h>
 #include <netinet/in.h>
+#include <poll.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -14,6 +15,8 @@
 #include "absl/strings/ascii.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
+#include "base/deadline.h"
 #include "base/status.h"
 
 namespace penstock {
@@ -70,6 +73,35 @@ absl::StatusOr<Addresses> Resolve(const HostPort& address) {
   if (code == 0) return Addresses(found, freeaddrinfo);
   return absl::FailedPreconditionError(
       absl::StrCat("address ", address.ToString(), ": ", gai_strerror(code)));
+}
+
+// Waits for one of `events`, or a hang-up. Returns which came; 0: none until then.
+int PollUntil(int fd, short events, CondVar::Clock::time_point until) {
+  while (true) {
+    const auto left =
+        std::chrono::ceil<std::chrono::milliseconds>(until - CondVar::Clock::now()).count();
+    pollfd wanted = {.fd = fd, .events = events, .revents = 0};
+    const int found = poll(&wanted, 1, static_cast<int>(std::max<int64_t>(0, left)));
+    if (found > 0) return wanted.revents;
+    if (found == 0 || errno != EINTR) return 0;
+  }
+}
+
+// Connects once. Returns 0 if the connection stayed for a moment, else the system's error.
+int TryToReach(const addrinfo& info, CondVar::Clock::time_point until) {
+  // A connection that the system has accepted for a process that is just ending goes with it.
+  constexpr absl::Duration kMoment = absl::Milliseconds(50);
+  const int fd = socket(info.ai_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+  if (fd < 0) return errno;
+  int error = connect(fd, info.ai_addr, info.ai_addrlen) == 0 ? 0 : errno;
+  if (error == EINPROGRESS) {
+    socklen_t size = sizeof(error);
+    const bool answered = PollUntil(fd, POLLOUT, until) != 0;
+    if (!answered || getsockopt(fd, SOL_SOCKET, SO_ERROR, &error, &size) != 0) error = ETIMEDOUT;
+  }
+  if (error == 0 && PollUntil(fd, POLLRDHUP, After(kMoment)) != 0) error = ECONNRESET;
+  close(fd);
+  return error;
 }
 
 }  // namespace
@@ -173,6 +205,28 @@ absl::Status CheckCanConnect(const HostPort& address) {
   if (error == 0) return absl::OkStatus();
   return absl::UnavailableError(
       absl::StrCat("cannot connect to ", address.ToString(), ": ", std::strerror(error)));
+}
+
+absl::Status ProbeListener(const HostPort& address, absl::Duration timeout) {
+  constexpr absl::Duration kPause = absl::Milliseconds(20);
+  const auto until = After(timeout);
+  PENSTOCK_ASSIGN_OR_RETURN(const Addresses found, Resolve(address));
+  int error = 0;
+  do {
+    bool all_refuse = true;
+    for (const addrinfo* info = found.get(); info != nullptr; info = info->ai_next) {
+      error = TryToReach(*info, until);
+      if (error == 0) return absl::OkStatus();
+      all_refuse = all_refuse && error == ECONNREFUSED;
+    }
+    if (all_refuse) {
+      return absl::UnavailableError(absl::StrCat("nobody listens at ", address.ToString()));
+    }
+    absl::SleepFor(kPause);
+  } while (CondVar::Clock::now() < until);
+  return absl::DeadlineExceededError(absl::StrCat(address.ToString(), " did not answer within ",
+                                                  absl::FormatDuration(timeout), " (",
+                                                  std::strerror(error), ")"));
 }
 
 }  // namespace penstock

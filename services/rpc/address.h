@@ -7,6 +7,7 @@
 
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
+#include "absl/time/time.h"
 
 namespace penstock {
 
@@ -42,5 +43,12 @@ absl::Status CheckCanListen(const HostPort& address);
 
 // Connects once and hangs up. Errors: Unavailable with the system's reason.
 absl::Status CheckCanConnect(const HostPort& address);
+
+// Finds out whether a program listens there, also one that is too busy, or frozen, to answer: the system connects for it.
+// Connects, waits a moment to see whether the connection stays, and hangs up. Waits no longer than `timeout`, but for the
+// system's resolver where the host is a name.
+// Errors: Unavailable (nobody listens: all addresses of the host refuse), DeadlineExceeded (no answer in time, or none but
+// connections that end at once), FailedPrecondition (the name has no address).
+absl::Status ProbeListener(const HostPort& address, absl::Duration timeout);
 
 }  // namespace penstock

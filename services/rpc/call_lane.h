@@ -24,7 +24,8 @@ enum class Callers {
   kCluster,  // the cluster's own programs: heartbeats, reports, the coordinator's orders
   kUsers,    // people and their programs: they submit, look and cancel
   kWatchers,  // all streams that wait for news; one holds a thread only while it looks for its next message
-  kProbes,  // health checks, whose answers need no work
+  kAttached,  // the streams by which workers are attached, which no number of watchers keeps out
+  kProbes,    // health checks, whose answers need no work
 };
 
 struct CallLaneLimits {

@@ -39,7 +39,7 @@ std::shared_ptr<grpc::Channel> MakeControlChannel(
 std::shared_ptr<grpc::Channel> MakeTensorChannel(
     const std::string& address, const std::shared_ptr<grpc::ChannelCredentials>& credentials) {
   grpc::ChannelArguments arguments =
-      CommonArguments(rpc_limits::kTensorMessageBytesMax, rpc_limits::kTensorKeepaliveTimeoutMs);
+      CommonArguments(rpc_limits::kTensorMessageBytesMax, rpc_limits::kServerKeepaliveTimeoutMs);
   arguments.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);
   arguments.SetInt(GRPC_ARG_HTTP2_MAX_FRAME_SIZE, rpc_limits::kTensorFrameBytesMax);
   arguments.SetInt(GRPC_ARG_HTTP2_BDP_PROBE, 0);

@@ -36,15 +36,16 @@ inline constexpr int kTensorServerMemoryBytesMax = 512 << 20;
 // A dead process is noticed at once. A peer that is frozen or cut off is noticed after the timeout at the earliest (a ping
 // had just left, or a full receive buffer keeps TCP from sending), after interval + timeout at the latest.
 inline constexpr int kKeepaliveIntervalMs = 1000;
-// Of control calls: a dead connection is given up while there is time for a heartbeat on a new one.
+// Of channels for control calls: a dead connection is given up while there is time for a heartbeat on a new one.
 inline constexpr int kKeepaliveTimeoutMs = 1000;
 static_assert(kKeepaliveIntervalMs + kKeepaliveTimeoutMs + kHeartbeatIntervalMs <
               kHeartbeatTimeoutMs);
-// Of tensor streams, and of the servers that carry them. The stream of a frozen worker breaks at its neighbours, who know
+// Of all servers, and of the channels of tensor streams. The stream of a frozen worker breaks at its neighbours, who know
 // only that it broke; the coordinator, who hears all heartbeats, knows whose fault it is. So a stream breaks no earlier
-// than the silent worker is known to be lost, and a worker that is back by then has harmed nobody.
-inline constexpr int kTensorKeepaliveTimeoutMs = 4000;
-static_assert(kTensorKeepaliveTimeoutMs >= kHeartbeatLostMs);
+// than the silent worker is known to be lost, and a worker that is back by then has harmed nobody. For the same reason the
+// end of a worker's Attach stream is news of a process, and never of a freeze or a network that heartbeats survive.
+inline constexpr int kServerKeepaliveTimeoutMs = 4000;
+static_assert(kServerKeepaliveTimeoutMs >= kHeartbeatLostMs);
 
 // A tensor stream that broke is dialled again before its peer counts as gone. That takes longer than it takes the coordinator to
 // know that a worker is lost, so that a run whose worker died ends by the coordinator's word, which names the worker, and
@@ -58,7 +59,7 @@ inline constexpr int kRedialBackoffMaxMs = 500;
 static_assert(kTensorSuspicionMs - kRedialBackoffMaxMs >= kHeartbeatLostMs);
 // The receiver waits for another stream so much longer as its sender may notice the break later.
 inline constexpr int kTensorReturnTimeoutMs =
-    kTensorSuspicionMs + kKeepaliveIntervalMs + kTensorKeepaliveTimeoutMs;
+    kTensorSuspicionMs + kKeepaliveIntervalMs + kServerKeepaliveTimeoutMs;
 // A tensor that came damaged is asked for again at most this often.
 inline constexpr int kTensorAsksMax = 3;
 // The server lets clients ping this often; below the interval, so that a late ping is no offence.
@@ -74,6 +75,12 @@ inline constexpr int kConnectTimeoutMs = 5000;
 inline constexpr absl::Duration kQuickCallTimeout = absl::Seconds(5);
 // For a heartbeat: one that takes longer is as good as lost.
 inline constexpr absl::Duration kHeartbeatCallTimeout = absl::Seconds(1);
+// For an Attach stream, which is then opened again: short beside kConnectionAge, so that an old connection is not kept for it
+// alone for long.
+inline constexpr absl::Duration kAttachTimeout = absl::Minutes(1);
+// For a worker whose Attach stream has ended to be reached. A packet that asks for a connection is sent again after one
+// second, so that one lost packet is no lost worker.
+inline constexpr absl::Duration kProbeTimeout = absl::Milliseconds(1500);
 // The time that a stopping server lets calls in progress end by themselves.
 inline constexpr absl::Duration kServerShutdownGrace = absl::Seconds(2);
 
@@ -87,6 +94,9 @@ inline constexpr int kCallsPerPeerMax = kHandlerQueueMax / 2;
 // Streams that wait for news, which are open for hours and hold a thread for a moment at a time.
 inline constexpr int kWatchersMax = 1024;
 inline constexpr int kWatchersPerPeerMax = kWatchersMax / 2;
+
+// Attach streams: one of each worker, and a second one for a moment while it opens another.
+inline constexpr int kAttachedMax = 2 * kConnectionsMax;
 
 // Tuning of tensor streams (measured; see services/transport/README.md). HTTP/2 frames as large as
 // the protocol allows, no bandwidth probing, and a fixed window instead.

@@ -27,6 +27,8 @@ const char* NameOf(Callers callers) {
       return "rpc-users";
     case Callers::kWatchers:
       return "rpc-watchers";
+    case Callers::kAttached:
+      return "rpc-attached";
     case Callers::kProbes:
       return "rpc-probes";
   }
@@ -74,13 +76,13 @@ std::unique_ptr<CallLane> RpcServer::MakeLane(Callers callers) const {
     limits.calls_max = rpc_limits::kWatchersMax;
     limits.calls_per_peer_max = rpc_limits::kWatchersPerPeerMax;
   }
+  if (callers == Callers::kAttached) {
+    limits = {.threads = 1,
+              .calls_max = rpc_limits::kAttachedMax,
+              .calls_per_peer_max = rpc_limits::kAttachedMax};
+  }
   if (callers == Callers::kProbes) limits.threads = 1;
   return std::make_unique<CallLane>(NameOf(callers), limits);
-}
-
-int RpcServer::keepalive_timeout_ms() const {
-  return carries_tensors() ? rpc_limits::kTensorKeepaliveTimeoutMs
-                           : rpc_limits::kKeepaliveTimeoutMs;
 }
 
 void RpcServer::Configure(grpc::ServerBuilder& builder) {
@@ -102,7 +104,7 @@ void RpcServer::Configure(grpc::ServerBuilder& builder) {
   builder.AddChannelArgument(GRPC_ARG_MAX_CONCURRENT_STREAMS, rpc_limits::kConcurrentStreamsMax);
   builder.AddChannelArgument(GRPC_ARG_MAX_METADATA_SIZE, rpc_limits::kMetadataBytesMax);
   builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_TIME_MS, rpc_limits::kKeepaliveIntervalMs);
-  builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, keepalive_timeout_ms());
+  builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, rpc_limits::kServerKeepaliveTimeoutMs);
   builder.AddChannelArgument(GRPC_ARG_HTTP2_MAX_PINGS_WITHOUT_DATA, 0);
   builder.AddChannelArgument(GRPC_ARG_HTTP2_MIN_RECV_PING_INTERVAL_WITHOUT_DATA_MS,
                              rpc_limits::kPingIntervalMinMs);
@@ -114,7 +116,7 @@ absl::Status RpcServer::Start() {
   PENSTOCK_ASSIGN_OR_RETURN(
       acceptor_,
       ConnectionAcceptor::Listen(options_.listen, AffordableConnections(options_.connections_max),
-                                 keepalive_timeout_ms()));
+                                 rpc_limits::kServerKeepaliveTimeoutMs));
   grpc::EnableDefaultHealthCheckService(false);  // health.h says why
   grpc::reflection::InitProtoReflectionServerBuilderPlugin();
 

@@ -87,7 +87,7 @@ class RpcServer {
 
   // ---- Before Start. Objects that handlers and extensions refer to must outlive the server.
 
-  // `callers`: whose lane its methods run on, but for its streams, which are all for kWatchers.
+  // `callers`: whose lane its methods run on, but for its streams.
   template <typename Service>
   Service& AddService(Callers callers = Callers::kUsers);
 
@@ -108,13 +108,14 @@ class RpcServer {
                            grpc::ServerCompletionQueue*, void*),
       AsyncUnaryHandler<std::type_identity_t<Request>, std::type_identity_t<Response>> handler);
 
-  // A method that answers with a stream: see StreamPull.
+  // A method that answers with a stream: see StreamPull. `callers`: whose lane it runs on.
   template <typename Service, typename Base, typename Request, typename Response>
   void Stream(Service& service,
               void (Base::*accept)(grpc::ServerContext*, Request*,
                                    grpc::ServerAsyncWriter<Response>*, grpc::CompletionQueue*,
                                    grpc::ServerCompletionQueue*, void*),
-              StreamHandler<std::type_identity_t<Request>, std::type_identity_t<Response>> handler);
+              StreamHandler<std::type_identity_t<Request>, std::type_identity_t<Response>> handler,
+              Callers callers = Callers::kWatchers);
 
   void AddExtension(ServerExtension& extension);
 
@@ -145,7 +146,6 @@ class RpcServer {
 
   // Whether its limits are those of tensor streams.
   bool carries_tensors() const { return !extensions_.empty(); }
-  int keepalive_timeout_ms() const;
   void Configure(grpc::ServerBuilder& builder);
   Callers CallersOf(const grpc::Service& service) const;
   std::unique_ptr<CallLane> MakeLane(Callers callers) const;
@@ -215,14 +215,15 @@ void RpcServer::Stream(
     Service& service,
     void (Base::*accept)(grpc::ServerContext*, Request*, grpc::ServerAsyncWriter<Response>*,
                          grpc::CompletionQueue*, grpc::ServerCompletionQueue*, void*),
-    StreamHandler<std::type_identity_t<Request>, std::type_identity_t<Response>> handler) {
+    StreamHandler<std::type_identity_t<Request>, std::type_identity_t<Response>> handler,
+    Callers callers) {
   using Method = StreamMethod<Service, Request, Response>;
   auto post = [accept](Service& s, grpc::ServerContext* context, Request* request,
                        grpc::ServerAsyncWriter<Response>* writer,
                        grpc::ServerCompletionQueue* queue,
                        void* tag) { (s.*accept)(context, request, writer, queue, queue, tag); };
-  callers_.insert(Callers::kWatchers);
-  auto method = std::make_shared<const Method>(Method{service, post, std::move(handler)});
+  callers_.insert(callers);
+  auto method = std::make_shared<const Method>(Method{service, callers, post, std::move(handler)});
   methods_.push_back([method](CallHost& host) {
     host.Adopt(std::make_unique<StreamCall<Service, Request, Response>>(host, *method));
   });

@@ -96,7 +96,8 @@ class StreamWaker {
   std::weak_ptr<WakeTarget> target_;
 };
 
-// Makes the source of one client's stream; runs on a thread of the lane. An error ends the stream.
+// Makes the source of one client's stream; runs on a thread of the lane. An error ends the stream. The source is destroyed
+// when the stream is over, on a polling thread, which must not be made to wait.
 template <typename Request, typename Response>
 using StreamHandler = std::function<absl::StatusOr<StreamPull<Response>>(
     const Request&, const CallInfo&, StreamWaker)>;
@@ -223,6 +224,7 @@ class WakeTarget {
 template <typename Service, typename Request, typename Response>
 struct StreamMethod {
   Service& service;
+  Callers callers;
   std::function<void(Service&, grpc::ServerContext*, Request*, grpc::ServerAsyncWriter<Response>*,
                      grpc::ServerCompletionQueue*, void* tag)>
       accept;
@@ -236,7 +238,7 @@ class StreamCall final : public ServerCall {
  public:
   using Method = StreamMethod<Service, Request, Response>;
   StreamCall(CallHost& host, const Method& method)
-      : host_(host), method_(method), lane_(host.lane(Callers::kWatchers)) {}
+      : host_(host), method_(method), lane_(host.lane(method.callers)) {}
 
   void Accept() override {
     context_.AsyncNotifyWhenDone(&done_tag_);

@@ -166,8 +166,9 @@ class Worker {
       log_.flush();
       std::_Exit(kFailed);  // its thread cannot be joined
     }
-    registration_.reset();
     server_.Shutdown(kServerGrace);
+    registration_
+        .reset();  // its stream ends when nobody listens here any more, so the coordinator knows at once
     if (metrics_ != nullptr && flags_.linger > absl::ZeroDuration()) Linger();
     return refused_ ? kFailed : 0;
   }
@@ -277,6 +278,12 @@ class Worker {
                   return Call(coordinator_, *registry_, &Registry::Heartbeat, request,
                               rpc_limits::kHeartbeatCallTimeout)
                       .status();
+                },
+            .attach =
+                [this](const v1::AttachRequest& request, StreamCanceller& canceller) {
+                  return ReadStream(coordinator_, *registry_, &Registry::Attach, request,
+                                    rpc_limits::kAttachTimeout, canceller,
+                                    [](const v1::AttachResponse&) { return true; });
                 },
             .fill_activity =
                 [this](v1::HeartbeatRequest& request) {

@@ -16,6 +16,10 @@ constexpr absl::Duration kIntervalMax = absl::Seconds(10);
 }  // namespace
 
 Registration::Registration(Parts parts) : parts_(std::move(parts)) {
+  attached_ = std::thread([this] {
+    NameThread("attached");
+    StayAttached();
+  });
   thread_ = std::thread([this] {
     NameThread("heartbeat");
     Run();
@@ -29,6 +33,8 @@ Registration::~Registration() {
   }
   changed_.NotifyAll();
   thread_.join();
+  canceller_.Cancel();
+  attached_.join();
 }
 
 void Registration::Leave() {
@@ -56,6 +62,38 @@ void Registration::Run() {
   may_leave_ = true;
 }
 
+void Registration::StayAttached() {
+  v1::AttachRequest request;
+  request.set_name(parts_.worker.name());
+  request.set_incarnation(parts_.worker.incarnation());
+  absl::Duration pause = absl::ZeroDuration();
+  int64_t after = 0;
+  while (const int64_t registrations = AwaitRegistration(after, pause)) {
+    const auto since = CondVar::Clock::now();
+    const absl::Status ended = parts_.attach(request, canceller_);
+    const bool was_open = CondVar::Clock::now() - since >= absl::ToChronoNanoseconds(kAttachedMin);
+    pause = was_open ? absl::ZeroDuration() : std::clamp(2 * pause, kBackoffMin, kBackoffMax);
+    // A coordinator that does not know the worker, or such streams, is asked again once the worker has registered anew.
+    const bool in_vain = absl::IsNotFound(ended) || absl::IsUnimplemented(ended);
+    after = in_vain ? registrations : 0;
+    if (absl::IsDeadlineExceeded(ended) || absl::IsUnimplemented(ended)) continue;
+    {
+      MutexLock lock(mutex_);
+      stream_ended_ = true;
+    }
+    changed_.NotifyAll();
+  }
+}
+
+int64_t Registration::AwaitRegistration(int64_t after, absl::Duration pause) {
+  const auto until = After(pause);
+  MutexLock lock(mutex_);
+  while (!stopping_ && changed_.WaitUntil(mutex_, until)) {
+  }
+  while (!stopping_ && registrations_ <= after) changed_.Wait(mutex_);
+  return stopping_ ? 0 : registrations_;
+}
+
 absl::Duration Registration::Register() {
   const absl::StatusOr<v1::RegisterWorkerResponse> answer = parts_.register_worker(parts_.worker);
   if (absl::IsInvalidArgument(answer.status()) || absl::IsFailedPrecondition(answer.status())) {
@@ -66,6 +104,11 @@ absl::Duration Registration::Register() {
   Note(answer.status());
   if (answer.ok()) {
     registered_ = true;
+    {
+      MutexLock lock(mutex_);
+      ++registrations_;
+    }
+    changed_.NotifyAll();
     backoff_ = absl::ZeroDuration();
     interval_ =
         std::clamp(absl::Milliseconds(answer->heartbeat_interval_ms()), kIntervalMin, kIntervalMax);
@@ -119,8 +162,10 @@ bool Registration::Sleep(absl::Duration wait) {
   const auto until = After(wait);
   MutexLock lock(mutex_);
   const bool was_leaving = leaving_;
-  while (!stopping_ && leaving_ == was_leaving && changed_.WaitUntil(mutex_, until)) {
+  while (!stopping_ && !stream_ended_ && leaving_ == was_leaving &&
+         changed_.WaitUntil(mutex_, until)) {
   }
+  stream_ended_ = false;
   return !stopping_;
 }
 

@@ -108,6 +108,48 @@ TEST(Dialogue, WorkerOfASavedJobKilled_AnotherTakesItsPlace) {
   ExpectDialogue(cluster, "recovers");
 }
 
+// Its stream has ended and nobody is there: the coordinator does not wait for a heartbeat, or for what its neighbours say.
+TEST(Dialogue, AttachedWorkerKilled_IsKnownToBeGoneWithinMilliseconds) {
+  SimulatedCluster cluster({.workers = 3, .attached = true});
+  cluster.RunFor(10);
+  const std::string job = cluster.Submit(CheckpointedJob(4, 2));
+  cluster.At(300, [&] { cluster.Kill(1); });
+  ASSERT_TRUE(cluster.RunUntilOver(kLimitMs));
+  EXPECT_EQ(cluster.Summary(job).state(), v1::JOB_STATE_SUCCEEDED);
+  const v1::Attempt& attempt = cluster.Saved(job).result().attempts(0);
+  EXPECT_EQ(attempt.cause(), v1::ATTEMPT_CAUSE_WORKER_LOST);
+  EXPECT_LT(attempt.resumed_ms() - attempt.detected_ms(), 20);
+  ExpectDialogue(cluster, "worker_gone");
+}
+
+// 50 streams that break while the processes live, as by something between them and the coordinator, cost nothing.
+TEST(Dialogue, StreamsBreak_NothingHappensToTheJob) {
+  SimulatedCluster cluster({.workers = 2, .attached = true});
+  cluster.RunFor(10);
+  const std::string job = cluster.Submit(CheckpointedJob(100, 2));
+  for (int i = 0; i < 50; ++i) cluster.At(100 + 150 * i, [&, i] { cluster.BreakStream(i % 2); });
+  ASSERT_TRUE(cluster.RunUntilOver(kLimitMs));
+  EXPECT_EQ(cluster.Summary(job).state(), v1::JOB_STATE_SUCCEEDED);
+  EXPECT_EQ(cluster.Saved(job).result().attempts_size(), 1);
+  EXPECT_THAT(cluster.violations(), IsEmpty());
+}
+
+// The system connects for a frozen process, so that the end of its stream alone is no reason to lose it.
+TEST(Dialogue, AttachedWorkerFrozen_IsLostByItsHeartbeat) {
+  SimulatedCluster cluster({.workers = 2, .attached = true});
+  cluster.RunFor(10);
+  const std::string job = cluster.Submit(SmallJob(100, 2));
+  cluster.At(450, [&] {
+    cluster.Freeze(1);
+    cluster.BreakStream(1);
+  });
+  cluster.RunFor(2500);
+  EXPECT_EQ(cluster.Summary(job).state(), v1::JOB_STATE_RUNNING);
+  cluster.RunFor(30'000);
+  EXPECT_THAT(cluster.Summary(job).error(),
+              HasSubstr("worker w1 (stage 1): was lost: no heartbeat"));
+}
+
 TEST(Dialogue, WorkerFrozen_IsLostByItsHeartbeat) {
   SimulatedCluster cluster({.workers = 2});
   cluster.RunFor(10);

@@ -135,6 +135,100 @@ TEST(Membership, Expire_AfterAGapOfItsOwn_LosesNobodyAtOnce) {
   EXPECT_EQ(departures[0].worker, "b");
 }
 
+absl::Status NobodyListens() { return absl::UnavailableError("nobody listens at host:1"); }
+absl::Status NoAnswer() { return absl::DeadlineExceededError("host:1 did not answer"); }
+
+// Returns the stream of a worker "a" that is attached since 10 ms.
+int64_t AttachA(Membership& membership) {
+  EXPECT_THAT(membership.Register(Worker("a", 1), Ms(0)), IsOk());
+  const absl::StatusOr<int64_t> stream = membership.Attach("a", 1, Ms(10));
+  EXPECT_THAT(stream, IsOk());
+  return stream.value_or(0);
+}
+
+TEST(Membership, Attach_OfAWorkerThatIsNotKnown_IsRefusedAsItsHeartbeat) {
+  Membership membership({});
+  EXPECT_THAT(membership.Attach("a", 1, Ms(0)),
+              StatusIs(absl::StatusCode::kNotFound, HasSubstr("unknown here; register again")));
+  ASSERT_THAT(membership.Register(Worker("a", 1), Ms(0)), IsOk());
+  EXPECT_THAT(membership.Attach("a", 2, Ms(1)),
+              StatusIs(absl::StatusCode::kNotFound, HasSubstr("another incarnation")));
+}
+
+TEST(Membership, Detach_AndNobodyListens_IsLostAtOnce) {
+  Membership membership({});
+  const int64_t stream = AttachA(membership);
+  EXPECT_TRUE(membership.Detach("a", stream, Ms(500)));
+  EXPECT_TRUE(membership.Find("a")->alive) << "it is only suspected";
+  // One that was on its way when the process ended.
+  ASSERT_THAT(membership.Heartbeat("a", 1, Ms(501)), IsOk());
+  const auto departure = membership.OnProbed("a", stream, NobodyListens(), Ms(503));
+  ASSERT_TRUE(departure.has_value());
+  EXPECT_EQ(departure->incarnation, 1u);
+  EXPECT_EQ(departure->reason, "its connection closed, and nobody listens at host:1");
+  EXPECT_EQ(departure->cause, LossCause::kGone);
+  EXPECT_EQ(departure->detection_ns, Ms(3));
+  EXPECT_FALSE(membership.Find("a")->alive);
+  EXPECT_EQ(membership.OnProbed("a", stream, NobodyListens(), Ms(504)), std::nullopt);
+  EXPECT_TRUE(membership.Expire(Ms(9000)).empty()) << "a loss is reported once";
+}
+
+TEST(Membership, Detach_AndNoAnswer_IsLostUnlessItWasHeardOfMeanwhile) {
+  Membership membership({});
+  const int64_t stream = AttachA(membership);
+  EXPECT_TRUE(membership.Detach("a", stream, Ms(500)));
+  ASSERT_THAT(membership.Heartbeat("a", 1, Ms(900)), IsOk());
+  EXPECT_EQ(membership.OnProbed("a", stream, NoAnswer(), Ms(2000)), std::nullopt);
+  EXPECT_TRUE(membership.Find("a")->alive);
+
+  Membership other({});
+  const int64_t silent = AttachA(other);
+  EXPECT_TRUE(other.Detach("a", silent, Ms(500)));
+  const auto departure = other.OnProbed("a", silent, NoAnswer(), Ms(2000));
+  ASSERT_TRUE(departure.has_value());
+  EXPECT_EQ(departure->cause, LossCause::kUnanswered);
+}
+
+// A frozen process, or one whose connection something in between has closed: its heartbeats decide.
+TEST(Membership, Detach_AndSomebodyListens_LosesNobody) {
+  Membership membership({.heartbeat_timeout_ms = 3000});
+  const int64_t stream = AttachA(membership);
+  EXPECT_TRUE(membership.Detach("a", stream, Ms(500)));
+  EXPECT_EQ(membership.OnProbed("a", stream, absl::OkStatus(), Ms(501)), std::nullopt);
+  EXPECT_EQ(
+      membership.OnProbed("a", stream, absl::FailedPreconditionError("no such host"), Ms(502)),
+      std::nullopt);
+  EXPECT_TRUE(membership.Expire(Ms(3009)).empty());
+  const std::vector<Departure> departures = membership.Expire(Ms(3010));
+  ASSERT_EQ(departures.size(), 1u);
+  EXPECT_EQ(departures[0].cause, LossCause::kSilent);
+}
+
+TEST(Membership, AttachedAgain_TheOlderStreamSaysNothingAnyMore) {
+  Membership membership({});
+  const int64_t first = AttachA(membership);
+  PENSTOCK_ASSERT_OK_AND_ASSIGN(const int64_t second, membership.Attach("a", 1, Ms(100)));
+  EXPECT_FALSE(membership.Detach("a", first, Ms(101))) << "it was replaced";
+  EXPECT_TRUE(membership.Detach("a", second, Ms(200)));
+  ASSERT_THAT(membership.Attach("a", 1, Ms(201)), IsOk());
+  EXPECT_EQ(membership.OnProbed("a", second, NobodyListens(), Ms(202)), std::nullopt)
+      << "it is there again";
+  EXPECT_FALSE(membership.Detach("b", second, Ms(203)));
+}
+
+TEST(Membership, RestartedProcess_IsNotBlamedForTheStreamOfTheOld) {
+  Membership membership({});
+  const int64_t stream = AttachA(membership);
+  EXPECT_TRUE(membership.Detach("a", stream, Ms(500)));
+  PENSTOCK_ASSERT_OK_AND_ASSIGN(const auto departure, membership.Register(Worker("a", 2), Ms(600)));
+  ASSERT_TRUE(departure.has_value());
+  EXPECT_EQ(departure->cause, LossCause::kRestarted);
+  EXPECT_EQ(departure->detection_ns, Ms(100)) << "since its stream ended";
+  EXPECT_EQ(membership.OnProbed("a", stream, NobodyListens(), Ms(601)), std::nullopt);
+  EXPECT_FALSE(membership.Detach("a", stream, Ms(602)));
+  EXPECT_TRUE(membership.Find("a")->alive);
+}
+
 TEST(Membership, TooMany_ForgetsTheLongestLost) {
   Membership membership({.heartbeat_timeout_ms = 3000, .workers_max = 2});
   ASSERT_THAT(membership.Register(Worker("a", 1), Ms(0)), IsOk());
@@ -156,12 +250,22 @@ TEST(Membership, RandomEvents_KeepTheInvariants) {
       now_ms += static_cast<int64_t>(random.Below(8));
       const std::string name(1, static_cast<char>('a' + random.Below(6)));
       const uint64_t incarnation = random.Below(3);
-      switch (random.Below(3)) {
+      const auto stream = static_cast<int64_t>(random.Below(8));
+      switch (random.Below(6)) {
         case 0:
           (void)membership.Register(Worker(name, incarnation), Ms(now_ms));
           break;
         case 1:
           membership.Heartbeat(name, incarnation, Ms(now_ms)).IgnoreError();
+          break;
+        case 2:
+          (void)membership.Attach(name, incarnation, Ms(now_ms)).ok();
+          break;
+        case 3:
+          membership.Detach(name, stream, Ms(now_ms));
+          break;
+        case 4:
+          (void)membership.OnProbed(name, stream, NobodyListens(), Ms(now_ms));
           break;
         default:
           membership.Expire(Ms(now_ms));

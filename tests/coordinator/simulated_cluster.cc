@@ -299,7 +299,40 @@ void SimulatedCluster::Register(int worker) {
     }
     Tell([&] { PENSTOCK_CHECK(coordinator_->RegisterWorker(request, now()).ok()); });
     HeartbeatLoop(worker, incarnation);
+    if (options_.attached) Attach(worker, incarnation);
   });
+}
+
+void SimulatedCluster::Attach(int worker, uint64_t incarnation) {
+  After(Delay(), [this, worker, incarnation] {
+    Worker& w = workers_[worker];
+    if (!w.alive || w.incarnation != incarnation) return;
+    if (w.frozen || Lost()) return After(100, [=, this] { Attach(worker, incarnation); });
+    v1::AttachRequest request;
+    request.set_name(w.name);
+    request.set_incarnation(w.incarnation);
+    const int64_t life = life_;
+    absl::StatusOr<int64_t> stream = absl::InternalError("");
+    Tell([&] { stream = coordinator_->Attach(request, now()); });
+    // A coordinator that does not know the worker is told so by a heartbeat, which has it register again.
+    if (stream.ok()) w.stream = {.life = life, .number = *stream};
+  });
+}
+
+void SimulatedCluster::EndStream(int worker) {
+  Worker& w = workers_[worker];
+  if (!w.stream.has_value()) return;
+  After(Delay(), [this, name = w.name, stream = *w.stream] {
+    if (stream.life != life_) return;
+    Tell([&] { coordinator_->Detach(name, stream.number, now()); });
+  });
+  w.stream.reset();
+}
+
+void SimulatedCluster::BreakStream(int worker) {
+  if (!workers_[worker].stream.has_value()) return;
+  EndStream(worker);
+  Attach(worker, workers_[worker].incarnation);
 }
 
 void SimulatedCluster::HeartbeatLoop(int worker, uint64_t incarnation) {
@@ -329,6 +362,7 @@ void SimulatedCluster::HeartbeatLoop(int worker, uint64_t incarnation) {
           violations_.push_back(w.name + " left its run");
         }
         w.alive = false;
+        EndStream(worker);
         return;
       }
       if (absl::IsNotFound(status)) {
@@ -342,12 +376,14 @@ void SimulatedCluster::HeartbeatLoop(int worker, uint64_t incarnation) {
 void SimulatedCluster::Kill(int worker) {
   Say(absl::StrCat(workers_[worker].name, " is killed"));
   workers_[worker].alive = false;
+  EndStream(worker);
   FailNeighbours(worker);
   ++workers_[worker].generation;
 }
 
 void SimulatedCluster::Restart(int worker) {
   Worker& w = workers_[worker];
+  EndStream(worker);
   w = {.name = w.name, .incarnation = w.incarnation + 1000, .generation = w.generation + 1};
   Register(worker);
 }
@@ -421,6 +457,19 @@ void SimulatedCluster::Perform(const CallWorker& call) {
     CheckEpochIsNew(call);
   }
   Deliver(call, 0, life_);
+}
+
+// The system of a frozen process connects for it, so only a process that is gone is not there.
+void SimulatedCluster::Perform(const ProbeWorker& probe) {
+  Say(absl::StrCat("        -> probe ", probe.worker));
+  After(2 * Delay(), [this, probe, life = life_] {
+    if (life != life_) return;
+    const absl::Status answer =
+        workers_[IndexOfName(probe.worker)].alive
+            ? absl::OkStatus()
+            : absl::UnavailableError(absl::StrCat("nobody listens at ", probe.address));
+    Tell([&] { coordinator_->OnProbed(probe, answer, now()); });
+  });
 }
 
 void SimulatedCluster::CheckEpochIsNew(const CallWorker& call) {

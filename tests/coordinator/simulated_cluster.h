@@ -43,6 +43,8 @@ struct SimulatedClusterOptions {
   int overtaken_percent =
       0;  // of reports of several events; the later ones come once more without the first
   int commit_failure_percent = 0;
+  // Workers are attached by a stream; else they are of an older build.
+  bool attached = false;
   int64_t commit_ms = 20;
   int64_t save_ms = 10;                   // from a cut to the files of a worker
   std::vector<std::string> devices = {};  // of the workers, in turn; empty: all have the same
@@ -69,6 +71,8 @@ class SimulatedCluster {
   bool alive(int worker) const { return workers_[worker].alive; }
   // A killed worker starts again as a new process.
   void Restart(int worker);
+  // The worker's stream breaks, while its process lives; it opens another.
+  void BreakStream(int worker);
   // The worker stops doing anything but keeps its state, like SIGSTOP.
   void Freeze(int worker) { workers_[worker].frozen = true; }
   // The worker's executor thread hangs, while it goes on answering calls and sending heartbeats: it prepares nothing,
@@ -156,8 +160,13 @@ class SimulatedCluster {
     int64_t step = 0;
     std::optional<int64_t> held_step;
     std::optional<int64_t> cut_step;
-    std::set<int64_t> saving;         // steps whose checkpoints it writes
-    int64_t life = 0;                 // of the coordinator that has prepared the run
+    std::set<int64_t> saving;  // steps whose checkpoints it writes
+    int64_t life = 0;          // of the coordinator that has prepared the run
+    struct Stream {
+      int64_t life = 0;  // of the coordinator that has it
+      int64_t number = 0;
+    };
+    std::optional<Stream> stream = std::nullopt;
     std::deque<v1::RunEvent> outbox;  // not yet acknowledged
     int64_t outbox_first = 0;         // sequence of its front
     bool flushes_later = false;       // the coordinator has not taken all that it was sent
@@ -188,7 +197,11 @@ class SimulatedCluster {
 
   void Register(int worker);
   void HeartbeatLoop(int worker, uint64_t incarnation);
+  void Attach(int worker, uint64_t incarnation);
+  // The coordinator hears of it a little later.
+  void EndStream(int worker);
   void Perform(const CallWorker& call);
+  void Perform(const ProbeWorker& probe);
   void Perform(const FindCheckpoint& find);
   void Perform(const CommitStaged& commit);
   void Perform(const DiscardStaged& discard);

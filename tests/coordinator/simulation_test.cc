@@ -38,6 +38,7 @@ Outcome RunHistory(uint64_t seed, bool kills_coordinator) {
                                   .loss_percent = static_cast<int>(below(15)),
                                   .duplicate_percent = static_cast<int>(below(20)),
                                   .commit_failure_percent = static_cast<int>(below(30)),
+                                  .attached = seed % 4 != 0,
                                   .devices = {"cpu", "gpu"}};
   if (below(2) == 0) {  // one worker is slower than the others
     options.pass_ms.assign(options.workers, 1);
@@ -106,6 +107,13 @@ Outcome RunHistory(uint64_t seed, bool kills_coordinator) {
           }
         });
     }
+  }
+  // A stream that breaks is no reason to lose a worker that lives.
+  RandomStream breaks(seed, 8);
+  for (uint64_t i = 0; i < 3; ++i) {
+    const int worker = static_cast<int>(breaks.Below(options.workers));
+    cluster.At(static_cast<int64_t>(breaks.Below(8000)),
+               [&cluster, worker] { cluster.BreakStream(worker); });
   }
   const int64_t kills = kills_coordinator ? 1 + below(3) : 0;
   for (int64_t i = 0; i < kills; ++i) {

@@ -60,10 +60,13 @@ class FuzzedCoordinator {
         return AnswerDisk();
       case 8:
         return Report();
-      default:
+      default: {
         (void)coordinator_.ListJobs();
         (void)coordinator_.ListWorkers(now_);
-        if (Choice(64) == 63) coordinator_.Drain(now_);
+        const uint64_t more = Choice(64);
+        if (more == 63) coordinator_.Drain(now_);
+        if (more >= 32 && more < 63) Stream();
+      }
     }
   }
 
@@ -88,6 +91,26 @@ class FuzzedCoordinator {
     }
     request.set_leaving(Choice(8) == 7);
     (void)coordinator_.Heartbeat(request, now_).ok();
+  }
+
+  // A worker attaches, its stream ends, or somebody has tried to reach it.
+  void Stream() {
+    const auto stream = static_cast<int64_t>(Choice(8));
+    switch (Choice(3)) {
+      case 0: {
+        v1::AttachRequest request;
+        request.set_name(WorkerName());
+        request.set_incarnation(Incarnation());
+        (void)coordinator_.Attach(request, now_).ok();
+        return;
+      }
+      case 1:
+        return coordinator_.Detach(WorkerName(), stream, now_);
+      default:
+        coordinator_.OnProbed({.worker = WorkerName(), .address = "", .stream = stream},
+                              absl::Status(static_cast<absl::StatusCode>(Choice(17)), "probed"),
+                              now_);
+    }
   }
 
   void Submit() {

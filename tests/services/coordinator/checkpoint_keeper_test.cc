@@ -27,6 +27,7 @@ using ::testing::HasSubstr;
 class NoPerformer final : public EffectPerformer {
  public:
   void Perform(const CallWorker&) override {}
+  void Perform(const ProbeWorker&) override {}
   void Perform(const FindCheckpoint&) override {}
   void Perform(const CommitStaged&) override {}
   void Perform(const DiscardStaged&) override {}

@@ -27,6 +27,7 @@ class NotingPerformer final : public EffectPerformer {
   void Perform(const CallWorker& call) override {
     Note(absl::StrCat("calls ", call.worker, ", epoch ", call.epoch));
   }
+  void Perform(const ProbeWorker& probe) override { Note("probes " + probe.worker); }
   void Perform(const FindCheckpoint&) override { Note("finds a checkpoint"); }
   void Perform(const CommitStaged&) override { Note("commits"); }
   void Perform(const DiscardStaged&) override { Note("discards what is staged"); }

@@ -1,5 +1,11 @@
 #include "services/rpc/address.h"
 
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <thread>
+
 #include "tests/support/status_matchers.h"
 
 namespace penstock {
@@ -37,6 +43,39 @@ TEST(ParseHostPort, ZeroByte_IsRefused) {
 TEST(CheckCanListen, AddressOfAnotherMachine_SaysWhy) {
   EXPECT_THAT(CheckCanListen({"192.0.2.1", 7070}),  // reserved for documentation
               StatusIs(absl::StatusCode::kFailedPrecondition, HasSubstr("192.0.2.1:7070")));
+}
+
+TEST(ProbeListener, SomebodyListens_EvenIfNobodyAccepts) {
+  HostPort found;
+  PENSTOCK_ASSERT_OK_AND_ASSIGN(const int listener, OpenListener({"127.0.0.1", 0}, found));
+  EXPECT_THAT(ProbeListener(found, absl::Seconds(10)), IsOk());
+  close(listener);
+}
+
+TEST(ProbeListener, NobodyListens_IsKnownLongBeforeTheTimeout) {
+  HostPort found;
+  PENSTOCK_ASSERT_OK_AND_ASSIGN(const int listener, OpenListener({"127.0.0.1", 0}, found));
+  close(listener);
+  EXPECT_THAT(ProbeListener(found, absl::Hours(1)),
+              StatusIs(absl::StatusCode::kUnavailable, HasSubstr("nobody listens at 127.0.0.1:")));
+}
+
+// Something in the way accepts connections for a process that is gone.
+TEST(ProbeListener, ConnectionsEndAtOnce_IsNoAnswer) {
+  HostPort found;
+  PENSTOCK_ASSERT_OK_AND_ASSIGN(const int listener, OpenListener({"127.0.0.1", 0}, found));
+  std::atomic<bool> over = false;
+  std::thread closes([&] {
+    while (!over) {
+      const int connection = accept(listener, nullptr, nullptr);  // does not block
+      if (connection >= 0) close(connection);
+    }
+  });
+  EXPECT_THAT(ProbeListener(found, absl::Milliseconds(200)),
+              StatusIs(absl::StatusCode::kDeadlineExceeded, HasSubstr("did not answer within")));
+  over = true;
+  closes.join();
+  close(listener);
 }
 
 }  // namespace

@@ -23,7 +23,7 @@ class RegistrationTest : public ::testing::Test {
           const absl::Status status = Next("register", register_answers_);
           if (!status.ok()) return status;
           v1::RegisterWorkerResponse response;
-          response.set_heartbeat_interval_ms(10);
+          response.set_heartbeat_interval_ms(absl::ToInt64Milliseconds(interval_));
           return response;
         },
         .heartbeat =
@@ -32,6 +32,12 @@ class RegistrationTest : public ::testing::Test {
               EXPECT_EQ(request.job_id(), job_id_);
               return Next(request.leaving() ? "leave" : "beat",
                           request.leaving() ? leave_answers_ : beat_answers_);
+            },
+        .attach =
+            [this](const v1::AttachRequest& request, StreamCanceller&) {
+              EXPECT_EQ(request.name(), "w");
+              EXPECT_EQ(request.incarnation(), 5u);
+              return NextAttach();
             },
         .fill_activity = [this](v1::HeartbeatRequest& request) { request.set_job_id(job_id_); },
         .on_change =
@@ -50,6 +56,28 @@ class RegistrationTest : public ::testing::Test {
     changed_.NotifyAll();
     return made < answers.size() ? answers[made] : absl::OkStatus();
   }
+  // Gives the next of the answers, at the end that of an older build.
+  absl::Status NextAttach() {
+    MutexLock lock(mutex_);
+    ++attached_;
+    changed_.NotifyAll();
+    if (attach_answers_.empty()) return absl::UnimplementedError("no such method");
+    const absl::Status answer = attach_answers_.front();
+    attach_answers_.erase(attach_answers_.begin());
+    return answer;
+  }
+  // Waits until the worker has tried to attach so often.
+  bool AwaitAttached(int count) {
+    MutexLock lock(mutex_);
+    const auto until = CondVar::Clock::now() + std::chrono::seconds(20);
+    while (attached_ < count && changed_.WaitUntil(mutex_, until)) {
+    }
+    return attached_ >= count;
+  }
+  int attached() {
+    MutexLock lock(mutex_);
+    return attached_;
+  }
   // Waits for `count` calls and returns them.
   std::vector<std::string> AwaitCalls(size_t count) {
     MutexLock lock(mutex_);
@@ -62,11 +90,14 @@ class RegistrationTest : public ::testing::Test {
   std::vector<absl::Status> register_answers_;
   std::vector<absl::Status> beat_answers_;
   std::vector<absl::Status> leave_answers_;
+  std::vector<absl::Status> attach_answers_;
+  absl::Duration interval_ = absl::Milliseconds(10);
   std::string job_id_ = "j";
   Mutex mutex_;
   CondVar changed_;
   std::vector<std::string> calls_ ABSL_GUARDED_BY(mutex_);
   std::vector<absl::StatusCode> changes_ ABSL_GUARDED_BY(mutex_);
+  int attached_ ABSL_GUARDED_BY(mutex_) = 0;
 };
 
 using ::testing::ElementsAre;
@@ -105,6 +136,31 @@ TEST_F(RegistrationTest, RefusedForGood_EndsTrying) {
   EXPECT_THAT(AwaitCalls(2), ElementsAre("register", "refused"));
   MutexLock lock(mutex_);
   EXPECT_THAT(changes_, ::testing::IsEmpty()) << "it is not tried again";
+}
+
+TEST_F(RegistrationTest, StreamEnds_IsOpenedAgain) {
+  attach_answers_ = {absl::UnavailableError("away"), absl::DeadlineExceededError("a minute"),
+                     absl::CancelledError("ended")};
+  const auto registration = Begin();
+  EXPECT_TRUE(AwaitAttached(4));
+  AwaitCalls(10);
+  EXPECT_EQ(attached(), 4) << "an older build is not asked again";
+}
+
+TEST_F(RegistrationTest, StreamEnds_TheNextHeartbeatDoesNotWait) {
+  interval_ = absl::Seconds(10);
+  attach_answers_ = {absl::UnavailableError("the coordinator is gone")};
+  const auto registration = Begin();
+  EXPECT_THAT(AwaitCalls(2), ElementsAre("register", "beat"));
+}
+
+TEST_F(RegistrationTest, NotAttachedBecauseForgotten_IsTriedAgainOnceItHasRegistered) {
+  attach_answers_ = {absl::NotFoundError("unknown worker")};
+  beat_answers_ = {absl::NotFoundError("unknown worker")};
+  interval_ = absl::Seconds(10);
+  const auto registration = Begin();
+  EXPECT_TRUE(AwaitAttached(2));
+  EXPECT_THAT(AwaitCalls(3), ElementsAre("register", "beat", "register"));
 }
 
 bool AwaitMayLeave(const Registration& registration) {
