@@ -216,7 +216,8 @@ absl::Status Collectives::CombineNorms(absl::Span<double> norms, Courier& courie
   }
   for (Link& link : links_) {
     if (bytes(link.peer) == 0) continue;
-    PENSTOCK_RETURN_IF_ERROR(ReceiveBytes(link, packed_norms_.data(), bytes(link.peer), timer));
+    PENSTOCK_RETURN_IF_ERROR(
+        ReceiveBytes(link, packed_norms_.data(), bytes(link.peer), courier, timer));
     CopyNorms(link.peer, norms, packed(link.peer), /*pack=*/false);
   }
   timer.Lap(Lane::kCollective);
@@ -272,11 +273,11 @@ absl::Status Collectives::SendBytes(Link& link, const void* data, int64_t size_b
   return sent.ok() || !courier.peer_failed() ? sent : Blame(link, sent);
 }
 
-absl::Status Collectives::ReceiveBytes(Link& link, void* data, int64_t size_bytes,
+absl::Status Collectives::ReceiveBytes(Link& link, void* data, int64_t size_bytes, Courier& courier,
                                        ActionTimer& timer) {
   const absl::StatusOr<Tensor> tensor = Timed(link, timer, [&] {
-    return link.receiver->Receive({link.received++, DType::kI32, {size_bytes / kWordBytes}},
-                                  Deadline());
+    return courier.ReceiveToHost(
+        *link.receiver, {link.received++, DType::kI32, {size_bytes / kWordBytes}}, Deadline());
   });
   if (!tensor.ok()) return Blame(link, tensor.status());
   std::memcpy(data, tensor->data<void>(), size_bytes);

@@ -134,7 +134,8 @@ class Collectives {
 
   // Doubles travel as pairs of 32-bit words, so that no bit is lost.
   absl::Status SendBytes(Link& link, const void* data, int64_t size_bytes, Courier& courier);
-  absl::Status ReceiveBytes(Link& link, void* data, int64_t size_bytes, ActionTimer& timer);
+  absl::Status ReceiveBytes(Link& link, void* data, int64_t size_bytes, Courier& courier,
+                            ActionTimer& timer);
 
   // An f32 array on the device.
   absl::Status SendFloats(Link& link, const Tensor& tensor, Courier& courier);

@@ -32,7 +32,7 @@ Courier::~Courier() {
 absl::Status Courier::Send(Sender& sender, int64_t sequence, const Tensor& tensor,
                            absl::Time deadline) {
   PENSTOCK_RETURN_IF_ERROR(ErrorOf(&sender));
-  PENSTOCK_RETURN_IF_ERROR(Blame(true, sender.Reserve(sequence, tensor, deadline)));
+  PENSTOCK_RETURN_IF_ERROR(Reserve(sender, sequence, tensor, deadline));
   absl::StatusOr<Outgoing> outgoing =
       sender.exports() ? device_.share()->StartExporting(tensor) : device_.StartToHost(tensor);
   PENSTOCK_RETURN_IF_ERROR(Blame(false, outgoing.status()));
@@ -42,8 +42,15 @@ absl::Status Courier::Send(Sender& sender, int64_t sequence, const Tensor& tenso
 absl::Status Courier::SendFromHost(Sender& sender, int64_t sequence, const Tensor& tensor,
                                    absl::Time deadline) {
   PENSTOCK_RETURN_IF_ERROR(ErrorOf(&sender));
-  PENSTOCK_RETURN_IF_ERROR(Blame(true, sender.Reserve(sequence, tensor, deadline)));
+  PENSTOCK_RETURN_IF_ERROR(Reserve(sender, sequence, tensor, deadline));
   return Dispatch(sender, sequence, {.host = tensor}, deadline);
+}
+
+absl::Status Courier::Reserve(Sender& sender, int64_t sequence, const Tensor& tensor,
+                              absl::Time deadline) {
+  return Blame(true, pulse_.BeatDuring(deadline, [&](absl::Time until) {
+    return sender.Reserve(sequence, tensor, until);
+  }));
 }
 
 absl::Status Courier::Dispatch(Sender& sender, int64_t sequence, Outgoing outgoing,
@@ -65,7 +72,8 @@ absl::StatusOr<Courier::Received> Courier::Receive(Receiver& receiver,
                                                    const TensorExpectation& expected,
                                                    absl::Time deadline) {
   PENSTOCK_RETURN_IF_ERROR(ErrorOf(&receiver));
-  absl::StatusOr<Arrival> arrival = receiver.Take(expected, deadline);
+  absl::StatusOr<Arrival> arrival =
+      pulse_.BeatDuring(deadline, [&](absl::Time until) { return receiver.Take(expected, until); });
   PENSTOCK_RETURN_IF_ERROR(Blame(true, arrival.status()));
   if (!arrival->is_exported()) {
     absl::StatusOr<Tensor> tensor = device_.ToDevice(arrival->tensor);
@@ -87,6 +95,12 @@ absl::StatusOr<Courier::Received> Courier::Receive(Receiver& receiver,
             {expected.sequence, {.ticket = fetched->ticket}, Monotonic(deadline)});
   }
   return Received{.tensor = std::move(fetched->tensor), .fetched = true};
+}
+
+absl::StatusOr<Tensor> Courier::ReceiveToHost(Receiver& receiver, const TensorExpectation& expected,
+                                              absl::Time deadline) {
+  return pulse_.BeatDuring(deadline,
+                           [&](absl::Time until) { return receiver.Receive(expected, until); });
 }
 
 absl::Status Courier::Drain(absl::Time deadline) {

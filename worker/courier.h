@@ -14,7 +14,9 @@
 // A tensor that an error or Cancel gives up is not handed over any more, but its memory stays here until
 // the device is done with it: a pool would hand it out under a copy that still runs.
 //
-// Thread safety: the executor's thread, except Cancel.
+// All waits of the executor for other workers are here, so the pulse that it shows meanwhile is, too.
+//
+// Thread safety: the executor's thread, except Cancel, and what pulse.h says.
 #pragma once
 
 #include <cstdint>
@@ -28,6 +30,7 @@
 #include "absl/time/time.h"
 #include "base/mutex.h"
 #include "compute/transfers.h"
+#include "worker/pulse.h"
 #include "worker/transport.h"
 
 namespace penstock {
@@ -60,6 +63,11 @@ class Courier {
   // The next message.
   absl::StatusOr<Received> Receive(Receiver& receiver, const TensorExpectation& expected,
                                    absl::Time deadline);
+  // The next message of an edge over which nothing is exported, in host memory. Errors: those of Receiver.
+  absl::StatusOr<Tensor> ReceiveToHost(Receiver& receiver, const TensorExpectation& expected,
+                                       absl::Time deadline);
+  Pulse& pulse() { return pulse_; }
+  const Pulse& pulse() const { return pulse_; }
   // Returns whether the last error that a call here returned came from the other end of its edge.
   bool peer_failed() const { return peer_failed_; }
 
@@ -88,6 +96,7 @@ class Courier {
     bool peer_failed = false;
   };
 
+  absl::Status Reserve(Sender& sender, int64_t sequence, const Tensor& tensor, absl::Time deadline);
   // Hands over now, if nothing is to wait for and nothing is ahead of it.
   absl::Status Dispatch(Sender& sender, int64_t sequence, Outgoing outgoing, absl::Time deadline);
   // `peer_failed`: whose the error is.
@@ -115,6 +124,7 @@ class Courier {
   Transfers& device_;
   const absl::Duration last_wait_;
   bool peer_failed_ = false;
+  Pulse pulse_;
 
   Mutex mutex_;
   CondVar work_;  // there is an errand, or the end

@@ -61,9 +61,11 @@ bool Executor::BeginsMicrobatch(const Action& action) const {
 
 absl::StatusOr<MicrobatchRange> Executor::Train(MicrobatchRange range) {
   training_ = true;
-  PENSTOCK_RETURN_IF_ERROR(parts_.job.order == Order::kRecorded ? TrainAsReady(range)
-                                                                : TrainInOrder(range));
-  PENSTOCK_RETURN_IF_ERROR(DrainEdges());
+  absl::Status trained =
+      parts_.job.order == Order::kRecorded ? TrainAsReady(range) : TrainInOrder(range);
+  if (trained.ok()) trained = DrainEdges();
+  HidePulse();
+  PENSTOCK_RETURN_IF_ERROR(trained);
   PENSTOCK_RETURN_IF_ERROR(timer_.Finish());
   EndWindow();
   if (range.count > 0) PENSTOCK_RETURN_IF_ERROR(CombineBuffers());
@@ -97,7 +99,9 @@ absl::Status Executor::TrainInOrder(MicrobatchRange& range) {
       PENSTOCK_ASSIGN_OR_RETURN(const bool goes_on, EnterGate(action.microbatch, range));
       if (!goes_on) {
         if (range.count == 0) break;
+        HidePulse();
         PENSTOCK_RETURN_IF_ERROR(SwapProgram(program, cursor, range));
+        ShowPulse();
         continue;
       }
     }
@@ -112,13 +116,20 @@ absl::StatusOr<Evaluation> Executor::Evaluate(const Program& program, int64_t st
   training_ = false;
   evaluated_step_ = step;
   losses_.BeginEvaluation();
-  for (ProgramCursor cursor(program); !cursor.Done(); cursor.Advance()) {
+  if (std::exchange(has_evaluated_, true)) ShowPulse();
+  const absl::Status evaluated = PerformAll(program);
+  HidePulse();
+  PENSTOCK_RETURN_IF_ERROR(evaluated);
+  return losses_.evaluation().Result(parts_.job.model);
+}
+
+absl::Status Executor::PerformAll(const Program& evaluation) {
+  for (ProgramCursor cursor(evaluation); !cursor.Done(); cursor.Advance()) {
     PENSTOCK_RETURN_IF_ERROR(parts_.gate.cancelled());
     PENSTOCK_RETURN_IF_ERROR(Perform(cursor.Current()));
   }
   PENSTOCK_RETURN_IF_ERROR(DrainEdges());
-  PENSTOCK_RETURN_IF_ERROR(GatherEvaluation());
-  return losses_.evaluation().Result(parts_.job.model);
+  return GatherEvaluation();
 }
 
 absl::Status Executor::GatherEvaluation() {
@@ -140,11 +151,14 @@ absl::Status Executor::GatherEvaluation() {
 
 absl::StatusOr<bool> Executor::EnterGate(int64_t microbatch, MicrobatchRange& range) {
   // Being held is not training.
-  PENSTOCK_ASSIGN_OR_RETURN(const HoldGate::Passage passage,
-                            parts_.gate.Enter(microbatch, [this] { window_.Close(); }));
+  PENSTOCK_ASSIGN_OR_RETURN(const HoldGate::Passage passage, parts_.gate.Enter(microbatch, [this] {
+    window_.Close();
+    HidePulse();
+  }));
   if (passage.waited) {
     timer_.Pause();
     window_.Open();
+    ShowPulse();
   }
   if (!passage.cut) return true;
   range.count = passage.cut_step * parts_.job.microbatches - range.first;
@@ -180,6 +194,7 @@ absl::Status Executor::Perform(const Action& action) {
   PENSTOCK_RETURN_IF_ERROR(Dispatch(action, effect));
   timer_.End();
   actions_done_.Add(1);
+  courier_.pulse().Beat();
   return absl::OkStatus();
 }
 
@@ -602,9 +617,13 @@ absl::Status Executor::ReportStep(const Effect& effect, double learning_rate) {
 }
 
 absl::StatusOr<absl::Span<const Tensor>> Executor::ReadPorts(Stage& stage, int64_t microbatch) {
+  const bool reads = !stage.ports().empty();
+  const bool shows_pulse = reads && pulse() > 0;
+  if (shows_pulse) HidePulse();  // a disk may take its time
   absl::StatusOr<absl::Span<const Tensor>> ports =
       ports_.Read(stage, split(), FirstSample(parts_.job, microbatch));
-  if (!stage.ports().empty()) timer_.Lap(Lane::kWait, Wait::kData);
+  if (shows_pulse) courier_.pulse().Show(true);
+  if (reads) timer_.Lap(Lane::kWait, Wait::kData);
   return ports;
 }
 
@@ -641,6 +660,7 @@ void Executor::CountStep() {
   for (LocalStage& local : parts_.stages) local.meter->EndStep(window_ns);
   if (++steps_done_ == kWarmUpSteps) {
     allocations_at_start_ = parts_.backend.pool().stats().allocations;
+    ShowPulse();
   }
 }
 
@@ -648,7 +668,10 @@ void Executor::BeginWindow() {
   timer_.Pause();
   window_.Open();
   allocations_at_start_ = parts_.backend.pool().stats().allocations;
+  ShowPulse();
 }
+
+void Executor::ShowPulse() { courier_.pulse().Show(steps_done_ >= kWarmUpSteps); }
 
 void Executor::EndWindow() {
   window_.Close();

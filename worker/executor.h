@@ -113,6 +113,8 @@ class Executor {
   // From any thread: actions performed; time spent training so far, waits at a held gate left out;
   // blocks taken from the system by training after its second step.
   int64_t actions_done() const { return actions_done_.value(); }
+  // Its sign of life (pulse.h).
+  int64_t pulse() const { return courier_.pulse().value(); }
   int64_t window_ns() const { return window_.ns(); }
   int64_t allocations_steady() const { return allocations_steady_.value(); }
 
@@ -124,6 +126,7 @@ class Executor {
   absl::StatusOr<std::optional<OrderBlock>> AwaitBlock(ReadyOrder& order, MicrobatchRange& range);
   absl::Status PerformBlock(const OrderBlock& block, ReadyOrder& order);
 
+  absl::Status PerformAll(const Program& evaluation);
   absl::Status Perform(const Action& action);
   absl::Status Dispatch(const Action& action, const Effect& effect);
 
@@ -194,6 +197,9 @@ class Executor {
   void CountStep();
   void BeginWindow();
   void EndWindow();
+  // From now on, or no longer, an action takes what it always takes.
+  void ShowPulse();
+  void HidePulse() { courier_.pulse().Show(false); }
 
   ExecutorParts parts_;
   Machine machine_;
@@ -214,6 +220,7 @@ class Executor {
 
   bool training_ = false;
   int64_t evaluated_step_ = 0;
+  bool has_evaluated_ = false;
   LossLedger losses_;
   std::vector<double> layer_norms_;  // squared, by layer of the model
   double gradient_norm_ = 0.0;

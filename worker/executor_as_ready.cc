@@ -2,6 +2,7 @@
 //
 // It never asks for a message that is not there, except to learn why its edge ended; so the order in which it
 // waits decides nothing.
+#include <algorithm>
 #include <optional>
 
 #include "absl/strings/str_cat.h"
@@ -74,7 +75,9 @@ absl::StatusOr<std::optional<OrderBlock>> Executor::AwaitBlock(ReadyOrder& order
     }
     PENSTOCK_RETURN_IF_ERROR(parts_.gate.cancelled());
     if (since_ns == 0) since_ns = parts_.clock.MonotonicNs();
-    if (!parts_.bell->WaitBeyond(heard, until)) {
+    if (parts_.bell->WaitBeyond(heard, std::min(until, After(Pulse::kInterval)))) continue;
+    courier_.pulse().Beat();
+    if (CondVar::Clock::now() >= until) {
       return absl::DeadlineExceededError(
           absl::StrCat("no message that would let worker ", parts_.worker.value,
                        " go on came in time, after ", order_log_.size(), " of ",

@@ -176,7 +176,7 @@ absl::Status Collectives::GatherLosses(const ReduceGroup& group, int64_t count, 
     } else {
       packed_losses_.resize(turns * width);
       PENSTOCK_RETURN_IF_ERROR(ReceiveBytes(LinkTo(WorkerOf(group, from)), packed_losses_.data(),
-                                            bytes_of(packed_losses_), timer));
+                                            bytes_of(packed_losses_), courier, timer));
     }
     for (int64_t turn = 0; turn < turns; ++turn) {
       std::copy_n(packed_losses_.begin() + turn * width, width,

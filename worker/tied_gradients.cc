@@ -166,7 +166,8 @@ absl::Status Collectives::Agree(Link& link, Courier& courier, ActionTimer& timer
                [&](const PairMessage& own) -> absl::StatusOr<PairMessage> {
                  PENSTOCK_RETURN_IF_ERROR(SendBytes(link, &own, sizeof(own), courier));
                  PairMessage other;
-                 PENSTOCK_RETURN_IF_ERROR(ReceiveBytes(link, &other, sizeof(other), timer));
+                 PENSTOCK_RETURN_IF_ERROR(
+                     ReceiveBytes(link, &other, sizeof(other), courier, timer));
                  return other;
                }));
   link.agreed = true;
@@ -186,7 +187,7 @@ absl::Status Collectives::SumInGroup(const Tensor& part, Link& link, Courier& co
   const int32_t here = 1;
   int32_t there = 0;
   PENSTOCK_RETURN_IF_ERROR(SendBytes(link, &here, sizeof(here), courier));
-  PENSTOCK_RETURN_IF_ERROR(ReceiveBytes(link, &there, sizeof(there), timer));
+  PENSTOCK_RETURN_IF_ERROR(ReceiveBytes(link, &there, sizeof(there), courier, timer));
   const absl::Status summed = link.group->AllReduceSum(part.data<float>(), part.shape.elements());
   if (!summed.ok()) return absl::IsUnavailable(summed) ? Blame(link, summed) : summed;
   link.sums.Add(1);
@@ -213,7 +214,7 @@ absl::Status Collectives::ShareOwnerNorms(const TiedPlan& plan, const ReduceGrou
     PENSTOCK_RETURN_IF_ERROR(
         IsHere(message.from)
             ? SendBytes(LinkToStage(message.to), sent_norms_.data(), bytes, courier)
-            : ReceiveBytes(LinkToStage(message.from), sent_norms_.data(), bytes, timer));
+            : ReceiveBytes(LinkToStage(message.from), sent_norms_.data(), bytes, courier, timer));
   }
   for (size_t i = 0; i < plan.owners.size(); ++i) {
     owner_squared_norms_[plan.owners[i]] = sent_norms_[i];

@@ -51,6 +51,7 @@ class TrainingRun : public Run {
   std::string schedule_digest() const override { return plan_.digest; }
   int64_t memory_bytes() const override { return memory_bytes_; }
   int64_t actions_done() const override { return executor_->actions_done(); }
+  int64_t pulse() const override { return executor_->pulse(); }
   std::vector<v1::StageReport> Reports() const override;
   Timeline RecentTimeline() const override;
 

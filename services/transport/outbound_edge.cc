@@ -18,6 +18,7 @@ absl::Status OutboundEdge::Reserve(int64_t sequence, absl::Time deadline) {
     const LinkMeter::TimePoint since = LinkMeter::Now();
     while (!window_.HasRoom() && failed_.ok()) {
       if (!changed_.WaitUntil(mutex_, until) && !window_.HasRoom() && failed_.ok()) {
+        meter_.AddWait(since, LinkMeter::Now());
         return absl::DeadlineExceededError(
             absl::StrCat(peer_, " gave no credit in time for message ", sequence, " (window of ",
                          ring_.size(), " messages)"));

@@ -292,6 +292,7 @@ class Worker {
                   request.set_job_id(activity.job_id);
                   request.set_epoch(activity.epoch);
                   request.set_actions_done(activity.actions_done);
+                  request.set_pulse(activity.pulse);
                 },
             .on_change =
                 [this](const absl::Status& status) {

@@ -298,6 +298,7 @@ RunHost::Activity RunHost::GetActivity(bool with_stages) const {
   Activity activity = {.job_id = attempt_->job_id, .epoch = attempt_->epoch, .active = IsActive()};
   const Run* run = attempt_->run;
   activity.actions_done = run == nullptr ? attempt_->actions_done : run->actions_done();
+  if (run != nullptr) activity.pulse = run->pulse();
   if (with_stages) activity.stages = run == nullptr ? attempt_->stages : run->Reports();
   return activity;
 }

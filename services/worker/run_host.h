@@ -114,6 +114,7 @@ class RunHost {
     int64_t epoch = 0;
     bool active = false;  // being prepared, prepared or running
     int64_t actions_done = 0;
+    int64_t pulse = 0;                    // Run::pulse
     std::vector<v1::StageReport> stages;  // of training so far
   };
   // With the stages' reports only if asked: they cost a little.
