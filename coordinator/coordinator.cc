@@ -183,8 +183,11 @@ absl::Status Coordinator::Heartbeat(const v1::HeartbeatRequest& request, Now now
         run == nullptr ? std::nullopt
                        : run->IndexOf(request.name(), request.incarnation(), request.epoch());
     if (index.has_value()) {
-      run->OnHeartbeat(*index, request.actions_done(), now);
       ForgetOrphan(request.name(), now);
+      if (const auto still_ns = run->OnHeartbeat(*index, request, now)) {
+        losses_.Count(LossCause::kStuck, *still_ns);
+        Settle(now);
+      }
     } else {
       rejected_.Count(Rejection::kStaleEpoch);
       OnOrphan(request, now);

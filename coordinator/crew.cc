@@ -107,7 +107,8 @@ bool Crew::AllGone() const { return std::all_of(parts_.begin(), parts_.end(), Is
 std::vector<WorkerOffer> Crew::StillTaken(bool reachable) const {
   std::vector<WorkerOffer> taken;
   for (const Part& part : parts_) {
-    if (!IsGone(part) && !(reachable && part.unreachable)) taken.push_back(part.worker);
+    const bool may_stop = !part.unreachable && !part.stuck;
+    if (!IsGone(part) && (!reachable || may_stop)) taken.push_back(part.worker);
   }
   return taken;
 }

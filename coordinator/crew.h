@@ -17,6 +17,7 @@
 #include "coordinator/blame.h"
 #include "coordinator/effects.h"
 #include "coordinator/job_run.h"
+#include "coordinator/pulse_watch.h"
 #include "penstock/v1/cluster.pb.h"
 #include "planner/job/assign.h"
 
@@ -36,6 +37,8 @@ class Crew {
     bool unreachable = false;   // it was asked to stop, and nobody was there
     int64_t next_sequence = 0;  // of the first event that it has not reported
     int64_t actions_done = -1;
+    PulseWatch pulse = {};
+    bool stuck = false;  // its executor is, so it will not stop
   };
 
   // REQUIRES: `job` outlives the crew.
@@ -58,7 +61,7 @@ class Crew {
   bool AllDone() const;
   // Returns whether no worker is taken any more.
   bool AllGone() const;
-  // Returns those that are still taken; with `reachable`, only those that may still answer.
+  // Returns those that are still taken; with `reachable`, only those that may still stop.
   std::vector<WorkerOffer> StillTaken(bool reachable) const;
   Blame& blame() { return blame_; }
   const Blame& blame() const { return blame_; }

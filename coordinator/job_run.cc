@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
 #include "base/status.h"
 #include "base/utf8.h"
 #include "coordinator/job_phase.h"
@@ -176,9 +177,25 @@ int64_t JobRun::OnReport(int32_t worker_index, int64_t first_sequence,
   return next;
 }
 
-void JobRun::OnHeartbeat(int32_t worker_index, int64_t actions_done, Now now) {
-  int64_t& before = phase_->crew()->parts()[worker_index].actions_done;
-  if (std::exchange(before, actions_done) != actions_done) progressed_ns_ = now.monotonic_ns;
+std::optional<int64_t> JobRun::OnHeartbeat(int32_t worker_index,
+                                           const v1::HeartbeatRequest& heartbeat, Now now) {
+  Crew& crew = *phase_->crew();
+  Crew::Part& part = crew.parts()[worker_index];
+  const int64_t actions_done = heartbeat.actions_done();
+  if (std::exchange(part.actions_done, actions_done) != actions_done) {
+    progressed_ns_ = now.monotonic_ns;
+  }
+  const std::optional<int64_t> still_ns = part.pulse.OnHeartbeat(
+      heartbeat.pulse(), PulseWatch::LimitNs(StepSeconds()), now.monotonic_ns);
+  if (!still_ns.has_value() || ended() || part.done || part.stuck) return std::nullopt;
+  part.stuck = true;
+  crew.blame().Own(worker_index,
+                   absl::StrFormat("is stuck: it has neither gone on nor waited for another worker "
+                                   "for %.1f s, in action %d of its run",
+                                   1e-9 * static_cast<double>(*still_ns), actions_done + 1),
+                   v1::ATTEMPT_CAUSE_STALLED);
+  Become(phase_->Tick(now), now);
+  return still_ns;
 }
 
 void JobRun::OnWorkerLost(const std::string& worker, uint64_t incarnation,

@@ -177,7 +177,9 @@ class JobRun {
   // again. REQUIRES: CheckReport was OK.
   int64_t OnReport(int32_t worker_index, int64_t first_sequence,
                    absl::Span<const v1::RunEvent* const> events, Now now);
-  void OnHeartbeat(int32_t worker_index, int64_t actions_done, Now now);
+  // Returns for how long the worker has been stuck if it is, which is news.
+  std::optional<int64_t> OnHeartbeat(int32_t worker_index, const v1::HeartbeatRequest& heartbeat,
+                                     Now now);
   void OnWorkerLost(const std::string& worker, uint64_t incarnation, const std::string& reason,
                     Now now);
   // One of its workers has said that it will leave. A job that cannot return runs on for as long as the worker waits.
@@ -250,6 +252,8 @@ class JobRun {
   // Returns whether there is room for what an event of the attempt tells; if not, there is once other workers report.
   virtual bool MayTake(const v1::RunEvent&) const { return true; }
   virtual absl::Status CheckSteps() const { return absl::OkStatus(); }
+  // Returns the median of the last steps of the attempt, if it is known.
+  virtual std::optional<double> StepSeconds() const { return std::nullopt; }
 
   void Become(std::unique_ptr<JobPhase> next, Now now);
 

@@ -16,11 +16,14 @@ void RemainingTime::OnStep(int64_t step, int64_t at_ns) {
   step_ = step;
 }
 
+std::optional<double> RemainingTime::StepSeconds() const {
+  const std::optional<double> between_cuts = between_cuts_.MedianSeconds();
+  return between_cuts.has_value() ? between_cuts : after_cuts_.MedianSeconds();
+}
+
 std::optional<double> RemainingTime::Seconds() const {
   const std::optional<double> after_cut = after_cuts_.MedianSeconds();
-  // Where every step is followed by a cut, there are no others.
-  const std::optional<double> step =
-      between_cuts_.MedianSeconds().has_value() ? between_cuts_.MedianSeconds() : after_cut;
+  const std::optional<double> step = StepSeconds();
   if (!step.has_value()) return std::nullopt;
   const double cut = std::max(0.0, after_cut.value_or(*step) - *step);
   const auto cuts_left = cuts_.end() - std::lower_bound(cuts_.begin(), cuts_.end(), step_);

@@ -29,6 +29,8 @@ class RemainingTime {
   // `step` was done at `at_ns`, on one clock for all.
   void OnStep(int64_t step, int64_t at_ns);
 
+  // Returns the median of the last steps: of those between cuts, or where all follow a cut, of these.
+  std::optional<double> StepSeconds() const;
   // Returns the remaining seconds as of the last step; nothing before the second.
   std::optional<double> Seconds() const;
 

@@ -130,6 +130,9 @@ class TrainingJob final : public JobRun {
   absl::Status CheckEvent(int32_t worker_index, const v1::RunEvent& event) const override;
   bool MayTake(const v1::RunEvent& event) const override;
   absl::Status CheckSteps() const override;
+  std::optional<double> StepSeconds() const override {
+    return attempt_.has_value() ? attempt_->remaining.StepSeconds() : std::nullopt;
+  }
 
   EarlierJobs& earlier_;
   std::optional<v1::JobPlanning> planning_;

@@ -174,6 +174,37 @@ TEST(WorkerFrozen, AnotherTakesItsPlace) {
   EXPECT_THAT(cluster.violations(), IsEmpty());
 }
 
+// Its process answers and its heartbeats come, but it neither trains nor stops.
+TEST(ExecutorStuck, AnotherTakesItsPlace) {
+  SimulatedCluster cluster({.workers = 3, .attached = true});
+  cluster.RunFor(10);
+  const std::string job = cluster.Submit(SavedJob(60, 2, 5));
+  cluster.At(1000, [&] { cluster.FreezeExecutor(1); });
+  ASSERT_TRUE(cluster.RunUntilOver(kLimitMs));
+  EXPECT_EQ(cluster.Summary(job).state(), v1::JOB_STATE_SUCCEEDED);
+  EXPECT_THAT(WorkersOf(cluster.Saved(job)), ElementsAre("w0", "w2"));
+  const v1::Attempt& attempt = cluster.Saved(job).result().attempts(0);
+  EXPECT_EQ(attempt.cause(), v1::ATTEMPT_CAUSE_STALLED);
+  EXPECT_EQ(attempt.worker(), "w1");
+  EXPECT_THAT(attempt.message(), HasSubstr("is stuck"));
+  const auto& stuck = cluster.coordinator().losses().by_cause[static_cast<int>(LossCause::kStuck)];
+  EXPECT_EQ(stuck.count, 1);
+  EXPECT_LT(stuck.detection_seconds, 3.6);
+  EXPECT_LT(attempt.resumed_ms() - attempt.detected_ms(), 100) << "nobody waits for it to stop";
+  EXPECT_THAT(cluster.violations(), IsEmpty());
+}
+
+TEST(ExecutorStuck, ForLessThanTheLimit_IsNoFailure) {
+  SimulatedCluster cluster({.workers = 2, .attached = true});
+  cluster.RunFor(10);
+  const std::string job = cluster.Submit(SavedJob(60, 2, 5));
+  cluster.At(1000, [&] { cluster.FreezeExecutor(1); });
+  cluster.At(3400, [&] { cluster.ThawExecutor(1); });
+  ASSERT_TRUE(cluster.RunUntilOver(kLimitMs));
+  EXPECT_EQ(cluster.Summary(job).state(), v1::JOB_STATE_SUCCEEDED);
+  EXPECT_EQ(cluster.Saved(job).result().attempts_size(), 1);
+}
+
 // ------------------------------------------------------------------------------------------ bounds
 
 // Has a worker's run fail `after_ms` after the job has begun to train. Returns false if it is over before.

@@ -351,6 +351,9 @@ void SimulatedCluster::HeartbeatLoop(int worker, uint64_t incarnation) {
         request.set_epoch(w.run.epoch());
         request.set_actions_done(w.step);
       }
+      if (options_.attached && w.state == Worker::State::kRunning) {
+        request.set_pulse(w.executor_frozen ? w.last_pulse : now_ms_ + 1);
+      }
       absl::Status status;
       if (!Tell([&] { status = coordinator_->Heartbeat(request, now()); })) {
         return HeartbeatLoop(worker, incarnation);

@@ -43,7 +43,7 @@ struct SimulatedClusterOptions {
   int overtaken_percent =
       0;  // of reports of several events; the later ones come once more without the first
   int commit_failure_percent = 0;
-  // Workers are attached by a stream; else they are of an older build.
+  // Workers are attached by a stream, and tell the pulse of their executor; else they are of an older build.
   bool attached = false;
   int64_t commit_ms = 20;
   int64_t save_ms = 10;                   // from a cut to the files of a worker
@@ -77,7 +77,10 @@ class SimulatedCluster {
   void Freeze(int worker) { workers_[worker].frozen = true; }
   // The worker's executor thread hangs, while it goes on answering calls and sending heartbeats: it prepares nothing,
   // trains no further and does not stop.
-  void FreezeExecutor(int worker) { workers_[worker].executor_frozen = true; }
+  void FreezeExecutor(int worker) {
+    workers_[worker].executor_frozen = true;
+    workers_[worker].last_pulse = now_ms_ + 1;
+  }
   void ThawExecutor(int worker);
   // The worker's own computation goes wrong.
   void FailRun(int worker, const std::string& message);
@@ -150,6 +153,7 @@ class SimulatedCluster {
     bool alive = true;
     bool frozen = false;
     bool executor_frozen = false;
+    int64_t last_pulse = 0;  // of a frozen executor
     bool leaving = false;
     int64_t generation = 0;  // of the run; what an older one scheduled is void
     enum class State { kIdle, kPrepared, kRunning } state = State::kIdle;
