@@ -29,6 +29,7 @@ void AddCoordinatorMetrics(const CoordinatorSnapshot& snapshot, MetricSet& metri
     const auto result = snapshot.results.find(job.job_id());
     if (result != snapshot.results.end()) AddJobMetrics(job, result->second, metrics);
   }
+  AddLossMetrics(snapshot.losses, metrics);
   AddStateMetrics(snapshot.state, metrics);
   AddRejectedMessages(snapshot.rejected, metrics);
 }

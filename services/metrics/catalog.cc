@@ -42,7 +42,10 @@ const std::vector<LabelDescription>& MetricLabels() {
       {"worker", "the worker's name"},
       {"device", "the worker's device"},
       {"stage", "the stage's number, from 0"},
-      {"cause", "cause of idle time: `input`, `credit`, `collective`, `data`, `checkpoint`"},
+      {"cause",
+       "of idle time `input`, `credit`, `collective`, `data`, `checkpoint`; of lost workers "
+       "`gone`, "
+       "`unanswered`, `silent`, `restarted`, `stuck`"},
       {"part",
        "part of overhead: `send`, `receive` and `collective` (handing tensors over), `between` "
        "(from one action to the next)"},

@@ -192,6 +192,29 @@ const std::vector<MetricRow<Worker>>& RowsOfWorkers() {
   return rows;
 }
 
+// With a zero for each cause that there was none of.
+template <auto Get>
+void ByCause(const LossCounts& losses, MetricSamples& samples) {
+  for (int cause = 0; cause < kLossCauses; ++cause) {
+    samples.Add({std::string(NameOf(static_cast<LossCause>(cause)))},
+                std::invoke(Get, losses.by_cause[cause]));
+  }
+}
+
+const std::vector<MetricRow<LossCounts>>& RowsOfLosses() {
+  static const auto& rows = *new std::vector<MetricRow<LossCounts>>{
+      {kCounter, "penstock_worker_losses_total", "cause",
+       "Workers that were lost: gone, without an answer, silent, or restarted; and those that are "
+       "stuck.",
+       ByCause<&LossCounts::Loss::count>},
+      {kCounter, "penstock_worker_loss_detection_seconds_total", "cause",
+       "Time until that was known, of all of them together: since their connection closed, or else "
+       "since the last sign of life.",
+       ByCause<&LossCounts::Loss::detection_seconds>},
+  };
+  return rows;
+}
+
 const std::vector<MetricRow<StateCounts>>& RowsOfState() {
   static const auto& rows = *new std::vector<MetricRow<StateCounts>>{
       {kGauge, "penstock_state_writable", "",
@@ -236,7 +259,8 @@ std::vector<MetricGroup> ClusterMetricGroups() {
            MetricProgram::kCoordinator, Describe("job", RowsOfPredictions())},
           {"The cluster", "", MetricProgram::kCoordinator,
            Joined({Describe("", RowsOfCluster()), Describe("worker", RowsOfWorkers()),
-                   Describe("", RowsOfState()), Describe("", RowsOfSpans())})}};
+                   Describe("", RowsOfLosses()), Describe("", RowsOfState()),
+                   Describe("", RowsOfSpans())})}};
 }
 
 void AddClusterMetrics(const ClusterCounts& counts, const v1::ListWorkersResponse& workers,
@@ -251,6 +275,10 @@ void AddJobMetrics(const v1::JobSummary& job, const v1::JobResult& result, Metri
   const JobFigures figures{.job = &job, .result = &result};
   AddRows(RowsOfJobs(), figures, {job.job_id()}, metrics);
   AddRows(RowsOfPredictions(), figures, {job.job_id()}, metrics);
+}
+
+void AddLossMetrics(const LossCounts& losses, MetricSet& metrics) {
+  AddRows(RowsOfLosses(), losses, {}, metrics);
 }
 
 void AddStateMetrics(const StateCounts& counts, MetricSet& metrics) {

@@ -1,5 +1,5 @@
-// Metrics of the coordinator about its jobs, their predictions, its workers, its state file and their spans. Every metric is one row
-// of the tables in cluster_metrics.cc, which are also their part of docs/metrics.md.
+// Metrics of the coordinator about its jobs, their predictions, its workers and how they were lost, its state file and their
+// spans. Every metric is one row of the tables in cluster_metrics.cc, which are also their part of docs/metrics.md.
 //
 // Pure functions.
 #pragma once
@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "base/loss_counts.h"
 #include "base/span_counts.h"
 #include "base/state_counts.h"
 #include "penstock/v1/cluster.pb.h"
@@ -27,6 +28,7 @@ std::vector<MetricGroup> ClusterMetricGroups();
 void AddClusterMetrics(const ClusterCounts& counts, const v1::ListWorkersResponse& workers,
                        MetricSet& metrics);
 void AddJobMetrics(const v1::JobSummary& job, const v1::JobResult& result, MetricSet& metrics);
+void AddLossMetrics(const LossCounts& losses, MetricSet& metrics);
 void AddStateMetrics(const StateCounts& counts, MetricSet& metrics);
 void AddSpanMetrics(const SpanCounts& counts, MetricSet& metrics);
 
