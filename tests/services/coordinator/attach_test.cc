@@ -14,7 +14,7 @@ namespace {
 using ::testing::_;
 using ::testing::HasSubstr;
 
-constexpr uint64_t kIncarnation = 7;
+constexpr uint64_t kAttachedIncarnation = 7;
 
 class AttachTest : public CoordinatorServerTest {
  protected:
@@ -25,7 +25,7 @@ class AttachTest : public CoordinatorServerTest {
     v1::RegisterWorkerRequest request;
     request.set_name("w");
     request.set_address(address);
-    request.set_incarnation(kIncarnation);
+    request.set_incarnation(kAttachedIncarnation);
     request.set_protocol_version(v1::PROTOCOL_VERSION_CURRENT);
     ASSERT_THAT(Call("coordinator", *registry_, &v1::WorkerRegistry::Stub::RegisterWorker, request,
                      kTimeout),
@@ -33,7 +33,7 @@ class AttachTest : public CoordinatorServerTest {
   }
 
   // Opens the stream and ends it as soon as the worker is attached.
-  absl::Status AttachAndEnd(uint64_t incarnation = kIncarnation) {
+  absl::Status AttachAndEnd(uint64_t incarnation = kAttachedIncarnation) {
     v1::AttachRequest request;
     request.set_name("w");
     request.set_incarnation(incarnation);
@@ -90,7 +90,7 @@ TEST_F(AttachTest, StreamEndsAndSomebodyListens_HeartbeatsDecide) {
 TEST_F(AttachTest, UnknownIncarnation_IsToldToRegister) {
   ASSERT_THAT(StartServer(), IsOk());
   Register("127.0.0.1:1");
-  EXPECT_THAT(AttachAndEnd(kIncarnation + 1),
+  EXPECT_THAT(AttachAndEnd(kAttachedIncarnation + 1),
               StatusIs(absl::StatusCode::kNotFound, HasSubstr("register again")));
 }
 
@@ -100,7 +100,7 @@ TEST_F(AttachTest, CoordinatorEnds_TheStreamIsToldSo) {
   Register("127.0.0.1:1");
   v1::AttachRequest request;
   request.set_name("w");
-  request.set_incarnation(kIncarnation);
+  request.set_incarnation(kAttachedIncarnation);
   StreamCanceller canceller;
   Mutex mutex;
   CondVar changed;
