@@ -88,6 +88,9 @@ TEST_F(RecoveryTest, WorkerIsKilled_ItsJobGoesOnFromItsLastCheckpointWhenItIsBac
   const Json& failed = done["result"]["attempts"][0];
   EXPECT_EQ(failed["cause"], "worker_lost") << failed;
   EXPECT_EQ(failed["worker"], "worker-1");
+  EXPECT_THAT(std::string(failed["message"]),
+              HasSubstr("its connection closed, and nobody listens"))
+      << "no heartbeat was waited for";
   EXPECT_EQ(failed["last_step"].get<int64_t>() - failed["steps_redone"].get<int64_t>(),
             done["result"]["attempts"].back()["first_step"]);
 }
