@@ -369,7 +369,8 @@ absl::Status Executor::BackwardInput(LocalStage& local, int64_t microbatch, cons
   Tensor output_gradient = stage.is_last() ? Tensor() : local.output_gradients.Take(microbatch);
   float loss_scale = 1.0f;  // read where the gradient starts
   if (stage.is_last()) {
-    PENSTOCK_ASSIGN_OR_RETURN(loss_scale, valid_targets_.LossScale(microbatch));
+    PENSTOCK_ASSIGN_OR_RETURN(loss_scale,
+                              ReadData([&] { return valid_targets_.LossScale(microbatch); }));
   }
   PENSTOCK_ASSIGN_OR_RETURN(
       Tensor input_gradient,
@@ -484,8 +485,10 @@ absl::StatusOr<Collectives::Combine> Executor::CombineOf(const ReduceGroup& grou
   const bool weighs = combine.operation == ReduceGroup::Operation::kMean;
   if (!weighs || !WeighsReplicas(parts_.job, stage)) return combine;
   // Each replica has one microbatch of the update.
-  PENSTOCK_ASSIGN_OR_RETURN(combine.weight,
-                            valid_targets_.Part(microbatches.first + stage.replica, microbatches));
+  PENSTOCK_ASSIGN_OR_RETURN(combine.weight, ReadData([&] {
+                              return valid_targets_.Part(microbatches.first + stage.replica,
+                                                         microbatches);
+                            }));
   return combine;
 }
 
@@ -575,8 +578,9 @@ absl::Status Executor::ClipFactorsOf(LocalStage& local, int64_t step) {
 absl::Status Executor::AddLoss(LocalStage& local, int64_t microbatch, Outgoing outgoing) {
   PENSTOCK_ASSIGN_OR_RETURN(const Tensor host, parts_.backend.FinishToHost(std::move(outgoing)));
   const double loss = *host.data<float>();
-  PENSTOCK_ASSIGN_OR_RETURN(const double weight,
-                            valid_targets_.Weight(Split::kTraining, microbatch));
+  PENSTOCK_ASSIGN_OR_RETURN(const double weight, ReadData([&] {
+                              return valid_targets_.Weight(Split::kTraining, microbatch);
+                            }));
   if (parts_.topology[local.id].replicas > 1) {
     losses_.Keep(loss * weight);
   } else {
@@ -589,8 +593,9 @@ absl::Status Executor::AddEvaluated(LocalStage& local, int64_t microbatch,
                                     const Stage::Evaluated& last) {
   PENSTOCK_ASSIGN_OR_RETURN(const double loss, local.stage->ReadLoss(last.output));
   PENSTOCK_ASSIGN_OR_RETURN(const std::vector<int32_t> ranks, local.stage->ReadRanks(last.ranks));
-  PENSTOCK_ASSIGN_OR_RETURN(const double weight,
-                            valid_targets_.Weight(Split::kValidation, microbatch));
+  PENSTOCK_ASSIGN_OR_RETURN(const double weight, ReadData([&] {
+                              return valid_targets_.Weight(Split::kValidation, microbatch);
+                            }));
   const EvaluationSums sums = EvaluationSums::Of(loss, weight, ranks);
   if (parts_.topology[local.id].replicas > 1) {
     losses_.KeepEvaluated(sums);
@@ -607,8 +612,10 @@ absl::Status Executor::NoteNotFinite(absl::Status checked) {
 
 absl::Status Executor::ReportStep(const Effect& effect, double learning_rate) {
   const int64_t step = StepOf(effect.microbatches.end() - 1);
-  PENSTOCK_ASSIGN_OR_RETURN(const double weight,
-                            valid_targets_.Weight(Split::kTraining, RangeOfStep(parts_.job, step)));
+  PENSTOCK_ASSIGN_OR_RETURN(const double weight, ReadData([&] {
+                              return valid_targets_.Weight(Split::kTraining,
+                                                           RangeOfStep(parts_.job, step));
+                            }));
   parts_.on_step({.step = step,
                   .loss = losses_.Take(step) / std::max(weight, 1.0),
                   .learning_rate = learning_rate,
@@ -617,13 +624,9 @@ absl::Status Executor::ReportStep(const Effect& effect, double learning_rate) {
 }
 
 absl::StatusOr<absl::Span<const Tensor>> Executor::ReadPorts(Stage& stage, int64_t microbatch) {
-  const bool reads = !stage.ports().empty();
-  const bool shows_pulse = reads && pulse() > 0;
-  if (shows_pulse) HidePulse();  // a disk may take its time
   absl::StatusOr<absl::Span<const Tensor>> ports =
-      ports_.Read(stage, split(), FirstSample(parts_.job, microbatch));
-  if (shows_pulse) courier_.pulse().Show(true);
-  if (reads) timer_.Lap(Lane::kWait, Wait::kData);
+      ReadData([&] { return ports_.Read(stage, split(), FirstSample(parts_.job, microbatch)); });
+  if (!stage.ports().empty()) timer_.Lap(Lane::kWait, Wait::kData);
   return ports;
 }
 

@@ -200,6 +200,15 @@ class Executor {
   // From now on, or no longer, an action takes what it always takes.
   void ShowPulse();
   void HidePulse() { courier_.pulse().Show(false); }
+  // Calls `read`, which may have to wait for a disk.
+  template <typename Read>
+  auto ReadData(Read read) {
+    const bool shows_pulse = pulse() > 0;
+    HidePulse();
+    auto result = read();
+    courier_.pulse().Show(shows_pulse);
+    return result;
+  }
 
   ExecutorParts parts_;
   Machine machine_;
