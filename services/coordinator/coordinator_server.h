@@ -1,7 +1,7 @@
 // CoordinatorServer: a whole coordinator in one object, for penstock-coordinator and for the
 // cluster that `penstock train` keeps in its own process.
 //
-//   handlers (lanes) ────── ask ──▶ EventLoop: Coordinator (pure), JobStore
+//   handlers (lanes) ────── ask ──▶ EventLoop: Coordinator (pure), StateStore
 //                                       │ effects
 //                       WorkerCaller ◀──┼──▶ CheckpointKeeper, TimelineGatherer
 //                            │ answers come back as events; stored events wake JobTracer

@@ -87,7 +87,7 @@ class EventPull {
   absl::StatusOr<Page> ReadPage() {
     return loop_.Ask<Page>(
         absl::Now() + kAnswerTimeout,
-        [job_id = job_id_, after = last_sequence_](Coordinator& coordinator, JobStore& store,
+        [job_id = job_id_, after = last_sequence_](Coordinator& coordinator, StateStore& store,
                                                    Now) -> absl::StatusOr<Page> {
           Page page;
           PENSTOCK_ASSIGN_OR_RETURN(page.events, store.ReadEvents(job_id, after, kEventsPerPage));
@@ -137,7 +137,7 @@ void GetTimeline(const CoordinatorParts& parts, const std::string& job_id, const
                  const Reply<v1::GetTimelineResponse>& reply) {
   const absl::StatusOr<FoundTimeline> found = parts.loop.Ask<FoundTimeline>(
       DeadlineOf(call),
-      [job_id, &loop = parts.loop](Coordinator& coordinator, JobStore& store, Now) {
+      [job_id, &loop = parts.loop](Coordinator& coordinator, StateStore& store, Now) {
         return FindTimeline(job_id, coordinator, store, loop);
       });
   if (!found.ok()) {
@@ -221,7 +221,7 @@ void AddRegistry(RpcServer& server, CoordinatorParts parts) {
         PENSTOCK_RETURN_IF_ERROR(CheckIsWorker(call, request.name()));
         PENSTOCK_RETURN_IF_ERROR(CheckAddress(request.address(), local_only));
         absl::StatusOr<v1::RegisterWorkerResponse> response = loop.Ask<v1::RegisterWorkerResponse>(
-            DeadlineOf(call), [request](Coordinator& coordinator, JobStore&, Now now) {
+            DeadlineOf(call), [request](Coordinator& coordinator, StateStore&, Now now) {
               return coordinator.RegisterWorker(request, now);
             });
         if (absl::IsFailedPrecondition(response.status())) {
@@ -235,7 +235,7 @@ void AddRegistry(RpcServer& server, CoordinatorParts parts) {
                  PENSTOCK_RETURN_IF_ERROR(CheckIsWorker(call, request.name()));
                  return loop.Ask<v1::HeartbeatResponse>(
                      DeadlineOf(call),
-                     [request](Coordinator& coordinator, JobStore&,
+                     [request](Coordinator& coordinator, StateStore&,
                                Now now) -> absl::StatusOr<v1::HeartbeatResponse> {
                        PENSTOCK_RETURN_IF_ERROR(coordinator.Heartbeat(request, now));
                        return v1::HeartbeatResponse();
@@ -248,7 +248,7 @@ void AddRegistry(RpcServer& server, CoordinatorParts parts) {
                        const CallInfo& call) -> absl::StatusOr<v1::ReportRunResponse> {
                  PENSTOCK_RETURN_IF_ERROR(CheckIsWorker(call, request.worker()));
                  return loop.Ask<v1::ReportRunResponse>(
-                     DeadlineOf(call), [request](Coordinator& coordinator, JobStore&, Now now) {
+                     DeadlineOf(call), [request](Coordinator& coordinator, StateStore&, Now now) {
                        return coordinator.ReportRun(request, now);
                      });
                });
@@ -293,22 +293,22 @@ absl::Status CheckJobId(const std::string& job_id) {
 
 void AddAuditedCalls(RpcServer& server, Jobs& jobs, CoordinatorParts parts) {
   // Requests live until the reply.
-  server.UnaryAsync(
-      jobs, &Jobs::RequestSubmitJob,
-      [parts](const v1::SubmitJobRequest& request, const CallInfo& call,
-              const Reply<v1::SubmitJobResponse>& reply) {
-        const auto submit = [parts, &request, call] {
-          return parts.loop.Ask<v1::SubmitJobResponse>(
-              DeadlineOf(call), [request, trace = call.trace,
-                                 start = parts.keeper.LookAhead(request.spec().checkpoint()),
-                                 &loop = parts.loop](Coordinator& coordinator, JobStore&, Now now) {
-                return Take(
-                    Startable(coordinator.CheckSubmission(request, now), start, coordinator), trace,
-                    coordinator, loop, now);
-              });
-        };
-        Audited<v1::SubmitJobResponse>(parts, "submit", "", call, submit, reply);
-      });
+  server.UnaryAsync(jobs, &Jobs::RequestSubmitJob,
+                    [parts](const v1::SubmitJobRequest& request, const CallInfo& call,
+                            const Reply<v1::SubmitJobResponse>& reply) {
+                      const auto submit = [parts, &request, call] {
+                        return parts.loop.Ask<v1::SubmitJobResponse>(
+                            DeadlineOf(call),
+                            [request, trace = call.trace,
+                             start = parts.keeper.LookAhead(request.spec().checkpoint()),
+                             &loop = parts.loop](Coordinator& coordinator, StateStore&, Now now) {
+                              return Take(Startable(coordinator.CheckSubmission(request, now),
+                                                    start, coordinator),
+                                          trace, coordinator, loop, now);
+                            });
+                      };
+                      Audited<v1::SubmitJobResponse>(parts, "submit", "", call, submit, reply);
+                    });
   server.UnaryAsync(
       jobs, &Jobs::RequestSubmitProfile,
       [parts](const v1::SubmitProfileRequest& request, const CallInfo& call,
@@ -316,7 +316,7 @@ void AddAuditedCalls(RpcServer& server, Jobs& jobs, CoordinatorParts parts) {
         const auto submit = [parts, &request, call] {
           return parts.loop.Ask<v1::SubmitJobResponse>(
               DeadlineOf(call), [request, trace = call.trace, &loop = parts.loop](
-                                    Coordinator& coordinator, JobStore&, Now now) {
+                                    Coordinator& coordinator, StateStore&, Now now) {
                 return Take(coordinator.CheckProfile(request, now), trace, coordinator, loop, now);
               });
         };
@@ -330,13 +330,12 @@ void AddAuditedCalls(RpcServer& server, Jobs& jobs, CoordinatorParts parts) {
           PENSTOCK_RETURN_IF_ERROR(CheckJobId(request.job_id()));
           return parts.loop.Ask<v1::CancelJobResponse>(
               DeadlineOf(call),
-              [request, &loop = parts.loop](Coordinator& coordinator, JobStore&,
+              [request, &loop = parts.loop](Coordinator& coordinator, StateStore&,
                                             Now now) -> absl::StatusOr<v1::CancelJobResponse> {
                 PENSTOCK_ASSIGN_OR_RETURN(const std::optional<SaveJob> cancelled,
                                           coordinator.CheckCancel(request.job_id()));
                 // Also if it has ended: a restart must find that, too.
-                PENSTOCK_RETURN_IF_ERROR(
-                    loop.Keep(cancelled.has_value() ? &*cancelled : nullptr));
+                PENSTOCK_RETURN_IF_ERROR(loop.Keep(cancelled.has_value() ? &*cancelled : nullptr));
                 return coordinator.CancelJob(request.job_id(), now);
               });
         };
@@ -352,7 +351,7 @@ void AddJobCalls(RpcServer& server, Jobs& jobs, CoordinatorParts parts) {
                  PENSTOCK_RETURN_IF_ERROR(CheckJobId(request.job_id()));
                  return loop.Ask<v1::GetJobResponse>(
                      DeadlineOf(call),
-                     [request, &loop](Coordinator& coordinator, JobStore& store, Now) {
+                     [request, &loop](Coordinator& coordinator, StateStore& store, Now) {
                        return FindRecord(request.job_id(), coordinator, store, loop);
                      });
                });
@@ -360,7 +359,7 @@ void AddJobCalls(RpcServer& server, Jobs& jobs, CoordinatorParts parts) {
       jobs, &Jobs::RequestListJobs, [&loop](const v1::ListJobsRequest&, const CallInfo& call) {
         return loop.Ask<v1::ListJobsResponse>(
             DeadlineOf(call),
-            [](Coordinator& coordinator, JobStore&, Now) -> absl::StatusOr<v1::ListJobsResponse> {
+            [](Coordinator& coordinator, StateStore&, Now) -> absl::StatusOr<v1::ListJobsResponse> {
               return coordinator.ListJobs();
             });
       });
@@ -368,7 +367,7 @@ void AddJobCalls(RpcServer& server, Jobs& jobs, CoordinatorParts parts) {
                [&loop](const v1::ListWorkersRequest&, const CallInfo& call) {
                  return loop.Ask<v1::ListWorkersResponse>(
                      DeadlineOf(call),
-                     [](Coordinator& coordinator, JobStore&,
+                     [](Coordinator& coordinator, StateStore&,
                         Now now) -> absl::StatusOr<v1::ListWorkersResponse> {
                        return coordinator.ListWorkers(now);
                      });
@@ -391,7 +390,7 @@ void AddJobStreams(RpcServer& server, Jobs& jobs, CoordinatorParts parts) {
                       parts.loop
                           .Ask<v1::JobSummary>(DeadlineOf(call),
                                                [job_id = request.job_id()](Coordinator& coordinator,
-                                                                           JobStore&, Now) {
+                                                                           StateStore&, Now) {
                                                  return coordinator.FindSummary(job_id);
                                                })
                           .status());

@@ -25,7 +25,7 @@ CoordinatorLimits WithStopwatch(CoordinatorLimits limits, Clock& clock) {
 
 }  // namespace
 
-EventLoop::EventLoop(Clock& clock, CoordinatorLimits limits, JobStore store,
+EventLoop::EventLoop(Clock& clock, CoordinatorLimits limits, std::unique_ptr<StateStore> store,
                      EffectPerformer& performer, std::function<void(const std::string&)> log)
     : clock_(clock),
       performer_(performer),
@@ -36,7 +36,7 @@ EventLoop::EventLoop(Clock& clock, CoordinatorLimits limits, JobStore store,
 EventLoop::~EventLoop() { Stop(); }
 
 absl::Status EventLoop::Start() {
-  PENSTOCK_ASSIGN_OR_RETURN(std::vector<StoredJob> jobs, store_.Load());
+  PENSTOCK_ASSIGN_OR_RETURN(std::vector<StoredJob> jobs, store_->Load());
   coordinator_.Restore(std::move(jobs), ReadClock());
   PerformEffects();
   PENSTOCK_RETURN_IF_ERROR(store_status_);
@@ -183,8 +183,8 @@ absl::Status EventLoop::Keep(const SaveJob* save) {
   if (save != nullptr || !pending_.empty()) WriteNow(save);
   if (store_status_.ok() || (save == nullptr && pending_.empty())) return absl::OkStatus();
   return absl::UnavailableError(absl::StrCat(
-      "not done, because the coordinator cannot write its state file: ", store_status_.message(),
-      "; make room on that disk, or mend it, and ask again (training goes on)"));
+      "not done, because the coordinator cannot write its ", store_->name(), ": ",
+      store_status_.message(), "; ", store_->remedy(), ", and ask again (training goes on)"));
 }
 
 StateCounts EventLoop::state_counts() const {
@@ -197,7 +197,7 @@ StateCounts EventLoop::state_counts() const {
 void EventLoop::Perform(const FindLayerTimes& find) {
   std::vector<std::optional<v1::DeviceProfile>> known;
   for (const std::string& key : find.keys) {
-    absl::StatusOr<v1::DeviceProfile> times = store_.ReadLayerTimes(key);
+    absl::StatusOr<v1::DeviceProfile> times = store_->ReadLayerTimes(key);
     if (!times.ok() && !absl::IsNotFound(times.status())) {
       Log(absl::StrCat("layers are timed again: ", times.status().message()));
     }
@@ -213,20 +213,20 @@ void EventLoop::WritePending() {
 }
 
 void EventLoop::WriteNow(const SaveJob* save) {
-  std::vector<JobStore::Change> changes = pending_.Changes();
+  std::vector<StateStore::Change> changes = pending_.Changes();
   if (save != nullptr) changes.push_back({.job = save});
   const absl::Status before =
-      std::exchange(store_status_, changes.empty() ? store_.Touch() : store_.Write(changes));
+      std::exchange(store_status_, changes.empty() ? store_->Touch() : store_->Write(changes));
   if (!store_status_.ok()) {
     ++failed_writes_;
     store_retry_ns_ = clock_.MonotonicNs() + absl::ToInt64Nanoseconds(kStoreRetryInterval);
     if (!before.ok()) return;
-    Log(absl::StrCat("the state file cannot be written, tried again every second: ",
-                     store_status_.message()));
+    Log(absl::StrCat("the ", store_->name(),
+                     " cannot be written, tried again every second: ", store_status_.message()));
     return performer_.OnStoreWritable(false);
   }
   if (!before.ok()) {
-    Log("the state file can be written again");
+    Log(absl::StrCat("the ", store_->name(), " can be written again"));
     performer_.OnStoreWritable(true);
   }
   for (const PublishEvent& event : pending_.Written()) {

@@ -1,4 +1,4 @@
-// EventLoop: the one thread that owns the coordinator's state machines and its store.
+// EventLoop: the one thread that owns the coordinator's state machines and its store (state_store.h).
 //
 // Events come in through a queue; each turn takes all that wait, lets the state machines react,
 // writes what must be kept in one transaction, and only then performs the other effects and answers
@@ -32,8 +32,8 @@
 #include "base/mutex.h"
 #include "base/state_counts.h"
 #include "coordinator/coordinator.h"
-#include "services/coordinator/job_store.h"
 #include "services/coordinator/pending_writes.h"
+#include "services/coordinator/state_store.h"
 
 namespace penstock {
 
@@ -59,14 +59,14 @@ class EventLoop {
   using Event = std::function<void(Coordinator&, Now)>;
 
   // REQUIRES: `clock` and `performer` outlive the loop. `log`: a line for operators; may be null.
-  EventLoop(Clock& clock, CoordinatorLimits limits, JobStore store, EffectPerformer& performer,
-            std::function<void(const std::string&)> log);
+  EventLoop(Clock& clock, CoordinatorLimits limits, std::unique_ptr<StateStore> store,
+            EffectPerformer& performer, std::function<void(const std::string&)> log);
   // Stop().
   ~EventLoop();
   EventLoop(const EventLoop&) = delete;
   EventLoop& operator=(const EventLoop&) = delete;
 
-  // Takes back the stored jobs and starts the thread. Errors: those of JobStore::Load.
+  // Takes back the stored jobs and starts the thread. Errors: those of StateStore::Load.
   absl::Status Start();
 
   void Post(Event event) ABSL_LOCKS_EXCLUDED(mutex_);
@@ -77,10 +77,10 @@ class EventLoop {
   // Errors also: DeadlineExceeded, Unavailable (stopped).
   template <typename R>
   absl::StatusOr<R> Ask(absl::Time deadline,
-                        std::function<absl::StatusOr<R>(Coordinator&, JobStore&, Now)> question);
+                        std::function<absl::StatusOr<R>(Coordinator&, StateStore&, Now)> question);
 
   // Writes `save`, if there is one, and all that waits to be written, before anything is done that depends on it. For
-  // questions. Errors: Unavailable saying which file cannot be written, why, and what to do; `save` is not kept then.
+  // questions. Errors: Unavailable saying what cannot be written, why, and what to do; `save` is not kept then.
   absl::Status Keep(const SaveJob* save);
 
   // For the loop's thread.
@@ -132,12 +132,12 @@ class EventLoop {
 
   // The loop's thread only (before Start: the creator's).
   Coordinator coordinator_;
-  JobStore store_;
+  const std::unique_ptr<StateStore> store_;
   PendingWrites pending_;
   CoordinatorEffects outside_;  // to be performed once what is pending was written
   absl::Status store_status_;   // of the last write
   int64_t failed_writes_ = 0;
-  int64_t store_retry_ns_ = 0;  // when to try again after a failure
+  int64_t store_retry_ns_ = 0;                  // when to try again after a failure
   std::vector<std::function<void()>> answers_;  // given at the end of the turn
 
   Mutex mutex_;
@@ -150,12 +150,13 @@ class EventLoop {
 
 template <typename R>
 absl::StatusOr<R> EventLoop::Ask(
-    absl::Time deadline, std::function<absl::StatusOr<R>(Coordinator&, JobStore&, Now)> question) {
+    absl::Time deadline,
+    std::function<absl::StatusOr<R>(Coordinator&, StateStore&, Now)> question) {
   auto promise = std::make_shared<Promise<R>>();
   std::future<absl::StatusOr<R>> future = promise->promise.get_future();
   Post([this, promise = std::move(promise), question = std::move(question)](
            Coordinator& coordinator, Now now) {
-    auto result = std::make_shared<absl::StatusOr<R>>(question(coordinator, store_, now));
+    auto result = std::make_shared<absl::StatusOr<R>>(question(coordinator, *store_, now));
     answers_.push_back([promise, result] { promise->Set(std::move(*result)); });
   });
   const absl::Duration left = deadline - absl::Now();

@@ -11,6 +11,7 @@
 #include "base/clock.h"
 #include "checkpoint/checkpoint.h"
 #include "checkpoint/layout.h"
+#include "services/coordinator/job_store.h"
 #include "tests/support/memory_files.h"
 #include "tests/support/status_matchers.h"
 
@@ -30,6 +31,7 @@ class NoPerformer final : public EffectPerformer {
   void Perform(const JudgeCandidates&) override {}
   void Perform(const GatherPasses&) override {}
   void OnEventStored(const PublishEvent&) override {}
+  void OnStoreWritable(bool) override {}
 };
 
 // A disk on which whatever is below /hung hangs until the test lets it go.
@@ -59,8 +61,9 @@ class CheckpointKeeperTest : public ::testing::Test {
  protected:
   void SetUp() override {
     PENSTOCK_ASSERT_OK_AND_ASSIGN(JobStore store, JobStore::Open(""));
-    loop_ = std::make_unique<EventLoop>(RealClock(), CoordinatorLimits(), std::move(store),
-                                        performer_, nullptr);
+    loop_ = std::make_unique<EventLoop>(RealClock(), CoordinatorLimits(),
+                                        std::make_unique<JobStore>(std::move(store)), performer_,
+                                        nullptr);
     keeper_ = std::make_unique<CheckpointKeeper>(*loop_, *files_, NoLocks, DiskOf);
   }
   void TearDown() override {

@@ -5,12 +5,15 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/time/clock.h"
 #include "base/status.h"
 #include "coordinator/job_state.h"
+#include "services/coordinator/job_store.h"
 #include "tests/services/coordinator/coordinator_fixture.h"
 
 namespace penstock {
@@ -28,9 +31,11 @@ class NotingPerformer final : public EffectPerformer {
   }
   void Perform(const FindCheckpoint&) override { Note("finds a checkpoint"); }
   void Perform(const CommitStaged&) override { Note("commits"); }
+  void Perform(const DiscardStaged&) override { Note("discards"); }
   void Perform(const GatherTimeline&) override { Note("gathers a timeline"); }
   void Perform(const JudgeCandidates&) override { Note("judges"); }
   void Perform(const GatherPasses&) override { Note("gathers passes"); }
+  void OnStoreWritable(bool) override {}
   void OnEventStored(const PublishEvent& event) override {
     absl::SleepFor(absl::Milliseconds(50));
     if (!event.event.has_state_changed()) return;
@@ -58,8 +63,9 @@ class EventLoopTest : public ::testing::Test {
  protected:
   void SetUp() override {
     PENSTOCK_ASSERT_OK_AND_ASSIGN(JobStore store, JobStore::Open(""));
-    loop_ = std::make_unique<EventLoop>(RealClock(), CoordinatorLimits(), std::move(store),
-                                        performer_, nullptr);
+    loop_ = std::make_unique<EventLoop>(RealClock(), CoordinatorLimits(),
+                                        std::make_unique<JobStore>(std::move(store)), performer_,
+                                        nullptr);
     ASSERT_THAT(loop_->Start(), IsOk());
   }
 
@@ -67,7 +73,8 @@ class EventLoopTest : public ::testing::Test {
   absl::StatusOr<std::string> Submit(const v1::JobSpec& spec) {
     return loop_->Ask<std::string>(
         InTime(),
-        [spec](Coordinator& coordinator, JobStore& store, Now now) -> absl::StatusOr<std::string> {
+        [spec](Coordinator& coordinator, StateStore& store,
+               Now now) -> absl::StatusOr<std::string> {
           v1::RegisterWorkerRequest worker;
           worker.set_name("w0");
           worker.set_address("127.0.0.1:1");
@@ -78,7 +85,7 @@ class EventLoopTest : public ::testing::Test {
           *request.mutable_spec() = spec;
           PENSTOCK_ASSIGN_OR_RETURN(const Submission submission,
                                     coordinator.CheckSubmission(request, now));
-          const JobStore::Change kept = {.job = &*submission.record};
+          const StateStore::Change kept = {.job = &*submission.record};
           PENSTOCK_RETURN_IF_ERROR(store.Write({kept}));
           coordinator.AddJob(*submission.record, now);
           return submission.job_id;
@@ -86,7 +93,7 @@ class EventLoopTest : public ::testing::Test {
   }
   // What a process that starts now would find.
   absl::StatusOr<v1::GetJobResponse> StoredRecord(const std::string& job_id) {
-    return loop_->Ask<v1::GetJobResponse>(InTime(), [job_id](Coordinator&, JobStore& store, Now) {
+    return loop_->Ask<v1::GetJobResponse>(InTime(), [job_id](Coordinator&, StateStore& store, Now) {
       return store.ReadRecord(job_id);
     });
   }
@@ -109,7 +116,7 @@ TEST_F(EventLoopTest, AnswerToACancellation_ComesAfterItIsKept) {
   PENSTOCK_ASSERT_OK_AND_ASSIGN(const std::string job, Submit(TestJob(5, 1)));
   ASSERT_THAT(performer_.Notes(), Not(Contains("kept: cancelled")));
   const auto answer = loop_->Ask<v1::CancelJobResponse>(
-      InTime(), [job](Coordinator& coordinator, JobStore&, Now now) {
+      InTime(), [job](Coordinator& coordinator, StateStore&, Now now) {
         return coordinator.CancelJob(job, now);
       });
   const std::vector<std::string> at_the_answer = performer_.Notes();
