@@ -26,20 +26,23 @@ CoordinatorLimits WithStopwatch(CoordinatorLimits limits, Clock& clock) {
 }  // namespace
 
 EventLoop::EventLoop(Clock& clock, CoordinatorLimits limits, std::unique_ptr<StateStore> store,
-                     EffectPerformer& performer, std::function<void(const std::string&)> log)
+                     EffectPerformer& performer, std::function<void(const std::string&)> log,
+                     std::unique_ptr<Mandate> mandate)
     : clock_(clock),
       performer_(performer),
       log_(std::move(log)),
       coordinator_(WithStopwatch(std::move(limits), clock)),
-      store_(std::move(store)) {}
+      store_(std::move(store)),
+      mandate_(std::move(mandate)) {}
 
 EventLoop::~EventLoop() { Stop(); }
 
 absl::Status EventLoop::Start() {
   PENSTOCK_ASSIGN_OR_RETURN(std::vector<StoredJob> jobs, store_->Load());
   coordinator_.Restore(std::move(jobs), ReadClock());
-  PerformEffects();
+  const bool goes_on = PerformEffects();
   PENSTOCK_RETURN_IF_ERROR(store_status_);
+  if (!goes_on) return absl::AbortedError("another coordinator may lead by now");
   thread_ = std::thread([this] { Run(); });
   return absl::OkStatus();
 }
@@ -104,12 +107,30 @@ void EventLoop::Run() {
 #ifndef NDEBUG
     PENSTOCK_CHECK(coordinator_.CheckInvariants().ok());
 #endif
-    PerformEffects();
+    if (!PerformEffects() || !MayAct()) return GiveUp();
     for (const auto& answer : std::exchange(answers_, {})) {
       answer();
     }
     events.clear();
   }
+}
+
+bool EventLoop::MayAct() {
+  if (!may_act_ || mandate_ == nullptr) return may_act_;
+  if (absl::IsAborted(store_status_)) mandate_->Lose(std::string(store_status_.message()));
+  may_act_ = mandate_->Holds();
+  if (!may_act_) Log("stops acting for the cluster, which another coordinator may lead by now");
+  return may_act_;
+}
+
+void EventLoop::GiveUp() {
+  outside_.clear();
+  answers_.clear();  // those who asked get Unavailable as their promises go
+  std::vector<Event> dropped;
+  MutexLock lock(mutex_);
+  stopping_ = true;
+  queue_.swap(dropped);
+  timers_.clear();
 }
 
 bool EventLoop::TakeTurn(std::vector<Event>& events) {
@@ -158,9 +179,10 @@ void EventLoop::CollectEffects() {
   }
 }
 
-void EventLoop::PerformEffects() {
+bool EventLoop::PerformEffects() {
   CollectEffects();
   WritePending();
+  if (!MayAct()) return false;
   for (CoordinatorEffect& effect : std::exchange(outside_, {})) {
     if (!store_status_.ok() && AsksToPrepare(effect)) {
       outside_.push_back(std::move(effect));  // until the store can be written
@@ -176,6 +198,7 @@ void EventLoop::PerformEffects() {
         },
         effect);
   }
+  return true;
 }
 
 absl::Status EventLoop::Keep(const SaveJob* save) {

@@ -11,6 +11,10 @@
 // before their records are kept are such that a restart, which knows the records of before, repeats or undoes them: a
 // job goes on from its checkpoint, under a later epoch, and workers that still train another one are told to stop.
 //
+// Where another coordinator could lead, the loop acts only while it has the mandate to: that is asked before effects are
+// performed and before answers are given. Once it is lost, or the store says that another leads, the loop ends: nothing of
+// what waits is done any more, and those who asked get Unavailable.
+//
 // Thread safety: Post, PostAfter, Ask and Stop from any thread.
 #pragma once
 
@@ -32,6 +36,7 @@
 #include "base/mutex.h"
 #include "base/state_counts.h"
 #include "coordinator/coordinator.h"
+#include "services/coordinator/mandate.h"
 #include "services/coordinator/pending_writes.h"
 #include "services/coordinator/state_store.h"
 
@@ -59,8 +64,10 @@ class EventLoop {
   using Event = std::function<void(Coordinator&, Now)>;
 
   // REQUIRES: `clock` and `performer` outlive the loop. `log`: a line for operators; may be null.
+  // `mandate`: null if no other coordinator could lead.
   EventLoop(Clock& clock, CoordinatorLimits limits, std::unique_ptr<StateStore> store,
-            EffectPerformer& performer, std::function<void(const std::string&)> log);
+            EffectPerformer& performer, std::function<void(const std::string&)> log,
+            std::unique_ptr<Mandate> mandate = nullptr);
   // Stop().
   ~EventLoop();
   EventLoop(const EventLoop&) = delete;
@@ -115,7 +122,12 @@ class EventLoop {
   void Run();
   // Waits for events or the next deadline. Returns false when stopped.
   bool TakeTurn(std::vector<Event>& events) ABSL_LOCKS_EXCLUDED(mutex_);
-  void PerformEffects();
+  // Returns whether it may go on.
+  bool PerformEffects();
+  // Returns whether this coordinator may act; logs it when it may no longer.
+  bool MayAct();
+  // Ends the loop from within.
+  void GiveUp() ABSL_LOCKS_EXCLUDED(mutex_);
   // Sorts what the state machines want into what is kept and what goes out after that.
   void CollectEffects();
   // Looks up what the store has; answered with an event.
@@ -133,6 +145,8 @@ class EventLoop {
   // The loop's thread only (before Start: the creator's).
   Coordinator coordinator_;
   const std::unique_ptr<StateStore> store_;
+  const std::unique_ptr<Mandate> mandate_;  // null: it always holds
+  bool may_act_ = true;                     // as long as the mandate has held
   PendingWrites pending_;
   CoordinatorEffects outside_;  // to be performed once what is pending was written
   absl::Status store_status_;   // of the last write

@@ -5,6 +5,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <atomic>
 #include <memory>
 #include <string>
 #include <utility>
@@ -59,13 +60,24 @@ class NotingPerformer final : public EffectPerformer {
 
 absl::Time InTime() { return absl::Now() + kTimeout; }
 
+// Is lost when the test says so.
+class TestMandate final : public Mandate {
+ public:
+  explicit TestMandate(std::atomic<bool>& holds) : holds_(holds) {}
+  bool Holds() override { return holds_; }
+  void Lose(const std::string&) override { holds_ = false; }
+
+ private:
+  std::atomic<bool>& holds_;
+};
+
 class EventLoopTest : public ::testing::Test {
  protected:
   void SetUp() override {
     PENSTOCK_ASSERT_OK_AND_ASSIGN(JobStore store, JobStore::Open(""));
     loop_ = std::make_unique<EventLoop>(RealClock(), CoordinatorLimits(),
                                         std::make_unique<JobStore>(std::move(store)), performer_,
-                                        nullptr);
+                                        nullptr, std::make_unique<TestMandate>(holds_));
     ASSERT_THAT(loop_->Start(), IsOk());
   }
 
@@ -98,6 +110,7 @@ class EventLoopTest : public ::testing::Test {
     });
   }
 
+  std::atomic<bool> holds_ = true;
   NotingPerformer performer_;
   std::unique_ptr<EventLoop> loop_;
 };
@@ -125,6 +138,27 @@ TEST_F(EventLoopTest, AnswerToACancellation_ComesAfterItIsKept) {
   PENSTOCK_ASSERT_OK_AND_ASSIGN(const v1::GetJobResponse record, StoredRecord(job));
   EXPECT_EQ(record.summary().state(), v1::JOB_STATE_CANCELLED);
   EXPECT_EQ(record.cancel_reason(), "cancelled by the user");
+}
+
+TEST_F(EventLoopTest, WithoutItsMandate_NothingIsDoneOrAnswered) {
+  // The mandate is lost in the turn of the submission: after the question, before effects and answers.
+  const auto answer = loop_->Ask<bool>(
+      InTime(), [this](Coordinator& coordinator, StateStore&, Now now) -> absl::StatusOr<bool> {
+        v1::SubmitJobRequest request;
+        *request.mutable_spec() = TestJob(5, 1);
+        PENSTOCK_ASSIGN_OR_RETURN(const Submission submission,
+                                  coordinator.CheckSubmission(request, now));
+        coordinator.AddJob(*submission.record, now);
+        holds_ = false;
+        return true;
+      });
+  EXPECT_THAT(answer, StatusIs(absl::StatusCode::kUnavailable, ::testing::_));
+  EXPECT_THAT(Submit(TestJob(5, 1)), StatusIs(absl::StatusCode::kUnavailable, ::testing::_));
+  EXPECT_THAT(performer_.Notes(), Not(Contains(::testing::HasSubstr("calls"))));
+  holds_ = true;
+  EXPECT_THAT(StoredRecord("test-1").status(),
+              StatusIs(absl::StatusCode::kUnavailable, ::testing::_))
+      << "it does not come back";
 }
 
 }  // namespace
