@@ -1,5 +1,6 @@
 #include "services/coordinator/coordinator_metrics.h"
 
+#include "coordinator/job_state.h"
 #include "services/metrics/cluster_metrics.h"
 #include "services/metrics/process_metrics.h"
 

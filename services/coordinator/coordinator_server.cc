@@ -32,12 +32,12 @@ namespace penstock {
 // Shutdown, which the destructors then find done.
 class CoordinatorServer::Impl final : public EffectPerformer {
  public:
-  Impl(const CoordinatorServerOptions& options, std::unique_ptr<StateStore> store, Clock& clock,
-       Files& files)
+  Impl(const CoordinatorServerOptions& options, std::unique_ptr<StateStore> store,
+       std::unique_ptr<Mandate> mandate, Clock& clock, Files& files)
       : log_(options.log),
         clock_(clock),
         local_workers_only_(!options.security.encrypted() && options.listen.IsLoopback()),
-        loop_(clock, options.limits, std::move(store), *this, options.log),
+        loop_(clock, options.limits, std::move(store), *this, options.log, std::move(mandate)),
         keeper_(loop_, files, options.open_lock),
         judges_(loop_, clock),
         live_(clock,
@@ -84,6 +84,7 @@ class CoordinatorServer::Impl final : public EffectPerformer {
       MutexLock lock(health_mutex_);
       tells_health_ = true;
       server_.SetPartServing(kStatePart, store_writable_);
+      server_.SetPartServing(kMemberPart, true);
     }
     serving_ = true;
     return absl::OkStatus();
@@ -350,8 +351,13 @@ absl::StatusOr<std::unique_ptr<CoordinatorServer>> CoordinatorServer::Start(
     };
   }
   PENSTOCK_ASSIGN_OR_RETURN(JobStore store, JobStore::Open(options.state_file, on_dropped));
-  auto impl =
-      std::make_unique<Impl>(options, std::make_unique<JobStore>(std::move(store)), clock, files);
+  return StartOn(std::make_unique<JobStore>(std::move(store)), nullptr, options, clock, files);
+}
+
+absl::StatusOr<std::unique_ptr<CoordinatorServer>> CoordinatorServer::StartOn(
+    std::unique_ptr<StateStore> store, std::unique_ptr<Mandate> mandate,
+    const CoordinatorServerOptions& options, Clock& clock, Files& files) {
+  auto impl = std::make_unique<Impl>(options, std::move(store), std::move(mandate), clock, files);
   PENSTOCK_RETURN_IF_ERROR(impl->Start());
   return std::unique_ptr<CoordinatorServer>(new CoordinatorServer(std::move(impl)));
 }

@@ -27,6 +27,8 @@ std::vector<MetricGroup> ClusterMetricGroups();
 void AddClusterMetrics(const ClusterCounts& counts, const v1::ListWorkersResponse& workers,
                        MetricSet& metrics);
 void AddJobMetrics(const v1::JobSummary& job, const v1::JobResult& result, MetricSet& metrics);
+// Whether the coordinator leads its cluster.
+void AddRoleMetrics(bool leads, MetricSet& metrics);
 void AddStateMetrics(const StateCounts& counts, MetricSet& metrics);
 void AddSpanMetrics(const SpanCounts& counts, MetricSet& metrics);
 

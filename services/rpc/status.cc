@@ -7,6 +7,7 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/strip.h"
+#include "base/leader_note.h"
 #include "base/seen_epoch.h"
 #include "base/utf8.h"
 #include "services/rpc/limits.h"
@@ -15,9 +16,15 @@ namespace penstock {
 namespace {
 
 constexpr char kSeenEpochKey[] = "seen_epoch=";
+constexpr char kLeaderKey[] = "leader=";
+constexpr size_t kLeaderBytesMax = 300;
 
 // The details come from the network: what is no such note is left out.
 absl::Status WithDetails(absl::Status status, absl::string_view details) {
+  if (absl::ConsumePrefix(&details, kLeaderKey)) {
+    if (details.size() > kLeaderBytesMax) return status;
+    return WithLeader(std::move(status), CleanUtf8(details, kLeaderBytesMax));
+  }
   int64_t epoch = 0;
   if (!absl::ConsumePrefix(&details, kSeenEpochKey) || !absl::SimpleAtoi(details, &epoch)) {
     return status;
@@ -25,14 +32,22 @@ absl::Status WithDetails(absl::Status status, absl::string_view details) {
   return WithSeenEpoch(std::move(status), epoch);
 }
 
+std::string DetailsOf(const absl::Status& status) {
+  if (const auto epoch = SeenEpochOf(status); epoch.has_value()) {
+    return absl::StrCat(kSeenEpochKey, *epoch);
+  }
+  if (const auto leader = LeaderOf(status); leader.has_value()) {
+    return absl::StrCat(kLeaderKey, *leader);
+  }
+  return "";
+}
+
 }  // namespace
 
 grpc::Status ToGrpcStatus(const absl::Status& status) {
   if (status.ok()) return grpc::Status::OK;
   const std::string message = CleanUtf8(status.message(), rpc_limits::kStatusMessageBytesMax);
-  const std::optional<int64_t> epoch = SeenEpochOf(status);
-  return grpc::Status(static_cast<grpc::StatusCode>(status.raw_code()), message,
-                      epoch.has_value() ? absl::StrCat(kSeenEpochKey, *epoch) : "");
+  return grpc::Status(static_cast<grpc::StatusCode>(status.raw_code()), message, DetailsOf(status));
 }
 
 absl::Status FromGrpcStatus(const grpc::Status& status, absl::string_view peer) {

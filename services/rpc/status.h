@@ -9,7 +9,7 @@
 namespace penstock {
 
 // Both ways keep what a worker notes about epochs (base/seen_epoch.h), as `seen_epoch=NUMBER` in the details of a
-// grpc::Status.
+// grpc::Status, and what a coordinator notes about who leads (base/leader_note.h), as `leader=HOST:PORT`.
 
 // Text beyond rpc_limits::kStatusMessageBytesMax is cut off, for it travels in the metadata. Bytes
 // that are not UTF-8 are replaced, both ways: the text ends up in messages (base/utf8.h).

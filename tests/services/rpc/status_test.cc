@@ -1,5 +1,6 @@
 #include "services/rpc/status.h"
 
+#include "base/leader_note.h"
 #include "base/seen_epoch.h"
 #include "services/rpc/limits.h"
 #include "tests/support/status_matchers.h"
@@ -33,6 +34,19 @@ TEST(GrpcStatus, DetailsThatAreNoEpoch_AreLeftOut) {
     const grpc::Status status(grpc::StatusCode::ABORTED, "over", details);
     EXPECT_EQ(SeenEpochOf(FromGrpcStatus(status, "worker a")), std::nullopt) << details;
   }
+}
+
+TEST(GrpcStatus, Leader_SurvivesTheRoundTrip) {
+  for (const char* leader : {"10.0.0.7:7070", ""}) {
+    const absl::Status received = FromGrpcStatus(ToGrpcStatus(NotLeading(leader)), "coordinator a");
+    EXPECT_EQ(received.code(), absl::StatusCode::kUnavailable);
+    EXPECT_EQ(LeaderOf(received), leader);
+  }
+  EXPECT_EQ(LeaderOf(FromGrpcStatus(ToGrpcStatus(absl::UnavailableError("gone")), "a")),
+            std::nullopt);
+  const grpc::Status long_one(grpc::StatusCode::UNAVAILABLE, "x",
+                              "leader=" + std::string(1000, 'a'));
+  EXPECT_EQ(LeaderOf(FromGrpcStatus(long_one, "a")), std::nullopt);
 }
 
 TEST(GrpcStatus, LongMessage_IsCutToTheLimit) {
