@@ -9,9 +9,11 @@
 #include <cerrno>
 #include <cstring>
 #include <memory>
+#include <utility>
 
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
 #include "base/status.h"
 
 namespace penstock {
@@ -107,6 +109,15 @@ absl::StatusOr<HostPort> ParseHostPort(absl::string_view text) {
     return bad;
   }
   return result;
+}
+
+absl::StatusOr<std::vector<HostPort>> ParseHostPorts(absl::string_view text) {
+  std::vector<HostPort> addresses;
+  for (const absl::string_view part : absl::StrSplit(text, ',')) {
+    PENSTOCK_ASSIGN_OR_RETURN(HostPort address, ParseHostPort(part));
+    addresses.push_back(std::move(address));
+  }
+  return addresses;
 }
 
 absl::StatusOr<std::optional<HostPort>> ParseHostPortOrOff(absl::string_view text) {
