@@ -1,5 +1,6 @@
 #include "services/coordinator/checkpoint_keeper.h"
 
+#include <algorithm>
 #include <chrono>
 #include <memory>
 #include <optional>
@@ -40,10 +41,19 @@ absl::StatusOr<FoundStart> ClaimAndFindStart(Files& files, const std::string& jo
 }
 
 CheckpointKeeper::CheckpointKeeper(EventLoop& loop, Files& files, LockFileOpener open,
-                                   DiskNamer name_disk)
-    : parts_(std::make_shared<Parts>(loop, files, std::move(open))), disks_(std::move(name_disk)) {}
+                                   DiskNamer name_disk, absl::Duration held_patience)
+    : parts_(std::make_shared<Parts>(loop, files, std::move(open))),
+      held_patience_(held_patience),
+      disks_(std::move(name_disk)) {
+  MutexLock lock(parts_->mutex);
+  parts_->disks = &disks_;
+}
 
 CheckpointKeeper::~CheckpointKeeper() {
+  {
+    MutexLock lock(parts_->mutex);
+    parts_->disks = nullptr;
+  }
   disks_.Stop(kStopPatience);
   MutexLock lock(parts_->mutex);
   parts_->loop = nullptr;
@@ -58,21 +68,47 @@ void CheckpointKeeper::Parts::Answer(const std::string& job_id, EffectAnswer ans
   });
 }
 
-void CheckpointKeeper::Perform(const FindCheckpoint& find) {
-  const auto until = CondVar::Clock::now() + std::chrono::milliseconds(find.limit_ms);
-  auto task = [parts = parts_, find, until] {
-    DirectoryLease lease;
-    absl::StatusOr<FoundStart> found =
-        absl::DeadlineExceededError("the disk was kept by other work for too long");
-    if (CondVar::Clock::now() < until) {
-      found = ClaimAndFindStart(parts->files, find.job_id, find.query, lease, parts->open);
-    }
-    parts->Answer(find.job_id, StartFound{std::move(found), std::move(lease)});
-  };
-  const std::string& directory = find.query.root.empty() ? find.query.resume : find.query.root;
-  if (absl::Status asked = disks_.Submit(directory, std::move(task)); !asked.ok()) {
-    parts_->Answer(find.job_id, StartFound{std::move(asked), nullptr});
+void CheckpointKeeper::Parts::Begin(const std::shared_ptr<Parts>& parts, const Search& search) {
+  const StartQuery& query = search.find.query;
+  absl::Status asked;
+  {
+    MutexLock lock(parts->mutex);
+    if (parts->disks == nullptr) return;
+    asked = parts->disks->Submit(query.root.empty() ? query.resume : query.root,
+                                 [parts, search] { Run(parts, search); });
   }
+  if (!asked.ok()) parts->Answer(search.find.job_id, StartFound{std::move(asked), nullptr});
+}
+
+void CheckpointKeeper::Parts::BeginLater(const std::shared_ptr<Parts>& parts,
+                                         const Search& search) {
+  MutexLock lock(parts->mutex);
+  if (parts->loop == nullptr) return;
+  parts->loop->PostAfter(kHeldRetryInterval,
+                         [parts, search](Coordinator&, Now) { Begin(parts, search); });
+}
+
+void CheckpointKeeper::Parts::Run(const std::shared_ptr<Parts>& parts, const Search& search) {
+  const FindCheckpoint& find = search.find;
+  DirectoryLease lease;
+  absl::StatusOr<FoundStart> found =
+      absl::DeadlineExceededError("the disk was kept by other work for too long");
+  if (CondVar::Clock::now() < search.until) {
+    found = ClaimAndFindStart(parts->files, find.job_id, find.query, lease, parts->open);
+  }
+  if (IsHeldByAnother(found.status()) && CondVar::Clock::now() < search.held_until) {
+    return BeginLater(parts, search);
+  }
+  parts->Answer(find.job_id, StartFound{std::move(found), std::move(lease)});
+}
+
+void CheckpointKeeper::Perform(const FindCheckpoint& find) {
+  const auto now = CondVar::Clock::now();
+  const auto until = now + std::chrono::milliseconds(find.limit_ms);
+  Parts::Begin(parts_,
+               {.find = find,
+                .until = until,
+                .held_until = std::min(until, now + absl::ToChronoNanoseconds(held_patience_))});
 }
 
 absl::Status CheckpointKeeper::LookAhead(const v1::CheckpointSpec& checkpoint) {

@@ -111,6 +111,7 @@ absl::Status CoordinatorMember::Lead(int64_t term) {
   follower_.reset();
   CoordinatorServerOptions server = options_.server;
   server.limits.run.epochs_from = FirstEpochOf(term);
+  server.held_patience = kHeldPatience;
   PENSTOCK_ASSIGN_OR_RETURN(std::unique_ptr<CoordinatorServer> started,
                             CoordinatorServer::StartOn(std::move(store), election_->MandateOf(term),
                                                        server, clock_, files_));

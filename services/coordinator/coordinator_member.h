@@ -68,6 +68,10 @@ class CoordinatorMember final : public ClusterView {
   // Between attempts to listen, after the port was not free at once.
   static constexpr absl::Duration kListenInterval = absl::Milliseconds(200);
 
+  // How long a job waits for a checkpoint directory that the leader before still holds: longer than a file server keeps
+  // the locks of a machine that is gone, which is some 90 s with NFS 4.
+  static constexpr absl::Duration kHeldPatience = absl::Minutes(2);
+
   CoordinatorMember(CoordinatorMemberOptions options, EtcdCalls& etcd, Clock& clock, Files& files);
 
   void Run();

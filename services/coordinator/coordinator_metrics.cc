@@ -32,6 +32,7 @@ void AddCoordinatorMetrics(const CoordinatorSnapshot& snapshot, MetricSet& metri
     const auto result = snapshot.results.find(job.job_id());
     if (result != snapshot.results.end()) AddJobMetrics(job, result->second, metrics);
   }
+  AddRoleMetrics(/*leads=*/true, metrics);  // only a leader has jobs to look at
   AddStateMetrics(snapshot.state, metrics);
   AddRejectedMessages(snapshot.rejected, metrics);
 }

@@ -38,7 +38,7 @@ class CoordinatorServer::Impl final : public EffectPerformer {
         clock_(clock),
         local_workers_only_(!options.security.encrypted() && options.listen.IsLoopback()),
         loop_(clock, options.limits, std::move(store), *this, options.log, std::move(mandate)),
-        keeper_(loop_, files, options.open_lock),
+        keeper_(loop_, files, options.open_lock, NameDisk, options.held_patience),
         judges_(loop_, clock),
         live_(clock,
               [this](const std::string& job_id, const v1::Plan& plan, absl::Duration window,

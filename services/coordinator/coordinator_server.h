@@ -51,6 +51,8 @@ struct CoordinatorServerOptions {
   std::function<int(int file)> sync_audit = fsync;
   // How locks in checkpoint directories are opened (directory_lock.h): with the confinement of the files, if they have one.
   LockFileOpener open_lock = OpenLockFile;
+  // How long a job waits for a checkpoint directory that another process holds (checkpoint_keeper.h).
+  absl::Duration held_patience = absl::ZeroDuration();
   // Takes what an operator may want to read, a line each; from any thread. Null: nowhere.
   std::function<void(const std::string&)> log;
   // Takes the spans of all jobs, on a thread of the server's; must not wait. Null: none are made.

@@ -278,11 +278,12 @@ std::vector<MetricFamily> Collect(const Running& coordinator, const Tracing& tra
   AddProcessMetrics("penstock-coordinator", PENSTOCK_VERSION, metrics);
   AddSpanMetrics(tracing.counts(), metrics);
   if (security.encrypted()) AddCertificateMetrics(security.directory(), metrics);
-  AddRoleMetrics(coordinator.leads(), metrics);
   absl::StatusOr<CoordinatorSnapshot> snapshot = coordinator.view->Snapshot();
   if (snapshot.ok()) {
     refused_requests.AddTo(snapshot->rejected);
     AddCoordinatorMetrics(*snapshot, metrics);
+  } else {
+    AddRoleMetrics(coordinator.leads(), metrics);
   }
   return metrics.Take();
 }

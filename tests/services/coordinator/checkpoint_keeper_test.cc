@@ -11,9 +11,11 @@
 #include "base/clock.h"
 #include "checkpoint/checkpoint.h"
 #include "checkpoint/layout.h"
+#include "services/coordinator/directory_lock.h"
 #include "services/coordinator/job_store.h"
 #include "tests/support/memory_files.h"
 #include "tests/support/status_matchers.h"
+#include "tests/support/test_directory.h"
 
 namespace penstock {
 namespace {
@@ -153,6 +155,30 @@ TEST_F(CheckpointKeeperTest, SearchWaitedLongerThanItsLimit_IsNotBegun) {
   LetGo();
   Await("/hung/b");
   EXPECT_TRUE(files_->Exists(StagingPath("/hung/b", 5, "job-2-11")));
+}
+
+// The coordinator that led before has not let it go yet.
+TEST_F(CheckpointKeeperTest, DirectoryThatAnotherHolds_IsWaitedFor) {
+  ASSERT_THAT(loop_->Start(), IsOk());
+  const TestDirectory locks;
+  const std::string directory = locks.path();
+  PENSTOCK_ASSERT_OK_AND_ASSIGN(std::shared_ptr<DirectoryLock> held,
+                                DirectoryLock::Take(directory));
+  keeper_ = std::make_unique<CheckpointKeeper>(
+      *loop_, *files_,
+      [directory](const std::string&) {
+        return OpenLockFile(JoinPath(directory, DirectoryLock::kFileName));
+      },
+      DiskOf, /*held_patience=*/absl::Seconds(60));
+  ASSERT_THAT(files_->CreateDirectories("/fine"), IsOk());
+  Stage("/fine", 5, "dead");
+  keeper_->Perform(
+      FindCheckpoint{.job_id = "job-1", .query = {.root = "/fine"}, .limit_ms = 60'000});
+  Await("/fine");
+  EXPECT_TRUE(files_->Exists(StagingPath("/fine", 5, "dead"))) << "it is another's still";
+  held.reset();
+  const absl::Time deadline = absl::Now() + absl::Seconds(30);
+  while (files_->Exists(StagingPath("/fine", 5, "dead"))) ASSERT_LT(absl::Now(), deadline);
 }
 
 // The files live on: the thread that hangs is in them.
