@@ -14,7 +14,7 @@
 namespace penstock::etcd_rows {
 
 inline constexpr char kVersion[] = "version";
-inline constexpr char kTouched[] = "touched";
+inline constexpr char kTurn[] = "turn";
 
 // Numbers stand with leading zeros, so that their order is that of the keys.
 inline std::string Ordered(int64_t number) { return absl::StrFormat("%020d", number); }

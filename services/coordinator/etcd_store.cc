@@ -27,7 +27,7 @@ absl::StatusOr<std::unique_ptr<EtcdStore>> EtcdStore::Open(EtcdCalls& etcd,
                                                            const std::string& prefix,
                                                            int64_t term) {
   std::unique_ptr<EtcdStore> store(new EtcdStore(etcd, prefix, term));
-  PENSTOCK_RETURN_IF_ERROR(store->CheckVersion());
+  PENSTOCK_RETURN_IF_ERROR(store->Begin());
   PENSTOCK_RETURN_IF_ERROR(store->ReadIndex());
   PENSTOCK_RETURN_IF_ERROR(store->DropLooseParts());
   return store;
@@ -55,11 +55,7 @@ absl::Status EtcdStore::Write(absl::Span<const Change> changes) {
   return absl::OkStatus();
 }
 
-absl::Status EtcdStore::Touch() {
-  std::vector<Unit> units;
-  units.push_back({Put(etcd_rows::kTouched, "")});
-  return Commit(std::move(units));
-}
+absl::Status EtcdStore::Touch() { return Commit(etcdserverpb::TxnRequest()); }
 
 EtcdStore::Draft EtcdStore::DraftOf(absl::Span<const Change> changes) const {
   std::map<std::string, JobChanges> jobs;
@@ -254,23 +250,50 @@ absl::Status EtcdStore::Commit(std::vector<Unit> units) {
 
 absl::Status EtcdStore::Commit(etcdserverpb::TxnRequest transaction) {
   PENSTOCK_RETURN_IF_ERROR(deposed_);
-  const std::string leader = LeaderKey(prefix_);
+  // More turns than were lost just before cannot have been taken meanwhile.
+  constexpr int kAttemptsMax = 16;
+  const std::string leader = LeaderKey(prefix_), turn = KeyOf(etcd_rows::kTurn);
+  const std::string number = absl::StrCat(term_, "/", ++turns_);
   etcdserverpb::Compare& leads = *transaction.add_compare();
   leads.set_key(leader);
   leads.set_target(etcdserverpb::Compare::CREATE);
   leads.set_result(etcdserverpb::Compare::EQUAL);
   leads.set_create_revision(term_);
+  etcdserverpb::Compare& is_next = *transaction.add_compare();
+  is_next.set_key(turn);
+  is_next.set_target(etcdserverpb::Compare::MOD);
+  is_next.set_result(etcdserverpb::Compare::EQUAL);
+  *transaction.add_success() = Put(etcd_rows::kTurn, number);
   transaction.add_failure()->mutable_request_range()->set_key(leader);
-  PENSTOCK_ASSIGN_OR_RETURN(const etcdserverpb::TxnResponse response,
-                            etcd_.Txn(transaction, etcd_limits::kCallTimeout));
-  if (response.succeeded()) return absl::OkStatus();
-  const bool has_leader =
-      response.responses_size() > 0 && response.responses(0).response_range().kvs_size() > 0;
-  deposed_ = absl::AbortedError(absl::StrCat(
-      "this coordinator leads no longer and writes nothing more: the key ", leader, " in etcd is ",
-      has_leader ? absl::StrCat("that of ", response.responses(0).response_range().kvs(0).value())
-                 : std::string("gone, so another will lead")));
-  return deposed_;
+  transaction.add_failure()->mutable_request_range()->set_key(turn);
+  for (int attempt = 0; attempt < kAttemptsMax; ++attempt) {
+    is_next.set_mod_revision(turn_revision_);
+    PENSTOCK_ASSIGN_OR_RETURN(const etcdserverpb::TxnResponse response,
+                              etcd_.Txn(transaction, etcd_limits::kCallTimeout));
+    if (response.succeeded()) {
+      turn_revision_ = response.header().revision();
+      return absl::OkStatus();
+    }
+    const auto found = [&response](int place) -> const mvccpb::KeyValue* {
+      if (response.responses_size() <= place) return nullptr;
+      const etcdserverpb::RangeResponse& range = response.responses(place).response_range();
+      return range.kvs_size() == 0 ? nullptr : &range.kvs(0);
+    };
+    const mvccpb::KeyValue *const leading = found(0), *const last = found(1);
+    if (leading == nullptr || leading->create_revision() != term_) {
+      deposed_ = absl::AbortedError(
+          absl::StrCat("this coordinator leads no longer and writes nothing more: the key ", leader,
+                       " in etcd is ",
+                       leading == nullptr ? "gone, so another will lead"
+                                          : absl::StrCat("that of ", leading->value())));
+      return deposed_;
+    }
+    // A transaction whose answer was lost was done since: an attempt at this one, or one before it.
+    turn_revision_ = last == nullptr ? 0 : last->mod_revision();
+    if (last != nullptr && last->value() == number) return absl::OkStatus();
+  }
+  return absl::UnavailableError(absl::StrCat(
+      "the key ", turn, " in etcd changes all the time; does somebody else write it?"));
 }
 
 }  // namespace penstock

@@ -2,6 +2,7 @@
 //
 //   leader                   who leads: a lease's key, held by its coordinator (election.h)
 //   version                  of these rows
+//   turn                     the last transaction: its term and number
 //   jobs/ID                  the record
 //   heads/ID                 the sequence of the job's last event
 //   events/ID/SEQUENCE
@@ -19,8 +20,10 @@
 // A Write is one transaction unless etcd would refuse that as too large. Then the events of a job go first, in their order,
 // and its record goes with the last of them. A new value that is long is put under its digest before the row that names it.
 //
-// When the answer to a transaction is lost, it is unknown whether it was done. The rows are the same when they are written
-// again. A job that was new, and is not, was refused to its submitter; its row is removed by the next Write.
+// When the answer to a transaction is lost, it is unknown whether it was done, or will be: it may be on its way through a slow
+// member while later ones are done. So each also compares the revision of `turn`, which each changes: it is done in its turn
+// or never, and who makes it again finds its own number there. The rows are the same when they are written again. A job that
+// was new, and is not, was refused to its submitter; its row is removed by the next Write.
 //
 // Thread-compatible: one thread at a time. REQUIRES: `etcd` outlives it. Each call to etcd waits kCallTimeout at most.
 #pragma once
@@ -120,11 +123,12 @@ class EtcdStore final : public StateStore {
   Unit DeleteParts(const std::string& row, const std::string& kept_digest_hex) const;
   // Does the units in order, in as few transactions as etcd takes.
   absl::Status Commit(std::vector<Unit> units);
-  // Does it if this coordinator leads. Errors: Aborted (for good), those of EtcdCalls.
+  // Does it, once, if this coordinator leads. Errors: Aborted (for good), those of EtcdCalls.
   absl::Status Commit(etcdserverpb::TxnRequest transaction);
 
   // ---- etcd_store_read.cc: reading.
-  absl::Status CheckVersion();
+  // Checks the version of the rows, and takes the first turn of the term.
+  absl::Status Begin();
   absl::Status ReadIndex();
   // Removes what no row names: of writes that were not finished.
   absl::Status DropLooseParts();
@@ -157,6 +161,8 @@ class EtcdStore final : public StateStore {
   const int64_t term_;
   Index index_;
   std::set<std::string> uncertain_jobs_;  // that were new in a Write that failed, by id
+  int64_t turn_revision_ = 0;             // of the last turn that is known
+  int64_t turns_ = 0;                     // transactions of this term
   absl::Status deposed_;                  // OK while no transaction has shown that another leads
 };
 

@@ -12,20 +12,23 @@
 
 namespace penstock {
 
-absl::Status EtcdStore::CheckVersion() {
+absl::Status EtcdStore::Begin() {
   etcdserverpb::RangeRequest request;
   request.set_key(KeyOf(etcd_rows::kVersion));
-  PENSTOCK_ASSIGN_OR_RETURN(const etcdserverpb::RangeResponse response,
+  PENSTOCK_ASSIGN_OR_RETURN(const etcdserverpb::RangeResponse version,
                             etcd_.Range(request, etcd_limits::kCallTimeout));
-  if (response.kvs_size() == 0) {
-    std::vector<Unit> units;
-    units.push_back({Put(etcd_rows::kVersion, kVersion)});
-    return Commit(std::move(units));
+  if (version.kvs_size() > 0 && version.kvs(0).value() != kVersion) {
+    return absl::UnimplementedError(absl::StrCat(
+        "the state at ", prefix_, " in etcd has version ", absl::CHexEscape(version.kvs(0).value()),
+        "; this build reads ", kVersion, ". Use a newer build, or another prefix"));
   }
-  if (response.kvs(0).value() == kVersion) return absl::OkStatus();
-  return absl::UnimplementedError(absl::StrCat(
-      "the state at ", prefix_, " in etcd has version ", absl::CHexEscape(response.kvs(0).value()),
-      "; this build reads ", kVersion, ". Use a newer build, or another prefix"));
+  request.set_key(KeyOf(etcd_rows::kTurn));
+  PENSTOCK_ASSIGN_OR_RETURN(const etcdserverpb::RangeResponse turn,
+                            etcd_.Range(request, etcd_limits::kCallTimeout));
+  turn_revision_ = turn.kvs_size() == 0 ? 0 : turn.kvs(0).mod_revision();
+  etcdserverpb::TxnRequest first;
+  if (version.kvs_size() == 0) *first.add_success() = Put(etcd_rows::kVersion, kVersion);
+  return Commit(std::move(first));
 }
 
 absl::Status EtcdStore::ReadIndex() {

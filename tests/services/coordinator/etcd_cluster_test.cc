@@ -35,7 +35,7 @@ using ::testing::HasSubstr;
 
 // One for all tests that do not stop it; each has a prefix of its own.
 RealEtcd& SharedEtcd() {
-  static RealEtcd& etcd = *new RealEtcd;
+  static RealEtcd etcd;  // its process ends with this one
   return etcd;
 }
 

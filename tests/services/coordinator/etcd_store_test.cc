@@ -87,9 +87,6 @@ TEST_F(EtcdStoreTest, WriteOfADeposedLeader_IsRefusedForGood) {
 }
 
 TEST_F(EtcdStoreTest, OpeningWithoutLeading_IsRefused) {
-  EXPECT_THAT(EtcdStore::Open(etcd_, kStorePrefix, 1).status(), IsOk())
-      << "there is nothing to write, so nothing is compared";
-  etcd_.Remove(absl::StrCat(kStorePrefix, "/version"));
   EXPECT_THAT(EtcdStore::Open(etcd_, kStorePrefix, 1).status(),
               StatusIs(absl::StatusCode::kAborted, HasSubstr("leads no longer")));
 }
@@ -154,6 +151,32 @@ TEST_F(EtcdStoreTest, EventThatWasWrittenAndIsNotWrittenAgain_IsNoDamage) {
   EXPECT_FALSE(store_->Write({{.event = &two}}).ok());
   ASSERT_THAT(store_->Write({{.event = &three}}), IsOk());
   EXPECT_EQ(store_->ReadEvents("j", 0, 10)->size(), 3u);
+}
+
+// A slow member has it while another does what was written later.
+TEST_F(EtcdStoreTest, TransactionThatIsLate_IsNotDoneAnyMore) {
+  const SaveJob first = StoredJobOf("j", v1::JOB_STATE_QUEUED),
+                early = StoredJobOf("j", v1::JOB_STATE_PREPARING),
+                later = StoredJobOf("j", v1::JOB_STATE_RUNNING);
+  ASSERT_THAT(store_->Write({{.job = &first}}), IsOk());
+  etcd_.SetFates({Fate::kLate});
+  EXPECT_FALSE(store_->Write({{.job = &early}}).ok());
+  ASSERT_THAT(store_->Write({{.job = &later}}), IsOk());
+  EXPECT_EQ(etcd_.DeliverLate(), 0);
+  EXPECT_EQ(store_->ReadRecord("j")->summary().state(), v1::JOB_STATE_RUNNING);
+}
+
+// It is done before the next one, which follows it all the same.
+TEST_F(EtcdStoreTest, TransactionThatIsLateButInTurn_IsFollowed) {
+  const SaveJob early = StoredJobOf("j", v1::JOB_STATE_PREPARING),
+                later = StoredJobOf("j", v1::JOB_STATE_RUNNING);
+  etcd_.SetFates({Fate::kLate, Fate::kLate});
+  EXPECT_FALSE(store_->Write({{.job = &early}}).ok());
+  EXPECT_FALSE(store_->Write({{.job = &early}}).ok());
+  EXPECT_EQ(etcd_.DeliverLate(), 1) << "one of the two";
+  ASSERT_THAT(store_->Write({{.job = &later}}), IsOk());
+  EXPECT_EQ(store_->ReadRecord("j")->summary().state(), v1::JOB_STATE_RUNNING);
+  EXPECT_EQ(Jobs().size(), 1u);
 }
 
 // Its submitter was told that it was not taken.

@@ -1,5 +1,6 @@
 #include "tests/services/coordinator/fake_etcd.h"
 
+#include <algorithm>
 #include <set>
 #include <utility>
 
@@ -117,14 +118,33 @@ absl::StatusOr<etcdserverpb::TxnResponse> FakeEtcd::Txn(const etcdserverpb::TxnR
     fate = fates_.front();
     fates_.pop_front();
   }
-  if (fate == Fate::kRequestLost) return NobodyAnswers();
+  if (fate == Fate::kLate) late_.push_back(request);
+  if (fate == Fate::kLate || fate == Fate::kRequestLost) return NobodyAnswers();
   PENSTOCK_RETURN_IF_ERROR(Check(request));
+  const etcdserverpb::TxnResponse response = Apply(request);
+  if (fate == Fate::kAnswerLost) return NobodyAnswers();
+  return response;
+}
+
+int FakeEtcd::DeliverLate() {
+  MutexLock lock(mutex_);
+  int done = 0;
+  for (const etcdserverpb::TxnRequest& request : std::exchange(late_, {})) {
+    if (Check(request).ok()) done += Apply(request).succeeded();
+  }
+  return done;
+}
+
+etcdserverpb::TxnResponse FakeEtcd::Apply(const etcdserverpb::TxnRequest& request) {
   etcdserverpb::TxnResponse response;
   response.set_succeeded(true);
   for (const etcdserverpb::Compare& compare : request.compare()) {
     const auto found = entries_.find(compare.key());
-    const int64_t created = found == entries_.end() ? 0 : found->second.create_revision;
-    if (created != compare.create_revision()) response.set_succeeded(false);
+    const Entry entry = found == entries_.end() ? Entry() : found->second;
+    const bool holds = compare.target() == etcdserverpb::Compare::MOD
+                           ? entry.mod_revision == compare.mod_revision()
+                           : entry.create_revision == compare.create_revision();
+    if (!holds) response.set_succeeded(false);
   }
   const auto& operations = response.succeeded() ? request.success() : request.failure();
   bool writes = false;
@@ -148,7 +168,6 @@ absl::StatusOr<etcdserverpb::TxnResponse> FakeEtcd::Txn(const etcdserverpb::TxnR
   }
   response.mutable_header()->set_revision(revision_);
   ++transactions_;
-  if (fate == Fate::kAnswerLost) return NobodyAnswers();
   return response;
 }
 

@@ -15,8 +15,9 @@ namespace penstock {
 // Thread safety: all methods may be called from any thread.
 class FakeEtcd final : public EtcdCalls {
  public:
-  // What happens to a call: it never arrives, or is done and the answer never arrives.
-  enum class Fate { kFine, kRequestLost, kAnswerLost };
+  // What happens to a call: it never arrives; it is done and the answer never arrives; or it arrives when the test says so,
+  // and nobody waits any more.
+  enum class Fate { kFine, kRequestLost, kAnswerLost, kLate };
 
   // REQUIRES: `clock`, by which leases end, outlives it.
   explicit FakeEtcd(Clock& clock) : clock_(clock) {}
@@ -35,6 +36,8 @@ class FakeEtcd final : public EtcdCalls {
   // ---- What a test does to it.
   // The fates of the next transactions, in order; those after are fine.
   void SetFates(std::deque<Fate> fates);
+  // Transactions that are late arrive now, in order. Returns how many were done.
+  int DeliverLate();
   // While cut off, no call arrives.
   void CutOff(bool cut_off);
   // Puts a key, or removes it, as another client would. Returns the revision.
@@ -65,6 +68,9 @@ class FakeEtcd final : public EtcdCalls {
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void PutEntry(const std::string& key, const std::string& value, int64_t lease)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // Compares and does what follows from it.
+  etcdserverpb::TxnResponse Apply(const etcdserverpb::TxnRequest& request)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   // As a real one refuses it.
   absl::Status Check(const etcdserverpb::TxnRequest& request) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
@@ -73,6 +79,7 @@ class FakeEtcd final : public EtcdCalls {
   std::map<std::string, Entry> entries_ ABSL_GUARDED_BY(mutex_);
   std::map<int64_t, Granted> leases_ ABSL_GUARDED_BY(mutex_);
   std::deque<Fate> fates_ ABSL_GUARDED_BY(mutex_);
+  std::deque<etcdserverpb::TxnRequest> late_ ABSL_GUARDED_BY(mutex_);
   bool cut_off_ ABSL_GUARDED_BY(mutex_) = false;
   int64_t revision_ ABSL_GUARDED_BY(mutex_) = 1;  // as a new etcd has
   int64_t last_lease_ ABSL_GUARDED_BY(mutex_) = 0;
