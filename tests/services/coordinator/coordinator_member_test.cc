@@ -15,6 +15,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "base/leader_note.h"
+#include "services/coordinator/etcd_store.h"
 #include "tests/services/coordinator/coordinator_fixture.h"
 #include "tests/services/coordinator/fake_etcd.h"
 
@@ -23,6 +24,7 @@ namespace {
 
 using ::testing::Contains;
 using ::testing::HasSubstr;
+using ::testing::Not;
 
 constexpr char kMemberPrefix[] = "/penstock";
 
@@ -128,6 +130,21 @@ TEST_F(CoordinatorMemberTest, LeaderWithoutEtcd_AnswersNobodyAndComesBackWithThe
   const auto jobs = a.ListJobs();
   ASSERT_THAT(jobs, IsOk());
   EXPECT_EQ(jobs->jobs_size(), 1);
+}
+
+// It was frozen, say, and knows nothing of the next leader yet.
+TEST_F(CoordinatorMemberTest, LeaderWhoseKeyIsAnothers_TakesNoJobAndStops) {
+  One a = StartOne();
+  ASSERT_TRUE(Await([&] { return a.member->leads(); }));
+  etcd_.Remove(LeaderKey(kMemberPrefix));
+  etcd_.Put(LeaderKey(kMemberPrefix), "10.0.0.9:7070");
+  v1::SubmitJobRequest request;
+  *request.mutable_spec() = TestJob(5, 1);
+  EXPECT_THAT(Call("coordinator", *a.stub, &v1::JobService::Stub::SubmitJob, request, kTimeout),
+              StatusIs(absl::StatusCode::kUnavailable, testing::_));
+  for (const auto& [key, value] : etcd_.All()) EXPECT_THAT(key, Not(HasSubstr("/jobs/")));
+  EXPECT_TRUE(Await([&] { return LeaderOf(a.ListJobs().status()) == "10.0.0.9:7070"; }));
+  EXPECT_FALSE(a.member->leads());
 }
 
 TEST_F(CoordinatorMemberTest, StateThatCannotBeRead_IsLeftToOthers) {
