@@ -189,8 +189,7 @@ const std::vector<MetricRow<bool>>& RowsOfRole() {
   static const auto& rows = *new std::vector<MetricRow<bool>>{
       {kGauge, "penstock_coordinator_leader", "",
        "1 while this coordinator leads its cluster, as one without others always does, else 0: "
-       "then "
-       "it refuses calls, and has no figures of jobs and workers.",
+       "then it refuses calls, and has no figures of jobs and workers.",
        [](const bool& leads, MetricSamples& samples) { samples.Add(leads ? 1 : 0); }},
   };
   return rows;
