@@ -2,11 +2,14 @@
 PRESET ?= release
 TEXT ?=
 
-# Of gpu-check: where the figures go as JSON, and the steps to run (all of them if empty).
+# Of gpu-check: where the figures go as JSON, and the steps to run (all of them if empty). Of fuzz: one target.
 JSON ?=
 ONLY ?=
 
-.PHONY: setup configure build programs test test-compose demo bench parity gpu-bundle gpu-check format
+# Of fuzz: how long each target runs.
+SECONDS ?= 60
+
+.PHONY: setup configure build programs test test-asan test-tsan fuzz test-compose demo bench parity gpu-bundle gpu-check format
 
 setup:
 	@scripts/setup.sh
@@ -23,6 +26,18 @@ programs: configure
 
 test: build
 	@ctest --preset $(PRESET)
+
+# The tests of tests/quick_tests.cmake under a sanitizer; what only other tests need is not built.
+test-asan test-tsan: test-%:
+	@$(MAKE) --no-print-directory configure PRESET=$*
+	@cmake --build --preset $* --target quick_tests
+	@ctest --preset $* -L '^quick$$'
+
+# With libFuzzer and Clang (packages-dev.txt): tests/fuzz/README.md.
+fuzz:
+	@$(MAKE) --no-print-directory configure PRESET=fuzz
+	@cmake --build --preset fuzz
+	@scripts/fuzz.sh build/fuzz $(SECONDS) $(ONLY)
 
 # Brings docker-compose.yml up for real and takes it down; COMPILE=1 compiles in the image.
 test-compose: build

@@ -55,9 +55,9 @@ absl::StatusOr<std::vector<CheckpointFile>> FilesFromJson(const Json& list) {
   std::set<std::string> names;
   for (const Json& entry : list) {
     CheckpointFile file = {.name = entry.at("name").get<std::string>(),
-                           .size_bytes = entry.at("size_bytes").get<int64_t>(),
+                           .size_bytes = WholeNumber(entry.at("size_bytes")),
                            .sha256 = entry.at("sha256").get<std::string>(),
-                           .layer = entry.at("layer").get<int32_t>()};
+                           .layer = SmallWholeNumber(entry.at("layer"))};
     if (!IsPlainName(file.name) || !names.insert(file.name).second) {
       return BadManifest(
           absl::StrCat("file name \"", file.name, "\" is not allowed or there twice"));
@@ -97,20 +97,20 @@ absl::Status CheckLayerUpdates(const Manifest& manifest) {
 absl::StatusOr<Manifest> FromJson(const Json& json) {
   Manifest manifest = {.job_id = json.at("job_id").get<std::string>(),
                        .method = json.at("method").get<std::string>(),
-                       .epoch = json.at("epoch").get<int64_t>(),
-                       .step = json.at("step").get<int64_t>(),
-                       .updates = json.at("updates").get<int64_t>(),
-                       .extra_cuts = json.at("extra_cuts").get<std::vector<int64_t>>(),
+                       .epoch = WholeNumber(json.at("epoch")),
+                       .step = WholeNumber(json.at("step")),
+                       .updates = WholeNumber(json.at("updates")),
+                       .extra_cuts = WholeNumbers(json.at("extra_cuts")),
                        .fingerprint = FingerprintFromJson(json.at("fingerprint")),
                        .weights_sha256 = json.at("weights_sha256").get<std::string>()};
   PENSTOCK_ASSIGN_OR_RETURN(manifest.files, FilesFromJson(json.at("files")));
   if (json.contains("layer_updates")) {
-    manifest.layer_updates = json.at("layer_updates").get<std::vector<int64_t>>();
+    manifest.layer_updates = WholeNumbers(json.at("layer_updates"));
     PENSTOCK_RETURN_IF_ERROR(CheckLayerUpdates(manifest));
   }
   if (json.contains("model")) manifest.model = ModelFromJson(json.at("model"));
   if (json.contains("stage_layers")) {
-    manifest.stage_layers = json.at("stage_layers").get<std::vector<int32_t>>();
+    manifest.stage_layers = SmallWholeNumbers(json.at("stage_layers"));
   }
   if (json.contains("layer_order")) {
     manifest.layer_order = json.at("layer_order").get<std::vector<std::string>>();

@@ -2,6 +2,7 @@
 
 #include <utility>
 
+#include "checkpoint/strict_json.h"
 #include "model/graph_builder.h"
 
 namespace penstock {
@@ -25,11 +26,11 @@ Json GptToJson(const GptConfig& model) {
 }
 
 GptConfig GptFromJson(const Json& gpt) {
-  return {.layers = gpt.at("layers").get<int64_t>(),
-          .width = gpt.at("width").get<int64_t>(),
-          .heads = gpt.at("heads").get<int64_t>(),
-          .context = gpt.at("context").get<int64_t>(),
-          .vocabulary = gpt.at("vocabulary").get<int64_t>(),
+  return {.layers = WholeNumber(gpt.at("layers")),
+          .width = WholeNumber(gpt.at("width")),
+          .heads = WholeNumber(gpt.at("heads")),
+          .context = WholeNumber(gpt.at("context")),
+          .vocabulary = WholeNumber(gpt.at("vocabulary")),
           .dropout = gpt.at("dropout").get<double>(),
           .tied_head = gpt.at("tied_head").get<bool>(),
           .untie = UntieOf(gpt)};
@@ -55,11 +56,11 @@ Json AttributeToJson(const Attributes::Entry& entry) {
 
 AttributeValue AttributeFromJson(const Json& json) {
   if (json.contains("flag")) return json.at("flag").get<bool>();
-  if (json.contains("integer")) return json.at("integer").get<int64_t>();
+  if (json.contains("integer")) return WholeNumber(json.at("integer"));
   if (json.contains("number")) return json.at("number").get<double>();
   if (json.contains("word")) return json.at("word").get<std::string>();
   if (json.contains("numbers")) return json.at("numbers").at("values").get<std::vector<double>>();
-  return json.at("integers").at("values").get<std::vector<int64_t>>();
+  return WholeNumbers(json.at("integers").at("values"));
 }
 
 Json PortToJson(const Port& port) {
@@ -118,8 +119,8 @@ std::optional<ModelGraph> GraphFromJson(const Json& json) {
     const std::optional<DType> dtype = DTypeNamed(port.at("dtype").get<std::string>());
     if (!dtype.has_value()) return std::nullopt;
     builder.AddPort({port.at("name").get<std::string>(),
-                     {*dtype, port.at("dims").get<std::vector<int64_t>>()},
-                     port.at("ids").get<int64_t>()});
+                     {*dtype, WholeNumbers(port.at("dims"))},
+                     WholeNumber(port.at("ids"))});
   }
   for (const Json& layer : json.at("layers")) {
     if (layer.at("nodes").empty()) return std::nullopt;

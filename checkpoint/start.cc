@@ -10,8 +10,6 @@
 namespace penstock {
 namespace {
 
-constexpr char kLatest[] = "latest";
-
 // `found` is the job's own, and not past its end.
 absl::Status CheckFits(const FoundCheckpoint& found, const StartQuery& query) {
   PENSTOCK_RETURN_IF_ERROR(Annotate(
@@ -26,7 +24,7 @@ absl::Status CheckFits(const FoundCheckpoint& found, const StartQuery& query) {
 
 absl::StatusOr<FoundStart> Resume(Files& files, const StartQuery& query) {
   FoundCheckpoint found = {.directory = query.resume};
-  if (query.resume != kLatest) {
+  if (NamesCheckpoint(query.resume)) {
     PENSTOCK_ASSIGN_OR_RETURN(found.manifest, VerifyCheckpoint(files, query.resume));
   } else {
     absl::StatusOr<FoundCheckpoint> latest = FindLatestCheckpoint(files, query.root);
@@ -59,15 +57,17 @@ absl::StatusOr<std::vector<std::string>> NamesIn(Files& files, const std::string
 
 }  // namespace
 
+bool NamesCheckpoint(const std::string& resume) {
+  return !resume.empty() && resume != kResumeLatest;
+}
+
 absl::Status CheckStartNames(Files& files, const std::string& root, const std::string& resume) {
   std::vector<std::string> names;
   if (!root.empty()) {
     PENSTOCK_ASSIGN_OR_RETURN(names, NamesIn(files, root));
   }
-  if (!resume.empty()) {
-    if (resume == kLatest) return absl::OkStatus();
-    return Annotate(files.List(resume).status(), "checkpoint.resume");
-  }
+  if (NamesCheckpoint(resume)) return Annotate(files.List(resume).status(), "checkpoint.resume");
+  if (!resume.empty()) return absl::OkStatus();
   const bool holds_some = std::any_of(names.begin(), names.end(), [](const std::string& name) {
     return ParseStepDirectoryName(name).has_value();
   });

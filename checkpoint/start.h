@@ -16,6 +16,9 @@
 
 namespace penstock {
 
+// checkpoint.resume says that the job goes on from the latest of its own checkpoints.
+inline constexpr char kResumeLatest[] = "latest";
+
 struct StartQuery {
   std::string root;         // checkpoint.directory; empty: none
   std::string resume;       // checkpoint.resume: empty, "latest", or a checkpoint's directory
@@ -36,6 +39,10 @@ struct FoundStart {
   std::string schedule = {};                  // as in the manifest
   std::vector<std::string> notes;  // for the log: newer checkpoints that were passed over
 };
+
+// Returns whether checkpoint.resume names a checkpoint by its directory, which may be on another disk than that of the job.
+// Without a root, CheckStartNames and FindStart read nothing else of such a job.
+bool NamesCheckpoint(const std::string& resume);
 
 // Checks by names alone that a job with these (StartQuery) can start. It reads no checkpoint, so it is quick.
 // Errors, all naming the key: NotFound (resume names nothing), FailedPrecondition (a new job must not write among the

@@ -1,6 +1,8 @@
 #include "checkpoint/strict_json.h"
 
 #include <exception>
+#include <limits>
+#include <stdexcept>
 #include <string>
 #include <utility>
 #include <vector>
@@ -96,7 +98,35 @@ class Builder : public nlohmann::json_sax<Json> {
   std::string error_;
 };
 
+template <typename Integer>
+Integer WholeNumberOf(const Json& value) {
+  constexpr auto kMin = int64_t{std::numeric_limits<Integer>::min()};
+  constexpr auto kMax = int64_t{std::numeric_limits<Integer>::max()};
+  // Numbers beyond int64_t are unsigned ones.
+  const bool fits = value.is_number_unsigned()
+                        ? value.get<uint64_t>() <= static_cast<uint64_t>(kMax)
+                        : value.is_number_integer() && value.get<int64_t>() >= kMin &&
+                              value.get<int64_t>() <= kMax;
+  if (fits) return static_cast<Integer>(value.get<int64_t>());
+  throw std::out_of_range(
+      absl::StrCat(value.dump(), " is no whole number from ", kMin, " to ", kMax));
+}
+
+template <typename Integer>
+std::vector<Integer> WholeNumbersOf(const Json& list) {
+  if (!list.is_array()) throw std::out_of_range("expected a list of whole numbers");
+  std::vector<Integer> numbers;
+  numbers.reserve(list.size());
+  for (const Json& element : list) numbers.push_back(WholeNumberOf<Integer>(element));
+  return numbers;
+}
+
 }  // namespace
+
+int64_t WholeNumber(const Json& value) { return WholeNumberOf<int64_t>(value); }
+int32_t SmallWholeNumber(const Json& value) { return WholeNumberOf<int32_t>(value); }
+std::vector<int64_t> WholeNumbers(const Json& list) { return WholeNumbersOf<int64_t>(list); }
+std::vector<int32_t> SmallWholeNumbers(const Json& list) { return WholeNumbersOf<int32_t>(list); }
 
 absl::StatusOr<nlohmann::json> ParseStrictJson(absl::string_view text, const JsonLimits& limits) {
   Builder builder(limits);

@@ -6,6 +6,7 @@
 #pragma once
 
 #include <cstdint>
+#include <vector>
 
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
@@ -20,5 +21,12 @@ struct JsonLimits {
 
 // Errors: InvalidArgument with the position or the key ("key \"a\" is there twice").
 absl::StatusOr<nlohmann::json> ParseStrictJson(absl::string_view text, const JsonLimits& limits);
+
+// The whole number in `value`, and those in a list of such; the JSON library itself would cut off fractions, and what does
+// not fit. Throw std::out_of_range, as that library does where a key is missing.
+int64_t WholeNumber(const nlohmann::json& value);
+int32_t SmallWholeNumber(const nlohmann::json& value);
+std::vector<int64_t> WholeNumbers(const nlohmann::json& list);
+std::vector<int32_t> SmallWholeNumbers(const nlohmann::json& list);
 
 }  // namespace penstock

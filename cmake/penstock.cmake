@@ -12,7 +12,10 @@ option(PENSTOCK_WERROR "Treat warnings as errors" ON)
 option(PENSTOCK_PRECOMPILED_HEADERS "Precompile the gRPC and GoogleTest headers" ON)
 option(PENSTOCK_UNITY "Compile several files of a target together: a tenth of the time from scratch" ON)
 set(PENSTOCK_SANITIZE "" CACHE STRING "Sanitizers, comma separated: address,undefined or thread")
+option(PENSTOCK_FUZZ "Build the fuzz targets with libFuzzer (Clang; the preset fuzz sets the sanitizers)" OFF)
 set(PENSTOCK_CUDA "AUTO" CACHE STRING "CUDA back-end: AUTO (where there are a GPU and the toolkit), ON or OFF")
+
+include(hardening)
 
 find_program(CCACHE_PROGRAM ccache)
 if(CCACHE_PROGRAM)
@@ -47,6 +50,12 @@ if(PENSTOCK_SANITIZE)
   target_compile_options(penstock_options INTERFACE -fsanitize=${PENSTOCK_SANITIZE} -fno-omit-frame-pointer)
   target_link_options(penstock_options INTERFACE -fsanitize=${PENSTOCK_SANITIZE})
 endif()
+if(PENSTOCK_FUZZ)
+  if(NOT CMAKE_CXX_COMPILER_ID MATCHES "Clang" OR NOT PENSTOCK_SANITIZE MATCHES "fuzzer-no-link")
+    message(FATAL_ERROR "PENSTOCK_FUZZ needs Clang and PENSTOCK_SANITIZE=address,undefined,fuzzer-no-link: use the preset fuzz")
+  endif()
+  target_compile_options(penstock_options INTERFACE -fno-sanitize-recover=all)  # undefined behaviour is a crash
+endif()
 
 # Compiles the files of `target` in groups. Every file still has to compile by itself, which PENSTOCK_UNITY=OFF shows.
 function(penstock_unity target)
@@ -78,7 +87,29 @@ function(penstock_library folder)
   penstock_publish_headers(${target} ${folder})
 endfunction()
 
-# penstock_test(NAME SRCS ... DEPS ... [LABELS ...]): one GoogleTest program, one ctest entry.
+# Puts the test `name` under the label `quick` and the target quick_tests if it is listed in tests/quick_tests.cmake: the
+# whole program, or a part of it as a test of its own, NAME_quick.
+function(penstock_quick_test name timeout)
+  foreach(entry IN LISTS PENSTOCK_QUICK_TESTS)
+    if(NOT entry MATCHES "^${name}(:(.+))?$")
+      continue()
+    endif()
+    add_dependencies(quick_tests ${name})
+    if("${CMAKE_MATCH_2}" STREQUAL "")
+      set_property(TEST ${name} APPEND PROPERTY LABELS quick)
+      continue()
+    endif()
+    add_test(NAME ${name}_quick COMMAND ${name} --gtest_filter=${CMAKE_MATCH_2}
+      WORKING_DIRECTORY ${PROJECT_SOURCE_DIR})
+    set_tests_properties(${name}_quick PROPERTIES LABELS quick ENVIRONMENT PENSTOCK_DEVICE=cpu)
+    if(timeout)
+      set_tests_properties(${name}_quick PROPERTIES TIMEOUT ${timeout})
+    endif()
+  endforeach()
+endfunction()
+
+# penstock_test(NAME SRCS ... DEPS ... [LABELS ...] [TIMEOUT seconds]): one GoogleTest program, one ctest entry. With
+# sanitizers it may take three times as long.
 function(penstock_test name)
   if(NOT PENSTOCK_BUILD_TESTS)
     return()
@@ -93,8 +124,12 @@ function(penstock_test name)
   # What runs a cluster runs it on the CPU, whose results are exact.
   set_tests_properties(${name} PROPERTIES LABELS "${ARG_LABELS}" ENVIRONMENT PENSTOCK_DEVICE=cpu)
   if(ARG_TIMEOUT)
+    if(PENSTOCK_SANITIZE)
+      math(EXPR ARG_TIMEOUT "${ARG_TIMEOUT} * 3")
+    endif()
     set_tests_properties(${name} PROPERTIES TIMEOUT ${ARG_TIMEOUT})
   endif()
+  penstock_quick_test(${name} "${ARG_TIMEOUT}")
 endfunction()
 
 # penstock_benchmark(NAME SRCS ... DEPS ...): one Google Benchmark program, run by `make bench`.

@@ -29,8 +29,8 @@ class CheckpointTracker {
   // The steps that are remembered to be over one by one. Before them all are: checkpoints end nearly in order.
   static constexpr size_t kOverMax = 1024;
 
-  // The steps that some workers have written and others have not. A worker that waits at a cut for others is two ahead
-  // at most, so one that is further ahead makes its reports up.
+  // The steps that some workers have written and others have not, or have not been heard of: reports may come late. What
+  // a worker reports of more steps waits with it, so one that makes its reports up takes no memory.
   static constexpr size_t kIncompleteMax = 16;
 
   explicit CheckpointTracker(int32_t workers) : workers_(workers) {}
@@ -40,16 +40,16 @@ class CheckpointTracker {
   std::optional<Complete> Saved(int32_t worker, const v1::LayersSaved& saved);
   // `worker` could not. Returns whether this is the first failure of that step. Ignored as above.
   bool Failed(int32_t worker, int64_t step);
-  // The commit of a complete one succeeded, or did not.
-  void Committed(int64_t step) { committing_.erase(step); }
-  void NotCommitted(int64_t step);
-  // Nobody waits any more for the commit of a complete one, which may still end either way.
+  // The commit of a complete one succeeded, or nobody waits for it any more, and it may still end either way.
   void StopAwaiting(int64_t step) { committing_.erase(step); }
+  // It failed.
+  void NotCommitted(int64_t step);
   // Returns the latest step that was given up and that every worker is through with, if there is one since the last
   // call: no worker writes any more to what is staged for it and for those before it.
   std::optional<int64_t> TakeGivenUp() { return std::exchange(given_up_, std::nullopt); }
 
-  // Returns whether a report for `step` leaves the incomplete ones few enough.
+  // Returns whether a report for `step` leaves the incomplete ones few enough. Workers report their steps in order, so
+  // one of whom fewer came than of all others reports a step that has begun: it never waits, and others may go on then.
   bool MayBegin(int64_t step) const {
     return IsOver(step) || parts_.count(step) > 0 || parts_.size() < kIncompleteMax;
   }

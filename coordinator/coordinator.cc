@@ -3,11 +3,11 @@
 #include <algorithm>
 #include <utility>
 
-#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
 #include "base/check.h"
 #include "base/status.h"
+#include "coordinator/job_id.h"
 #include "job/open_job.h"
 #include "job/profile/cluster_profile.h"
 
@@ -21,27 +21,17 @@ absl::Status NoSuchJob(const std::string& job_id) {
   return absl::NotFoundError(absl::StrCat("there is no job \"", job_id.substr(0, 128), "\""));
 }
 
-// Without vowels and digits, so that they are neither words nor numbers.
-constexpr absl::string_view kIdLetters = "bcdfghjkmnpqrstvwxyz";
-constexpr size_t kIdLettersCount = 5;  // of 3.2 million
-
-std::string LettersOf(uint32_t drawn) {
-  std::string letters;
-  for (size_t i = 0; i < kIdLettersCount; ++i) {
-    letters += kIdLetters[drawn % kIdLetters.size()];
-    drawn /= kIdLetters.size();
-  }
-  return letters;
-}
-
-// Returns the id without the letters that were drawn for it.
-absl::string_view WithoutLetters(absl::string_view job_id) {
-  const size_t dash = job_id.rfind('-');
-  if (dash == absl::string_view::npos) return job_id;
-  const absl::string_view last = job_id.substr(dash + 1);
-  const bool is_drawn = last.size() == kIdLettersCount &&
-                        last.find_first_not_of(kIdLetters) == absl::string_view::npos;
-  return is_drawn ? job_id.substr(0, dash) : job_id;
+// Says of a cancelled job that a restart has ended which of its steps are lost; nothing if it has not trained.
+std::string WhatIsLost(const v1::GetJobResponse& record) {
+  const v1::JobSummary& summary = record.summary();
+  const bool trained =
+      summary.state() == v1::JOB_STATE_RUNNING || summary.state() == v1::JOB_STATE_DRAINING;
+  if (record.has_profile_spec() || summary.started_unix_ms() == 0 || !trained) return "";
+  const std::string& checkpoint = record.result().checkpoint();
+  return absl::StrCat(
+      "; the coordinator was restarted before the job had ended, ",
+      checkpoint.empty() ? "and nothing was saved"
+                         : absl::StrCat("so steps after its checkpoint ", checkpoint, " are lost"));
 }
 
 }  // namespace
@@ -69,8 +59,7 @@ void Coordinator::Restore(std::vector<StoredJob> jobs, Now now) {
     // A job that an older build stored lacks the keys that were added since.
     FillKnownDefaults(*job.record.mutable_spec());
     absl::StatusOr<ResolvedJob> resolved = ResolveSubmitted(job.record.spec());
-    const bool was_cancelled = !job.record.cancel_reason().empty();
-    if (!was_cancelled && resolved.ok() && WaitsAgain(job.record)) {
+    if (resolved.ok() && WaitsAgain(job.record)) {
       job.record.clear_plan();  // of an attempt of that process, if it had any
       AddRun(job.record, job.last_sequence, *std::move(resolved));
     } else {
@@ -88,14 +77,10 @@ std::string Coordinator::NextId(const std::string& name) const {
 
 void Coordinator::TakeId(const std::string& job_id) {
   order_.push_back(job_id);
-  const absl::string_view numbered = WithoutLetters(job_id);
-  const size_t dash = numbered.rfind('-');
-  int64_t number = 0;
-  if (dash == absl::string_view::npos || !absl::SimpleAtoi(numbered.substr(dash + 1), &number)) {
-    return;
-  }
-  int64_t& last = last_numbers_[std::string(numbered.substr(0, dash))];
-  last = std::max(last, number);
+  const std::optional<NumberedName> parts = ParseJobId(job_id);
+  if (!parts.has_value()) return;
+  int64_t& last = last_numbers_[std::string(parts->name)];
+  last = std::max(last, parts->number);
 }
 
 bool Coordinator::WaitsAgain(v1::GetJobResponse& record) {
@@ -123,7 +108,7 @@ bool Coordinator::WaitsAgain(v1::GetJobResponse& record) {
 
 void Coordinator::EndAfterRestart(StoredJob job, Now now) {
   v1::JobSummary& summary = *job.record.mutable_summary();
-  const bool was_queued = summary.state() == v1::JOB_STATE_QUEUED;
+  const std::string what_is_lost = WhatIsLost(job.record);
   const std::string cancel_reason = job.record.cancel_reason();
   const std::string& directory = job.record.spec().checkpoint().directory();
   job.record.clear_cancel_reason();
@@ -137,12 +122,7 @@ void Coordinator::EndAfterRestart(StoredJob job, Now now) {
         directory.empty() ? "" : "; submit it again with checkpoint.resume: latest to go on"));
   } else {
     summary.set_state(v1::JOB_STATE_CANCELLED);
-    summary.set_reason(absl::StrCat(
-        cancel_reason,
-        was_queued
-            ? ""
-            : "; the coordinator was restarted before the job had drained, so the steps after "
-              "its last checkpoint are lost"));
+    summary.set_reason(cancel_reason + what_is_lost);
   }
   v1::JobEvent event;
   event.set_sequence(job.last_sequence + 1);
@@ -174,9 +154,19 @@ absl::StatusOr<v1::RegisterWorkerResponse> Coordinator::RegisterWorker(
   return response;
 }
 
+absl::Status Coordinator::CheckJobId(const std::string& job_id) {
+  constexpr size_t kBytesMax = 128;
+  if (job_id.size() <= kBytesMax) return absl::OkStatus();
+  return absl::InvalidArgumentError(absl::StrCat("a job's ID has at most ", kBytesMax,
+                                                 " letters, this has ", job_id.size(),
+                                                 ": `penstock list` shows them"));
+}
+
 absl::Status Coordinator::Heartbeat(const v1::HeartbeatRequest& request, Now now) {
-  const absl::Status heard =
-      membership_.Heartbeat(request.name(), request.incarnation(), now.monotonic_ns);
+  absl::Status heard = CheckJobId(request.job_id());
+  if (heard.ok()) {
+    heard = membership_.Heartbeat(request.name(), request.incarnation(), now.monotonic_ns);
+  }
   if (!heard.ok()) rejected_.Count(heard);
   PENSTOCK_RETURN_IF_ERROR(heard);
   if (!request.job_id().empty()) {
@@ -333,7 +323,9 @@ absl::StatusOr<Submission> Coordinator::CheckNewJob(const v1::JobSpec& spec, con
     return Submission{known->second, std::nullopt};
   }
   if (draining_) {
-    return absl::UnavailableError("the coordinator is stopping and takes no new jobs");
+    // It begins as clients expect of a coordinator that they have reached (services/rpc/status.h).
+    return absl::UnavailableError(
+        "not done, because the coordinator is stopping and takes no new jobs");
   }
   if (waiting_.size() >= limits_.jobs_waiting_max) {
     return absl::ResourceExhaustedError(

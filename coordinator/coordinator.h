@@ -69,6 +69,9 @@ class Coordinator {
   // have a checkpoint directory, to go on from there; the others have failed. REQUIRES: called once, before anything else.
   void Restore(std::vector<StoredJob> jobs, Now now);
 
+  // Checks the ID of a job that a caller names, because it goes into answers, logs and queries.
+  static absl::Status CheckJobId(const std::string& job_id);
+
   // ---- Workers (see the services in cluster.proto for the errors).
   absl::StatusOr<v1::RegisterWorkerResponse> RegisterWorker(
       const v1::RegisterWorkerRequest& request, Now now);
@@ -166,7 +169,7 @@ class Coordinator {
   void ForgetOrphan(const std::string& worker, Now now);
   // Returns why an alive worker gets no work, or an empty string.
   std::string WhyUnusable(const Member& member) const;
-  // Returns the workers that can be given work, and adds to `reason` why others cannot.
+  // Returns the workers that can be given work, and adds to `reason` why others cannot: of one, and the number of the rest.
   std::vector<const Member*> Usable(std::string* reason = nullptr) const;
 
   const CoordinatorLimits limits_;

@@ -57,6 +57,13 @@ struct CallAnswer {
   WorkerResponse response;
 };
 
+// News of the attempt's calls to prepare, between the effect and its CallAnswer: they are not sent yet, because the state
+// file that has its epoch cannot be written, or they are sent now. May come once for each call.
+struct PrepareWithheld {
+  int64_t epoch = 0;
+  bool withheld = true;
+};
+
 // Holds a checkpoint directory for one job: nobody else writes there while a copy lives. Null: there
 // is nothing to hold.
 using DirectoryLease = std::shared_ptr<const void>;
@@ -161,7 +168,8 @@ using CoordinatorEffect = std::variant<CallWorker, FindCheckpoint, CommitStaged,
 using CoordinatorEffects = std::vector<CoordinatorEffect>;
 
 // The owner of the state machines uses one of these to give a job the result of an effect.
-using EffectAnswer = std::variant<CallAnswer, StartFound, CheckpointCommitted, TimelineGathered,
-                                  PassesGathered, LayerTimesFound, CandidatesJudged>;
+using EffectAnswer =
+    std::variant<CallAnswer, PrepareWithheld, StartFound, CheckpointCommitted, TimelineGathered,
+                 PassesGathered, LayerTimesFound, CandidatesJudged>;
 
 }  // namespace penstock

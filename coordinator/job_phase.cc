@@ -14,6 +14,8 @@ namespace penstock {
 NextPhase JobPhase::OnAnswer(EffectAnswer& answer, Now now) {
   if (const auto* committed = std::get_if<CheckpointCommitted>(&answer)) {
     job_.OnCommitted(*committed, now);
+  } else if (const auto* news = std::get_if<PrepareWithheld>(&answer)) {
+    OnWithheld(*news, now);
   }
   return nullptr;
 }
@@ -94,13 +96,27 @@ void JobPhase::AwaitLaunch(Now now) {
     job_.summary().set_reason(reason);  // one more has answered, and the limit is for all
     return;
   }
+  awaits_launch_ = true;
   awaits_start_ = crew_->starting();
   Await(reason, limit_ms, now);
 }
 
-std::string JobPhase::WhoIsLate(int64_t seconds) const {
-  return absl::StrCat(NamesOfMissing(), " did not ", crew_->starting() ? "start" : "prepare",
-                      " within ", seconds, " s; restart what hangs, and submit the job again");
+void JobPhase::OnWithheld(const PrepareWithheld& news, Now now) {
+  if (!awaits_launch_ || crew_->starting() || crew_->epoch() != news.epoch) return;
+  if (!news.withheld) return AwaitLaunch(now);
+  // No worker has heard of the attempt, so none is late. The loop tries to write every second.
+  job_.summary().set_reason("waits until the coordinator can write its state file");
+  due_ns_.reset();
+}
+
+NextPhase JobPhase::FailAsLate(int64_t seconds, Now now) {
+  job_.SetUnreachable();
+  // A job that waits for a run of its planning goes back to the queue by itself.
+  const char* const advice =
+      job_.of_planning() ? "" : "; restart what hangs, and submit the job again";
+  return Fail(absl::StrCat(NamesOfMissing(), " did not ", crew_->starting() ? "start" : "prepare",
+                           " within ", seconds, " s", advice),
+              now);
 }
 
 std::string JobPhase::NamesOfMissing() const {
@@ -136,7 +152,7 @@ NextPhase Ended::Enter(Now now) {
   deadline_ns_ = now.monotonic_ns + job_.limits().stop_timeout_ms * kNsPerMs;
   AskToStop(now);
   job_.SetState(state_, now);
-  if (crew_ != nullptr && crew_->AllGone()) LetCrewGo();
+  if (crew_ == nullptr || crew_->AllGone()) LetCrewGo();
   return nullptr;
 }
 
@@ -164,11 +180,13 @@ NextPhase Ended::OnWorkerLost(const std::string& worker, uint64_t incarnation,
 NextPhase Ended::Tick(Now now) {
   if (crew_ == nullptr) return nullptr;
   if (now.monotonic_ns >= deadline_ns_) {
-    std::vector<WorkerOffer> not_stopped;
     for (const Crew::Part& part : crew_->parts()) {
-      if (!part.stopped && !part.lost) not_stopped.push_back(part.worker);
+      if (part.stopped || part.lost) continue;
+      job_.AddNotStopped({.worker = part.worker.name,
+                          .incarnation = part.worker.incarnation,
+                          .job_id = job_.id(),
+                          .epoch = crew_->epoch()});
     }
-    job_.SetNotStopped(std::move(not_stopped));
     LetCrewGo();
   } else if (now.monotonic_ns >= retry_ns_) {
     AskToStop(now);

@@ -90,19 +90,21 @@ class JobPhase {
   virtual NextPhase OnOverdue(int64_t /*seconds*/, Now) { return nullptr; }
   // Waits until the crew is launched, which has just been asked to prepare or has answered.
   void AwaitLaunch(Now now);
-  // Says who has not prepared, or not started, for so long.
-  std::string WhoIsLate(int64_t seconds) const;
+  // Fails the job because workers have not prepared, or not started, for so long, and names them.
+  NextPhase FailAsLate(int64_t seconds, Now now);
 
   JobRun& job_;
   std::unique_ptr<Crew> crew_;
 
  private:
   int64_t StalledAtNs() const;
+  void OnWithheld(const PrepareWithheld& news, Now now);
   // Names those that have not prepared, or not started: a few, and the number of the others.
   std::string NamesOfMissing() const;
 
   std::optional<int64_t> due_ns_;  // of what it waits for
   int64_t limit_ms_ = 0;
+  bool awaits_launch_ = false;
   bool awaits_start_ = false;
 };
 
@@ -154,7 +156,7 @@ class Ended final : public JobPhase {
 
  private:
   void AskToStop(Now now);
-  // No worker is taken any more.
+  // No worker is taken any more. Called once.
   void LetCrewGo();
 
   const v1::JobState state_;

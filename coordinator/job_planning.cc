@@ -401,6 +401,7 @@ void JobPlanning::Run(const std::string& suffix, v1::GetJobResponse record, Reso
   summary.set_state(v1::JOB_STATE_QUEUED);
   run_error_.clear();
   run_ = JobRun::Make(record, 0, std::move(job), limits_, earlier_, run_effects_);
+  run_->SetOfPlanning();
   run_->BeginAfter(epoch_);
   run_->Begin(workers, now);
   GoOn(now);
@@ -426,6 +427,18 @@ void JobPlanning::TakeFromRun(Now now) {
   }
 }
 
+void JobPlanning::TakeNotStoppedFromRun() {
+  std::vector<NotStopped> left = run_->TakeNotStopped();
+  if (left.empty()) return;
+  const auto name_of = [](std::string* out, const NotStopped& one) { out->append(one.worker); };
+  if (lost_.empty()) {
+    lost_ =
+        absl::StrCat("run ", run_->id(), " was not stopped within ", limits_.stop_timeout_ms / 1000,
+                     " s by worker ", absl::StrJoin(left, ", ", name_of));
+  }
+  not_stopped_.insert(not_stopped_.end(), left.begin(), left.end());
+}
+
 void JobPlanning::GoOn(Now now) {
   if (run_ == nullptr) return;
   epoch_ = std::max(epoch_, run_->epoch());  // a worker may have seen a later one
@@ -434,6 +447,7 @@ void JobPlanning::GoOn(Now now) {
   const v1::GetJobResponse record = run_->Record();
   run_error_ = record.summary().error();
   if (run_->unreachable() && lost_.empty()) lost_ = run_error_;
+  TakeNotStoppedFromRun();
   run_.reset();
   if (stopped_ || outcome_.has_value()) return;
   if (!lost_.empty()) {

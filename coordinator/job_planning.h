@@ -11,7 +11,7 @@
 // steps and the learning rate of the whole job, so what raced is what will train.
 //
 // A job with a method is never lost to its planning: where its workers cannot be measured, its layers are split by
-// estimate. Where a worker is lost, the outcome says so, and the job waits for other workers.
+// estimate. Where a worker is lost, or does not stop a run, the outcome says so, and the job waits for other workers.
 //
 // A state machine without clock or I/O (effects.h); thread-compatible.
 #pragma once
@@ -41,6 +41,14 @@ namespace penstock {
 class JobRun;
 struct JobRunLimits;
 
+// A worker that had not confirmed that it stopped a run when it was waited for no longer.
+struct NotStopped {
+  std::string worker;
+  uint64_t incarnation = 0;
+  std::string job_id;  // of the run: the job's, or that of a run of its planning
+  int64_t epoch = 0;
+};
+
 // The knowledge from earlier jobs.
 struct EarlierJobs {
   KnownLinks links;
@@ -58,7 +66,7 @@ class JobPlanning {
   struct Outcome {
     std::optional<Chosen> chosen;
     std::string estimate_why;  // the job is split by estimate, because
-    std::string lost;          // the worker that was lost, and why
+    std::string lost;          // the worker that was lost, or does not stop, and why
     absl::Status failed;       // no plan can run
   };
 
@@ -96,6 +104,7 @@ class JobPlanning {
   // These return what was added since the last call.
   CoordinatorEffects TakeEffects() { return std::exchange(effects_, {}); }
   std::vector<v1::JobEvent> TakeEvents() { return std::exchange(events_, {}); }
+  std::vector<NotStopped> TakeNotStopped() { return std::exchange(not_stopped_, {}); }
 
  private:
   void Measure(Now now);
@@ -119,6 +128,8 @@ class JobPlanning {
            const std::vector<WorkerOffer>& workers, Now now);
   // Takes the effects of the run: what the coordinator has to do, what the job's watchers see, what heats lose.
   void TakeFromRun(Now now);
+  // The run is over. Workers that do not stop it get no other, so the planning ends as if they were lost.
+  void TakeNotStoppedFromRun();
   void Log(const std::string& text);
   bool method_is_open() const;
   // Returns the workers of a plan's candidate, in the order of the pipeline.
@@ -155,6 +166,7 @@ class JobPlanning {
   std::optional<Outcome> outcome_;
   CoordinatorEffects effects_;
   std::vector<v1::JobEvent> events_;
+  std::vector<NotStopped> not_stopped_;
 };
 
 }  // namespace penstock

@@ -131,6 +131,11 @@ void JobRun::OnAnswer(EffectAnswer answer, Now now) {
 
 absl::Status JobRun::CheckReport(int32_t worker_index, int64_t first_sequence,
                                  absl::Span<const v1::RunEvent* const> events) const {
+  constexpr int64_t kSequenceMax = int64_t{1} << 62;
+  if (first_sequence < 0 || first_sequence > kSequenceMax) {
+    return absl::InvalidArgumentError(absl::StrCat("reports events from number ", first_sequence,
+                                                   " on; expected 0 to ", kSequenceMax));
+  }
   const int64_t next = NextSequence(worker_index);
   for (const v1::RunEvent* event : events) {
     if (first_sequence++ < next) continue;
@@ -154,11 +159,13 @@ int64_t JobRun::OnReport(int32_t worker_index, int64_t first_sequence,
   int64_t next = NextSequence(worker_index);
   for (const v1::RunEvent* event : events) {
     if (first_sequence++ != next) continue;
-    ++next;
     Crew* const crew = phase_->crew();
-    if (crew == nullptr || crew->epoch() != epoch) continue;  // an event before has ended it
-    crew->parts()[worker_index].next_sequence = next;
-    if (ended() || !crew->parts()[worker_index].start_asked) continue;
+    const bool is_over = crew == nullptr || crew->epoch() != epoch;  // an event before has ended it
+    const bool counts = !is_over && !ended() && crew->parts()[worker_index].start_asked;
+    if (counts && !MayTake(*event)) break;
+    ++next;
+    if (!is_over) crew->parts()[worker_index].next_sequence = next;
+    if (!counts) continue;
     progressed_ns_ = now.monotonic_ns;
     Become(phase_->OnEvent(worker_index, *event, now), now);
   }

@@ -13,14 +13,15 @@
 // have stopped, is lost, or the stop times out. Messages of another epoch than the attempt's are refused.
 //
 // An epoch tells the attempts at a job apart. It is a counter, kept in the job's record before any worker hears of it
-// (NextEpoch), so no clock matters and a restarted coordinator goes on above it. A job's ID is not given twice by a
-// coordinator that has its records (Coordinator::NextId). One that lost them counts IDs from 1 again, while workers may
-// still remember, or even run, attempts at a job of that ID. Three things keep these apart:
+// (NextEpoch), so no clock matters and a restarted coordinator goes on above it. A job's ID ends with letters that are
+// drawn (Coordinator::NextId), so one that lost its records does not give it again but by a rare chance. One whose records
+// are an older copy has the job itself again, while workers may remember, or even run, later attempts at it. Three
+// things keep these apart:
 //   - the first epoch of a job is at least the time in milliseconds. That is above all epochs of a job that was begun
 //     earlier, which count from an earlier time, by one for each attempt, while an attempt takes longer than a millisecond;
-//   - where the clock went back, so that this is not above, a worker that has seen a later epoch refuses to prepare the
-//     attempt and names that epoch (base/seen_epoch.h). The attempt is then prepared again, above it (Crew). Each worker
-//     may say so once, so this ends;
+//   - where the clock went back, or an older copy counts on, so that this is not above, a worker that has seen a later
+//     epoch refuses to prepare the attempt and names that epoch (base/seen_epoch.h). The attempt is then prepared again,
+//     above it (Crew). Each worker may say so once, so this ends;
 //   - should both coordinators give the same number, a worker tells the other request to prepare from a repetition of the
 //     one it has, and refuses it in the same way. What is left is the same plan of an equal job on the same worker
 //     processes, begun by two clocks that showed the same millisecond.
@@ -147,8 +148,6 @@ class JobRun {
   bool unreachable() const { return unreachable_; }
   // Returns whether it can go back to the queue without losing a step.
   bool CanReturn() const;
-  // Returns the workers that had not confirmed that they stopped when the job waited for them no longer.
-  const std::vector<WorkerOffer>& not_stopped() const { return not_stopped_; }
   // Returns the run that its planning has under way, or null.
   JobRun* planning_run() const;
   // Returns whether it has ended and no worker is taken any more: the run can be dropped.
@@ -167,6 +166,8 @@ class JobRun {
   // ---- Events. REQUIRES, of those with the index of a worker: it comes from IndexOf.
   // Says why the job waits. REQUIRES: queued().
   void Wait(const std::string& reason, Now now);
+  // It is a run of another job's planning.
+  void SetOfPlanning() { of_planning_ = true; }
   // Its epochs will be above this one, which is kept with its next record.
   void BeginAfter(int64_t epoch) { epoch_ = std::max(epoch_, epoch); }
   // Gives it workers. REQUIRES: queued(), WorkersOf(...) == workers.size().
@@ -178,8 +179,9 @@ class JobRun {
                            absl::Span<const v1::RunEvent* const> events) const;
   // The worker has reported what CheckReport has refused, so it cannot be trusted: it is to blame for the job's failure.
   void OnRefusedReport(int32_t worker_index, const absl::Status& refused, Now now);
-  // Takes the events from number `first_sequence` on that it does not have yet. Returns the number of the first one it
-  // lacks. REQUIRES: CheckReport was OK.
+  // Takes the events from number `first_sequence` on that it does not have yet, up to the first one that has to wait
+  // (MayTake). Returns the number of the first one it lacks: the worker keeps that one and those after it, and reports them
+  // again. REQUIRES: CheckReport was OK.
   int64_t OnReport(int32_t worker_index, int64_t first_sequence,
                    absl::Span<const v1::RunEvent* const> events, Now now);
   void OnHeartbeat(int32_t worker_index, int64_t actions_done, Now now);
@@ -197,6 +199,8 @@ class JobRun {
   void Tick(Now now);
   // Called after every event of the run that its planning has under way.
   void GoOnPlanning(Now now);
+  // Returns the workers that do not stop, in this run or one of its planning, since the last call.
+  std::vector<NotStopped> TakeNotStopped() { return std::exchange(not_stopped_, {}); }
 
   // ---- For its phases.
   const JobRunLimits& limits() const { return limits_; }
@@ -207,9 +211,11 @@ class JobRun {
   virtual bool IsSaved() const { return false; }
   v1::JobSummary& summary() { return summary_; }
   void SetUnreachable() { unreachable_ = true; }
+  // Returns whether it is a run of another job's planning, and no user's job.
+  bool of_planning() const { return of_planning_; }
   // Returns the epoch of another attempt, and saves the job with it: what is added after this call may tell workers.
   int64_t NextEpoch(Now now);
-  void SetNotStopped(std::vector<WorkerOffer> workers) { not_stopped_ = std::move(workers); }
+  void AddNotStopped(NotStopped worker) { not_stopped_.push_back(std::move(worker)); }
   void Add(CoordinatorEffect effect) { effects_.push_back(std::move(effect)); }
   // Enters the public state, tells of it and saves the job.
   void SetState(v1::JobState state, Now now);
@@ -244,6 +250,8 @@ class JobRun {
   virtual absl::Status CheckEvent(int32_t /*worker_index*/, const v1::RunEvent&) const {
     return absl::OkStatus();
   }
+  // Returns whether there is room for what an event of the attempt tells; if not, there is once other workers report.
+  virtual bool MayTake(const v1::RunEvent&) const { return true; }
   virtual absl::Status CheckSteps() const { return absl::OkStatus(); }
 
   void Become(std::unique_ptr<JobPhase> next, Now now);
@@ -259,7 +267,8 @@ class JobRun {
   int64_t epoch_;
   std::string cancel_reason_;
   bool unreachable_ = false;
-  std::vector<WorkerOffer> not_stopped_;
+  bool of_planning_ = false;
+  std::vector<NotStopped> not_stopped_;
   int64_t started_ns_ = 0;  // when it ran for the first time in this process
   int64_t progressed_ns_ = 0;
   int64_t ended_ns_ = 0;

@@ -52,6 +52,7 @@ std::optional<ObservedRun> OwnRun(const v1::GetJobResponse& record) {
   std::vector<LayerRange> layers;
   layers.reserve(parts.size());
   for (const auto& [first, count] : parts) layers.push_back({first, count});
+  if (layers.empty()) return std::nullopt;  // it ended before it was planned again
   absl::StatusOr<UpdatePattern> pattern = UpdatePatternOf(*job, layers);
   if (!pattern.ok()) return std::nullopt;
   return ObservedRun{.pattern = *std::move(pattern), .curve = CurveOf(losses, stride)};

@@ -94,10 +94,7 @@ class Measuring final : public JobPhase {
     AwaitLaunch(now);
   }
 
-  NextPhase OnOverdue(int64_t seconds, Now now) override {
-    job_.SetUnreachable();
-    return Fail(WhoIsLate(seconds), now);
-  }
+  NextPhase OnOverdue(int64_t seconds, Now now) override { return FailAsLate(seconds, now); }
 
   // A stage on every worker, without layers: enough for the workers to know each other.
   void PlanStages() {

@@ -33,15 +33,15 @@ void Coordinator::Settle(Now now) {
 bool Coordinator::ForgetOver() {
   const size_t before = runs_.size();
   for (auto run = runs_.begin(); run != runs_.end();) {
+    for (const NotStopped& left : run->second->TakeNotStopped()) {
+      orphans_[left.worker] = {.incarnation = left.incarnation,
+                               .job_id = left.job_id,
+                               .epoch = left.epoch,
+                               .stuck = true};
+    }
     if (run->second->Over()) {
       earlier_.steps.Learn(run->second->Record());
       ended_[run->first] = run->second->summary();
-      for (const WorkerOffer& worker : run->second->not_stopped()) {
-        orphans_[worker.name] = {.incarnation = worker.incarnation,
-                                 .job_id = run->first,
-                                 .epoch = run->second->epoch(),
-                                 .stuck = true};
-      }
       run = runs_.erase(run);
     } else {
       ++run;
@@ -84,18 +84,18 @@ void Coordinator::StartWaiting(Now now) {
 }
 
 bool Coordinator::StartOnNamed(JobRun& run, std::vector<WorkerOffer>& free, Now now) {
-  std::string unusable;
-  const std::vector<const Member*> available = Usable(&unusable);
+  const std::vector<const Member*> available = membership_.Available();
   const auto& names = run.spec().pipeline().worker_names();
   for (const std::string& name : names) {
-    const bool is_alive =
-        std::any_of(available.begin(), available.end(),
-                    [&](const Member* member) { return member->registration.name() == name; });
-    if (is_alive) continue;
-    run.Wait(absl::StrCat("waits for worker ", name,
-                          ", which pipeline.worker_names asks for and the cluster does not have; "
-                          "start one of that name, or submit the job without it",
-                          unusable),
+    const auto found = std::find_if(available.begin(), available.end(), [&](const Member* member) {
+      return member->registration.name() == name;
+    });
+    const std::string why = found == available.end() ? "" : WhyUnusable(**found);
+    if (found != available.end() && why.empty()) continue;
+    run.Wait(absl::StrCat("waits for worker ", name, ", which pipeline.worker_names asks for",
+                          why.empty() ? " and the cluster does not have; start one of that name, "
+                                        "or submit the job without it"
+                                      : absl::StrCat(": ", why)),
              now);
     return false;
   }
@@ -182,11 +182,19 @@ const JobRun* Coordinator::DirectoryUser(const JobRun& run) const {
 
 std::vector<const Member*> Coordinator::Usable(std::string* reason) const {
   std::vector<const Member*> usable;
+  std::string first_why;
+  int64_t others = -1;  // besides the first
   for (const Member* member : membership_.Available()) {
-    const std::string why = WhyUnusable(*member);
-    if (why.empty()) usable.push_back(member);
-    if (!why.empty() && reason != nullptr) absl::StrAppend(reason, "; ", why);
+    std::string why = WhyUnusable(*member);
+    if (why.empty()) {
+      usable.push_back(member);
+    } else if (++others == 0) {
+      first_why = std::move(why);
+    }
   }
+  if (reason != nullptr && others >= 0) absl::StrAppend(reason, "; ", first_why);
+  if (reason != nullptr && others > 0)
+    absl::StrAppend(reason, "; the same goes for ", others, " more");
   return usable;
 }
 

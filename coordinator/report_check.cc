@@ -6,6 +6,8 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/status.h"
+#include "schedule/order_log.h"
+#include "schedule/timeline.h"
 
 namespace penstock {
 namespace {
@@ -20,6 +22,34 @@ constexpr int64_t kEdgeBytesMax = 256;
 constexpr int64_t kLayerBytesMax = 2 << 10;
 constexpr int64_t kFilesOfLayerMax = 4;
 constexpr size_t kDigestBytesMax = 64;
+// Of one step: a job's steps, of which there are at most 10^8, then add up within 64 bits.
+constexpr int64_t kStepWorkMax = int64_t{1} << 36;
+// Of a whole run: bytes, actions. Differences of two stay within 64 bits.
+constexpr int64_t kRunCountMax = int64_t{1} << 60;
+
+// `what`: "samples in a step".
+absl::Status CheckNumber(absl::string_view what, int64_t number, int64_t max) {
+  if (number >= 0 && number <= max) return absl::OkStatus();
+  return absl::InvalidArgumentError(
+      absl::StrCat("reports ", number, " ", what, "; expected 0 to ", max));
+}
+
+absl::Status CheckStep(const v1::StepDone& done) {
+  PENSTOCK_RETURN_IF_ERROR(CheckNumber("samples in a step", done.samples(), kStepWorkMax));
+  PENSTOCK_RETURN_IF_ERROR(CheckNumber("tokens in a step", done.tokens(), kStepWorkMax));
+  return CheckNumber("ns as the time of a step", done.monotonic_ns(), kTimelineNsMax);
+}
+
+absl::Status CheckNumbers(const v1::StageReport& stage) {
+  PENSTOCK_RETURN_IF_ERROR(CheckNumber("bytes sent", stage.bytes_sent(), kRunCountMax));
+  PENSTOCK_RETURN_IF_ERROR(
+      CheckNumber("bytes sent for validations", stage.validation_bytes_sent(), kRunCountMax));
+  PENSTOCK_RETURN_IF_ERROR(CheckNumber("bytes of memory", stage.peak_memory_bytes(), kRunCountMax));
+  for (const v1::ActionTime& action : stage.actions()) {
+    PENSTOCK_RETURN_IF_ERROR(CheckNumber("actions of a kind", action.count(), kRunCountMax));
+  }
+  return absl::OkStatus();
+}
 
 absl::Status CheckStages(const Stages& stages, const TrainingAttempt& attempt,
                          int32_t worker_index) {
@@ -41,6 +71,7 @@ absl::Status CheckStages(const Stages& stages, const TrainingAttempt& attempt,
       return absl::InvalidArgumentError(
           absl::StrCat("reports ", bytes, " bytes of stage ", id, "; at most ", bytes_max));
     }
+    PENSTOCK_RETURN_IF_ERROR(CheckNumbers(stage));
   }
   return absl::OkStatus();
 }
@@ -75,7 +106,12 @@ absl::Status CheckOrder(const v1::CutReached& cut, const TrainingAttempt& attemp
   const int64_t from = next == attempt.cuts.begin() ? attempt.start.step : *std::prev(next);
   const int64_t first = from * attempt.job.microbatches;
   if (attempt.job.order == Order::kRecorded && cut.order().first_microbatch() == first) {
-    return absl::OkStatus();
+    const int64_t microbatches = (cut.step() - from) * attempt.job.microbatches;
+    PENSTOCK_RETURN_IF_ERROR(
+        CheckNumber("microbatches in an order", cut.order().microbatches(), microbatches));
+    // It may hold all stages, of which one worker has some.
+    return CheckNumber("bytes of an order", static_cast<int64_t>(cut.order().blocks().size()),
+                       OrderLog::BytesComplete(attempt.plan.stages_size(), microbatches));
   }
   return absl::InvalidArgumentError(absl::StrCat(
       "reports the order of microbatches from ", cut.order().first_microbatch(), " on; expected ",
@@ -99,14 +135,9 @@ absl::Status CheckSaved(const v1::LayersSaved& saved, const TrainingAttempt& att
   PENSTOCK_RETURN_IF_ERROR(CheckCut(saved.step(), attempt));
   PENSTOCK_RETURN_IF_ERROR(CheckLayers(saved.layers(), attempt));
   const int64_t files_max = kFilesOfLayerMax * attempt.job.model.size();
-  if (saved.files_size() > files_max) {
-    return absl::InvalidArgumentError(absl::StrCat("reports ", saved.files_size(),
-                                                   " files of a checkpoint; at most ", files_max));
-  }
-  if (attempt.checkpoints.MayBegin(saved.step())) return absl::OkStatus();
-  return absl::InvalidArgumentError(absl::StrCat("reports the checkpoint of step ", saved.step(),
-                                                 ", while others have not reported ",
-                                                 CheckpointTracker::kIncompleteMax, " before it"));
+  if (saved.files_size() <= files_max) return absl::OkStatus();
+  return absl::InvalidArgumentError(
+      absl::StrCat("reports ", saved.files_size(), " files of a checkpoint; at most ", files_max));
 }
 
 }  // namespace
@@ -126,6 +157,8 @@ absl::Status CheckEventSize(const v1::RunEvent& event, int64_t layers) {
 absl::Status CheckTrainingEvent(const v1::RunEvent& event, const TrainingAttempt& attempt,
                                 int32_t worker_index) {
   switch (event.kind_case()) {
+    case v1::RunEvent::kStepDone:
+      return CheckStep(event.step_done());
     case v1::RunEvent::kValidationDone:
       return CheckMetrics(event.validation_done());
     case v1::RunEvent::kCutReached: {

@@ -1,7 +1,8 @@
 // ReportCheck: whether what a worker reports of its run can be true, before anything of it is kept.
 //
 // A worker may be broken, or somebody else's. It tells of its own stages, of the model's layers, and of cuts that the run
-// has, each once; so whatever it sends, a job keeps no more than its plan has room for.
+// has, each once; so whatever it sends, a job keeps no more than its plan has room for. Numbers that are added up are
+// bounded, so that no sum of them overflows.
 //
 // Pure functions. Errors: InvalidArgument, saying what was reported and what the run has.
 #pragma once

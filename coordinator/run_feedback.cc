@@ -65,21 +65,20 @@ std::string RunFeedback::TextOf(Drift::Turn turn, double measured_s) const {
 
 std::vector<std::string> RunFeedback::OnReports(
     int64_t step, const google::protobuf::RepeatedPtrField<v1::StageReport>& stages) {
-  std::map<int32_t, int64_t> sent;  // by worker
+  std::map<int32_t, double> sent;  // bytes by worker
   for (const v1::StageReport& stage : stages) {
     if (stage.stage() < 0 || stage.stage() >= static_cast<int32_t>(worker_of_stage_.size())) {
       continue;
     }
     const int32_t worker = worker_of_stage_[stage.stage()];
     workers_[worker].memory_bytes = stage.peak_memory_bytes();
-    sent[worker] += stage.bytes_sent() - stage.validation_bytes_sent();
+    sent[worker] += static_cast<double>(stage.bytes_sent() - stage.validation_bytes_sent());
   }
   std::vector<std::string> news;
   for (const auto& [index, bytes] : sent) {
     Use& use = workers_[index];
     if (step > first_step_) {
-      use.sent_bytes_per_step =
-          static_cast<double>(bytes) / static_cast<double>(step - first_step_);
+      use.sent_bytes_per_step = bytes / static_cast<double>(step - first_step_);
     }
     const int64_t predicted =
         index < prediction_.memory_bytes_size() ? prediction_.memory_bytes(index) : 0;

@@ -57,6 +57,12 @@ class Draining final : public Ending {
     const int64_t steps = job_.resolved().steps;
     if (const auto* held = std::get_if<absl::StatusOr<v1::HoldRunResponse>>(&response);
         held != nullptr && !attempt().drain_step.has_value()) {
+      if (held->ok() && (*held)->step() < attempt().start.step) {
+        crew_->blame().Own(worker_index,
+                           absl::StrCat("holds after step ", (*held)->step(), ", before step ",
+                                        attempt().start.step, ", where it began"));
+        return FailIfBlamed(now);
+      }
       if (held->ok()) {
         held_steps_[worker_index] = std::min((*held)->step(), steps);
       } else if (absl::IsFailedPrecondition(held->status()) || absl::IsNotFound(held->status())) {

@@ -19,6 +19,8 @@
 namespace penstock {
 namespace {
 
+constexpr size_t kNotSavedMax = 1024;  // steps that are remembered one by one
+
 std::vector<int64_t> CutStepsOf(const v1::JobSpec& spec, const FoundStart& start) {
   std::vector<int64_t> steps;
   for (const Cut& cut : CutsOf(spec, start.step, start.extra_cuts)) steps.push_back(cut.step);
@@ -218,22 +220,17 @@ void TrainingJob::OnCommitted(const CheckpointCommitted& committed, Now now) {
     return DiscardGivenUp();
   }
   const auto& [directory, note] = *committed.checkpoint;
-  attempt_->checkpoints.Committed(step);
+  attempt_->checkpoints.StopAwaiting(step);
   attempt_->saved = attempt_->saving[step];
   attempt_->saved.checkpoint = directory;
   attempt_->saving.erase(step);
-  attempt_->save_error.clear();
   result_->set_checkpoint(directory);
   v1::JobEvent event;
   event.mutable_checkpoint_done()->set_step(step);
   event.mutable_checkpoint_done()->set_directory(directory);
   Publish(std::move(event), now);
   if (!note.empty()) Log(note, now);
-  if (const int64_t missing = std::exchange(attempt_->not_saved, 0); missing > 0) {
-    Log(absl::StrCat("checkpoints are saved again, from step ", step, " on; ", missing,
-                     " before could not be"),
-        now);
-  }
+  NoteSaved(step, now);
   Save();
 }
 
@@ -267,11 +264,31 @@ void TrainingJob::DiscardGivenUp() {
 }
 
 void TrainingJob::NoteSaveError(int64_t step, const std::string& error, Now now) {
-  attempt_->save_error = CleanUtf8(
+  const std::string text = CleanUtf8(
       absl::StrCat("the checkpoint of step ", step, " could not be saved: ", error), kTextBytesMax);
-  if (++attempt_->not_saved > 1) return;
-  Log(absl::StrCat(attempt_->save_error,
-                   "; the older ones stay, and the log tells when one is saved again"),
+  if (attempt_->save_error.empty() || step >= attempt_->save_error_step) {
+    attempt_->save_error = text;
+    attempt_->save_error_step = step;
+  }
+  std::set<int64_t>& not_saved = attempt_->not_saved;
+  const bool is_first = not_saved.empty();
+  not_saved.insert(step);  // it may be there: overdue, and failed now
+  if (not_saved.size() > kNotSavedMax) not_saved.erase(not_saved.begin());
+  if (!is_first) return;
+  Log(absl::StrCat(text, "; the older ones stay, and the log tells when one is saved again"), now);
+}
+
+void TrainingJob::NoteSaved(int64_t step, Now now) {
+  if (step >= attempt_->save_error_step) attempt_->save_error.clear();
+  std::set<int64_t>& not_saved = attempt_->not_saved;
+  if (not_saved.empty()) return;
+  not_saved.erase(step);
+  if (!not_saved.empty() && *not_saved.rbegin() > step) return;  // a later one is missing
+  const size_t missing = std::exchange(not_saved, {}).size();
+  const char* const at_least = missing == kNotSavedMax ? "at least " : "";
+  Log(absl::StrCat(
+          "checkpoints are saved again, from step ", step, " on",
+          missing > 0 ? absl::StrCat("; ", at_least, missing, " before could not be") : ""),
       now);
 }
 
@@ -299,6 +316,13 @@ void TrainingJob::WriteTo(v1::GetJobResponse& record) const {
 absl::Status TrainingJob::CheckEvent(int32_t worker_index, const v1::RunEvent& event) const {
   return attempt_.has_value() ? CheckTrainingEvent(event, *attempt_, worker_index)
                               : absl::OkStatus();
+}
+
+bool TrainingJob::MayTake(const v1::RunEvent& event) const {
+  if (!attempt_.has_value()) return true;
+  const CheckpointTracker& checkpoints = attempt_->checkpoints;
+  if (event.has_layers_saved()) return checkpoints.MayBegin(event.layers_saved().step());
+  return !event.has_save_failed() || checkpoints.MayBegin(event.save_failed().step());
 }
 
 absl::Status TrainingJob::CheckSteps() const {

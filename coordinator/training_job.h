@@ -8,6 +8,7 @@
 #include <map>
 #include <memory>
 #include <optional>
+#include <set>
 #include <string>
 #include <utility>
 #include <vector>
@@ -53,9 +54,10 @@ struct TrainingAttempt {
   std::map<int64_t, FoundStart> saving;
   FoundStart saved;
   std::map<int64_t, int64_t> commit_due_ns;  // of those being committed, by step
-  std::string staging_tag;                   // names its staging directories; empty: nobody is to prepare it yet
-  std::string save_error;                    // of the latest checkpoint, if it failed
-  int64_t not_saved = 0;                     // checkpoints since the last that was
+  std::string staging_tag;      // names its staging directories; empty: nobody is to prepare it yet
+  std::string save_error;       // of the latest checkpoint, if it failed
+  int64_t save_error_step = 0;  // of that checkpoint
+  std::set<int64_t> not_saved;  // the latest steps that were not, until a later one is
   BlockDelayWatch block_delay;
   RemainingTime remaining;
   // With feedback.replan "auto": from this step on a new split is looked for, at a cut that all workers have reported.
@@ -100,6 +102,8 @@ class TrainingJob final : public JobRun {
   void SetReturned();
   // A checkpoint could not be saved. The log tells the first of several in a row.
   void NoteSaveError(int64_t step, const std::string& error, Now now);
+  // It was saved, perhaps later than others that were not. The log tells when the latest is saved again.
+  void NoteSaved(int64_t step, Now now);
   // No longer waits for commits that have taken too long.
   void GiveUpOverdueCommits(Now now);
   // Removes what is staged for checkpoints that were given up, unless a worker may still write to it.
@@ -115,6 +119,7 @@ class TrainingJob final : public JobRun {
   }
   void WriteTo(v1::GetJobResponse& record) const override;
   absl::Status CheckEvent(int32_t worker_index, const v1::RunEvent& event) const override;
+  bool MayTake(const v1::RunEvent& event) const override;
   absl::Status CheckSteps() const override;
 
   EarlierJobs& earlier_;

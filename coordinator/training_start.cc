@@ -6,8 +6,10 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "absl/strings/string_view.h"
 #include "base/status.h"
 #include "checkpoint/layout.h"
+#include "checkpoint/start.h"
 #include "coordinator/job_planning.h"
 #include "coordinator/start_query.h"
 #include "coordinator/training_phases.h"
@@ -74,6 +76,7 @@ class Planning final : public JobPhase {
       job_.BeginAfter(planning_.epoch());
       job_.Save();
     }
+    for (NotStopped& left : planning_.TakeNotStopped()) job_.AddNotStopped(std::move(left));
     for (v1::JobEvent& event : planning_.TakeEvents()) job_.Publish(std::move(event), now);
     for (CoordinatorEffect& effect : planning_.TakeEffects()) {
       if (auto* const call = std::get_if<CallWorker>(&effect)) call->trace = job_.trace();
@@ -107,7 +110,9 @@ class Planning final : public JobPhase {
       const int64_t plannings = ++job_.lost_plannings();
       if (plannings >= kPlanningsMax) {
         return Fail(
-            absl::StrCat("cannot be planned, after ", plannings, " attempts: ", outcome.lost), now);
+            absl::StrCat("cannot be planned, after ", plannings, " attempts: ", outcome.lost,
+                         "; restart what hangs or is gone, and submit the job again"),
+            now);
       }
       return std::make_unique<Queued>(job_, outcome.lost,
                                       now.monotonic_ns + job_.limits().rest_ms * kNsPerMs);
@@ -146,7 +151,7 @@ class FindingStart final : public JobPhase {
       return GoOnFrom(FoundStart{}, now);
     }
     const int64_t limit_ms = job_.limits().find_timeout_ms;
-    Await(absl::StrCat("looks in ", Place(), " for where to start"), limit_ms, now);
+    Await(absl::StrCat("looks in ", Places(" and "), " for where to start"), limit_ms, now);
     job_.Add(FindCheckpoint{job_.id(), StartQueryOf(job_.spec(), job_.resolved()), limit_ms});
     return nullptr;
   }
@@ -166,16 +171,19 @@ class FindingStart final : public JobPhase {
   NextPhase OnOverdue(int64_t seconds, Now now) override {
     return Fail(
         absl::StrCat(
-            "cannot start: nothing was heard from the disk of ", Place(), " for ", seconds,
+            "cannot start: nothing was heard from the disk of ", Places(" or of "), " for ",
+            seconds,
             " s, where the job looks for where to start; see whether it hangs, and submit the "
             "job again"),
         now);
   }
 
-  // Returns the directory that the job's start is sought in.
-  const std::string& Place() const {
+  // Returns the directories that the job's start is sought in.
+  std::string Places(absl::string_view link) const {
     const v1::CheckpointSpec& checkpoint = job_.spec().checkpoint();
-    return checkpoint.directory().empty() ? checkpoint.resume() : checkpoint.directory();
+    if (checkpoint.directory().empty()) return checkpoint.resume();
+    if (!NamesCheckpoint(checkpoint.resume())) return checkpoint.directory();
+    return absl::StrCat(checkpoint.directory(), link, checkpoint.resume());
   }
 
   NextPhase GoOnFrom(FoundStart start, Now now) {
@@ -321,10 +329,7 @@ class Launching final : public AttemptPhase {
     return absl::OkStatus();
   }
 
-  NextPhase OnOverdue(int64_t seconds, Now now) override {
-    job_.SetUnreachable();
-    return Fail(WhoIsLate(seconds), now);
-  }
+  NextPhase OnOverdue(int64_t seconds, Now now) override { return FailAsLate(seconds, now); }
 
   // All may be done before the last answer to StartRun comes.
   NextPhase GoOnIfAllDone(Now) override {

@@ -101,7 +101,7 @@ class Utf8Converter {
       size_t room = sizeof(piece);
       const bool failed = iconv(handle_, &from, &left, &to, &room) == static_cast<size_t>(-1);
       converted.append(piece, to);
-      if (failed && errno != E2BIG) {
+      if (failed && (errno != E2BIG || to == piece)) {
         return absl::DataLossError(absl::StrCat("has a message that is not in its character set, ",
                                                 character_set_, ", at byte ", in.size() - left,
                                                 " of it"));
@@ -150,13 +150,18 @@ absl::StatusOr<std::vector<GettextMessage>> ReadGettextCatalogue(absl::string_vi
   }
 
   std::string header;
+  size_t text_bytes = 0;
   for (uint64_t i = 0; i < strings; ++i) {
     PENSTOCK_ASSIGN_OR_RETURN(const absl::string_view original,
                               StringAt(file, words, originals, i));
-    if (!original.empty()) continue;
     PENSTOCK_ASSIGN_OR_RETURN(const absl::string_view translation,
                               StringAt(file, words, translations, i));
-    header = std::string(translation);
+    text_bytes += original.size() + translation.size();
+    if (text_bytes > static_cast<size_t>(kCatalogueTextBytesMax)) {
+      return Damaged(absl::StrCat("its strings have more than ", kCatalogueTextBytesMax,
+                                  " bytes together, in a file of ", file.size()));
+    }
+    if (original.empty()) header = std::string(translation);
   }
   PENSTOCK_ASSIGN_OR_RETURN(const Utf8Converter to_utf8,
                             Utf8Converter::Create(CharacterSetOf(header)));

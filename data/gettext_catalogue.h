@@ -22,6 +22,8 @@ namespace penstock {
 
 inline constexpr int64_t kCatalogueBytesMax = int64_t{256} << 20;
 inline constexpr int64_t kCatalogueStringsMax = int64_t{1} << 22;
+// Of all strings together: many may be at one place of the file.
+inline constexpr int64_t kCatalogueTextBytesMax = int64_t{512} << 20;
 
 struct GettextMessage {
   std::string original;

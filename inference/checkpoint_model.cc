@@ -29,7 +29,7 @@ Fields ModelFields(const Fingerprint& fingerprint) {
 
 int64_t IntegerOrZero(const Fields& fields, const std::string& name) {
   const auto it = fields.find(name);
-  int64_t value = 0;
+  int32_t value = 0;  // larger ones are no sizes of a model
   return it != fields.end() && absl::SimpleAtoi(it->second, &value) ? value : 0;
 }
 

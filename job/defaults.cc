@@ -39,10 +39,11 @@ void FillUpdateRules(const UpdatePreset& preset, v1::TrainingSpec& training) {
     training.mutable_optimizer()->mutable_nadamw()->set_learning_rate(kNesterovRate);
   }
   v1::StalenessSpec& staleness = *training.mutable_staleness();
-  const int64_t warmup = training.learning_rate().warmup_steps();
+  const int64_t most = MaxOfJobKey("training.staleness.rescheduled_steps");
+  // Nothing is checked yet, so that the number may be any.
+  const int64_t warmup = std::min(training.learning_rate().warmup_steps(), most);
   const int64_t rescheduled = warmup > 0 ? 5 * warmup : training.steps() / 4;
   if (!staleness.has_rescheduled_steps()) {
-    const int64_t most = MaxOfJobKey("training.staleness.rescheduled_steps");
     staleness.set_rescheduled_steps(
         preset.reschedules_rates ? std::clamp<int64_t>(rescheduled, 1, most) : 0);
   }

@@ -46,6 +46,12 @@ absl::StatusOr<OrderLog> OrderLog::FromBytes(std::vector<StageId> stages, Microb
     return absl::InvalidArgumentError(absl::StrCat("is of ", range.count, " microbatches, which ",
                                                    replicas, " replicas cannot share"));
   }
+  // A microbatch has a forward and a backward, of a bit at least, so the product below stays within 64 bits.
+  const auto microbatches_max = static_cast<int64_t>(bytes.size()) * kByteBits / 2;
+  if (range.count < 0 || range.count / replicas > microbatches_max) {
+    return absl::InvalidArgumentError(absl::StrCat("is of ", range.count, " microbatches, and has ",
+                                                   bytes.size(), " bytes for them"));
+  }
   const int64_t expected = BytesComplete(stages.size(), range.count / replicas);
   if (static_cast<int64_t>(bytes.size()) != expected) {
     return absl::InvalidArgumentError(absl::StrCat("has ", bytes.size(), " bytes; the ",

@@ -38,8 +38,8 @@ class OrderLog {
   // is a multiple of the replicas.
   OrderLog(std::vector<StageId> stages, MicrobatchRange range, int32_t replicas = 1);
 
-  // The inverse of bytes(). Errors: InvalidArgument if there are more or fewer bytes than the range needs, or a
-  // block is of no stage.
+  // The inverse of bytes(), for any range and bytes. REQUIRES: `stages` as above; replicas are 1 or more. Errors:
+  // InvalidArgument if there are more or fewer bytes than the range needs, or a block is of no stage.
   static absl::StatusOr<OrderLog> FromBytes(std::vector<StageId> stages, MicrobatchRange range,
                                             absl::string_view bytes, int32_t replicas = 1);
 

@@ -93,6 +93,7 @@ class OrderParser {
     if (words[0] == "range") return ParseRange(words, line);
     if (words[0] == "worker") return ParseWorker(words, line);
     if (words[0] == "end") {
+      if (order_.ranges.empty()) PENSTOCK_RETURN_IF_ERROR(CheckHeaderComplete(line));
       PENSTOCK_RETURN_IF_ERROR(CheckRangeComplete());
       ended_ = words.size() == 1;
       return ended_ ? absl::OkStatus() : Error("\"end\" alone", line);

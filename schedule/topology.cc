@@ -44,7 +44,16 @@ absl::Status CheckReplicasOfShape(const TopologyShape& shape) {
   if (shape.pipelines != 1 || shape.rounds.has_value()) {
     return error("must be those of a single pipeline, which does not go there and back");
   }
-  return CheckCycle(shape.replicas);
+  PENSTOCK_RETURN_IF_ERROR(CheckCycle(shape.replicas));
+  // Between two places there is an edge for each turn until both start over, so that a short list of numbers could stand
+  // for a table that no memory holds.
+  int64_t edges = 0;
+  for (size_t place = 1; place < shape.replicas.size(); ++place) {
+    edges += std::lcm(int64_t{shape.replicas[place - 1]}, int64_t{shape.replicas[place]});
+  }
+  if (edges <= kCycleMax) return absl::OkStatus();
+  return error(absl::StrCat("make ", edges, " edges of each kind between places, more than ",
+                            kCycleMax, "; numbers with common divisors would do"));
 }
 
 absl::Status CheckShape(const TopologyShape& shape) {

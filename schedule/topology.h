@@ -268,7 +268,7 @@ struct TopologyShape {
 
 // The tables of `shape`, without groups. Errors: InvalidArgument if the pipelines are not equally
 // deep, the rounds do not make a step of pipelines there and back, or the replicas are not those of
-// one pipeline, or only start over after more than kCycleMax microbatches.
+// one pipeline, only start over after more than kCycleMax microbatches, or make more edges between places than that.
 absl::StatusOr<Topology> Wire(const TopologyShape& shape);
 
 // The stages of each place of a pipeline; 1s without replicas.

@@ -5,6 +5,9 @@
 // window of `capacity` messages: Send blocks while as many are sent and not yet received by the
 // other executor. That is the system's only back-pressure.
 //
+// A connection that breaks, or brings a tensor damaged, is no error of an edge as long as the peer can be reached again
+// soon: its messages still arrive, each once.
+//
 // Tensors travel in host memory, or, between processes that can, as exported memory of a device
 // (compute/device_share.h). Then the message is received when the receiver's device has its own copy.
 //
@@ -136,7 +139,7 @@ class Receiver {
   // The next message, its checksum verified. Taking one in host memory gives the sender one credit back;
   // an exported one is to be fetched next.
   // Errors: as Reserve; FailedPrecondition if the message is not what is expected (the sender follows
-  // another plan; says both); DataLoss if its checksum was wrong.
+  // another plan; says both); DataLoss if its checksum was wrong again and again.
   virtual absl::StatusOr<Arrival> Take(const TensorExpectation& expected, absl::Time deadline) = 0;
 
   // Fetches an exported one to the device. Release must follow, when the device has done the ticket.

@@ -26,7 +26,9 @@ std::string DescribeNode(const YAML::Node& node) {
   }
   std::string text = node.Scalar();
   if (text.size() > kCharactersMax) {
-    text = text.substr(0, kCharactersMax) + "...";
+    size_t end = kCharactersMax;
+    while (end > 0 && (static_cast<unsigned char>(text[end]) & 0xC0) == 0x80) --end;  // in a letter
+    text = text.substr(0, end) + "...";
   }
   return IsQuoted(node) ? absl::StrCat("the text \"", text, "\"") : text;
 }

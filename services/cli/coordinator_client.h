@@ -35,8 +35,9 @@ struct CoordinatorOptions {
 // Declares --coordinator, which PENSTOCK_COORDINATOR replaces, and the flags of security_flags.h.
 void AddCoordinatorOptions(CLI::App& app, CoordinatorOptions& options);
 
-// Errors of all calls: Unavailable (nobody answers, or nobody who is trusted, with the address and what to do),
-// Unimplemented (what answers is not a coordinator). Calls with a job id also: NotFound, with the nearest id.
+// Errors of all calls: Unavailable (nobody answers, or nobody who is trusted, with the address and what to do; or the
+// coordinator could not do it, with its reason), Unimplemented (what answers is not a coordinator). Calls with a job id
+// also: NotFound, with the nearest id.
 class CoordinatorClient {
  public:
   // Its calls are part of the trace that TRACEPARENT names in the environment, if it does.

@@ -36,19 +36,19 @@ constexpr Command kCommands[] = {
      "Ctrl-C ends the watching; the job goes on, and the way back to it is printed.",
      DeclareSubmit},
     {"list", kCluster, "List the jobs, newest first", "Example: penstock list --json", DeclareList},
-    {"status", kCluster, "Show a job: state, plan, result so far", "Example: penstock status job-1",
-     DeclareStatus},
-    {"logs", kCluster, "Show what happened in a job", "Example: penstock logs job-1 -f",
+    {"status", kCluster, "Show a job: state, plan, result so far",
+     "Example: penstock status gpt-1-kzvpt", DeclareStatus},
+    {"logs", kCluster, "Show what happened in a job", "Example: penstock logs gpt-1-kzvpt -f",
      DeclareLogs},
     {"cancel", kCluster, "Drain a job at its next step boundary and end it",
-     "Example: penstock cancel job-1", DeclareCancel},
+     "Example: penstock cancel gpt-1-kzvpt", DeclareCancel},
     {"workers", kCluster, "List the workers", "Example: penstock workers", DeclareWorkers},
     {"health", kCluster, "Ask whether a coordinator or a worker serves",
      "Example: penstock health 127.0.0.1:7079", DeclareHealth},
     {"timeline", kCluster, "Get or draw the measured timeline of a job's last steps",
      "Examples:\n"
-     "  penstock timeline job-1 -o trace.json     for ui.perfetto.dev\n"
-     "  penstock timeline job-1 --svg steps.svg --text",
+     "  penstock timeline gpt-1-kzvpt -o trace.json     for ui.perfetto.dev\n"
+     "  penstock timeline gpt-1-kzvpt --svg steps.svg --text",
      DeclareTimeline},
     {"certs", kCluster, "Make and replace the certificates of a cluster",
      "Examples:\n"
@@ -67,7 +67,7 @@ constexpr Command kCommands[] = {
     {"export", kResults, "Write a checkpoint as Hugging Face GPT-2 files",
      "Examples:\n"
      "  penstock export checkpoints/ -o model/\n"
-     "  penstock export job-1 -o model.safetensors",
+     "  penstock export gpt-1-kzvpt -o model.safetensors",
      DeclareExport},
     {"compare", kResults, "Train with several methods: which reaches a loss first?",
      "Example: penstock compare job.yaml --methods 1f1b,pipedream --until 2.0", DeclareCompare},

@@ -6,12 +6,16 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <deque>
 #include <iterator>
 #include <nlohmann/json.hpp>
 #include <utility>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "base/deadline.h"
+#include "base/file_tree.h"
+#include "base/mutex.h"
 #include "base/status.h"
 #include "base/utf8.h"
 #include "services/rpc/completion_poller.h"
@@ -55,34 +59,97 @@ std::string LineOf(const AuditEntry& entry, const CallInfo& call, absl::Time now
 
 }  // namespace
 
-AuditLog::AuditLog(AuditLogOptions options) : options_(std::move(options)) {
-  writer_ = std::thread([this] {
+// Thread safety: all methods from any thread.
+class AuditLog::Parts {
+ public:
+  explicit Parts(AuditLogOptions options) : options_(std::move(options)) {}
+
+  absl::Status Check() ABSL_LOCKS_EXCLUDED(file_mutex_);
+  void Record(std::string line, Done done) ABSL_LOCKS_EXCLUDED(mutex_);
+  // What the two threads do until they are asked to end.
+  void Write() ABSL_LOCKS_EXCLUDED(mutex_, file_mutex_);
+  void Expire() ABSL_LOCKS_EXCLUDED(mutex_);
+  void AskToEnd() ABSL_LOCKS_EXCLUDED(mutex_);
+  // Returns whether Write has come to its end by `deadline`.
+  bool AwaitWritten(CondVar::Clock::time_point deadline) ABSL_LOCKS_EXCLUDED(mutex_);
+
+ private:
+  struct Entry {
+    std::string line;
+    Done done;  // null: it has heard already
+    CondVar::Clock::time_point deadline;
+  };
+
+  // Takes those out whose time is over. Entries are in the order of their deadlines.
+  std::vector<Done> TakeLate() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // Returns when the next one will be late; nothing if nobody waits.
+  std::optional<CondVar::Clock::time_point> NextDeadline() const
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+
+  // Makes sure that `file_` is the one at the path.
+  absl::Status Open() ABSL_EXCLUSIVE_LOCKS_REQUIRED(file_mutex_);
+  absl::Status Append(const std::string& lines) ABSL_EXCLUSIVE_LOCKS_REQUIRED(file_mutex_);
+
+  const AuditLogOptions options_;
+
+  Mutex mutex_;
+  CondVar changed_;
+  std::deque<Entry> waiting_ ABSL_GUARDED_BY(mutex_);
+  std::vector<Entry> writing_ ABSL_GUARDED_BY(mutex_);  // on their way to the disk
+  bool stopping_ ABSL_GUARDED_BY(mutex_) = false;
+  bool written_ ABSL_GUARDED_BY(mutex_) = false;  // all that was waiting when it stopped
+
+  Mutex file_mutex_;  // held while the disk is waited for
+  std::optional<Descriptor> file_ ABSL_GUARDED_BY(file_mutex_);
+  bool torn_ ABSL_GUARDED_BY(file_mutex_) = false;  // the last line lacks its end
+};
+
+AuditLog::AuditLog(AuditLogOptions options) : parts_(std::make_shared<Parts>(std::move(options))) {
+  writer_ = std::thread([parts = parts_] {
     NameThread("audit");
-    Write();
+    parts->Write();
   });
-  clerk_ = std::thread([this] {
+  clerk_ = std::thread([parts = parts_] {
     NameThread("audit-clerk");
-    Expire();
+    parts->Expire();
   });
 }
 
 AuditLog::~AuditLog() {
-  {
-    MutexLock lock(mutex_);
-    stopping_ = true;
+  parts_->AskToEnd();
+  clerk_.join();  // now all have heard, or hear at this moment: a writer that hangs tells nobody
+  if (parts_->AwaitWritten(CondVar::Clock::now() + kStopPatience)) {
+    writer_.join();
+  } else {
+    writer_.detach();
   }
-  changed_.NotifyAll();
-  writer_.join();
-  clerk_.join();
 }
 
-absl::Status AuditLog::Check() {
+absl::Status AuditLog::Check() { return parts_->Check(); }
+
+void AuditLog::Record(const AuditEntry& entry, const CallInfo& call, absl::Time now, Done done) {
+  parts_->Record(LineOf(entry, call, now), std::move(done));
+}
+
+void AuditLog::Parts::AskToEnd() {
+  MutexLock lock(mutex_);
+  stopping_ = true;
+  changed_.NotifyAll();
+}
+
+bool AuditLog::Parts::AwaitWritten(CondVar::Clock::time_point deadline) {
+  MutexLock lock(mutex_);
+  while (!written_ && changed_.WaitUntil(mutex_, deadline)) {
+  }
+  return written_;
+}
+
+absl::Status AuditLog::Parts::Check() {
   MutexLock lock(file_mutex_);
   return Open();
 }
 
-void AuditLog::Record(const AuditEntry& entry, const CallInfo& call, absl::Time now, Done done) {
-  std::string line = LineOf(entry, call, now);
+void AuditLog::Parts::Record(std::string line, Done done) {
   {
     MutexLock lock(mutex_);
     if (waiting_.size() < options_.entries_max) {
@@ -97,13 +164,17 @@ void AuditLog::Record(const AuditEntry& entry, const CallInfo& call, absl::Time 
       ", which is the limit; look at that disk, or ask again when it has taken them")));
 }
 
-void AuditLog::Write() {
+void AuditLog::Parts::Write() {
   while (true) {
     std::string lines;
     {
       MutexLock lock(mutex_);
       while (waiting_.empty() && !stopping_) changed_.Wait(mutex_);
-      if (waiting_.empty()) return;
+      if (waiting_.empty()) {
+        written_ = true;
+        changed_.NotifyAll();
+        return;
+      }
       writing_.assign(std::make_move_iterator(waiting_.begin()),
                       std::make_move_iterator(waiting_.end()));
       waiting_.clear();
@@ -127,7 +198,7 @@ void AuditLog::Write() {
   }
 }
 
-void AuditLog::Expire() {
+void AuditLog::Parts::Expire() {
   while (true) {
     std::vector<Done> late;
     {
@@ -151,7 +222,7 @@ void AuditLog::Expire() {
   }
 }
 
-std::vector<AuditLog::Done> AuditLog::TakeLate() {
+std::vector<AuditLog::Done> AuditLog::Parts::TakeLate() {
   const auto now = CondVar::Clock::now();
   std::vector<Done> late;
   for (Entry& entry : writing_) {
@@ -166,7 +237,7 @@ std::vector<AuditLog::Done> AuditLog::TakeLate() {
   return late;
 }
 
-std::optional<CondVar::Clock::time_point> AuditLog::NextDeadline() const {
+std::optional<CondVar::Clock::time_point> AuditLog::Parts::NextDeadline() const {
   const auto asked = std::find_if(writing_.begin(), writing_.end(),
                                   [](const Entry& entry) { return entry.done != nullptr; });
   if (asked != writing_.end()) return asked->deadline;
@@ -174,7 +245,7 @@ std::optional<CondVar::Clock::time_point> AuditLog::NextDeadline() const {
   return std::nullopt;
 }
 
-absl::Status AuditLog::Open() {
+absl::Status AuditLog::Parts::Open() {
   struct stat ours = {};
   struct stat there = {};
   if (file_.has_value() && stat(options_.path.c_str(), &there) == 0 &&
@@ -189,7 +260,7 @@ absl::Status AuditLog::Open() {
   return absl::OkStatus();
 }
 
-absl::Status AuditLog::Append(const std::string& lines) {
+absl::Status AuditLog::Parts::Append(const std::string& lines) {
   const std::string text = torn_ ? absl::StrCat("\n", lines) : lines;
   // One write keeps lines whole if a second process writes too.
   errno = ENOSPC;  // why a disk takes a part

@@ -18,17 +18,15 @@
 
 #include <unistd.h>
 
-#include <deque>
+#include <chrono>
 #include <functional>
+#include <memory>
 #include <optional>
 #include <string>
 #include <thread>
-#include <vector>
 
 #include "absl/status/status.h"
 #include "absl/time/time.h"
-#include "base/file_tree.h"
-#include "base/mutex.h"
 #include "services/rpc/server_call.h"
 
 namespace penstock {
@@ -55,54 +53,29 @@ class AuditLog {
   using Done = std::function<void(const absl::Status&)>;
 
   explicit AuditLog(AuditLogOptions options);
-  // Writes what waits. Returns when the disk has taken it.
+  // Writes what waits. Returns when the disk has taken it, at the latest kStopPatience after all have heard: a disk that
+  // hangs is left with what it was given. REQUIRES: what `options.sync` uses lives on; it may be called even later then.
   ~AuditLog();
   AuditLog(const AuditLog&) = delete;
   AuditLog& operator=(const AuditLog&) = delete;
 
   // Checks that lines can be written, which is better known at the start; waits for the disk. Errors: those of the file
   // system.
-  absl::Status Check() ABSL_LOCKS_EXCLUDED(file_mutex_);
+  absl::Status Check();
 
   // Writes the entry down and returns at once. Fields are cut to kFieldBytesMax.
   // Errors, to `done`: as above; ResourceExhausted (too many entries wait); DeadlineExceeded (the disk was too slow: the
   // entry may be written later all the same).
-  void Record(const AuditEntry& entry, const CallInfo& call, absl::Time now, Done done)
-      ABSL_LOCKS_EXCLUDED(mutex_);
+  void Record(const AuditEntry& entry, const CallInfo& call, absl::Time now, Done done);
 
   static constexpr size_t kFieldBytesMax = 256;
+  static constexpr std::chrono::seconds kStopPatience{1};
 
  private:
-  struct Entry {
-    std::string line;
-    Done done;  // null: it has heard already
-    CondVar::Clock::time_point deadline;
-  };
+  class Parts;
 
-  void Write() ABSL_LOCKS_EXCLUDED(mutex_, file_mutex_);
-  void Expire() ABSL_LOCKS_EXCLUDED(mutex_);
-  // Takes those out whose time is over. Entries are in the order of their deadlines.
-  std::vector<Done> TakeLate() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  // Returns when the next one will be late; nothing if nobody waits.
-  std::optional<CondVar::Clock::time_point> NextDeadline() const
-      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-
-  // Makes sure that `file_` is the one at the path.
-  absl::Status Open() ABSL_EXCLUSIVE_LOCKS_REQUIRED(file_mutex_);
-  absl::Status Append(const std::string& lines) ABSL_EXCLUSIVE_LOCKS_REQUIRED(file_mutex_);
-
-  const AuditLogOptions options_;
-
-  Mutex mutex_;
-  CondVar changed_;
-  std::deque<Entry> waiting_ ABSL_GUARDED_BY(mutex_);
-  std::vector<Entry> writing_ ABSL_GUARDED_BY(mutex_);  // on their way to the disk
-  bool stopping_ ABSL_GUARDED_BY(mutex_) = false;
-
-  Mutex file_mutex_;  // held while the disk is waited for
-  std::optional<Descriptor> file_ ABSL_GUARDED_BY(file_mutex_);
-  bool torn_ ABSL_GUARDED_BY(file_mutex_) = false;  // the last line lacks its end
-
+  // What the threads use. It lives as long as they do, and so longer than the log if the disk hangs.
+  const std::shared_ptr<Parts> parts_;
   std::thread writer_;
   std::thread clerk_;  // tells those who are late
 };

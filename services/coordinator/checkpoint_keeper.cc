@@ -2,52 +2,70 @@
 
 #include <algorithm>
 #include <chrono>
+#include <functional>
+#include <future>
 #include <memory>
 #include <optional>
+#include <tuple>
 #include <utility>
+#include <vector>
 
 #include "base/status.h"
 #include "checkpoint/checkpoint.h"
+#include "checkpoint/start.h"
 
 namespace penstock {
 
-absl::StatusOr<FoundStart> SweepAndFindStart(Files& files, const StartQuery& query) {
-  if (!query.root.empty()) {
-    PENSTOCK_RETURN_IF_ERROR(SweepStaging(files, query.root));
+namespace {
+
+// Takes a step of a search that a job waits for until `until`. What ends later is given up, and its lease with it.
+absl::StatusOr<FoundStart> InTime(CondVar::Clock::time_point until, DirectoryLease& lease,
+                                  const std::function<absl::StatusOr<FoundStart>()>& step) {
+  if (CondVar::Clock::now() < until) {
+    absl::StatusOr<FoundStart> found = step();
+    if (CondVar::Clock::now() < until) return found;
   }
-  return FindStart(files, query);
+  lease.reset();  // the job has ended, and the next one may want the directory
+  return absl::DeadlineExceededError("the disk was kept for too long");
+}
+
+}  // namespace
+
+absl::Status Claim(Files& files, const std::string& job_id, const std::string& root,
+                   const LockFileOpener& open, DirectoryLease& lease, FoundStart& start) {
+  PENSTOCK_RETURN_IF_ERROR(Annotate(files.CreateDirectories(root), "checkpoint.directory"));
+  absl::StatusOr<std::shared_ptr<DirectoryLock>> lock = DirectoryLock::Take(root, open);
+  if (absl::IsUnimplemented(lock.status())) {
+    start.notes.emplace_back(lock.status().message());
+    return SweepStagingOf(files, root, job_id);
+  }
+  PENSTOCK_RETURN_IF_ERROR(lock.status());
+  PENSTOCK_RETURN_IF_ERROR(SweepStaging(files, root));
+  lease = *std::move(lock);
+  return absl::OkStatus();
 }
 
 absl::StatusOr<FoundStart> ClaimAndFindStart(Files& files, const std::string& job_id,
                                              const StartQuery& query, DirectoryLease& lease,
                                              const LockFileOpener& open) {
-  if (query.root.empty()) {
-    return FindStart(files, query);
+  FoundStart claimed;
+  if (!query.root.empty()) {
+    PENSTOCK_RETURN_IF_ERROR(Claim(files, job_id, query.root, open, lease, claimed));
   }
-  PENSTOCK_RETURN_IF_ERROR(Annotate(files.CreateDirectories(query.root), "checkpoint.directory"));
-  absl::StatusOr<std::shared_ptr<DirectoryLock>> lock = DirectoryLock::Take(query.root, open);
-  if (!lock.ok() && !absl::IsUnimplemented(lock.status())) {
-    return lock.status();
-  }
-  if (lock.ok()) {
-    PENSTOCK_ASSIGN_OR_RETURN(FoundStart start, SweepAndFindStart(files, query));
-    lease = *std::move(lock);
+  absl::StatusOr<FoundStart> start = FindStart(files, query);
+  if (!start.ok()) {
+    lease.reset();
     return start;
   }
-  PENSTOCK_RETURN_IF_ERROR(SweepStagingOf(files, query.root, job_id));
-  PENSTOCK_ASSIGN_OR_RETURN(FoundStart start, FindStart(files, query));
-  start.notes.emplace_back(lock.status().message());
+  start->notes.insert(start->notes.end(), claimed.notes.begin(), claimed.notes.end());
   return start;
 }
 
 CheckpointKeeper::CheckpointKeeper(EventLoop& loop, Files& files, LockFileOpener open,
                                    DiskNamer name_disk, absl::Duration held_patience)
-    : parts_(std::make_shared<Parts>(loop, files, std::move(open))),
-      held_patience_(held_patience),
-      disks_(std::move(name_disk)) {
-  MutexLock lock(parts_->mutex);
-  parts_->disks = &disks_;
-}
+    : held_patience_(held_patience),
+      disks_(std::move(name_disk)),
+      parts_(std::make_shared<Parts>(loop, files, std::move(open), disks_)) {}
 
 CheckpointKeeper::~CheckpointKeeper() {
   {
@@ -59,54 +77,88 @@ CheckpointKeeper::~CheckpointKeeper() {
   parts_->loop = nullptr;
 }
 
-void CheckpointKeeper::Parts::Answer(const std::string& job_id, EffectAnswer answer) {
+void CheckpointKeeper::Parts::Answer(const std::string& job_id, EffectAnswer answer,
+                                     std::shared_ptr<std::promise<void>> taken) {
   MutexLock lock(mutex);
   if (loop == nullptr) return;
   // The run gets the only lease: when it goes, the directory is free for the next.
-  loop->Post([job_id, answer = std::move(answer)](Coordinator& coordinator, Now now) mutable {
+  loop->Post([job_id, answer = std::move(answer), taken = std::move(taken)](
+                 Coordinator& coordinator, Now now) mutable {
     coordinator.OnAnswer(job_id, std::move(answer), now);
+    if (taken != nullptr) taken->set_value();
   });
 }
 
-void CheckpointKeeper::Parts::Begin(const std::shared_ptr<Parts>& parts, const Search& search) {
-  const StartQuery& query = search.find.query;
-  absl::Status asked;
-  {
-    MutexLock lock(parts->mutex);
-    if (parts->disks == nullptr) return;
-    asked = parts->disks->Submit(query.root.empty() ? query.resume : query.root,
-                                 [parts, search] { Run(parts, search); });
-  }
-  if (!asked.ok()) parts->Answer(search.find.job_id, StartFound{std::move(asked), nullptr});
+void CheckpointKeeper::Parts::AnswerSearch(const std::string& job_id, StartFound found) {
+  if (found.lease == nullptr) return Answer(job_id, std::move(found));
+  auto taken = std::make_shared<std::promise<void>>();
+  const std::future<void> arrival = taken->get_future();  // of the answer, or of its end
+  Answer(job_id, std::move(found), std::move(taken));
+  arrival.wait_for(kArrivalPatience);
 }
 
-void CheckpointKeeper::Parts::BeginLater(const std::shared_ptr<Parts>& parts,
-                                         const Search& search) {
-  MutexLock lock(parts->mutex);
-  if (parts->loop == nullptr) return;
-  parts->loop->PostAfter(kHeldRetryInterval,
-                         [parts, search](Coordinator&, Now) { Begin(parts, search); });
+absl::Status CheckpointKeeper::Parts::Submit(const std::string& directory,
+                                             std::function<void()> task) {
+  MutexLock lock(mutex);
+  if (disks == nullptr) return absl::UnavailableError("the coordinator is shutting down");
+  return disks->Submit(directory, std::move(task));
 }
 
-void CheckpointKeeper::Parts::Run(const std::shared_ptr<Parts>& parts, const Search& search) {
+void CheckpointKeeper::Parts::GoOn(const Search& search) {
+  const auto& [root, resume] = std::tie(search.find.query.root, search.find.query.resume);
+  const bool reads_first = !search.start.has_value() && !root.empty() && NamesCheckpoint(resume);
+  absl::Status asked = Submit(reads_first || root.empty() ? resume : root,
+                              [parts = shared_from_this(), search, reads_first] {
+                                if (reads_first) {
+                                  parts->ReadStart(search);
+                                } else {
+                                  parts->ClaimStart(search);
+                                }
+                              });
+  if (!asked.ok()) Answer(search.find.job_id, StartFound{std::move(asked), nullptr});
+}
+
+void CheckpointKeeper::Parts::ReadStart(Search search) {
+  DirectoryLease none;
+  absl::StatusOr<FoundStart> found = InTime(search.until, none, [&] {
+    StartQuery query = search.find.query;
+    query.root.clear();
+    return FindStart(files, query);
+  });
+  if (!found.ok()) return Answer(search.find.job_id, StartFound{std::move(found), nullptr});
+  search.start = *std::move(found);
+  GoOn(search);
+}
+
+void CheckpointKeeper::Parts::ClaimStart(const Search& search) {
   const FindCheckpoint& find = search.find;
   DirectoryLease lease;
   absl::StatusOr<FoundStart> found =
-      absl::DeadlineExceededError("the disk was kept by other work for too long");
-  if (CondVar::Clock::now() < search.until) {
-    found = ClaimAndFindStart(parts->files, find.job_id, find.query, lease, parts->open);
-  }
+      InTime(search.until, lease, [&]() -> absl::StatusOr<FoundStart> {
+        if (!search.start.has_value()) {
+          return ClaimAndFindStart(files, find.job_id, find.query, lease, open);
+        }
+        FoundStart start = *search.start;
+        PENSTOCK_RETURN_IF_ERROR(Claim(files, find.job_id, find.query.root, open, lease, start));
+        return start;
+      });
   if (IsHeldByAnother(found.status()) && CondVar::Clock::now() < search.held_until) {
-    return BeginLater(parts, search);
+    return GoOnLater(search);
   }
-  parts->Answer(find.job_id, StartFound{std::move(found), std::move(lease)});
+  AnswerSearch(find.job_id, StartFound{std::move(found), std::move(lease)});
+}
+
+void CheckpointKeeper::Parts::GoOnLater(const Search& search) {
+  MutexLock lock(mutex);
+  if (loop == nullptr) return;
+  loop->PostAfter(kHeldRetryInterval,
+                  [parts = shared_from_this(), search](Coordinator&, Now) { parts->GoOn(search); });
 }
 
 void CheckpointKeeper::Perform(const FindCheckpoint& find) {
   const auto now = CondVar::Clock::now();
   const auto until = now + std::chrono::milliseconds(find.limit_ms);
-  Parts::Begin(parts_,
-               {.find = find,
+  parts_->GoOn({.find = find,
                 .until = until,
                 .held_until = std::min(until, now + absl::ToChronoNanoseconds(held_patience_))});
 }
@@ -118,23 +170,31 @@ absl::Status CheckpointKeeper::LookAhead(const v1::CheckpointSpec& checkpoint) {
     CondVar changed;
     std::optional<absl::Status> status ABSL_GUARDED_BY(mutex);
   };
-  const bool has_directory = !checkpoint.directory().empty();
-  if (!has_directory && checkpoint.resume().empty()) return absl::OkStatus();
-  const auto answer = std::make_shared<Answer>();  // shared: nobody may wait for it any more
-  const absl::Status asked =
-      disks_.Submit(has_directory ? checkpoint.directory() : checkpoint.resume(),
-                    [parts = parts_, checkpoint, answer] {
-                      absl::Status status = CheckStartNames(parts->files, checkpoint.directory(),
-                                                            checkpoint.resume());
-                      MutexLock lock(answer->mutex);
-                      answer->status = std::move(status);
-                      answer->changed.NotifyAll();
-                    });
+  std::vector<std::shared_ptr<Answer>> answers;  // shared: nobody may wait for them any more
+  const auto ask = [&](const std::string& disk, const std::string& root,
+                       const std::string& resume) {
+    auto answer = std::make_shared<Answer>();
+    const absl::Status asked = disks_.Submit(disk, [parts = parts_, root, resume, answer] {
+      absl::Status status = CheckStartNames(parts->files, root, resume);
+      MutexLock lock(answer->mutex);
+      answer->status = std::move(status);
+      answer->changed.NotifyAll();
+    });
+    if (asked.ok()) answers.push_back(std::move(answer));
+  };
+  const auto& [root, resume] = std::tie(checkpoint.directory(), checkpoint.resume());
+  const bool names_checkpoint = NamesCheckpoint(resume);
+  if (!root.empty()) ask(root, root, names_checkpoint ? kResumeLatest : resume);
+  if (names_checkpoint) ask(resume, "", resume);
   const auto deadline = CondVar::Clock::now() + kPatience;
-  MutexLock lock(answer->mutex);
-  while (asked.ok() && !answer->status && answer->changed.WaitUntil(answer->mutex, deadline)) {
+  absl::Status told;
+  for (const std::shared_ptr<Answer>& answer : answers) {
+    MutexLock lock(answer->mutex);
+    while (!answer->status && answer->changed.WaitUntil(answer->mutex, deadline)) {
+    }
+    told.Update(answer->status.value_or(absl::OkStatus()));
   }
-  return answer->status.value_or(absl::OkStatus());
+  return told;
 }
 
 void CheckpointKeeper::Perform(const CommitStaged& commit) {

@@ -3,7 +3,10 @@
 #pragma once
 
 #include <chrono>
+#include <functional>
+#include <future>
 #include <memory>
+#include <optional>
 #include <string>
 #include <utility>
 
@@ -19,14 +22,16 @@
 
 namespace penstock {
 
-// Clears up what dead attempts left under `query.root`, then calls FindStart (checkpoint/start.h).
-// REQUIRES: no attempt is writing there.
-absl::StatusOr<FoundStart> SweepAndFindStart(Files& files, const StartQuery& query);
+// Makes `root` this process's own for as long as `lease` lives (directory_lock.h), creating it if need be, and clears up
+// what dead attempts left there. On a file system without locks the lease is null, a note of `start` says so, and only
+// what dead attempts at this job left is cleared up: those of others may live.
+// REQUIRES: no attempt at this job is writing there.
+// Errors: FailedPrecondition (another process writes checkpoints there), those of Files.
+absl::Status Claim(Files& files, const std::string& job_id, const std::string& root,
+                   const LockFileOpener& open, DirectoryLease& lease, FoundStart& start);
 
-// Makes `query.root` this process's own for as long as `lease` lives (directory_lock.h), creating it if need be, and
-// then does as above. On a file system without locks the lease is null, a note says so, and only what dead attempts at
-// this job left is cleared up: those of others may live.
-// Errors also: FailedPrecondition (another process writes checkpoints there).
+// Claims `query.root`, if there is one, and then calls FindStart (checkpoint/start.h). The lease is null if that fails.
+// Errors: those of both.
 absl::StatusOr<FoundStart> ClaimAndFindStart(Files& files, const std::string& job_id,
                                              const StartQuery& query, DirectoryLease& lease,
                                              const LockFileOpener& open = OpenLockFile);
@@ -48,48 +53,61 @@ class CheckpointKeeper {
   CheckpointKeeper& operator=(const CheckpointKeeper&) = delete;
 
   static constexpr std::chrono::seconds kStopPatience{5};
+  static constexpr std::chrono::seconds kArrivalPatience{5};
   // Between attempts at a directory that is held.
   static constexpr absl::Duration kHeldRetryInterval = absl::Milliseconds(500);
 
-  // A search that has waited for its disk for longer than its limit is not begun any more.
+  // A search that has waited for its disk for longer than its limit is not begun any more, and one that ends later than
+  // that gives the directory up. The disk does nothing else until the job has its lease or, where it has ended, nobody:
+  // the next search may be in the same directory.
   void Perform(const FindCheckpoint& find);
   void Perform(const CommitStaged& commit);
   void Perform(const DiscardStaged& discard);
 
-  // Checks whether a job of this spec could start now, as far as names tell (CheckStartNames). OK too if the disk does
+  // Checks whether a job of this spec could start now, as far as names tell (CheckStartNames). OK too if a disk does
   // not say so soon: then its start will tell. Waits, so not for the loop's thread. Errors: those of CheckStartNames.
   absl::Status LookAhead(const v1::CheckpointSpec& checkpoint);
 
  private:
+  // A search for where a job starts, on its way over the disks.
   struct Search {
     FindCheckpoint find;
-    CondVar::Clock::time_point until;       // not begun later
+    CondVar::Clock::time_point until;       // the job waits no longer
     CondVar::Clock::time_point held_until;  // nor is a directory that is held tried again later
+    std::optional<FoundStart> start =
+        std::nullopt;  // read already: then the directory is left to claim
   };
 
   // What tasks use. It lives as long as they do, and so longer than the keeper if a disk hangs.
-  struct Parts {
-    Parts(EventLoop& loop, Files& files, LockFileOpener open)
-        : files(files), open(std::move(open)), loop(&loop) {}
-    // Searches on the disk's thread, now or, for a directory that is held, later.
-    static void Begin(const std::shared_ptr<Parts>& parts, const Search& search)
-        ABSL_LOCKS_EXCLUDED(parts->mutex);
-    static void BeginLater(const std::shared_ptr<Parts>& parts, const Search& search)
-        ABSL_LOCKS_EXCLUDED(parts->mutex);
-    static void Run(const std::shared_ptr<Parts>& parts, const Search& search);
-    // Gives a job its answer, unless the keeper is gone.
-    void Answer(const std::string& job_id, EffectAnswer answer) ABSL_LOCKS_EXCLUDED(mutex);
+  struct Parts : std::enable_shared_from_this<Parts> {
+    Parts(EventLoop& loop, Files& files, LockFileOpener open, DiskThreads& disks)
+        : files(files), open(std::move(open)), loop(&loop), disks(&disks) {}
+    // Takes the search's next step on the thread of its disk: a checkpoint that the job names is read on the thread of that
+    // disk first, and then the directory claimed on that of its own.
+    void GoOn(const Search& search) ABSL_LOCKS_EXCLUDED(mutex);
+    void GoOnLater(const Search& search) ABSL_LOCKS_EXCLUDED(mutex);
+    // The two steps, on the thread of a disk.
+    void ReadStart(Search search) ABSL_LOCKS_EXCLUDED(mutex);
+    void ClaimStart(const Search& search) ABSL_LOCKS_EXCLUDED(mutex);
+    // Gives a job its answer, unless the keeper is gone. `taken` is set when it was taken, or goes.
+    void Answer(const std::string& job_id, EffectAnswer answer,
+                std::shared_ptr<std::promise<void>> taken = nullptr) ABSL_LOCKS_EXCLUDED(mutex);
+    // Does so with what a search has found, and waits until a lease has arrived, kArrivalPatience at most.
+    void AnswerSearch(const std::string& job_id, StartFound found) ABSL_LOCKS_EXCLUDED(mutex);
+    // Errors: those of DiskThreads::Submit.
+    absl::Status Submit(const std::string& directory, std::function<void()> task)
+        ABSL_LOCKS_EXCLUDED(mutex);
 
     Files& files;
     const LockFileOpener open;
     Mutex mutex;
-    EventLoop* loop ABSL_GUARDED_BY(mutex);               // null: the keeper is gone
-    DiskThreads* disks ABSL_GUARDED_BY(mutex) = nullptr;  // null: it is going, or gone
+    EventLoop* loop ABSL_GUARDED_BY(mutex);     // null: the keeper is gone
+    DiskThreads* disks ABSL_GUARDED_BY(mutex);  // null: it takes no more tasks
   };
 
-  const std::shared_ptr<Parts> parts_;
   const absl::Duration held_patience_;
   DiskThreads disks_;
+  const std::shared_ptr<Parts> parts_;
 };
 
 }  // namespace penstock

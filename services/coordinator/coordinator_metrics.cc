@@ -1,6 +1,7 @@
 #include "services/coordinator/coordinator_metrics.h"
 
 #include "coordinator/job_state.h"
+#include "coordinator/worker_state.h"
 #include "services/metrics/cluster_metrics.h"
 #include "services/metrics/process_metrics.h"
 
@@ -14,12 +15,9 @@ ClusterCounts CountsOf(const CoordinatorSnapshot& snapshot) {
     counts.jobs[JobStateName(static_cast<v1::JobState>(state))] = 0;
   }
   for (const v1::JobSummary& job : snapshot.jobs.jobs()) ++counts.jobs[JobStateName(job.state())];
-  counts.workers = {{"free", 0}, {"busy", 0}, {"leaving", 0}, {"lost", 0}};
+  for (const WorkerState state : kWorkerStates) counts.workers[WorkerStateName(state)] = 0;
   for (const v1::WorkerSummary& worker : snapshot.workers.workers()) {
-    ++counts.workers[!worker.alive()           ? "lost"
-                     : worker.leaving()        ? "leaving"
-                     : worker.job_id().empty() ? "free"
-                                               : "busy"];
+    ++counts.workers[WorkerStateName(StateOf(worker))];
   }
   return counts;
 }

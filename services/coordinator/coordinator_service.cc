@@ -17,6 +17,7 @@
 #include "services/coordinator/job_records.h"
 #include "services/rpc/access.h"
 #include "services/rpc/address.h"
+#include "services/rpc/status.h"
 #include "services/rpc/worker_name.h"
 
 namespace penstock {
@@ -273,22 +274,13 @@ void Audited(const CoordinatorParts& parts, const std::string& action, const std
     audit({action, job, response.status()}, call,
           [reply, response](const absl::Status&) { reply(response); });
   };
-  parts.audit({action, job_id, std::nullopt}, call,
-              [reply, run = call.run, act_and_record](const absl::Status& written) {
-                if (written.ok()) return run(act_and_record);
-                reply(absl::UnavailableError(absl::StrCat(
-                    "not done, because the coordinator's audit log cannot be written: ",
-                    written.message())));
-              });
-}
-
-// Checks a job's ID from a caller first, because it goes into answers, logs and queries.
-absl::Status CheckJobId(const std::string& job_id) {
-  constexpr size_t kBytesMax = 128;
-  if (job_id.size() <= kBytesMax) return absl::OkStatus();
-  return absl::InvalidArgumentError(absl::StrCat("a job's ID has at most ", kBytesMax,
-                                                 " letters, this has ", job_id.size(),
-                                                 ": `penstock list` shows them"));
+  parts.audit(
+      {action, job_id, std::nullopt}, call,
+      [reply, run = call.run, act_and_record](const absl::Status& written) {
+        if (written.ok()) return run(act_and_record);
+        reply(absl::UnavailableError(absl::StrCat(
+            kNotDone, "the coordinator's audit log cannot be written: ", written.message())));
+      });
 }
 
 void AddAuditedCalls(RpcServer& server, Jobs& jobs, CoordinatorParts parts) {
@@ -327,7 +319,7 @@ void AddAuditedCalls(RpcServer& server, Jobs& jobs, CoordinatorParts parts) {
       [parts](const v1::CancelJobRequest& request, const CallInfo& call,
               const Reply<v1::CancelJobResponse>& reply) {
         const auto cancel = [parts, &request, call]() -> absl::StatusOr<v1::CancelJobResponse> {
-          PENSTOCK_RETURN_IF_ERROR(CheckJobId(request.job_id()));
+          PENSTOCK_RETURN_IF_ERROR(Coordinator::CheckJobId(request.job_id()));
           return parts.loop.Ask<v1::CancelJobResponse>(
               DeadlineOf(call),
               [request, &loop = parts.loop](Coordinator& coordinator, StateStore&,
@@ -348,7 +340,7 @@ void AddJobCalls(RpcServer& server, Jobs& jobs, CoordinatorParts parts) {
   server.Unary(jobs, &Jobs::RequestGetJob,
                [&loop](const v1::GetJobRequest& request,
                        const CallInfo& call) -> absl::StatusOr<v1::GetJobResponse> {
-                 PENSTOCK_RETURN_IF_ERROR(CheckJobId(request.job_id()));
+                 PENSTOCK_RETURN_IF_ERROR(Coordinator::CheckJobId(request.job_id()));
                  return loop.Ask<v1::GetJobResponse>(
                      DeadlineOf(call),
                      [request, &loop](Coordinator& coordinator, StateStore& store, Now) {
@@ -378,14 +370,14 @@ void AddJobStreams(RpcServer& server, Jobs& jobs, CoordinatorParts parts) {
   server.UnaryAsync(jobs, &Jobs::RequestGetTimeline,
                     [parts](const v1::GetTimelineRequest& request, const CallInfo& call,
                             const Reply<v1::GetTimelineResponse>& reply) {
-                      const absl::Status good = CheckJobId(request.job_id());
+                      const absl::Status good = Coordinator::CheckJobId(request.job_id());
                       if (!good.ok()) return reply(good);
                       GetTimeline(parts, request.job_id(), call, reply);
                     });
   server.Stream(jobs, &Jobs::RequestWatchJob,
                 [parts](const v1::WatchJobRequest& request, const CallInfo& call,
                         StreamWaker waker) -> absl::StatusOr<StreamPull<v1::JobEvent>> {
-                  PENSTOCK_RETURN_IF_ERROR(CheckJobId(request.job_id()));
+                  PENSTOCK_RETURN_IF_ERROR(Coordinator::CheckJobId(request.job_id()));
                   PENSTOCK_RETURN_IF_ERROR(
                       parts.loop
                           .Ask<v1::JobSummary>(DeadlineOf(call),

@@ -8,6 +8,7 @@
 #include "base/check.h"
 #include "base/status.h"
 #include "services/rpc/completion_poller.h"
+#include "services/rpc/status.h"
 
 namespace penstock {
 namespace {
@@ -125,6 +126,7 @@ bool EventLoop::MayAct() {
 
 void EventLoop::GiveUp() {
   outside_.clear();
+  withheld_.clear();
   answers_.clear();  // those who asked get Unavailable as their promises go
   std::vector<Event> dropped;
   MutexLock lock(mutex_);
@@ -183,31 +185,52 @@ bool EventLoop::PerformEffects() {
   CollectEffects();
   WritePending();
   if (!MayAct()) return false;
+  if (store_status_.ok()) {
+    for (const CoordinatorEffect& prepare : std::exchange(withheld_, {})) {
+      TellWithheld(prepare, false);
+      PerformNow(prepare);
+    }
+  }
   for (CoordinatorEffect& effect : std::exchange(outside_, {})) {
     if (!store_status_.ok() && AsksToPrepare(effect)) {
-      outside_.push_back(std::move(effect));  // until the store can be written
-      continue;
+      TellWithheld(effect, true);
+      withheld_.push_back(std::move(effect));
+    } else {
+      PerformNow(effect);
     }
-    std::visit(
-        [this](const auto& asked) {
-          if constexpr (requires { performer_.Perform(asked); }) {
-            performer_.Perform(asked);
-          } else if constexpr (!requires { pending_.Add(asked); }) {
-            Perform(asked);
-          }
-        },
-        effect);
   }
   return true;
 }
 
+void EventLoop::PerformNow(const CoordinatorEffect& effect) {
+  std::visit(
+      [this](const auto& asked) {
+        if constexpr (requires { performer_.Perform(asked); }) {
+          performer_.Perform(asked);
+        } else if constexpr (!requires { pending_.Add(asked); }) {
+          Perform(asked);
+        }
+      },
+      effect);
+}
+
+void EventLoop::TellWithheld(const CoordinatorEffect& prepare, bool withheld) {
+  const auto& call = std::get<CallWorker>(prepare);
+  Post([job_id = call.job_id, news = PrepareWithheld{call.epoch, withheld}](
+           Coordinator& coordinator, Now now) { coordinator.OnAnswer(job_id, news, now); });
+}
+
 absl::Status EventLoop::Keep(const SaveJob* save) {
   CollectEffects();
-  if (save != nullptr || !pending_.empty()) WriteNow(save);
+  const bool may_try = store_status_.ok() || clock_.MonotonicNs() >= keep_retry_ns_;
+  if (may_try && (save != nullptr || !pending_.empty())) {
+    WriteNow(save);
+    keep_retry_ns_ = clock_.MonotonicNs() + absl::ToInt64Nanoseconds(kKeepRetryInterval);
+  }
   if (store_status_.ok() || (save == nullptr && pending_.empty())) return absl::OkStatus();
   return absl::UnavailableError(absl::StrCat(
-      "not done, because the coordinator cannot write its ", store_->name(), ": ",
-      store_status_.message(), "; ", store_->remedy(), ", and ask again (training goes on)"));
+      kNotDone, "the coordinator cannot write its ", store_->name(), ": ", store_status_.message(),
+      "; ", store_->remedy(), ", and ask again (training goes on)"));
 }
 
 StateCounts EventLoop::state_counts() const {

@@ -6,10 +6,12 @@
 //
 // If the store cannot be written (disk full), jobs that were taken go on: effects are performed,
 // events are announced once they are kept, which is tried again every second (pending_writes.h). What users
-// change is kept first (Keep), and only then done and answered, so it is refused meanwhile; and no worker is asked to
-// prepare an attempt whose epoch is not in the store (job_run.h), so none begins. Other effects that go out
-// before their records are kept are such that a restart, which knows the records of before, repeats or undoes them: a
-// job goes on from its checkpoint, under a later epoch, and workers that still train another one are told to stop.
+// change is kept first (Keep), and only then done and answered, so it is refused meanwhile. Such requests try the store,
+// too, but at most one in kKeepRetryInterval does, so that many of them do not hold up the loop. And no worker is asked
+// to prepare an attempt whose epoch is not in the store (job_run.h), so none begins, and its job hears why
+// (PrepareWithheld). Other effects that go out before their records are kept are such that a restart, which knows the
+// records of before, repeats or undoes them: a job goes on from its checkpoint, under a later epoch, and workers that
+// still train another one are told to stop.
 //
 // Where another coordinator could lead, the loop acts only while it has the mandate to: that is asked before effects are
 // performed and before answers are given. Once it is lost, or the store says that another leads, the loop ends: nothing of
@@ -62,6 +64,9 @@ class EffectPerformer {
 class EventLoop {
  public:
   using Event = std::function<void(Coordinator&, Now)>;
+
+  // While the store cannot be written, a Keep fails without a try for this long after one that has tried.
+  static constexpr absl::Duration kKeepRetryInterval = absl::Milliseconds(100);
 
   // REQUIRES: `clock` and `performer` outlive the loop. `log`: a line for operators; may be null.
   // `mandate`: null if no other coordinator could lead.
@@ -124,6 +129,9 @@ class EventLoop {
   bool TakeTurn(std::vector<Event>& events) ABSL_LOCKS_EXCLUDED(mutex_);
   // Returns whether it may go on.
   bool PerformEffects();
+  void PerformNow(const CoordinatorEffect& effect);
+  // Tells the job that a call to prepare is withheld, or is not any more.
+  void TellWithheld(const CoordinatorEffect& prepare, bool withheld);
   // Returns whether this coordinator may act; logs it when it may no longer.
   bool MayAct();
   // Ends the loop from within.
@@ -148,10 +156,12 @@ class EventLoop {
   const std::unique_ptr<Mandate> mandate_;  // null: it always holds
   bool may_act_ = true;                     // as long as the mandate has held
   PendingWrites pending_;
-  CoordinatorEffects outside_;  // to be performed once what is pending was written
-  absl::Status store_status_;   // of the last write
+  CoordinatorEffects outside_;   // to be performed once what is pending was written
+  CoordinatorEffects withheld_;  // calls to prepare, until the store can be written
+  absl::Status store_status_;    // of the last write
   int64_t failed_writes_ = 0;
   int64_t store_retry_ns_ = 0;                  // when to try again after a failure
+  int64_t keep_retry_ns_ = 0;                   // when Keep may try again after a failure
   std::vector<std::function<void()>> answers_;  // given at the end of the turn
 
   Mutex mutex_;

@@ -61,7 +61,7 @@ const std::vector<LabelDescription>& MetricLabels() {
       {"path", "how tensors travel: `host`, `cuda-ipc`, `peer`"},
       {"state",
        "of jobs `queued`, `preparing`, `running`, `draining`, `succeeded`, `failed`, "
-       "`cancelled`; of workers `free`, `busy`, `leaving`, `lost`"},
+       "`cancelled`; of workers `free`, `busy`, `leaving`, `stuck`, `lost`"},
       {"reason",
        "`stale_epoch`, `corrupt`, `malformed`, `duplicate`, `over_limit`, "
        "`unauthenticated`, `forbidden`, `other_version`, `other`"},

@@ -37,6 +37,19 @@ const LinkRows& RowsOfLinks() {
        [](const LinkCount& link, MetricSamples& samples) {
          if (link.round_trip_seconds > 0) samples.Add(link.round_trip_seconds);
        }},
+      {kCounter, "penstock_link_redials_total", "",
+       "Streams of the edge after one that broke: the sender counts each that it dialled, the "
+       "receiver each that came.",
+       Value<&LinkCount::redials>},
+      {kCounter, "penstock_link_resent_messages_total", "",
+       "Tensors that the sender sent once more, after its stream broke or as they came damaged.",
+       Value<&LinkCount::resent>},
+      {kCounter, "penstock_link_duplicate_messages_total", "",
+       "Tensors that the receiver had already, and dropped.", Value<&LinkCount::duplicates>},
+      {kCounter, "penstock_link_checksum_errors_total", "",
+       "Frames that came damaged, and tensors before which others were missing. What is missing is "
+       "sent again.",
+       Value<&LinkCount::damaged>},
   };
   return rows;
 }

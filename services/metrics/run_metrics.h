@@ -28,6 +28,10 @@ struct LinkCount {
   double wait_seconds = 0;
   double transfer_seconds = 0;
   double round_trip_seconds = 0;  // 0: not known
+  int64_t redials = 0;            // streams after one that broke
+  int64_t resent = 0;             // messages
+  int64_t duplicates = 0;         // messages
+  int64_t damaged = 0;            // frames
 };
 
 // A run, or the last one, as its worker sees it.

@@ -6,11 +6,13 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstring>
 #include <memory>
 #include <utility>
 
+#include "absl/strings/ascii.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
@@ -101,10 +103,15 @@ absl::StatusOr<HostPort> ParseHostPort(absl::string_view text) {
   } else if (host.find(':') != absl::string_view::npos) {
     return bad;  // an IPv6 address needs its brackets
   }
+  // A name of the system's resolver ends with the first zero byte, and would then be another one.
+  const bool readable = std::all_of(host.begin(), host.end(), [](char c) {
+    return absl::ascii_isgraph(static_cast<unsigned char>(c)) && c != '[' && c != ']';
+  });
   HostPort result;
   result.host = std::string(host);
   const absl::string_view port = text.substr(colon + 1);
-  if (host.empty() || port.find_first_not_of("0123456789") != absl::string_view::npos ||
+  if (host.empty() || !readable ||
+      port.find_first_not_of("0123456789") != absl::string_view::npos ||
       !absl::SimpleAtoi(port, &result.port) || result.port > 65535) {
     return bad;
   }

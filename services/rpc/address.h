@@ -22,7 +22,7 @@ struct HostPort {
   friend bool operator==(const HostPort&, const HostPort&) = default;
 };
 
-// Errors: InvalidArgument for anything but HOST:PORT with a port of 0 to 65535.
+// Errors: InvalidArgument for anything but HOST:PORT with a port of 0 to 65535 and a host of visible ASCII letters.
 absl::StatusOr<HostPort> ParseHostPort(absl::string_view text);
 
 // Reads addresses with commas between them; there is one at least. Errors: as above, naming the one that is wrong.

@@ -22,7 +22,7 @@ namespace penstock {
 // Whose calls share a lane.
 enum class Callers {
   kCluster,  // the cluster's own programs: heartbeats, reports, the coordinator's orders
-  kUsers,    // whoever submits and looks
+  kUsers,    // people and their programs: they submit, look and cancel
   kWatchers,  // all streams that wait for news; one holds a thread only while it looks for its next message
   kProbes,  // health checks, whose answers need no work
 };

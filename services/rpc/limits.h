@@ -45,6 +45,22 @@ static_assert(kKeepaliveIntervalMs + kKeepaliveTimeoutMs + kHeartbeatIntervalMs 
 // than the silent worker is known to be lost, and a worker that is back by then has harmed nobody.
 inline constexpr int kTensorKeepaliveTimeoutMs = 4000;
 static_assert(kTensorKeepaliveTimeoutMs >= kHeartbeatLostMs);
+
+// A tensor stream that broke is dialled again before its peer counts as gone. That takes longer than it takes the coordinator to
+// know that a worker is lost, so that a run whose worker died ends by the coordinator's word, which names the worker, and
+// one whose network was away for a moment goes on.
+inline constexpr int kTensorSuspicionMs = 5000;
+// For one dial, until the receiver has said where to go on: time for a lost packet of the connection to be sent again.
+inline constexpr int kRedialTimeoutMs = 2000;
+// Between two dials.
+inline constexpr int kRedialBackoffMinMs = 50;
+inline constexpr int kRedialBackoffMaxMs = 500;
+static_assert(kTensorSuspicionMs - kRedialBackoffMaxMs >= kHeartbeatLostMs);
+// The receiver waits for another stream so much longer as its sender may notice the break later.
+inline constexpr int kTensorReturnTimeoutMs =
+    kTensorSuspicionMs + kKeepaliveIntervalMs + kTensorKeepaliveTimeoutMs;
+// A tensor that came damaged is asked for again at most this often.
+inline constexpr int kTensorAsksMax = 3;
 // The server lets clients ping this often; below the interval, so that a late ping is no offence.
 inline constexpr int kPingIntervalMinMs = 500;
 

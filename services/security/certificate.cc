@@ -22,13 +22,18 @@ using openssl::KeyPtr;
 
 // Certificates in one file; a bundle has an old and a new authority.
 constexpr size_t kCertificatesMax = 64;
+// OpenSSL counts in int, and takes a negative number for "up to the first zero byte".
+constexpr size_t kPemBytesMax = size_t{16} << 20;
 
 struct NamesDeleter {
   void operator()(GENERAL_NAMES* names) const { GENERAL_NAMES_free(names); }
 };
 using NamesPtr = std::unique_ptr<GENERAL_NAMES, NamesDeleter>;
 
+// A text that is too long to be certificates is as good as none.
 BioPtr ReaderOf(absl::string_view text) {
+  if (text.empty() || text.size() > kPemBytesMax)
+    text = "\n";  // OpenSSL reads from no null pointer
   return BioPtr(BIO_new_mem_buf(text.data(), static_cast<int>(text.size())));
 }
 

@@ -18,7 +18,7 @@ static_assert(std::endian::native == std::endian::little,
               "tensors travel in the machine's own byte order, which must be little-endian");
 
 constexpr char kMagic[4] = {'P', 'S', 'T', 'K'};
-constexpr int kHeaderCrcOffset = 108;
+constexpr int kHeaderCrcOffset = 116;
 constexpr size_t kNameBytesMax = 256;
 constexpr size_t kHelloFixedBytes = 2 * sizeof(uint64_t) + sizeof(uint16_t);
 
@@ -41,7 +41,8 @@ enum Offset {
   kChunkOffsetAt = 88,
   kPayloadBytesAt = 96,
   kPayloadCrcAt = 100,
-  kSecondZeroAt = 104,
+  kNumberAt = 104,
+  kSecondZeroAt = 112,
 };
 
 template <typename T>
@@ -65,8 +66,6 @@ bool IsKnown(DType dtype) {
   return dtype == DType::kF32 || dtype == DType::kBf16 || dtype == DType::kI32;
 }
 
-bool HasTensor(FrameKind kind) { return kind == FrameKind::kChunk || kind == FrameKind::kExported; }
-
 // Is it a frame of ours at all, in this version and undamaged?
 absl::Status CheckEnvelope(const FrameBytes& bytes) {
   if (std::memcmp(bytes.data(), kMagic, sizeof(kMagic)) != 0) {
@@ -80,11 +79,10 @@ absl::Status CheckEnvelope(const FrameBytes& bytes) {
                                                       ", got ", version,
                                                       "; run the same release on all workers"));
   }
-  const uint32_t crc = Crc32c(bytes.data(), kHeaderCrcOffset);
-  const uint32_t sent = Get<uint32_t>(bytes, kHeaderCrcOffset);
-  if (crc != sent) {
-    return absl::DataLossError(
-        absl::StrFormat("frame: header checksum: expected %08x, got %08x", sent, crc));
+  if (!HasRightChecksum(bytes)) {
+    return absl::DataLossError(absl::StrFormat("frame: header checksum: expected %08x, got %08x",
+                                               Get<uint32_t>(bytes, kHeaderCrcOffset),
+                                               Crc32c(bytes.data(), kHeaderCrcOffset)));
   }
   if (Get<uint16_t>(bytes, kZeroAt) != 0) return Wrong("reserved", 0, "another value");
   if (Get<uint32_t>(bytes, kSecondZeroAt) != 0) return Wrong("reserved", 0, "another value");
@@ -164,6 +162,12 @@ std::string StreamKey::ToString() const {
   return absl::StrFormat("job %016x, epoch %d, edge %s", job, epoch, edge.ToString());
 }
 
+bool HasRightChecksum(const FrameBytes& bytes) {
+  return Crc32c(bytes.data(), kHeaderCrcOffset) == Get<uint32_t>(bytes, kHeaderCrcOffset);
+}
+
+bool HasTensor(FrameKind kind) { return kind == FrameKind::kChunk || kind == FrameKind::kExported; }
+
 FrameBytes EncodeFrameHeader(const FrameHeader& header) {
   FrameBytes bytes = {};
   std::memcpy(bytes.data(), kMagic, sizeof(kMagic));
@@ -185,6 +189,7 @@ FrameBytes EncodeFrameHeader(const FrameHeader& header) {
   Put(bytes, kChunkOffsetAt, header.chunk_offset);
   Put(bytes, kPayloadBytesAt, header.payload_bytes);
   Put(bytes, kPayloadCrcAt, header.payload_crc);
+  Put(bytes, kNumberAt, header.number);
   Put(bytes, kHeaderCrcOffset, Crc32c(bytes.data(), kHeaderCrcOffset));
   return bytes;
 }
@@ -193,11 +198,13 @@ absl::StatusOr<FrameHeader> DecodeFrameHeader(const FrameBytes& bytes) {
   PENSTOCK_RETURN_IF_ERROR(CheckEnvelope(bytes));
   FrameHeader header;
   const int kind = Get<uint8_t>(bytes, kKindAt);
-  if (kind < 1 || kind > 6) return Wrong("kind", "1 to 6", kind);
+  if (kind < 1 || kind > 7) return Wrong("kind", "1 to 7", kind);
   header.kind = static_cast<FrameKind>(kind);
   PENSTOCK_RETURN_IF_ERROR(DecodeKey(bytes, header.key));
   header.value = Get<int32_t>(bytes, kValueAt);
   if (header.value < 0) return Wrong("value", "at least 0", header.value);
+  header.number = Get<int64_t>(bytes, kNumberAt);
+  if (header.number < 0) return Wrong("number", "at least 0", header.number);
   header.sequence = Get<int64_t>(bytes, kSequenceAt);
   header.tensor_bytes = Get<int64_t>(bytes, kTensorBytesAt);
   header.chunk_offset = Get<int64_t>(bytes, kChunkOffsetAt);

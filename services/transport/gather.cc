@@ -66,13 +66,21 @@ absl::StatusOr<FrameHeader> FrameReader::ReadHeader() {
                                                    "; the peer does not speak Penstock's tensor "
                                                    "stream"));
   }
+  is_whole_ = HasRightChecksum(bytes);
   PENSTOCK_ASSIGN_OR_RETURN(const FrameHeader header, DecodeFrameHeader(bytes));
   if (frame_bytes_ != kFrameHeaderBytes + header.payload_bytes) {
+    is_whole_ = false;
     return absl::InvalidArgumentError(absl::StrCat("frame: expected ", header.payload_bytes,
                                                    " bytes of payload, got ",
                                                    frame_bytes_ - kFrameHeaderBytes));
   }
   return header;
+}
+
+absl::StatusOr<FrameHeader> FrameReader::ReadLaterHeader() {
+  absl::StatusOr<FrameHeader> header = ReadHeader();
+  if (header.ok() || is_whole_) return header;
+  return absl::DataLossError(header.status().message());
 }
 
 absl::Status FrameReader::ReadPayload(const FrameHeader& header, char* to) {

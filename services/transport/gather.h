@@ -30,7 +30,11 @@ class FrameReader {
       : frame_bytes_(static_cast<int64_t>(frame.Length())), reader_(&frame) {}
 
   // The header; checks also that the frame is as long as it says. First, and once.
+  // Errors: those of DecodeFrameHeader, InvalidArgument.
   absl::StatusOr<FrameHeader> ReadHeader();
+  // Does the same for a peer that is known to speak this version. A frame of it that says otherwise, or is too short
+  // or too long, was damaged on the way. Errors: DataLoss for these, too.
+  absl::StatusOr<FrameHeader> ReadLaterHeader();
 
   // The payload, copied to `to`, which has room for it; its checksum is taken piece by piece while
   // the bytes are in the cache. Once.
@@ -43,6 +47,7 @@ class FrameReader {
   bool ReadPieces(int64_t size_bytes, Take take);
 
   const int64_t frame_bytes_;
+  bool is_whole_ = false;  // the header came as it was sent, and the frame is as long as it says
   grpc::ProtoBufferReader reader_;
 };
 

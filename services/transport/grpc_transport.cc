@@ -17,7 +17,7 @@ class EdgeSender final : public Sender {
 
   absl::Status Reserve(int64_t sequence, const Tensor& tensor, absl::Time deadline) override {
     PENSTOCK_RETURN_IF_ERROR(CheckMessageSize(edge_, sequence, tensor, tensor_bytes_max_));
-    return AtEdge(edge_, stream_->Reserve(sequence, deadline));
+    return AtEdge(edge_, stream_->edge().Reserve(sequence, deadline));
   }
   absl::Status Put(int64_t sequence, const Tensor& tensor) override {
     return AtEdge(edge_, stream_->Put({sequence, tensor, {}}));
@@ -31,11 +31,11 @@ class EdgeSender final : public Sender {
                       const ShareBytes& descriptor) override {
     return AtEdge(edge_, stream_->Put({sequence, tensor, descriptor}));
   }
-  bool exports() const override { return stream_->exports(); }
-  std::string path() const override { return stream_->path(); }
-  bool Ready() const override { return stream_->Ready(); }
-  int64_t bytes_sent() const override { return stream_->bytes_sent(); }
-  int64_t messages_sent() const override { return stream_->messages_sent(); }
+  bool exports() const override { return stream_->edge().exports(); }
+  std::string path() const override { return stream_->edge().path(); }
+  bool Ready() const override { return stream_->edge().Ready(); }
+  int64_t bytes_sent() const override { return stream_->edge().bytes_sent(); }
+  int64_t messages_sent() const override { return stream_->edge().messages_sent(); }
 
  private:
   const EdgeId edge_;
@@ -197,17 +197,21 @@ std::vector<LinkTraffic> GrpcTransport::Traffic() const {
   std::vector<LinkTraffic> traffic;
   for (const auto& [edge, stream] : outbound_) {
     const std::string& peer = peers_.workers[WorkerAt(edge.kind, edge.destination)].name;
-    const LinkMeter& meter = stream->meter();
+    const OutboundEdge& outbound = stream->edge();
+    const LinkMeter& meter = outbound.meter();
     traffic.push_back({.edge = edge,
                        .peer = peer,
                        .sent = true,
-                       .path = stream->path(),
-                       .bytes = stream->bytes_sent(),
-                       .messages = stream->messages_sent(),
-                       .waiting = stream->messages_waiting(),
+                       .path = outbound.path(),
+                       .bytes = outbound.bytes_sent(),
+                       .messages = outbound.messages_sent(),
+                       .waiting = outbound.messages_waiting(),
                        .wait_ns = meter.wait_ns(),
                        .transfer_ns = meter.transfer_ns(),
-                       .round_trip_ns = meter.round_trip_ns()});
+                       .round_trip_ns = meter.round_trip_ns(),
+                       .redials = meter.redials(),
+                       .resent = meter.resent(),
+                       .damaged = meter.damaged()});
   }
   for (const auto& inbound : inbound_) {
     const EdgeId& edge = inbound->options().key.edge;
@@ -221,7 +225,10 @@ std::vector<LinkTraffic> GrpcTransport::Traffic() const {
                        .messages = inbound->messages_received(),
                        .waiting = inbound->mailbox().waiting(),
                        .wait_ns = meter.wait_ns(),
-                       .transfer_ns = meter.transfer_ns()});
+                       .transfer_ns = meter.transfer_ns(),
+                       .redials = meter.redials(),
+                       .duplicates = meter.duplicates(),
+                       .damaged = meter.damaged()});
   }
   return traffic;
 }

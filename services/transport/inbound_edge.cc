@@ -4,19 +4,56 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/status.h"
+#include "services/rpc/limits.h"
 #include "services/transport/stream_end.h"
 #include "worker/acquire.h"
 
 namespace penstock {
 
-absl::Status InboundEdge::Attach(std::shared_ptr<StreamEnd> stream) {
-  MutexLock lock(mutex_);
-  if (stream_ != nullptr) {
-    return absl::AlreadyExistsError(absl::StrCat(options_.key.ToString(), " already has a stream"));
+absl::Status InboundEdge::Attach(std::shared_ptr<StreamEnd> stream, int64_t number) {
+  std::shared_ptr<StreamEnd> replaced;
+  {
+    MutexLock lock(mutex_);
+    if (!failed_.ok()) {
+      return absl::AbortedError(
+          absl::StrCat(options_.key.ToString(), ": the run failed here: ", failed_.message()));
+    }
+    PENSTOCK_RETURN_IF_ERROR(Annotate(window_.Open(number), options_.key.ToString()));
+    replaced = std::exchange(stream_, std::move(stream));
   }
-  stream_ = std::move(stream);
-  credits_owed_ = options_.capacity;
+  if (replaced != nullptr) {
+    meter_.AddRedial();
+    replaced->Wake();
+  }
   return absl::OkStatus();
+}
+
+bool InboundEdge::IsNewest(int64_t stream) const {
+  MutexLock lock(mutex_);
+  return window_.IsNewest(stream);
+}
+
+std::optional<absl::Duration> InboundEdge::MarkOpen() {
+  MutexLock lock(mutex_);
+  if (!std::exchange(opened_, true)) return std::nullopt;
+  const auto since = std::exchange(broken_since_, std::nullopt);
+  return since.has_value() ? absl::FromChrono(LinkMeter::Now() - *since) : absl::ZeroDuration();
+}
+
+bool InboundEdge::MarkBroken(int64_t stream) {
+  MutexLock lock(mutex_);
+  if (!Awaits(stream)) return false;
+  broken_since_ = LinkMeter::Now();
+  return true;
+}
+
+bool InboundEdge::AwaitsAfter(int64_t stream) const {
+  MutexLock lock(mutex_);
+  return Awaits(stream);
+}
+
+bool InboundEdge::Awaits(int64_t stream) const {
+  return window_.IsNewest(stream) && failed_.ok() && !ended_.has_value() && !closed_by_peer_;
 }
 
 absl::StatusOr<Tensor> InboundEdge::Acquire(DType dtype, const Shape& shape) {
@@ -47,19 +84,58 @@ std::string InboundEdge::path() const {
   return path_;
 }
 
-absl::Status InboundEdge::Deliver(Message message) {
-  if (!message.exported.empty() && !imports()) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("message ", message.sequence, " is exported, which was not agreed upon"));
-  }
-  bytes_received_.fetch_add(message.tensor.size_bytes(), std::memory_order_relaxed);
-  messages_received_.fetch_add(1, std::memory_order_relaxed);
-  return mailbox_.TryPush(std::move(message));
+ReceiveWindow::Verdict InboundEdge::Judge(int64_t stream, const FrameHeader& header) {
+  MutexLock lock(mutex_);
+  return window_.Judge(stream, header.number, /*is_first_part=*/header.chunk_offset == 0);
 }
 
-int32_t InboundEdge::TakeCredits() {
+absl::Status InboundEdge::AskAgain(const absl::Status& damage) {
   MutexLock lock(mutex_);
-  return std::exchange(credits_owed_, 0);
+  const int asked = window_.AskAgain();
+  if (asked <= rpc_limits::kTensorAsksMax) return absl::OkStatus();
+  return absl::DataLossError(
+      absl::StrCat("message number ", window_.progress().received, " of the edge came damaged ",
+                   asked, " times; look at the network between the two: ", damage.message()));
+}
+
+absl::Status InboundEdge::Deliver(int64_t stream, Message message) {
+  const int64_t size_bytes = message.tensor.size_bytes();
+  {
+    MutexLock lock(mutex_);
+    if (!window_.IsNewest(stream)) {
+      return absl::UnavailableError("another stream of the sender has taken its place");
+    }
+    if (!message.exported.empty() && !imports_) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("message ", message.sequence, " is exported, which was not agreed upon"));
+    }
+    PENSTOCK_RETURN_IF_ERROR(mailbox_.TryPush(std::move(message)));
+    window_.Receive();
+  }
+  bytes_received_.fetch_add(size_bytes, std::memory_order_relaxed);
+  messages_received_.fetch_add(1, std::memory_order_relaxed);
+  return absl::OkStatus();
+}
+
+EdgeProgress InboundEdge::progress() const {
+  MutexLock lock(mutex_);
+  return window_.progress();
+}
+
+void InboundEdge::CloseByPeer(const absl::Status& reason) {
+  {
+    MutexLock lock(mutex_);
+    closed_by_peer_ = true;
+  }
+  mailbox_.Close(reason);
+}
+
+void InboundEdge::Fail(const absl::Status& reason) {
+  {
+    MutexLock lock(mutex_);
+    if (failed_.ok()) failed_ = reason;
+  }
+  mailbox_.Cancel(reason);
 }
 
 absl::StatusOr<Message> InboundEdge::Pop(absl::Time deadline) {
@@ -73,7 +149,11 @@ absl::StatusOr<Message> InboundEdge::Pop(absl::Time deadline) {
       ++unreleased_;
       return message;
     }
-    ++(unreleased_ > 0 ? credits_behind_ : credits_owed_);
+    if (unreleased_ > 0) {
+      ++behind_;
+    } else {
+      window_.Release(1);
+    }
   }
   WakeStream();
   return message;
@@ -92,8 +172,7 @@ void InboundEdge::Release() {
   {
     MutexLock lock(mutex_);
     --unreleased_;
-    ++credits_owed_;
-    if (unreleased_ == 0) credits_owed_ += std::exchange(credits_behind_, 0);
+    window_.Release(unreleased_ == 0 ? 1 + std::exchange(behind_, 0) : 1);
   }
   WakeStream();
 }

@@ -5,6 +5,9 @@
 // executor fetches the tensor, and owes the credit when its device has it. Credits are owed in the
 // order of the messages, for the sender takes its memory back in that order.
 //
+// An edge outlives its streams: one that breaks is followed by another, which goes on where it was (edge_window.h).
+// Only the newest delivers.
+//
 // Thread safety: all methods may be called from any thread, except where stated.
 #pragma once
 
@@ -15,9 +18,11 @@
 #include <string>
 
 #include "absl/status/statusor.h"
+#include "absl/time/time.h"
 #include "base/mutex.h"
 #include "compute/buffer_pool.h"
 #include "compute/device_share.h"
+#include "services/transport/edge_window.h"
 #include "services/transport/frame.h"
 #include "services/transport/link_meter.h"
 #include "worker/mailbox.h"
@@ -47,8 +52,18 @@ class InboundEdge {
 
   // ---- The network's side.
 
-  // The stream that will deliver. Errors: AlreadyExists if there is or was one.
-  absl::Status Attach(std::shared_ptr<StreamEnd> stream) ABSL_LOCKS_EXCLUDED(mutex_);
+  // The stream that will deliver, `number` among those of this edge. One before it is woken, and ends.
+  // Errors: AlreadyExists if there is or was one of that number or a later one; Aborted if the edge failed.
+  absl::Status Attach(std::shared_ptr<StreamEnd> stream, int64_t number)
+      ABSL_LOCKS_EXCLUDED(mutex_);
+  bool IsNewest(int64_t stream) const ABSL_LOCKS_EXCLUDED(mutex_);
+  // The newest stream is open. Returns how long there was none before; nothing for the first.
+  std::optional<absl::Duration> MarkOpen() ABSL_LOCKS_EXCLUDED(mutex_);
+  // The stream broke. Returns whether the edge waits for another now.
+  bool MarkBroken(int64_t stream) ABSL_LOCKS_EXCLUDED(mutex_);
+  // Returns whether it waits for one to follow `stream`.
+  bool AwaitsAfter(int64_t stream) const ABSL_LOCKS_EXCLUDED(mutex_);
+
   // Tries the sender's offer to export. Errors: why it cannot be used, where there was one.
   absl::Status TryOffer(const ShareBytes& offer) ABSL_LOCKS_EXCLUDED(mutex_);
   // Returns whether tensors may be exported: from TryOffer to StopImporting.
@@ -57,17 +72,23 @@ class InboundEdge {
   std::string path() const ABSL_LOCKS_EXCLUDED(mutex_);
   // Memory for a message. Errors: Aborted once the run is over, ResourceExhausted.
   absl::StatusOr<Tensor> Acquire(DType dtype, const Shape& shape) ABSL_LOCKS_EXCLUDED(mutex_);
-  // Errors: ResourceExhausted if the sender exceeded its window; InvalidArgument if it exports though
-  // no offer was accepted.
-  absl::Status Deliver(Message message);
+  // What the frame that came on `stream` is; it has a tensor.
+  ReceiveWindow::Verdict Judge(int64_t stream, const FrameHeader& header)
+      ABSL_LOCKS_EXCLUDED(mutex_);
+  // The message that is due came damaged or was lost on the way, and is asked for again.
+  // Errors: DataLoss with `damage`, if that was so too often.
+  absl::Status AskAgain(const absl::Status& damage) ABSL_LOCKS_EXCLUDED(mutex_);
+  // The message that is due. Errors: ResourceExhausted if the sender exceeded its window; InvalidArgument if
+  // it exports though no offer was accepted; Unavailable if another stream has taken the place of `stream`.
+  absl::Status Deliver(int64_t stream, Message message) ABSL_LOCKS_EXCLUDED(mutex_);
   int64_t bytes_received() const { return bytes_received_.load(std::memory_order_relaxed); }
   int64_t messages_received() const { return messages_received_.load(std::memory_order_relaxed); }
   LinkMeter& meter() { return meter_; }
-  int32_t TakeCredits() ABSL_LOCKS_EXCLUDED(mutex_);
+  EdgeProgress progress() const ABSL_LOCKS_EXCLUDED(mutex_);
   // The sender ended the run in good order: what came can still be received.
-  void CloseByPeer(const absl::Status& reason) { mailbox_.Close(reason); }
-  // Ends all waits.
-  void Fail(const absl::Status& reason) { mailbox_.Cancel(reason); }
+  void CloseByPeer(const absl::Status& reason) ABSL_LOCKS_EXCLUDED(mutex_);
+  // Ends all waits. No stream is taken any more.
+  void Fail(const absl::Status& reason) ABSL_LOCKS_EXCLUDED(mutex_);
 
   // ---- The executor's side.
 
@@ -86,6 +107,7 @@ class InboundEdge {
 
  private:
   void WakeStream() ABSL_LOCKS_EXCLUDED(mutex_);
+  bool Awaits(int64_t stream) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
   const InboundEdgeOptions options_;
   Mailbox mailbox_;
@@ -96,10 +118,14 @@ class InboundEdge {
   mutable Mutex mutex_;
   BufferPool* pool_ ABSL_GUARDED_BY(mutex_);  // null once the run is over
   std::optional<absl::Status> ended_ ABSL_GUARDED_BY(mutex_);
-  std::shared_ptr<StreamEnd> stream_ ABSL_GUARDED_BY(mutex_);
-  int32_t credits_owed_ ABSL_GUARDED_BY(mutex_) = 0;
-  int32_t unreleased_ ABSL_GUARDED_BY(mutex_) = 0;      // exported messages that were popped
-  int32_t credits_behind_ ABSL_GUARDED_BY(mutex_) = 0;  // of messages popped after such
+  absl::Status failed_ ABSL_GUARDED_BY(mutex_);
+  bool closed_by_peer_ ABSL_GUARDED_BY(mutex_) = false;
+  std::shared_ptr<StreamEnd> stream_ ABSL_GUARDED_BY(mutex_);  // the newest
+  bool opened_ ABSL_GUARDED_BY(mutex_) = false;                // one was open
+  std::optional<LinkMeter::TimePoint> broken_since_ ABSL_GUARDED_BY(mutex_);
+  ReceiveWindow window_ ABSL_GUARDED_BY(mutex_);
+  int32_t unreleased_ ABSL_GUARDED_BY(mutex_) = 0;  // exported messages that were popped
+  int32_t behind_ ABSL_GUARDED_BY(mutex_) = 0;      // messages popped after such
   DeviceShare* share_ ABSL_GUARDED_BY(mutex_);
   std::unique_ptr<Importer> importer_ ABSL_GUARDED_BY(mutex_);
   bool imports_ ABSL_GUARDED_BY(mutex_) = false;  // also while the importer ends

@@ -1,10 +1,11 @@
 // LinkMeter: what one end of an edge counts beside bytes and messages, for metrics.
 //
 // Thread safety: each method by one thread at a time, different ones by different threads; reading from
-// any, also while they run.
+// any, also while they run. What a broken stream makes an end count may come from any thread.
 #pragma once
 
 #include <algorithm>
+#include <atomic>
 #include <cstdint>
 
 #include "base/mutex.h"
@@ -36,6 +37,19 @@ class LinkMeter {
     round_trips_ = 0;
   }
 
+  // A stream was opened after one that broke: at the sender each dial counts, at the receiver each that came.
+  void AddRedial() { redials_.fetch_add(1, std::memory_order_relaxed); }
+  // A message was sent once more.
+  void AddResent() { resent_.fetch_add(1, std::memory_order_relaxed); }
+  // A message came once more, and was dropped.
+  void AddDuplicate() { duplicates_.fetch_add(1, std::memory_order_relaxed); }
+  // A frame came that did not fit its checksum.
+  void AddDamaged() { damaged_.fetch_add(1, std::memory_order_relaxed); }
+
+  int64_t redials() const { return redials_.load(std::memory_order_relaxed); }
+  int64_t resent() const { return resent_.load(std::memory_order_relaxed); }
+  int64_t duplicates() const { return duplicates_.load(std::memory_order_relaxed); }
+  int64_t damaged() const { return damaged_.load(std::memory_order_relaxed); }
   int64_t wait_ns() const { return wait_ns_.value(); }
   int64_t transfer_ns() const { return transfer_ns_.value(); }
   // 0: none yet.
@@ -48,6 +62,10 @@ class LinkMeter {
   }
 
   Counter wait_ns_, transfer_ns_, round_trip_ns_;
+  std::atomic<int64_t> redials_ = 0;
+  std::atomic<int64_t> resent_ = 0;
+  std::atomic<int64_t> duplicates_ = 0;
+  std::atomic<int64_t> damaged_ = 0;
   // Used by the thread that calls AddRoundTrip.
   int64_t shortest_ns_ = 0;
   int64_t before_ns_ = 0;  // of the kRoundTrips before

@@ -23,15 +23,18 @@ class MessageAssembler {
   MessageAssembler(const StreamKey& key, int64_t tensor_bytes_max, Acquire acquire)
       : key_(key), tensor_bytes_max_(tensor_bytes_max), acquire_(std::move(acquire)) {}
 
+  // Errors: FailedPrecondition (another job, epoch or edge).
+  absl::Status CheckKey(const FrameHeader& header) const;
   // Takes one chunk; gives the message when it is complete.
-  // Errors: FailedPrecondition (another job, epoch or edge), InvalidArgument (over the limit, or not
-  // the chunk that follows), DataLoss (checksum), or Acquire's.
+  // Errors: as CheckKey, InvalidArgument (over the limit, or not the chunk that follows), DataLoss (checksum;
+  // both are named), or Acquire's.
   absl::StatusOr<std::optional<Message>> Take(const FrameHeader& header, FrameReader& frame);
   // Takes the frame of an exported tensor; its memory stays where it is. Errors: as Take.
   absl::StatusOr<Message> TakeExported(const FrameHeader& header, FrameReader& frame);
+  // Drops the chunks so far: their message will come again.
+  void Reset() { message_ = Message(); }
 
  private:
-  absl::Status CheckKey(const FrameHeader& header) const;
   absl::Status CheckFirst(const FrameHeader& header) const;
   absl::Status CheckNext(const FrameHeader& header) const;
 

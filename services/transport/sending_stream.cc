@@ -4,8 +4,6 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "base/check.h"
-#include "base/deadline.h"
 #include "base/status.h"
 #include "base/utf8.h"
 #include "services/rpc/channel.h"
@@ -16,121 +14,84 @@ namespace {
 
 constexpr size_t kPathBytesMax = 32;
 
+// Returns whether a receiver ends streams with this code for good. Others are what gRPC itself says when a connection
+// breaks or brings what it cannot read, and what the receiver says of that.
+bool IsRefusal(grpc::StatusCode code) {
+  switch (code) {
+    case grpc::StatusCode::CANCELLED:
+    case grpc::StatusCode::UNKNOWN:
+    case grpc::StatusCode::DEADLINE_EXCEEDED:
+    case grpc::StatusCode::RESOURCE_EXHAUSTED:
+    case grpc::StatusCode::UNIMPLEMENTED:
+    case grpc::StatusCode::INTERNAL:
+    case grpc::StatusCode::UNAVAILABLE:
+      return false;
+    default:
+      return true;
+  }
+}
+
 }  // namespace
 
 SendingStream::SendingStream(SendingStreamOptions options, grpc::CompletionQueue& queue,
                              StreamSet& set)
     : StreamEnd(queue, set),
       options_(std::move(options)),
-      stub_(MakeTensorChannel(options_.address, options_.credentials)),
-      sent_(options_.capacity),
-      sent_at_(options_.capacity),
-      ring_(options_.capacity) {}
-
-absl::Status SendingStream::Reserve(int64_t sequence, absl::Time deadline) {
-  MutexLock lock(mutex_);
-  if (credits_ == 0 && failed_.ok()) {
-    const auto until = Monotonic(deadline);
-    const LinkMeter::TimePoint since = LinkMeter::Now();
-    while (credits_ == 0 && failed_.ok()) {
-      if (!changed_.WaitUntil(mutex_, until) && credits_ == 0 && failed_.ok()) {
-        return absl::DeadlineExceededError(
-            absl::StrCat(options_.peer, " gave no credit in time for message ", sequence,
-                         " (window of ", options_.capacity, " messages)"));
-      }
-    }
-    meter_.AddWait(since, LinkMeter::Now());
-  }
-  if (!failed_.ok()) return failed_;
-  --credits_;
-  ++reserved_;
-  return absl::OkStatus();
-}
+      edge_(options_.peer, options_.capacity),
+      suspicion_(options_.limits) {}
 
 absl::Status SendingStream::Put(Message message) {
-  const int64_t size_bytes = message.tensor.size_bytes();
-  message.since = LinkMeter::Now();
-  {
-    MutexLock lock(mutex_);
-    PENSTOCK_CHECK(reserved_ > 0);
-    --reserved_;
-    if (!failed_.ok()) return failed_;
-    ring_[(head_ + count_) % ring_.size()] = std::move(message);
-    ++count_;
-  }
-  bytes_sent_.fetch_add(size_bytes, std::memory_order_relaxed);
-  messages_sent_.fetch_add(1, std::memory_order_relaxed);
+  PENSTOCK_RETURN_IF_ERROR(edge_.Put(std::move(message)));
   Wake();
   return absl::OkStatus();
-}
-
-std::string SendingStream::path() const {
-  MutexLock lock(mutex_);
-  return path_;
-}
-
-int SendingStream::messages_waiting() const {
-  MutexLock lock(mutex_);
-  // Before the welcome there are no credits, and no messages either.
-  return messages_sent() == 0 ? 0 : std::max(0, options_.capacity - credits_ - reserved_);
-}
-
-bool SendingStream::Ready() const {
-  MutexLock lock(mutex_);
-  return credits_ > 0 || !failed_.ok();
 }
 
 void SendingStream::End(const absl::Status& reason) {
-  {
-    MutexLock lock(mutex_);
-    if (!end_.has_value() || end_->ok()) end_ = reason;
-    if (failed_.ok()) failed_ = reason.ok() ? absl::AbortedError("the edge is closed") : reason;
-  }
-  changed_.NotifyAll();
+  edge_.End(reason);
   Wake();
 }
 
-void SendingStream::Fail(const absl::Status& reason) {
-  {
-    MutexLock lock(mutex_);
-    if (failed_.ok()) failed_ = reason;
-  }
-  changed_.NotifyAll();
-}
-
-absl::Status SendingStream::AddCredit(int32_t credits) {
-  {
-    MutexLock lock(mutex_);
-    // A credit comes back for a message that was received, so never for one that is still here.
-    const int unsent = reserved_ + count_ + (current_.tensor ? 1 : 0);
-    if (credits > options_.capacity - credits_ - unsent) {
-      return absl::InvalidArgumentError(absl::StrCat(
-          "frame: ", credits, " credits on top of ", credits_, " unused ones and ", unsent,
-          " unsent messages exceed the window of ", options_.capacity, " messages"));
-    }
-    credits_ += credits;
-  }
-  changed_.NotifyAll();
-  return absl::OkStatus();
-}
-
 void SendingStream::OnWake(bool broken) {
-  if (broken) context_.TryCancel();
-  if (stream_ == nullptr) Connect();
+  if (ended_) return;
+  stopping_ = stopping_ || broken;
+  if (pausing_) {
+    if (HasFailedHere()) pause_alarm_.Cancel();
+    return;
+  }
+  if (call_ == nullptr) Dial();
+  if (stopping_) call_->context.TryCancel();
   Pump();
 }
 
-void SendingStream::Connect() {
-  stream_ = stub_.PrepareCall(&context_, kTensorStreamMethod, &queue());
-  stream_->StartCall(Begin(started_tag_));
+bool SendingStream::HasFailedHere() const {
+  const std::optional<absl::Status> end = edge_.ended();
+  return stopping_ || (end.has_value() && !end->ok());
+}
+
+// ------------------------------------------------------------------------------ one call
+
+void SendingStream::Dial() {
+  call_ = std::make_unique<Call>();
+  call_->stub.emplace(MakeTensorChannel(options_.address, options_.credentials));
+  call_->stream = call_->stub->PrepareCall(&call_->context, kTensorStreamMethod, &queue());
+  call_->stream->StartCall(Begin(started_tag_));
+  if (!suspicion_.any()) return;
+  ++dials_;
+  edge_.meter().AddRedial();
+  // A receiver that has welcomed a stream of this edge does so at once; before, it may still prepare its run.
+  if (!was_welcomed_) return;
+  call_->has_timeout = true;
+  SetAlarm(call_->timeout, suspicion_.DialTimeout(LinkMeter::Now()), Begin(dial_timeout_tag_));
 }
 
 void SendingStream::OnStarted(bool ok) {
   if (ok) {
-    can_write_ = true;
+    if (!was_welcomed_) suspicion_.OnOpen(LinkMeter::Now());
+    call_->can_write = true;
     FrameHeader header;
     header.kind = FrameKind::kHello;
     header.key = options_.key;
+    header.number = edge_.NextStream();
     header.value = options_.capacity;
     header.tensor_bytes = options_.tensor_bytes_max;
     Write(MakeTextFrame(header, EncodeHello(options_.hello)));
@@ -138,175 +99,252 @@ void SendingStream::OnStarted(bool ok) {
   StartRead();  // if it was not started, this ends at once and the status says why
 }
 
-void SendingStream::StartRead() { stream_->Read(&incoming_, Begin(read_tag_)); }
+void SendingStream::OnDialTimeout(bool expired) {
+  call_->has_timeout = false;
+  if (expired && !call_->welcomed && !call_->finished) {
+    GiveUp(absl::UnavailableError("did not welcome the stream in time"));
+  }
+  AfterCall();
+}
+
+void SendingStream::StartRead() { call_->stream->Read(&call_->incoming, Begin(read_tag_)); }
 
 void SendingStream::Write(const grpc::ByteBuffer& frame) {
-  writing_ = true;
-  stream_->Write(frame, Begin(written_tag_));
+  call_->writing = true;
+  call_->stream->Write(frame, Begin(written_tag_));
 }
 
 void SendingStream::OnWritten(bool ok) {
-  writing_ = false;
-  can_write_ = can_write_ && ok;
+  call_->writing = false;
+  call_->can_write = call_->can_write && ok;
   if (const auto since = std::exchange(leaving_since_, std::nullopt)) {
-    meter_.AddTransfer(*since, LinkMeter::Now());
+    edge_.meter().AddTransfer(*since, LinkMeter::Now());
   }
+  if (call_->finished) return AfterCall();
   Pump();
 }
 
 void SendingStream::Pump() {
-  if (writing_ || !can_write_ || finishing_) return;
-  if (current_.tensor || TakeNext()) WriteMessage();
-}
-
-bool SendingStream::TakeNext() {
-  std::optional<absl::Status> end;
-  {
-    MutexLock lock(mutex_);
-    if (end_.has_value() && (count_ == 0 || !end_->ok())) {
-      end = end_;
-    } else if (count_ > 0) {
-      current_ = std::exchange(ring_[head_], Message());
-      head_ = (head_ + 1) % static_cast<int>(ring_.size());
-      --count_;
-      sent_bytes_ = 0;
-    }
+  if (call_->writing || !call_->can_write || call_->finishing) return;
+  if (!call_->welcomed) {
+    // Until the receiver has said how far it is, the end can be told alone, if nothing has to come before it.
+    const std::optional<absl::Status> end = edge_.ended();
+    if (end.has_value() && (!end->ok() || !was_welcomed_)) WriteEnd(*end);
+    return;
   }
-  if (end.has_value()) WriteEnd(*end);
-  return static_cast<bool>(current_.tensor);
+  if (current_.message == nullptr) {
+    current_ = edge_.FindNext();
+    sent_bytes_ = 0;
+  }
+  if (current_.message != nullptr) return WriteMessage();
+  if (current_.end.has_value()) WriteEnd(*current_.end);
 }
 
 FrameHeader SendingStream::TensorHeader(FrameKind kind) const {
+  const Message& message = *current_.message;
   FrameHeader header;
   header.kind = kind;
   header.key = options_.key;
-  header.sequence = current_.sequence;
-  header.dtype = current_.tensor.dtype;
-  header.shape = current_.tensor.shape;
-  header.tensor_bytes = current_.tensor.size_bytes();
+  header.number = current_.number;
+  header.sequence = message.sequence;
+  header.dtype = message.tensor.dtype;
+  header.shape = message.tensor.shape;
+  header.tensor_bytes = message.tensor.size_bytes();
   return header;
 }
 
 void SendingStream::WriteMessage() {
+  const Message& message = *current_.message;
+  const int64_t size_bytes = message.tensor.size_bytes();
   grpc::ByteBuffer frame;
-  if (current_.exported.empty()) {
+  if (message.exported.empty()) {
     FrameHeader header = TensorHeader(FrameKind::kChunk);
     header.chunk_offset = sent_bytes_;
     header.payload_bytes =
-        static_cast<int32_t>(std::min<int64_t>(header.tensor_bytes - sent_bytes_, kChunkBytesMax));
-    frame = MakeChunkFrame(header, current_.tensor);
+        static_cast<int32_t>(std::min<int64_t>(size_bytes - sent_bytes_, kChunkBytesMax));
+    frame = MakeChunkFrame(header, message.tensor);
     sent_bytes_ += header.payload_bytes;
   } else {
-    frame = MakeTextFrame(TensorHeader(FrameKind::kExported), current_.exported.view());
-    sent_bytes_ = current_.tensor.size_bytes();
+    frame = MakeTextFrame(TensorHeader(FrameKind::kExported), message.exported.view());
+    sent_bytes_ = size_bytes;
   }
-  if (sent_bytes_ == current_.tensor.size_bytes()) {
-    // gRPC holds data in host memory until it is sent; exported tensors are held here.
-    const size_t place = (sent_head_ + sent_count_) % sent_.size();
-    if (!current_.exported.empty()) sent_[place] = std::move(current_.tensor);
-    sent_at_[place] = LinkMeter::Now();
-    leaving_since_ = current_.since;
-    ++sent_count_;
-    current_ = Message();
+  if (sent_bytes_ == size_bytes) {
+    leaving_since_ = message.since;
+    edge_.MarkSent();
+    current_ = {};
   }
   Write(frame);
-}
-
-void SendingStream::ForgetSent(int32_t credits) {
-  for (; credits > 0 && sent_count_ > 0; --credits, --sent_count_) {
-    sent_[sent_head_] = Tensor();
-    sent_head_ = (sent_head_ + 1) % static_cast<int>(sent_.size());
-  }
 }
 
 void SendingStream::WriteEnd(const absl::Status& reason) {
   FrameHeader header;
   header.kind = FrameKind::kEnd;
   header.key = options_.key;
+  header.number = edge_.messages_sent();
   header.value = reason.raw_code();
   const std::string text = CleanUtf8(reason.message(), kTextBytesMax);
-  can_write_ = false;
-  writing_ = true;
-  stream_->WriteLast(MakeTextFrame(header, text), grpc::WriteOptions(), Begin(written_tag_));
+  call_->can_write = false;
+  call_->writing = true;
+  call_->stream->WriteLast(MakeTextFrame(header, text), grpc::WriteOptions(), Begin(written_tag_));
 }
 
 void SendingStream::OnRead(bool ok) {
-  if (ok) violation_ = HandleFrame();
-  if (ok && violation_.ok()) return StartRead();
-  if (!violation_.ok()) context_.TryCancel();
-  finishing_ = true;
-  stream_->Finish(&status_, Begin(finished_tag_));
+  if (ok) {
+    const absl::Status handled = HandleFrame();
+    if (handled.ok()) return StartRead();
+    if (absl::IsDataLoss(handled)) edge_.meter().AddDamaged();
+    options_.on_rejected(handled);
+    GiveUp(handled);
+  }
+  call_->finishing = true;
+  call_->stream->Finish(&call_->status, Begin(finished_tag_));
 }
 
 absl::Status SendingStream::HandleFrame() {
-  FrameReader frame(incoming_);
-  PENSTOCK_ASSIGN_OR_RETURN(const FrameHeader header, frame.ReadHeader());
-  if (welcomed_ && header.kind == FrameKind::kEnd && header.key == options_.key) {
-    return HandleEnd(header, frame);
-  }
-  const FrameKind expected = welcomed_ ? FrameKind::kCredit : FrameKind::kWelcome;
-  if (header.kind != expected || header.key != options_.key) {
+  FrameReader frame(call_->incoming);
+  const bool welcomed = call_->welcomed;
+  PENSTOCK_ASSIGN_OR_RETURN(const FrameHeader header,
+                            was_welcomed_ ? frame.ReadLaterHeader() : frame.ReadHeader());
+  const bool is_expected = welcomed ? header.kind == FrameKind::kCredit ||
+                                          header.kind == FrameKind::kAgain ||
+                                          header.kind == FrameKind::kEnd
+                                    : header.kind == FrameKind::kWelcome;
+  if (!is_expected || header.key != options_.key) {
     return absl::InvalidArgumentError(absl::StrCat(
-        "frame: expected ", welcomed_ ? "credit" : "welcome", " for ", options_.key.ToString(),
+        "frame: expected ", welcomed ? "credit" : "welcome", " for ", options_.key.ToString(),
         ", got kind ", static_cast<int>(header.kind), " for ", header.key.ToString()));
   }
-  if (!welcomed_) return HandleWelcome(header, frame);
-  PENSTOCK_RETURN_IF_ERROR(AddCredit(header.value));
-  if (const int credited = std::min(header.value, sent_count_); credited > 0) {
-    meter_.AddRoundTrip(sent_at_[(sent_head_ + credited - 1) % sent_at_.size()], LinkMeter::Now());
+  return header.kind == FrameKind::kEnd ? HandleEnd(header, frame) : HandleProgress(header, frame);
+}
+
+absl::Status SendingStream::HandleProgress(const FrameHeader& header, FrameReader& frame) {
+  const EdgeProgress progress = {.received = header.number,
+                                 .released = header.number - header.value};
+  absl::StatusOr<int64_t> left;
+  if (header.kind == FrameKind::kWelcome) {
+    PENSTOCK_RETURN_IF_ERROR(HandlePath(header, frame));  // before there is room for a message
+    left = edge_.Open(progress);
+  } else if (header.kind == FrameKind::kAgain) {
+    left = edge_.SendAgain(progress);
+  } else {
+    left = edge_.Hear(progress);
   }
-  ForgetSent(header.value);
+  PENSTOCK_RETURN_IF_ERROR(left.status());
+  const bool has_moved = progress.received > std::exchange(heard_, progress).received;
+  if (header.kind == FrameKind::kWelcome) {
+    OnWelcome(*left, has_moved);
+  } else if (has_moved && suspicion_.any()) {
+    suspicion_.Clear();
+  }
+  if (header.kind != FrameKind::kCredit) {
+    current_ = {};  // sending begins where the receiver is
+    Pump();
+  }
   return absl::OkStatus();
+}
+
+void SendingStream::OnWelcome(int64_t left, bool has_moved) {
+  call_->welcomed = true;
+  if (call_->has_timeout) call_->timeout.Cancel();
+  if (!std::exchange(was_welcomed_, true)) options_.on_open(edge_.path());
+  if (!suspicion_.any()) return;
+  const LinkMeter::TimePoint now = LinkMeter::Now();
+  options_.on_disturbed(absl::StrCat("its stream is there again after ",
+                                     absl::FormatDuration(suspicion_.Age(now)), ", dialled ",
+                                     dials_, " times; ", left, " messages are to be sent"));
+  suspicion_.OnOpen(now);
+  if (left == 0 || has_moved) suspicion_.Clear();
 }
 
 // Exported tensors stay until the stream ends, which is when the receiver has closed them.
 absl::Status SendingStream::HandleEnd(const FrameHeader& header, FrameReader& frame) {
   std::string text(header.payload_bytes, '\0');
   PENSTOCK_RETURN_IF_ERROR(frame.ReadPayload(header, text.data()));
-  can_write_ = false;
-  Fail(absl::AbortedError(absl::StrCat(options_.peer, ": ", CleanUtf8(text, kTextBytesMax))));
+  call_->can_write = false;
+  peer_ended_ = true;
+  edge_.Fail(absl::AbortedError(absl::StrCat(options_.peer, ": ", CleanUtf8(text, kTextBytesMax))));
   return absl::OkStatus();
 }
 
-absl::Status SendingStream::HandleWelcome(const FrameHeader& header, FrameReader& frame) {
+absl::Status SendingStream::HandlePath(const FrameHeader& header, FrameReader& frame) {
   std::string path(header.payload_bytes, '\0');
   PENSTOCK_RETURN_IF_ERROR(frame.ReadPayload(header, path.data()));
-  if (!path.empty() && options_.exporter == nullptr) {
+  if (path.empty()) return absl::OkStatus();
+  if (options_.exporter == nullptr) {
     return absl::InvalidArgumentError("frame: welcome to export, where nothing was offered");
   }
-  welcomed_ = true;
-  if (!path.empty()) {
-    MutexLock lock(mutex_);
-    path_ = CleanUtf8(path, kPathBytesMax);
-    exports_.store(true, std::memory_order_release);
-  }
-  options_.on_open(this->path());
-  return AddCredit(header.value);
+  // Later streams find what the first one agreed upon.
+  if (!was_welcomed_) edge_.Export(CleanUtf8(path, kPathBytesMax));
+  return absl::OkStatus();
 }
 
-void SendingStream::DropMessages() {
-  current_ = Message();
-  ForgetSent(sent_count_);
-  MutexLock lock(mutex_);
-  for (Message& message : ring_) message = Message();
-  count_ = 0;
+// ---------------------------------------------------------------------- between two calls
+
+void SendingStream::GiveUp(const absl::Status& reason) {
+  if (call_->broken.ok()) call_->broken = reason;
+  call_->context.TryCancel();
 }
 
 void SendingStream::OnFinished(bool) {
+  call_->finished = true;
+  if (call_->has_timeout) call_->timeout.Cancel();
+  AfterCall();
+}
+
+void SendingStream::AfterCall() {
+  if (!call_->finished || call_->writing || call_->has_timeout) return;
+  const Ending ending = EndingOfCall();
+  const bool was_open = call_->welcomed;
+  call_.reset();
+  current_ = {};
+  if (ending.is_final || peer_ended_ || HasFailedHere()) return EndEdge(ending.reason);
+  const LinkMeter::TimePoint now = LinkMeter::Now();
+  if (!suspicion_.any()) dials_ = 0;
+  const bool is_told = was_open || !suspicion_.any();
+  const std::optional<absl::Duration> pause = suspicion_.OnBroken(now);
+  if (!pause.has_value()) {
+    return EndEdge(absl::UnavailableError(absl::StrCat(
+        ending.reason.message(), "; no stream to it has held for ",
+        absl::FormatDuration(suspicion_.Age(now)), ", dialled ", dials_, " times since")));
+  }
+  if (is_told) {
+    options_.on_disturbed(absl::StrCat(
+        "its stream ", was_open ? "broke" : "did not open", ", and is dialled again for ",
+        absl::FormatDuration(options_.limits.suspicion), ": ", ending.reason.message()));
+  }
+  pausing_ = true;
+  SetAlarm(pause_alarm_, *pause, Begin(pause_over_tag_));
+}
+
+void SendingStream::OnPauseOver(bool) {
+  pausing_ = false;
+  if (!HasFailedHere()) return Dial();
+  EndEdge(absl::UnavailableError(
+      absl::StrCat(options_.peer, ": the stream to it broke, and the run has ended here since")));
+}
+
+SendingStream::Ending SendingStream::EndingOfCall() const {
+  if (!call_->broken.ok()) {
+    const bool may_heal = absl::IsDataLoss(call_->broken) || absl::IsUnavailable(call_->broken);
+    return {Annotate(call_->broken, options_.peer), !may_heal};
+  }
+  if (call_->status.ok()) {
+    return {absl::AbortedError(absl::StrCat(options_.peer, " ended the run")), true};
+  }
+  const grpc::StatusCode code = call_->status.error_code();
+  if (code == grpc::StatusCode::UNIMPLEMENTED && !was_welcomed_) {
+    return {absl::FailedPreconditionError(
+                absl::StrCat(options_.peer, " has no tensor stream: it is not a Penstock worker")),
+            true};
+  }
+  return {FromGrpcStatus(call_->status, options_.peer), IsRefusal(code)};
+}
+
+void SendingStream::EndEdge(const absl::Status& reason) {
+  edge_.Fail(reason);
+  edge_.Drop();
+  ended_ = true;
   SetOver();
-  DropMessages();
-  if (!violation_.ok()) {
-    options_.on_rejected(violation_);
-    return Fail(Annotate(violation_, options_.peer));
-  }
-  if (status_.ok()) {
-    return Fail(absl::AbortedError(absl::StrCat(options_.peer, " ended the run")));
-  }
-  if (status_.error_code() == grpc::StatusCode::UNIMPLEMENTED) {
-    return Fail(absl::FailedPreconditionError(
-        absl::StrCat(options_.peer, " has no tensor stream: it is not a Penstock worker")));
-  }
-  Fail(FromGrpcStatus(status_, options_.peer));
 }
 
 }  // namespace penstock

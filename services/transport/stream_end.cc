@@ -1,5 +1,7 @@
 #include "services/transport/stream_end.h"
 
+#include <grpc/support/time.h>
+
 #include <utility>
 #include <vector>
 
@@ -42,6 +44,12 @@ void StreamEnd::Wake() {
   if (wake_pending_ || removed_) return;
   wake_pending_ = true;
   wake_alarm_.Set(&queue_, gpr_inf_past(GPR_CLOCK_MONOTONIC), &wake_tag_);
+}
+
+void StreamEnd::SetAlarm(grpc::Alarm& alarm, absl::Duration from_now, CompletionTag* tag) {
+  const gpr_timespec wait = gpr_time_from_millis(
+      absl::ToInt64Milliseconds(absl::Ceil(from_now, absl::Milliseconds(1))), GPR_TIMESPAN);
+  alarm.Set(&queue_, gpr_time_add(gpr_now(GPR_CLOCK_MONOTONIC), wait), tag);
 }
 
 void StreamEnd::Break() {

@@ -76,6 +76,8 @@ class StreamEnd {
     ++operations_;
     return &tag;
   }
+  // Sets an alarm of the polling thread, on the monotonic clock: a jump of the calendar clock changes nothing.
+  void SetAlarm(grpc::Alarm& alarm, absl::Duration from_now, CompletionTag* tag);
   // Nothing more will happen once the operations in progress have ended.
   void SetOver() { over_ = true; }
 

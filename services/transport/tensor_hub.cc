@@ -57,7 +57,7 @@ absl::Status Connect(InboundEdge& edge, const FrameHeader& header, const Hello& 
   const absl::Status window = CheckWindow(edge.options(), header);
   if (!window.ok()) edge.Fail(window);  // it is the right peer, so the run cannot go on
   PENSTOCK_RETURN_IF_ERROR(window);
-  return edge.Attach(stream);
+  return edge.Attach(stream, header.number);
 }
 
 }  // namespace
@@ -66,8 +66,8 @@ std::string TensorPeer::ToString() const {
   return absl::StrCat("worker ", name, " (", address, ")");
 }
 
-TensorHub::TensorHub(Log log, std::shared_ptr<grpc::ChannelCredentials> peers)
-    : log_(std::move(log)), peers_(std::move(peers)) {}
+TensorHub::TensorHub(Log log, std::shared_ptr<grpc::ChannelCredentials> peers, StreamLimits limits)
+    : log_(std::move(log)), peers_(std::move(peers)), limits_(limits) {}
 
 TensorHub::~TensorHub() = default;
 
@@ -104,7 +104,7 @@ void TensorHub::OnAccepted(grpc::ServerCompletionQueue& queue) {
     if (closed_) return;
   }
   streams_.Add(std::make_shared<ReceivingStream>(service_, static_cast<StreamDirectory&>(*this),
-                                                 queue, streams_));
+                                                 limits_, queue, streams_));
 }
 
 absl::Status TensorHub::OnHello(const FrameHeader& header, const Hello& hello,
@@ -145,6 +145,11 @@ void TensorHub::OnOpen(const InboundEdge& edge, const absl::Status& not_exported
   const std::string line =
       absl::StrCat(options.key.edge.ToString(), " from ", options.peer, ": ", edge.path());
   log_.opened(not_exported.ok() ? line : absl::StrCat(line, " (", not_exported.message(), ")"));
+}
+
+void TensorHub::OnDisturbed(const InboundEdge& edge, const std::string& what) {
+  const InboundEdgeOptions& options = edge.options();
+  log_.disturbed(absl::StrCat(options.key.edge.ToString(), " from ", options.peer, ": ", what));
 }
 
 void TensorHub::ReportNoExporting(const absl::Status& reason) {
@@ -208,6 +213,11 @@ std::shared_ptr<SendingStream> TensorHub::Connect(SendingStreamOptions options) 
   options.on_open = [this, edge = options.key.edge, peer = options.peer](const std::string& path) {
     log_.opened(absl::StrCat(edge.ToString(), " to ", peer, ": ", path));
   };
+  options.on_disturbed = [this, edge = options.key.edge,
+                          peer = options.peer](const std::string& what) {
+    log_.disturbed(absl::StrCat(edge.ToString(), " to ", peer, ": ", what));
+  };
+  options.limits = limits_;
   options.credentials = peers_;
   auto stream = std::make_shared<SendingStream>(std::move(options), *queue, streams_);
   streams_.Add(stream);

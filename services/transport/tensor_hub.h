@@ -58,6 +58,10 @@ struct LinkTraffic {
   int64_t wait_ns = 0;  // as LinkMeter
   int64_t transfer_ns = 0;
   int64_t round_trip_ns = 0;  // of the sender's end
+  int64_t redials = 0;  // streams after one that broke: at the sender dialled, at the receiver come
+  int64_t resent = 0;   // messages that the sender sent once more
+  int64_t duplicates = 0;  // messages that the receiver had, and dropped
+  int64_t damaged = 0;     // frames that did not fit their checksums
 };
 
 class GrpcTransport;
@@ -76,9 +80,11 @@ class TensorHub final : public ServerExtension, private StreamDirectory {
     // An edge's two ends found each other; how its tensors travel: "activation 0->1 to worker right
     // (127.0.0.1:4000): cuda-ipc".
     std::function<void(const std::string&)> opened;
+    // An edge's stream broke, brought what was damaged, or is there again.
+    std::function<void(const std::string&)> disturbed;
   };
   // `peers`: what workers are reached with (TransportSecurity::ForChannel).
-  TensorHub(Log log, std::shared_ptr<grpc::ChannelCredentials> peers);
+  TensorHub(Log log, std::shared_ptr<grpc::ChannelCredentials> peers, StreamLimits limits = {});
   ~TensorHub() override;
 
   // The edges of one run.
@@ -114,6 +120,7 @@ class TensorHub final : public ServerExtension, private StreamDirectory {
       ABSL_LOCKS_EXCLUDED(mutex_);
   void OnLeft(ReceivingStream* stream) override ABSL_LOCKS_EXCLUDED(mutex_);
   void OnOpen(const InboundEdge& edge, const absl::Status& not_exported) override;
+  void OnDisturbed(const InboundEdge& edge, const std::string& what) override;
   void OnRejected(const absl::Status& violation) override { rejected_.Count(violation); }
 
   // ---- For GrpcTransport A run has a device that might export, and does not.
@@ -132,6 +139,7 @@ class TensorHub final : public ServerExtension, private StreamDirectory {
   const Log log_;
   RejectedMessages rejected_;
   const std::shared_ptr<grpc::ChannelCredentials> peers_;
+  const StreamLimits limits_;
   grpc::AsyncGenericService service_;
   StreamSet streams_;
   std::vector<grpc::ServerCompletionQueue*> queues_;  // constant from Start on

@@ -355,7 +355,8 @@ class Worker {
                       [this](const absl::Status& refused) {
                         log_.warn("refused a tensor stream: {}", Text(refused));
                       },
-                  .opened = [this](const std::string& edge) { log_.info("edge {}", edge); }},
+                  .opened = [this](const std::string& edge) { log_.info("edge {}", edge); },
+                  .disturbed = [this](const std::string& edge) { log_.warn("edge {}", edge); }},
                  security_.ForChannel(Role::kWorker)};
   FinishedRuns finished_;
   // These two use each other: a reporter that gives up stops the run. When they end, no run is left.

@@ -30,7 +30,11 @@ RunSnapshot SnapshotOf(const std::string& worker, const RunHost& host,
                               .waiting = link.waiting,
                               .wait_seconds = double(link.wait_ns) * 1e-9,
                               .transfer_seconds = double(link.transfer_ns) * 1e-9,
-                              .round_trip_seconds = double(link.round_trip_ns) * 1e-9});
+                              .round_trip_seconds = double(link.round_trip_ns) * 1e-9,
+                              .redials = link.redials,
+                              .resent = link.resent,
+                              .duplicates = link.duplicates,
+                              .damaged = link.damaged});
   }
   if (snapshot.last_step.step() > 0) {
     const int64_t ago_ns = clock.MonotonicNs() - snapshot.last_step.monotonic_ns();

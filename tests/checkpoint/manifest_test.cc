@@ -181,6 +181,27 @@ TEST(Manifest, Parse_FileNameThatLeavesTheDirectory_IsRefused) {
   }
 }
 
+// Each has a digest that fits, as only an ill-meaning writer makes.
+TEST(Manifest, Parse_NumbersThatAreNotWholeOrDoNotFit_AreRefused) {
+  const nlohmann::json good = nlohmann::json::parse(SerializeManifest(Example()));
+  const auto refused = [&good](const char* pointer, const nlohmann::json& value) {
+    nlohmann::json json = good;
+    json[nlohmann::json::json_pointer(pointer)] = value;
+    json.erase("manifest_sha256");
+    json["manifest_sha256"] = Sha256Hex(absl::string_view(json.dump()));
+    EXPECT_THAT(ParseManifest(json.dump()),
+                StatusIs(absl::StatusCode::kDataLoss, HasSubstr("is no whole number")))
+        << pointer << " " << value;
+  };
+  refused("/step", 1.5);
+  refused("/step", 1e300);
+  refused("/epoch", ~uint64_t{0});
+  refused("/files/0/layer", int64_t{1} << 32);
+  refused("/files/0/size_bytes", "10");
+  refused("/extra_cuts/0", 0.5);
+  refused("/model/gpt/layers", 2.5);
+}
+
 TEST(Manifest, Parse_FileTwice_IsRefused) {
   Manifest manifest = Example();
   manifest.files[1].name = manifest.files[0].name;

@@ -76,7 +76,7 @@ class BlockDelayOfJobs : public ::testing::Test {
 
 TEST_F(BlockDelayOfJobs, AsynchronousJob_IsMeasuredWhileItRunsAndKeepsItAtItsEnd) {
   const std::string job = cluster_.Submit(JobOf("pipedream"));
-  while (asked_.size() < 2) cluster_.RunFor(100);
+  ASSERT_TRUE(cluster_.RunUntil([&] { return asked_.size() >= 2; }));
   cluster_.RunFor(10);
   const v1::JobResult live = cluster_.coordinator().FindRun(job)->Record().result();
   EXPECT_EQ(live.block_delay().max(), 3);

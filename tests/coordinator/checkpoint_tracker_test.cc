@@ -26,7 +26,7 @@ TEST(CheckpointTracker, LastPart_CompletesItInLayerOrder) {
     EXPECT_EQ(complete->layers[layer].layer(), layer);
   }
   EXPECT_TRUE(tracker.Committing());
-  tracker.Committed(10);
+  tracker.StopAwaiting(10);
   EXPECT_FALSE(tracker.Committing());
 }
 
@@ -62,7 +62,7 @@ TEST(CheckpointTracker, ManyCheckpoints_AreForgottenAndDoNotBeginAgain) {
   for (int64_t step = 1; step <= kSteps; ++step) {
     ASSERT_TRUE(tracker.Saved(0, Saved(step, 0)).has_value()) << step;
     if (step % 2 == 0) {
-      tracker.Committed(step);
+      tracker.StopAwaiting(step);
     } else {
       tracker.NotCommitted(step);
     }

@@ -30,13 +30,6 @@ v1::SubmitJobRequest Request(const v1::JobSpec& spec, const std::string& key = "
   return request;
 }
 
-v1::JobSpec OftenSavedJob(int64_t steps, int32_t stages) {
-  v1::JobSpec spec = SmallJob(steps, stages);
-  spec.mutable_checkpoint()->set_directory("/ckpt");
-  spec.mutable_checkpoint()->set_every_steps(2);
-  return spec;
-}
-
 TEST(SubmitJob, InvalidJob_IsRefusedNamingTheKey) {
   Coordinator coordinator({});
   v1::JobSpec spec = SmallJob(10, 1);
@@ -47,7 +40,7 @@ TEST(SubmitJob, InvalidJob_IsRefusedNamingTheKey) {
   EXPECT_EQ(coordinator.ListJobs().jobs_size(), 0);
 }
 
-// Whoever cannot keep the record leaves it at that.
+// A record that cannot be kept is left at that.
 TEST(SubmitJob, OnlyChecked_LeavesNothingBehind) {
   SimulatedCluster cluster({.workers = 1});
   cluster.RunFor(10);
@@ -173,162 +166,6 @@ TEST(Prepare, WorkerRefuses_FailsTheJobWithItsReason) {
             "worker w0 (stage 0): cannot prepare: a.txt: no such file");
 }
 
-TEST(Deadline, DiskHangsWhereTheStartIsSought_FailsTheJobWithItsName) {
-  SimulatedCluster cluster({.workers = 1});
-  cluster.RunFor(10);
-  cluster.disk_hangs = true;
-  v1::JobSpec spec = SmallJob(10, 1);
-  spec.mutable_checkpoint()->set_directory("/ckpt");
-  const std::string job = cluster.Submit(spec);
-  cluster.RunFor(590'000);
-  EXPECT_EQ(cluster.Summary(job).state(), v1::JOB_STATE_PREPARING);
-  EXPECT_EQ(cluster.Summary(job).reason(), "looks in /ckpt for where to start");
-  cluster.RunFor(20'000);
-  EXPECT_EQ(cluster.Summary(job).state(), v1::JOB_STATE_FAILED);
-  EXPECT_THAT(cluster.Summary(job).error(),
-              AllOf(StartsWith("cannot start: nothing was heard from the disk of /ckpt for 600 s"),
-                    HasSubstr("submit the job again")));
-  EXPECT_EQ(cluster.Summary(job).reason(), "");
-  const std::string next = cluster.Submit(SmallJob(2, 1));
-  ASSERT_TRUE(cluster.RunUntilOver(2 * kLimitMs));
-  EXPECT_EQ(cluster.Summary(next).state(), v1::JOB_STATE_SUCCEEDED);
-}
-
-TEST(Deadline, WorkerDoesNotPrepare_FailsTheJobWithItsName) {
-  SimulatedCluster cluster({.workers = 2});
-  cluster.RunFor(10);
-  cluster.FreezeExecutor(1);
-  const std::string job = cluster.Submit(SmallJob(10, 2));
-  cluster.RunFor(890'000);
-  EXPECT_EQ(cluster.Summary(job).state(), v1::JOB_STATE_PREPARING);
-  EXPECT_EQ(cluster.Summary(job).reason(), "waits for worker w1 (stage 1) to prepare");
-  cluster.RunFor(20'000);
-  EXPECT_EQ(cluster.Summary(job).state(), v1::JOB_STATE_FAILED);
-  EXPECT_THAT(cluster.Summary(job).error(),
-              StartsWith("worker w1 (stage 1) did not prepare within 900 s"));
-  EXPECT_THAT(cluster.violations(), IsEmpty());
-}
-
-TEST(Deadline, WorkerDoesNotStart_FailsTheJobWithItsName) {
-  SimulatedCluster cluster({.workers = 2});
-  cluster.RunFor(10);
-  Coordinator& coordinator = cluster.coordinator();
-  PENSTOCK_ASSERT_OK_AND_ASSIGN(const auto job,
-                                SubmitJob(coordinator, Request(SmallJob(10, 2)), cluster.now()));
-  const int64_t epoch = coordinator.FindRun(job)->epoch();
-  v1::PrepareRunResponse prepared;
-  for (const CoordinatorEffect& effect : coordinator.TakeEffects()) {
-    if (const auto* call = std::get_if<CallWorker>(&effect)) {
-      prepared.set_schedule_digest(
-          std::get<v1::PrepareRunRequest>(call->request).plan().schedule_digest());
-    }
-  }
-  for (const int32_t worker : {0, 1}) {
-    coordinator.OnAnswer(job,
-                         CallAnswer{.epoch = epoch, .worker_index = worker, .response = prepared},
-                         cluster.now());
-  }
-  coordinator.OnAnswer(
-      job, CallAnswer{.epoch = epoch, .worker_index = 0, .response = v1::StartRunResponse()},
-      cluster.now());
-  coordinator.TakeEffects();
-  EXPECT_EQ(coordinator.FindSummary(job)->reason(), "waits for worker w1 (stage 1) to start");
-  cluster.RunFor(70'000);
-  EXPECT_THAT(coordinator.FindSummary(job)->error(),
-              StartsWith("worker w1 (stage 1) did not start within 60 s"));
-}
-
-// A job that profiles waits for its workers in the same way.
-TEST(Deadline, WorkerDoesNotPrepareToMeasure_FailsTheProfileWithItsName) {
-  SimulatedCluster cluster({.workers = 1});
-  cluster.RunFor(10);
-  cluster.FreezeExecutor(0);
-  const std::string job = cluster.SubmitProfile(SmallJob(10, 1), SmallProfile());
-  cluster.RunFor(10'000);
-  EXPECT_EQ(cluster.Summary(job).reason(), "waits for worker w0 to prepare");
-  cluster.RunFor(900'000);
-  EXPECT_THAT(cluster.Summary(job).error(), StartsWith("worker w0 did not prepare within 900 s"));
-}
-
-TEST(Deadline, DiskHangsAtTheLastCommit_FailsTheJobWithItsName) {
-  SimulatedCluster cluster({.workers = 2});
-  cluster.RunFor(10);
-  const std::string job = cluster.Submit(OftenSavedJob(4, 2));
-  cluster.RunFor(50);
-  cluster.disk_hangs = true;
-  cluster.RunFor(10'000);
-  EXPECT_EQ(cluster.Summary(job).state(), v1::JOB_STATE_RUNNING);
-  EXPECT_EQ(cluster.Summary(job).reason(), "waits until its checkpoint is committed in /ckpt");
-  ASSERT_TRUE(cluster.RunUntilOver(2 * kLimitMs));
-  EXPECT_THAT(cluster.Summary(job).error(),
-              AllOf(StartsWith("training is complete, but the checkpoint of step 4"),
-                    HasSubstr("the disk of /ckpt for 600 s")));
-  EXPECT_EQ(cluster.Summary(job).reason(), "");
-}
-
-// Its executor thread hangs, and it answers calls: neither a drain nor a stop ends, and no heartbeat is missing.
-TEST(Stuck, WorkerDoesNotStop_GetsNoWorkUntilItHas) {
-  for (const bool restarts : {false, true}) {
-    SimulatedCluster cluster({.workers = 2});
-    cluster.RunFor(10);
-    const std::string job = cluster.Submit(SmallJob(1000, 2));
-    cluster.RunFor(500);
-    cluster.FreezeExecutor(1);
-    ASSERT_THAT(cluster.coordinator().CancelJob(job, cluster.now()), IsOk());
-    cluster.PerformEffects();
-    cluster.RunFor(110'000);
-    EXPECT_EQ(cluster.Summary(job).state(), v1::JOB_STATE_DRAINING);
-    EXPECT_EQ(cluster.Summary(job).reason(), "cancelled by the user");
-    cluster.RunFor(50'000);
-    EXPECT_EQ(cluster.Summary(job).state(), v1::JOB_STATE_CANCELLED);
-    EXPECT_THAT(cluster.Summary(job).reason(), HasSubstr("did not drain within 120 s"));
-
-    const v1::ListWorkersResponse workers = cluster.coordinator().ListWorkers(cluster.now());
-    EXPECT_EQ(workers.workers(0).unusable_reason(), "");
-    EXPECT_THAT(workers.workers(1).unusable_reason(),
-                StartsWith("worker w1 does not stop its run of job small-1, which has ended"));
-    EXPECT_EQ(workers.workers(1).job_id(), job);
-    const std::string large = cluster.Submit(SmallJob(2, 2));
-    EXPECT_THAT(cluster.Summary(large).reason(),
-                AllOf(StartsWith("waits for workers: needs 2, the cluster has 1; worker w1"),
-                      HasSubstr("restart the worker")));
-    const std::string small = cluster.Submit(SmallJob(2, 1));
-    cluster.RunFor(5'000);
-    EXPECT_EQ(cluster.Summary(small).state(), v1::JOB_STATE_SUCCEEDED) << "w0 has work";
-    EXPECT_EQ(cluster.Summary(large).state(), v1::JOB_STATE_QUEUED);
-    restarts ? cluster.Restart(1) : cluster.ThawExecutor(1);
-    ASSERT_TRUE(cluster.RunUntilOver(kLimitMs));
-    EXPECT_EQ(cluster.Summary(large).state(), v1::JOB_STATE_SUCCEEDED);
-    EXPECT_THAT(cluster.violations(), IsEmpty());
-  }
-}
-
-// A coordinator that was restarted knows no more of the run than what the worker tells.
-TEST(Stuck, WorkerHasARunThatNoJobHas_GetsNoWorkAfterAWhile) {
-  SimulatedCluster cluster({.workers = 1});
-  cluster.RunFor(10);
-  Coordinator& coordinator = cluster.coordinator();
-  const auto tell = [&](const std::string& job_id) {
-    v1::HeartbeatRequest request;
-    request.set_name("w0");
-    request.set_incarnation(100);
-    request.set_job_id(job_id);
-    request.set_epoch(7);
-    EXPECT_THAT(coordinator.Heartbeat(request, cluster.now()), IsOk());
-    coordinator.TakeEffects();
-  };
-  cluster.Freeze(0);  // the test sends its heartbeats
-  for (int second = 0; second <= 30; ++second) {
-    EXPECT_EQ(coordinator.ListWorkers(cluster.now()).workers(0).unusable_reason(), "") << second;
-    tell("old-1");
-    cluster.RunFor(1'000);
-  }
-  EXPECT_THAT(coordinator.ListWorkers(cluster.now()).workers(0).unusable_reason(),
-              HasSubstr("does not stop its run of job old-1"));
-  tell("");
-  EXPECT_EQ(coordinator.ListWorkers(cluster.now()).workers(0).unusable_reason(), "");
-}
-
 TEST(Resume, NoStartFound_FailsWithTheReason) {
   SimulatedCluster cluster({.workers = 1});
   cluster.RunFor(10);
@@ -353,6 +190,27 @@ TEST(Resume, CheckpointAtTheEnd_SucceedsWithoutTraining) {
   ASSERT_TRUE(cluster.RunUntilOver(kLimitMs));
   EXPECT_EQ(cluster.Summary(job).state(), v1::JOB_STATE_SUCCEEDED);
   EXPECT_EQ(cluster.Saved(job).result().checkpoint(), "/ckpt/step-10");
+}
+
+TEST(Resume, WorkerThatHoldsBeforeTheStart_FailsTheJobWithItsName) {
+  SimulatedCluster cluster({.workers = 1});
+  cluster.RunFor(10);
+  cluster.found_start = FoundStart{.checkpoint = "/ckpt/step-10", .step = 10};
+  v1::JobSpec spec = SmallJob(1000, 1);
+  spec.mutable_checkpoint()->set_directory("/ckpt");
+  spec.mutable_checkpoint()->set_resume("latest");
+  const std::string job = cluster.Submit(spec);
+  cluster.RunFor(1500);
+  Coordinator& coordinator = cluster.coordinator();
+  ASSERT_THAT(coordinator.CancelJob(job, cluster.now()), IsOk());
+  v1::HoldRunResponse held;
+  held.set_step(-3);
+  const absl::StatusOr<v1::HoldRunResponse> response = held;
+  coordinator.OnAnswer(job,
+                       CallAnswer{.epoch = coordinator.FindRun(job)->epoch(), .response = response},
+                       cluster.now());
+  EXPECT_THAT(coordinator.FindSummary(job)->error(),
+              AllOf(StartsWith("worker w0"), HasSubstr("holds after step -3, before step 10")));
 }
 
 TEST(Checkpoint, OlderOnesCannotBeRemoved_IsLoggedAndNoFailure) {
@@ -409,6 +267,70 @@ TEST(Checkpoint, DiskFullForAWhile_IsToldOnceAndLaterCutsAreSaved) {
     EXPECT_THAT(told, ElementsAre(HasSubstr(workers == 1 ? "disk full" : "No space left on device"),
                                   StartsWith("checkpoints are saved again, from step")));
   }
+}
+
+// A disk that hangs for a while ends its commits late, and in order.
+class LateCommitTest : public ::testing::Test {
+ protected:
+  // A job of 100 steps of 100 ms whose commits hang, and are overdue after a second.
+  LateCommitTest() {
+    cluster_.RunFor(10);
+    v1::JobSpec spec = OftenSavedJob(100, 1);
+    spec.mutable_checkpoint()->set_every_steps(20);
+    job_ = cluster_.Submit(spec);
+    cluster_.RunFor(50);
+    cluster_.disk_hangs = true;
+  }
+
+  static SimulatedClusterOptions Options() {
+    SimulatedClusterOptions options{.workers = 1};
+    options.limits.run.commit_timeout_ms = 1'000;
+    return options;
+  }
+  void Commit(int64_t step, absl::StatusOr<CommittedCheckpoint> result) {
+    cluster_.coordinator().OnAnswer(job_, CheckpointCommitted{step, std::move(result)},
+                                    cluster_.now());
+    cluster_.PerformEffects();
+  }
+  void Succeed(int64_t step) {
+    Commit(step, CommittedCheckpoint{.directory = absl::StrCat("/ckpt/step-", step)});
+  }
+  std::vector<std::string> LogsOfSaving() {
+    std::vector<std::string> told;
+    for (const std::string& line : cluster_.Logs(job_)) {
+      if (absl::StrContains(line, "saved")) told.push_back(line);
+    }
+    return told;
+  }
+
+  SimulatedCluster cluster_{Options()};
+  std::string job_;
+};
+
+TEST_F(LateCommitTest, SucceedsOrFails_IsCountedOnceAndNoneIsMissingThatIsThere) {
+  cluster_.RunFor(7'500);  // those of 20, 40 and 60 are overdue
+  Commit(20, absl::ResourceExhaustedError("disk full"));
+  Succeed(40);
+  EXPECT_THAT(LogsOfSaving(), ElementsAre(StartsWith("the checkpoint of step 20 could not be")))
+      << "60 is missing still";
+  Succeed(60);
+  EXPECT_THAT(LogsOfSaving(),
+              ElementsAre(StartsWith("the checkpoint of step 20 could not be"),
+                          "checkpoints are saved again, from step 60 on; 1 before could not be"));
+  cluster_.disk_hangs = false;
+  ASSERT_TRUE(cluster_.RunUntilOver(kLimitMs));
+  EXPECT_EQ(cluster_.Summary(job_).state(), v1::JOB_STATE_SUCCEEDED);
+}
+
+TEST_F(LateCommitTest, SucceedsAfterTheLastHasFailed_DoesNotHideThat) {
+  cluster_.RunFor(10'200);
+  EXPECT_EQ(cluster_.Summary(job_).reason(), "waits until its checkpoint is committed in /ckpt");
+  Commit(100, absl::ResourceExhaustedError("disk full"));
+  Succeed(80);
+  ASSERT_TRUE(cluster_.RunUntilOver(kLimitMs));
+  EXPECT_EQ(cluster_.Summary(job_).error(),
+            "training is complete, but the checkpoint of step 100 could not be saved: disk full");
+  EXPECT_EQ(cluster_.Saved(job_).result().checkpoint(), "/ckpt/step-80");
 }
 
 TEST(Checkpoint, JobEndsInAnyWay_LeavesNothingStaged) {
@@ -872,11 +794,7 @@ TEST(ReportRun, OtherEpochWorkerOrIncarnation_IsAborted) {
   cluster.RunFor(10);
   const std::string job = cluster.Submit(SmallJob(1000, 1));
   cluster.RunFor(100);
-  v1::ReportRunRequest good;
-  good.set_worker("w0");
-  good.set_incarnation(100);
-  good.set_job_id(job);
-  good.set_epoch(cluster.coordinator().FindRun(job)->epoch());
+  const v1::ReportRunRequest good = cluster.ReportOf(job, 0);
   EXPECT_THAT(cluster.coordinator().ReportRun(good, cluster.now()), IsOk());
   v1::ReportRunRequest epoch = good, worker = good, incarnation = good, unknown = good;
   epoch.set_epoch(good.epoch() + 1);
@@ -887,108 +805,6 @@ TEST(ReportRun, OtherEpochWorkerOrIncarnation_IsAborted) {
     EXPECT_THAT(cluster.coordinator().ReportRun(bad, cluster.now()),
                 StatusIs(absl::StatusCode::kAborted, HasSubstr("is over")));
   }
-}
-
-// A job of 2 stages that trains, and what w1 reports of it.
-class HostileWorkerTest : public ::testing::Test {
- protected:
-  HostileWorkerTest() {
-    cluster_.RunFor(10);
-    v1::JobSpec spec = SmallJob(1000, 2);
-    spec.mutable_checkpoint()->set_directory("/ckpt");
-    spec.mutable_checkpoint()->set_every_steps(10);
-    job_ = cluster_.Submit(spec);
-    cluster_.RunFor(1500);
-  }
-
-  absl::Status Report(const v1::RunEvent& event) {
-    const JobRun* const run = cluster_.coordinator().FindRun(job_);
-    v1::ReportRunRequest report;
-    report.set_worker("w1");
-    report.set_incarnation(101);
-    report.set_job_id(job_);
-    report.set_epoch(run->epoch());
-    report.set_first_sequence(run->NextSequence(1));
-    *report.add_events() = event;
-    const absl::Status status = cluster_.coordinator().ReportRun(report, cluster_.now()).status();
-    cluster_.PerformEffects();
-    return status;
-  }
-
-  SimulatedCluster cluster_{{.workers = 2}};
-  std::string job_;
-};
-
-TEST_F(HostileWorkerTest, StagesThatTheRunDoesNotHave_FailTheJobAndAreNotKept) {
-  v1::RunEvent event;
-  event.mutable_cut_reached()->set_step(20);
-  for (int stage = 0; stage < 44'000; ++stage) {
-    event.mutable_cut_reached()->add_stages()->set_stage(stage);
-  }
-  EXPECT_THAT(Report(event), StatusIs(absl::StatusCode::kInvalidArgument,
-                                      AllOf(HasSubstr("worker w1"),
-                                            HasSubstr("reports 44000 stages; the run has 2"))));
-  EXPECT_EQ(cluster_.Summary(job_).state(), v1::JOB_STATE_FAILED);
-  EXPECT_EQ(cluster_.Summary(job_).error(),
-            "worker w1 (stage 1): reports 44000 stages; the run has 2");
-  EXPECT_LE(cluster_.Saved(job_).result().per_stage_size(), 2);
-  EXPECT_EQ(cluster_.coordinator().rejected().count(Rejection::kMalformed), 1);
-  EXPECT_THAT(cluster_.violations(), IsEmpty());
-}
-
-TEST_F(HostileWorkerTest, WhatCannotBeTrueOfTheRun_IsRefused) {
-  std::vector<std::pair<v1::RunEvent, std::string>> events;
-  const auto add = [&events](const std::string& said) -> v1::RunEvent& {
-    return events.emplace_back(v1::RunEvent(), said).first;
-  };
-  v1::CutReached& others = *add("reports stage 0; expected its own").mutable_cut_reached();
-  others.set_step(20);
-  others.add_stages()->set_stage(0);
-  v1::CutReached& twice = *add("reports stage 1; expected its own").mutable_cut_reached();
-  twice.set_step(20);
-  twice.add_stages()->set_stage(1);
-  twice.add_stages()->set_stage(1);
-  v1::CutReached& large = *add("bytes of stage 1; at most").mutable_cut_reached();
-  large.set_step(20);
-  large.add_stages()->set_stage(1);
-  large.mutable_stages(0)->set_worker(std::string(100'000, 'x'));
-  add("reports a cut after step 21, where").mutable_cut_reached()->set_step(21);
-  v1::CutReached& ordered = *add("records none").mutable_cut_reached();
-  ordered.set_step(20);
-  ordered.mutable_order()->set_blocks("x");
-  v1::LayersSaved& saved = *add("reports layer 999; the model has").mutable_layers_saved();
-  saved.set_step(20);
-  saved.add_layers()->set_layer(999);
-  add("reports a cut after step 3").mutable_save_failed()->set_step(3);
-  v1::LayersSaved& files = *add("files of a checkpoint; at most").mutable_layers_saved();
-  files.set_step(20);
-  for (int i = 0; i < 10'000; ++i) files.add_files();
-  add("reports layer -1;").mutable_run_done()->add_layers()->set_layer(-1);
-  add("reports a digest of 65 bytes")
-      .mutable_run_done()
-      ->add_layers()
-      ->set_sha256(std::string(65, 'x'));
-  add("metrics; at most 16")
-      .mutable_validation_done()
-      ->add_metrics()
-      ->set_name(std::string(1000, 'x'));
-  add("reports an event of").mutable_run_failed()->set_message(std::string(500'000, 'x'));
-  for (const auto& [event, said] : events) {
-    EXPECT_THAT(Report(event), StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr(said)));
-  }
-}
-
-// Each is a cut, but no other worker has come so far.
-TEST_F(HostileWorkerTest, CheckpointsFarAhead_AreRefused) {
-  absl::Status status;
-  int64_t step = 0;
-  while (status.ok() && step < 900) {
-    v1::RunEvent event;
-    event.mutable_layers_saved()->set_step(step += 10);
-    status = Report(event);
-  }
-  EXPECT_THAT(status, StatusIs(absl::StatusCode::kInvalidArgument,
-                               HasSubstr("while others have not reported 16 before it")));
 }
 
 }  // namespace

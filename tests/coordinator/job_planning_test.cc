@@ -373,6 +373,54 @@ TEST(JobPlanning, UnmeasurableWorker_HasTheJobSplitByEstimate) {
   EXPECT_FALSE(cluster.Saved(job).has_planning());
 }
 
+// Its executor thread hangs, and it answers calls. A split by estimate would run on the same workers.
+TEST(JobPlanning, WorkerDoesNotStopMeasuring_GetsNoWorkAndTheJobWaits) {
+  SimulatedClusterOptions options{.workers = 2};
+  options.limits.run.stall_timeout_ms = 60'000;
+  SimulatedCluster cluster(options);
+  cluster.RunFor(10);
+  const std::string job = cluster.Submit(MeasuredJob(4, 2));
+  cluster.RunFor(150);
+  ASSERT_THAT(cluster.Summary(job).reason(), IsEmpty()) << "it measures";
+  cluster.FreezeExecutor(1);
+  cluster.RunFor(110'000);  // stalls, is not stopped, and rests
+  EXPECT_EQ(cluster.Summary(job).state(), v1::JOB_STATE_QUEUED);
+  EXPECT_THAT(cluster.Summary(job).reason(),
+              AllOf(HasSubstr("needs 2, the cluster has 1"),
+                    HasSubstr("worker w1 does not stop its run of job small-1.profile")));
+  const v1::ListWorkersResponse workers = cluster.coordinator().ListWorkers(cluster.now());
+  EXPECT_THAT(workers.workers(1).unusable_reason(), HasSubstr("restart the worker"));
+  EXPECT_THAT(cluster.Logs(job), Not(Contains(HasSubstr("split by estimated cost"))));
+  cluster.ThawExecutor(1);
+  ASSERT_TRUE(cluster.RunUntilOver(kLimitMs));
+  EXPECT_EQ(cluster.Summary(job).state(), v1::JOB_STATE_SUCCEEDED);
+  EXPECT_TRUE(cluster.Saved(job).has_planning());
+  EXPECT_THAT(cluster.violations(), IsEmpty());
+}
+
+// The job goes back to the queue by itself, so nobody is told to submit it again until it has failed.
+TEST(JobPlanning, WorkerDoesNotPrepareToMeasure_IsNamedAndTheJobIsPlannedThreeTimes) {
+  SimulatedClusterOptions options{.workers = 2};
+  options.limits.run.prepare_timeout_ms = 20'000;
+  SimulatedCluster cluster(options);
+  cluster.RunFor(10);
+  const std::string job = cluster.Submit(MeasuredJob(4, 2));
+  for (int planning = 1; planning <= 3; ++planning) {
+    SCOPED_TRACE(planning);
+    cluster.FreezeExecutor(1);
+    cluster.RunFor(31'000);  // it has rested for 10 s before
+    cluster.ThawExecutor(1);
+    cluster.RunFor(2'000);  // until it has stopped
+    if (planning == 3) break;
+    EXPECT_EQ(cluster.Summary(job).state(), v1::JOB_STATE_QUEUED);
+    EXPECT_EQ(cluster.Summary(job).reason(), "worker w1 did not prepare within 20 s");
+  }
+  EXPECT_EQ(cluster.Summary(job).error(),
+            "cannot be planned, after 3 attempts: worker w1 did not prepare within 20 s; restart "
+            "what hangs or is gone, and submit the job again");
+  EXPECT_THAT(cluster.violations(), IsEmpty());
+}
+
 TEST(JobPlanning, Resumed_KeepsTheSplitOfTheCheckpoint) {
   SimulatedCluster cluster({.workers = 2});
   cluster.found_start =

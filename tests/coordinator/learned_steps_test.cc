@@ -116,6 +116,15 @@ TEST(LearnedSteps, CurvesThatDoNotBeginAtTheFirstStep_TellNothing) {
   EXPECT_THAT(learned.Runs(), IsEmpty());
 }
 
+// A coordinator that was killed takes the plan out of the record of a job that waits again, and the job may end so.
+TEST(LearnedSteps, RecordWithoutAPlan_TellsNothing) {
+  LearnedSteps learned;
+  v1::GetJobResponse unplanned = RecordWithLosses("small-1", JobWithMethod("paci"), 100);
+  unplanned.clear_plan();
+  learned.Learn(unplanned);
+  EXPECT_THAT(learned.Runs(), IsEmpty());
+}
+
 TEST(LearnedSteps, ThinnedOutCurves_KeepTheirSteps) {
   v1::GetJobResponse record = RecordWithLosses("small-1", JobWithMethod("paci"), 0);
   for (int64_t step = 1; step <= 97; step += 4) {

@@ -15,13 +15,6 @@ using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 
-// 0 stages: as many as there are workers.
-v1::JobSpec SavedJob(int64_t steps, int32_t stages) {
-  v1::JobSpec spec = SmallJob(steps, stages);
-  spec.mutable_checkpoint()->set_directory("/ckpt");
-  return spec;
-}
-
 std::vector<std::string> WorkersOf(const v1::GetJobResponse& job) {
   std::vector<std::string> workers;
   for (const v1::StageAssignment& stage : job.plan().stages()) workers.push_back(stage.worker());
@@ -52,7 +45,7 @@ TEST(Leave, WorkerOfARun_StaysUntilTheJobIsSavedAndTheJobGoesOnWithAnother) {
   cluster.RunFor(10);
   const std::string job = cluster.Submit(SavedJob(30, 2));
   cluster.At(1000, [&] { cluster.Leave(1); });
-  while (cluster.Summary(job).state() != v1::JOB_STATE_DRAINING) cluster.RunFor(1);
+  ASSERT_TRUE(cluster.RunUntilState(job, v1::JOB_STATE_DRAINING));
   EXPECT_TRUE(cluster.coordinator().ListWorkers(cluster.now()).workers(1).leaving());
   ASSERT_TRUE(cluster.RunUntilOver(kLimitMs));
   EXPECT_FALSE(cluster.alive(1));
@@ -90,7 +83,7 @@ TEST(Leave, CancelledWhileItDrains_EndsTheJob) {
   cluster.RunFor(10);
   const std::string job = cluster.Submit(SavedJob(1000, 2));
   cluster.At(1000, [&] { cluster.Leave(1); });
-  while (cluster.Summary(job).state() != v1::JOB_STATE_DRAINING) cluster.RunFor(1);
+  ASSERT_TRUE(cluster.RunUntilState(job, v1::JOB_STATE_DRAINING));
   ASSERT_THAT(cluster.coordinator().CancelJob(job, cluster.now()), IsOk());
   cluster.PerformEffects();
   ASSERT_TRUE(cluster.RunUntilOver(kLimitMs));
@@ -131,14 +124,14 @@ TEST(Leave, SaveOfTheDrainFails_FailsTheJobAlthoughAnOlderCheckpointIsThere) {
   v1::JobSpec spec = SavedJob(1000, 2);
   spec.mutable_checkpoint()->set_every_steps(5);
   const std::string job = cluster.Submit(spec);
-  while (cluster.commits().empty()) cluster.RunFor(1);
+  ASSERT_TRUE(cluster.RunUntil([&] { return !cluster.commits().empty(); }));
   cluster.RunFor(100);
   cluster.disk_full = true;
   cluster.Leave(1);
   ASSERT_TRUE(cluster.RunUntilOver(kLimitMs));
   EXPECT_EQ(cluster.Summary(job).state(), v1::JOB_STATE_FAILED);
-  EXPECT_THAT(cluster.Summary(job).error(),
-              AllOf(HasSubstr("drained because worker w1 is leaving"), HasSubstr("No space left on device")));
+  EXPECT_THAT(cluster.Summary(job).error(), AllOf(HasSubstr("drained because worker w1 is leaving"),
+                                                  HasSubstr("No space left on device")));
   EXPECT_EQ(cluster.Saved(job).result().checkpoint(), "/ckpt/step-5");
 }
 
@@ -250,8 +243,8 @@ TEST(Restore, Recovery_IsSavedWithTheStateThatFollows) {
   cluster.RunFor(10);
   const std::string job = cluster.Submit(SavedJob(1000, 2));
   cluster.At(1000, [&] { cluster.Leave(1); });
-  while (cluster.Summary(job).state() != v1::JOB_STATE_QUEUED) cluster.RunFor(1);
-  while (cluster.Summary(job).state() != v1::JOB_STATE_RUNNING) cluster.RunFor(1);
+  ASSERT_TRUE(cluster.RunUntilState(job, v1::JOB_STATE_DRAINING));
+  ASSERT_TRUE(cluster.RunUntilState(job, v1::JOB_STATE_RUNNING));
   const v1::GetJobResponse& saved = cluster.Saved(job);
   ASSERT_EQ(saved.summary().state(), v1::JOB_STATE_RUNNING);
   EXPECT_EQ(saved.result().recoveries(), 1);
@@ -308,8 +301,11 @@ TEST(Restore, CancelledJobThatDrained_EndsCancelledFromItsLastCheckpoint) {
     after.Restore(before.Store(), before.now());
     EXPECT_EQ(after.FindSummary(job)->state(), v1::JOB_STATE_CANCELLED);
     EXPECT_GT(after.FindSummary(job)->ended_unix_ms(), 0);
-    EXPECT_THAT(after.FindSummary(job)->reason(),
-                AllOf(HasSubstr("cancelled by the user"), HasSubstr("coordinator was restarted")));
+    EXPECT_EQ(after.FindSummary(job)->reason(),
+              absl::StrCat(
+                  "cancelled by the user; the coordinator was restarted before the job had ended, ",
+                  *directory == 0 ? "and nothing was saved"
+                                  : "so steps after its checkpoint /ckpt/step-8 are lost"));
     v1::GetJobResponse kept;
     for (const CoordinatorEffect& effect : after.TakeEffects()) {
       if (const auto* save = std::get_if<SaveJob>(&effect)) kept = save->record;
@@ -319,12 +315,35 @@ TEST(Restore, CancelledJobThatDrained_EndsCancelledFromItsLastCheckpoint) {
   }
 }
 
+// There is no step that could be lost.
+TEST(Restore, CancelledJobThatHasNotTrained_EndsCancelledAndNothingIsLost) {
+  SimulatedCluster before({.workers = 1});
+  before.RunFor(10);
+  const std::string training = before.Submit(SavedJob(1000, 1));
+  before.RunFor(500);
+  StoredJob stored = before.Store().front();
+  ASSERT_EQ(stored.record.summary().state(), v1::JOB_STATE_RUNNING);
+  stored.record.set_cancel_reason("cancelled by the user");
+  StoredJob profile = stored;
+  profile.record.mutable_profile_spec();
+  StoredJob preparing = stored;
+  preparing.record.mutable_summary()->set_state(v1::JOB_STATE_PREPARING);
+  StoredJob queued = stored;
+  queued.record.mutable_summary()->set_state(v1::JOB_STATE_QUEUED);
+  for (const StoredJob& job : {profile, preparing, queued}) {
+    Coordinator after({});
+    after.Restore({job}, before.now());
+    EXPECT_EQ(after.FindSummary(training)->state(), v1::JOB_STATE_CANCELLED);
+    EXPECT_EQ(after.FindSummary(training)->reason(), "cancelled by the user");
+  }
+}
+
 TEST(Restore, JobThatDrainedToReturn_WaitsAgain) {
   SimulatedCluster before({.workers = 2});
   before.RunFor(10);
   const std::string job = before.Submit(SavedJob(1000, 2));
   before.At(1000, [&] { before.Leave(1); });
-  while (before.Summary(job).state() != v1::JOB_STATE_DRAINING) before.RunFor(1);
+  ASSERT_TRUE(before.RunUntilState(job, v1::JOB_STATE_DRAINING));
   std::vector<StoredJob> store = before.Store();
   Coordinator after({});
   after.Restore(store, before.now());
@@ -341,7 +360,7 @@ TEST(Restore, JobThatDrainedToReturn_WaitsAgain) {
 TEST(Restore, CancelledWhileItsWorkersWereStarted_EndsCancelled) {
   SimulatedCluster before({.workers = 2, .delay_ms_min = 5, .delay_ms_max = 5});
   const std::string job = before.Submit(SavedJob(1000, 2));
-  while (before.starts().empty()) before.RunFor(1);
+  ASSERT_TRUE(before.RunUntil([&] { return !before.starts().empty(); }));
   ASSERT_EQ(before.Summary(job).state(), v1::JOB_STATE_PREPARING);
   ASSERT_THAT(before.coordinator().CancelJob(job, before.now()), IsOk());
   before.PerformEffects();
@@ -524,16 +543,11 @@ TEST(Report, OfAnEarlierAttempt_IsRefusedAndChangesNothing) {
   cluster.RunFor(10);
   const std::string job = cluster.Submit(SavedJob(100, 1));
   cluster.RunFor(1000);
-  v1::ReportRunRequest stale;
-  stale.set_worker("w0");
-  stale.set_incarnation(100);
-  stale.set_job_id(job);
-  stale.set_epoch(cluster.coordinator().FindRun(job)->epoch());
-  stale.set_first_sequence(0);
+  v1::ReportRunRequest stale = cluster.ReportOf(job, 0);
   stale.add_events()->mutable_step_done()->set_step(90);
   stale.add_events()->mutable_run_failed()->set_message("of the attempt before");
   cluster.RestartCoordinator();
-  while (cluster.Summary(job).state() != v1::JOB_STATE_RUNNING) cluster.RunFor(10);
+  ASSERT_TRUE(cluster.RunUntilState(job, v1::JOB_STATE_RUNNING));
   ASSERT_GT(cluster.coordinator().FindRun(job)->epoch(), stale.epoch());
   const std::string before = cluster.coordinator().FindRun(job)->Record().SerializeAsString();
   const int64_t rejected = cluster.coordinator().rejected().count(Rejection::kStaleEpoch);
@@ -551,11 +565,7 @@ TEST(Report, WithAGap_IsNotTakenUntilTheEventsBeforeHaveCome) {
   cluster.RunFor(10);
   const std::string job = cluster.Submit(SmallJob(1000, 1));
   cluster.RunFor(50);  // it trains, and no step is done
-  v1::ReportRunRequest report;
-  report.set_worker("w0");
-  report.set_incarnation(100);
-  report.set_job_id(job);
-  report.set_epoch(cluster.coordinator().FindRun(job)->epoch());
+  v1::ReportRunRequest report = cluster.ReportOf(job, 0);
   for (int64_t step = 1; step <= 3; ++step) {
     report.add_events()->mutable_step_done()->set_step(step);
   }

@@ -31,11 +31,6 @@ std::string NameOf(const WorkerRequest& request) {
       request);
 }
 
-// One spelling of a checkpoint directory.
-std::string DirectoryOf(const std::string& root) {
-  return std::filesystem::path(root + "/").lexically_normal().string();
-}
-
 std::string Describe(const v1::JobSummary& summary) {
   std::string text = JobStateName(summary.state());
   for (const std::string& why : {summary.error(), summary.reason()}) {
@@ -223,6 +218,24 @@ bool SimulatedCluster::RunUntilOver(int64_t limit_ms) {
     }
   }
   return true;
+}
+
+bool SimulatedCluster::RunUntil(const std::function<bool()>& holds) {
+  for (int64_t ms = 0; ms < 60'000 && !holds(); ++ms) RunFor(1);
+  return holds();
+}
+
+bool SimulatedCluster::RunUntilState(const std::string& job, v1::JobState state) {
+  return RunUntil([&] { return Summary(job).state() == state; });
+}
+
+v1::ReportRunRequest SimulatedCluster::ReportOf(const std::string& job, int worker) {
+  v1::ReportRunRequest report;
+  report.set_worker(workers_[worker].name);
+  report.set_incarnation(workers_[worker].incarnation);
+  report.set_job_id(job);
+  report.set_epoch(coordinator_->FindRun(job)->epoch());
+  return report;
 }
 
 void SimulatedCluster::RunFor(int64_t ms) {
@@ -571,6 +584,10 @@ absl::StatusOr<v1::PrepareProfileResponse> SimulatedCluster::Handle(
   PENSTOCK_RETURN_IF_ERROR(Handle(worker, run).status());
   if (!again) workers_[worker].profile = request;
   return v1::PrepareProfileResponse();
+}
+
+std::string SimulatedCluster::DirectoryOf(const std::string& root) {
+  return std::filesystem::path(root + "/").lexically_normal().string();
 }
 
 void SimulatedCluster::Perform(const FindCheckpoint& find) {

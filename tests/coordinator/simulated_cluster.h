@@ -109,7 +109,13 @@ class SimulatedCluster {
   // Runs until no job is under way or waits, or `limit_ms` of virtual time have passed. Returns
   // whether all jobs are over.
   bool RunUntilOver(int64_t limit_ms);
+  // Runs until `holds`, for a minute of virtual time at most. Returns whether it holds.
+  bool RunUntil(const std::function<bool()>& holds);
+  bool RunUntilState(const std::string& job, v1::JobState state);
   void RunFor(int64_t ms);
+
+  // A report of the worker's run of `job`, from the first event on and without events.
+  v1::ReportRunRequest ReportOf(const std::string& job, int worker);
 
   // ---- Looking.
   v1::JobSummary Summary(const std::string& job_id) const;
@@ -154,6 +160,7 @@ class SimulatedCluster {
     int64_t life = 0;                 // of the coordinator that has prepared the run
     std::deque<v1::RunEvent> outbox;  // not yet acknowledged
     int64_t outbox_first = 0;         // sequence of its front
+    bool flushes_later = false;       // the coordinator has not taken all that it was sent
     struct Epochs {
       int64_t first = 0;  // that is not refused
       int64_t seen = 0;
@@ -213,6 +220,8 @@ class SimulatedCluster {
   void ReportMeasured(int worker, int64_t measured, int64_t layers);
   void AtCut(int worker, const Cut& cut);
   void SaveLayers(int worker, int64_t step);
+  // One spelling of a checkpoint directory.
+  static std::string DirectoryOf(const std::string& root);
   // Removes what the attempt has staged up to `step`.
   void RemoveStaged(const std::string& root, const std::string& tag, int64_t step);
   void EndRun(int worker);

@@ -87,7 +87,9 @@ void SimulatedCluster::TrainLoop(int worker, int64_t generation) {
     }
     const bool last = w.step >= end;
     cut.checkpoint = cut.checkpoint || (last && w.cut_step.has_value());
-    if (cut.checkpoint || cut.validate || last) {
+    // A run that begins at its last step has no cut.
+    const bool has_trained = w.step > w.run.first_step();
+    if (has_trained && (cut.checkpoint || cut.validate || last)) {
       AtCut(worker, cut);
     }
     if (!last) {
@@ -204,8 +206,7 @@ void SimulatedCluster::AtCut(int worker, const Cut& cut) {
 void SimulatedCluster::SaveLayers(int worker, int64_t step) {
   Worker& w = workers_[worker];
   const std::string& root = w.run.spec().checkpoint().directory();
-  staged_.insert(
-      {std::filesystem::path(root + "/").lexically_normal().string(), w.run.staging_tag(), step});
+  staged_.insert({DirectoryOf(root), w.run.staging_tag(), step});
   w.saving.erase(step);
   v1::RunEvent event;
   if (disk_full && w.run.worker_index() > 0) {
@@ -237,7 +238,7 @@ void SimulatedCluster::Emit(int worker, v1::RunEvent event) {
   Flush(worker, w.generation);
 }
 
-// Sends everything that is not acknowledged yet; again if no acknowledgement comes.
+// Sends everything that is not acknowledged yet; again if no acknowledgement comes, or one of a part.
 void SimulatedCluster::Flush(int worker, int64_t generation) {
   Worker& w = workers_[worker];
   const std::string job_id = w.run.job_id();
@@ -286,6 +287,13 @@ void SimulatedCluster::Flush(int worker, int64_t generation) {
         w.outbox.pop_front();
         ++w.outbox_first;
       }
+      const int64_t sent_to = request.first_sequence() + request.events_size();
+      if (response->next_sequence() >= sent_to || std::exchange(w.flushes_later, true)) return;
+      After(1000, [this, worker] {
+        Worker& w = workers_[worker];
+        w.flushes_later = false;
+        if (w.alive && !w.outbox.empty()) Flush(worker, w.generation);
+      });
     });
   }
 }
@@ -310,11 +318,12 @@ std::optional<absl::StatusOr<v1::ReportRunResponse>> SimulatedCluster::Report(
   if (request.first_sequence() <= arrived) {
     arrived = std::max(arrived, request.first_sequence() + request.events_size());
   }
+  const int64_t newest_epoch = newest_epochs_[request.job_id()];  // the report may end that attempt
   absl::StatusOr<v1::ReportRunResponse> response = absl::InternalError("");
   if (!Tell([&] { response = coordinator_->ReportRun(request, now()); })) return std::nullopt;
   const std::string from =
       absl::StrCat(request.worker(), " on ", request.job_id(), ", epoch ", request.epoch());
-  if (response.ok() && request.epoch() < newest_epochs_[request.job_id()]) {
+  if (response.ok() && request.epoch() < newest_epoch) {
     violations_.push_back(absl::StrCat("a report of ", from, " is taken, which is over"));
   }
   if (response.ok() && response->next_sequence() > arrived) {

@@ -132,5 +132,18 @@ TEST(GettextCatalogue, NumbersThatLeadOutside_AreRefused) {
   }
 }
 
+// All strings are at one place, and would be a thousand times as large as the file.
+TEST(GettextCatalogue, StringsThatAreTooLargeTogether_AreRefused) {
+  const Catalogue words;
+  constexpr uint32_t kStrings = 1000;
+  constexpr uint32_t kTextBytes = 1 << 20;
+  constexpr uint32_t kTextAt = 20 + 16 * kStrings;
+  std::string file = words.Words({0x950412DE, 0, kStrings, 20, 20 + 8 * kStrings});
+  for (uint32_t i = 0; i < 2 * kStrings; ++i) file += words.Words({kTextBytes, kTextAt});
+  file += std::string(kTextBytes, 'x') + '\0';
+  EXPECT_THAT(ReadGettextCatalogue(file),
+              StatusIs(absl::StatusCode::kDataLoss, HasSubstr("bytes together")));
+}
+
 }  // namespace
 }  // namespace penstock

@@ -29,8 +29,13 @@ TEST(ModelOf, ManifestOfTheVersionBefore_IsReadFromItsFingerprint) {
 }
 
 TEST(ModelOf, FingerprintOfNoModelOfThisVersion_IsRefused) {
-  EXPECT_THAT(ModelOf({.fingerprint = {{"model.architecture", "mixer"}}}),
-              StatusIs(absl::StatusCode::kUnimplemented, ::testing::HasSubstr("cannot build")));
+  for (const Fingerprint& fingerprint :
+       {Fingerprint{{"model.architecture", "mixer"}},
+        Fingerprint{{"model layers", "-9223372036854775808"}},
+        Fingerprint{{"model layers", "99999999999999999999"}, {"model.width", "2147483648"}}}) {
+    EXPECT_THAT(ModelOf({.fingerprint = fingerprint}),
+                StatusIs(absl::StatusCode::kUnimplemented, ::testing::HasSubstr("cannot build")));
+  }
 }
 
 }  // namespace

@@ -3,6 +3,9 @@
 #include <google/protobuf/util/message_differencer.h>
 #include <gtest/gtest.h>
 
+#include <limits>
+
+#include "job/keys/key_options.h"
 #include "job/yaml/yaml_message.h"
 #include "tests/job/jobs.h"
 #include "tests/support/status_matchers.h"
@@ -93,6 +96,20 @@ TEST(FillDefaults, OfRecords_KeepsALastPartUnlessThereIsADirectoryForValidation)
   spec.mutable_data()->mutable_records()->set_validation("test");
   FillDefaults(spec);
   EXPECT_EQ(spec.data().records().validation_fraction(), 0.0);
+}
+
+// A client may send any number, and defaults are filled in before they are checked.
+TEST(FillDefaults, NumbersBeyondAllRanges_AreNoReasonToOverflow) {
+  for (const int64_t warmup :
+       {std::numeric_limits<int64_t>::max(), std::numeric_limits<int64_t>::min()}) {
+    v1::JobSpec spec = MinimalJob();
+    spec.mutable_pipeline()->set_method("pipemare");
+    spec.mutable_training()->mutable_learning_rate()->set_warmup_steps(warmup);
+    FillDefaults(spec);
+    const int64_t rescheduled = spec.training().staleness().rescheduled_steps();
+    EXPECT_GE(rescheduled, 1);
+    EXPECT_LE(rescheduled, MaxOfJobKey("training.staleness.rescheduled_steps"));
+  }
 }
 
 }  // namespace

@@ -42,6 +42,18 @@ v1::JobSpec SmallJob(int64_t steps, int32_t stages) {
   return spec;
 }
 
+v1::JobSpec SavedJob(int64_t steps, int32_t stages) {
+  v1::JobSpec spec = SmallJob(steps, stages);
+  spec.mutable_checkpoint()->set_directory("/ckpt");
+  return spec;
+}
+
+v1::JobSpec OftenSavedJob(int64_t steps, int32_t stages) {
+  v1::JobSpec spec = SavedJob(steps, stages);
+  spec.mutable_checkpoint()->set_every_steps(2);
+  return spec;
+}
+
 void PredictOnEqualWorkers(v1::JobSpec& spec, double step_s) {
   v1::PredictionSpec& prediction = *spec.mutable_prediction();
   prediction.set_step_seconds(step_s);

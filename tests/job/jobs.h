@@ -38,6 +38,9 @@ v1::JobSpec GoodJob();
 // A job whose stages can be two layers fine, with its defaults: `steps` steps, 4 microbatches. 0 stages: as many as
 // there are workers.
 v1::JobSpec SmallJob(int64_t steps, int32_t stages);
+// The same, saved in /ckpt at its end, or every second step, too.
+v1::JobSpec SavedJob(int64_t steps, int32_t stages);
+v1::JobSpec OftenSavedJob(int64_t steps, int32_t stages);
 
 // Predicts steps of `step_s` for `spec`, which says its stages, on workers that all take 1 ms for each pass of a layer.
 void PredictOnEqualWorkers(v1::JobSpec& spec, double step_s);

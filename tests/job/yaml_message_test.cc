@@ -11,6 +11,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "base/random.h"
+#include "base/utf8.h"
 #include "penstock/v1/cluster.pb.h"
 #include "tests/job/jobs.h"
 #include "tests/support/status_matchers.h"
@@ -287,6 +288,14 @@ TEST(ReadYamlMessage, RandomDamage_NeverCrashes) {
     const absl::Status status = Read(text);
     EXPECT_TRUE(status.ok() || status.code() == absl::StatusCode::kInvalidArgument) << status;
   }
+}
+
+TEST(ReadYamlMessage, LongTextInAMessage_EndsBetweenTwoLetters) {
+  std::string text = "x";
+  for (int i = 0; i < 25; ++i) text += "\u00e4";
+  const absl::Status status = Read("training: {steps: " + text + "}");
+  EXPECT_THAT(status, StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("...")));
+  EXPECT_EQ(FindInvalidUtf8(status.message()), absl::string_view::npos) << status;
 }
 
 }  // namespace

@@ -2,6 +2,8 @@
 
 #include <gmock/gmock.h>
 
+#include <limits>
+
 #include "base/random.h"
 #include "schedule/recorded_order.h"
 #include "tests/support/status_matchers.h"
@@ -71,6 +73,10 @@ TEST(OrderLog, BytesThatAreNoLog_AreRefused) {
   EXPECT_THAT(OrderLog::FromBytes(Stages({0}), range, "xy"),
               StatusIs(absl::StatusCode::kInvalidArgument,
                        HasSubstr("has 2 bytes; the 4 microbatches of 1 stages need 1")));
+  for (const int64_t count : {int64_t{-4}, int64_t{1} << 62, std::numeric_limits<int64_t>::max()}) {
+    EXPECT_THAT(OrderLog::FromBytes(Stages({0}), {.first = 0, .count = count}, "x"),
+                StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("has 1 bytes for them")));
+  }
   // Three stages take three bits; 110 and 111 mean nothing.
   EXPECT_THAT(OrderLog::FromBytes(Stages({0, 1, 2}), range, std::string(9, '\xff')),
               StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("block 0 is of none")));
@@ -164,6 +170,7 @@ TEST(RecordedOrderText, WhatIsNoOrder_IsRefusedWithItsPlace) {
   EXPECT_THAT(refused(Changed("0F*2", "0F*")), HasSubstr("got 0F*"));
   EXPECT_THAT(refused(Changed("0F*2", "0F")), HasSubstr("expected 8 blocks, got 7"));
   EXPECT_THAT(refused(Changed("end\n", "")), HasSubstr("cut off"));
+  EXPECT_THAT(refused("penstock-order 1\nend\n"), HasSubstr("\"method NAME\" first"));
   EXPECT_THAT(refused(Changed("end\n", "end\nrange 8+4\n")), HasSubstr("nothing after"));
   // Cut off anywhere.
   const std::string whole = kText;

@@ -675,5 +675,15 @@ TEST(Replicas, ReductionOfOtherMicrobatches_IsRefused) {
               HasSubstr("its gradients are of microbatches 0+4, those of worker 0 of 0+2"));
 }
 
+// The numbers start over together soon enough, but a table with an edge for each turn between two places is too large,
+// however short the text is that asks for it.
+TEST(Replicas, EdgesThatNoMemoryHolds_AreRefused) {
+  TopologyShape shape = {.replicas = {1024, 1023, 1024, 1023}};
+  for (int32_t stage = 0; stage < 4094; ++stage) shape.worker_of.emplace_back(stage);
+  ASSERT_LE(CycleOf(shape.replicas), kCycleMax);
+  EXPECT_THAT(Wire(shape), StatusIs(absl::StatusCode::kInvalidArgument,
+                                    HasSubstr("make 3142656 edges of each kind")));
+}
+
 }  // namespace
 }  // namespace penstock

@@ -105,7 +105,8 @@ void TestCluster::Main(int worker) {
 }
 
 std::unique_ptr<Transport> TestCluster::MakeTransport(int worker) {
-  std::unique_ptr<Transport> transport = network_.MakeTransport(worker);
+  std::unique_ptr<Transport> transport =
+      options_.make_transport ? options_.make_transport(worker) : network_.MakeTransport(worker);
   if (options_.delay_seed == 0) return transport;
   return std::make_unique<SlowTransport>(std::move(transport), options_.delay_seed * 1000 + worker,
                                          options_.delay_us_max);

@@ -1,5 +1,5 @@
-// TestCluster: the workers of a job as threads of the test, joined by a memory transport, with the test
-// in the place of the coordinator.
+// TestCluster: the workers of a job as threads of the test, joined by a memory transport unless a test has another, with the
+// test in the place of the coordinator.
 #pragma once
 
 #include <cstdint>
@@ -38,6 +38,8 @@ struct ClusterOptions {
   std::function<void(v1::PrepareRunRequest&)> edit_request;
   // Of each worker, called on its thread; empty: the CPU's.
   std::function<std::unique_ptr<Backend>()> make_backend;
+  // Likewise; empty: of a network in memory.
+  std::function<std::unique_ptr<Transport>(int worker)> make_transport;
   std::optional<EmulatedDevice> emulated_device;  // of each worker
 };
 

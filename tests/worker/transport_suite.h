@@ -27,6 +27,8 @@ class TransportPair {
   virtual BufferPool& pool(int worker) = 0;
   // The worker's process dies without a word; its transport is not used any more.
   virtual void Kill(int worker) = 0;
+  // Cuts all connections between the two for a moment; nothing where there are none.
+  virtual void Interrupt() {}
 };
 
 using TransportPairFactory = std::function<std::unique_ptr<TransportPair>()>;
@@ -100,6 +102,26 @@ TEST_P(TransportSuite, Messages_ManySent_ArriveOnceInOrder) {
   }
   sender.join();
   EXPECT_FALSE(edge.receiver->Ready());
+}
+
+TEST_P(TransportSuite, Messages_ConnectionsCutMeanwhile_ArriveOnceInOrder) {
+  Edge edge = Open(kForward, 3);
+  const Shape shape = {5, 7};
+  std::thread sender([&] {
+    for (int64_t m = 0; m < 200; ++m) {
+      ASSERT_THAT(edge.sender->Send(m, Numbered(m, shape), Later()), IsOk());
+    }
+  });
+  for (int64_t m = 0; m < 200; ++m) {
+    if (m % 50 == 25) pair_->Interrupt();
+    auto tensor = edge.receiver->Receive(Expect(m, shape), Later());
+    EXPECT_THAT(tensor, IsOk());
+    if (!tensor.ok()) break;
+    ExpectNumbered(m, *tensor);
+  }
+  sender.join();
+  EXPECT_FALSE(edge.receiver->Ready());
+  EXPECT_EQ(edge.sender->messages_sent(), 200);
 }
 
 TEST_P(TransportSuite, Doorbell_RingsForEveryMessageOfAnyEdge_AndAtTheEnd) {

@@ -8,6 +8,7 @@
 #include "absl/strings/str_format.h"
 #include "base/files.h"
 #include "base/status.h"
+#include "coordinator/job_id.h"
 #include "results/predicted_timeline.h"
 #include "schedule/digest.h"
 #include "schedule/pipelining_csv.h"
@@ -77,12 +78,9 @@ absl::Status WriteShown(const ShowOptions& options, const Schedule& schedule, Co
   return absl::OkStatus();
 }
 
-// "small-1": a name of no method or file that ends like an ID.
+// "small-1-kzvpt": an ID that is the name of no method or file.
 bool MayBeJob(const std::string& name) {
-  const size_t dash = name.rfind('-');
-  const absl::string_view number = absl::string_view(name).substr(std::min(dash, name.size()));
-  return number.size() > 1 && number.find_first_not_of("0123456789", 1) == number.npos &&
-         !FindMethod(name).ok() && !RealFiles().Exists(name);
+  return ParseJobId(name).has_value() && !FindMethod(name).ok() && !RealFiles().Exists(name);
 }
 
 absl::StatusOr<Schedule> ShownSchedule(const ShowOptions& options, Console& console) {

@@ -3,6 +3,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/status.h"
+#include "coordinator/worker_state.h"
 #include "services/cli/commands/commands.h"
 #include "services/cli/coordinator_client.h"
 #include "services/cli/json_output.h"
@@ -45,11 +46,7 @@ absl::Status RunWorkers(const WorkersOptions& options, Console& console) {
   for (const v1::WorkerSummary& worker : list.workers()) {
     const std::string heartbeat = absl::StrCat(
         FormatDuration(static_cast<double>(worker.last_heartbeat_ms_ago()) * 1e-3), " ago");
-    table.AddRow({worker.name(), worker.address(),
-                  !worker.alive()                     ? "lost"
-                  : !worker.unusable_reason().empty() ? "stuck"
-                  : worker.leaving()                  ? "leaving"
-                                                      : "alive",
+    table.AddRow({worker.name(), worker.address(), WorkerStateName(StateOf(worker)),
                   worker.job_id().empty() ? "-" : worker.job_id(), worker.device(),
                   FormatBytes(worker.memory_bytes()), heartbeat,
                   worker.metrics_address().empty() ? "-" : worker.metrics_address()});

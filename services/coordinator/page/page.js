@@ -69,20 +69,27 @@ function showJobs(jobs, current) {
   byId("no-jobs").hidden = jobs.length > 0;
 }
 
+// As StateOf in coordinator/worker_state.h.
+function stateOf(worker) {
+  if (!worker.alive) return "lost";
+  if (worker.unusable_reason) return "stuck";
+  if (worker.leaving) return "leaving";
+  return worker.job_id === null ? "free" : "busy";
+}
+
 function showWorkers(workers) {
   fill(byId("workers"), workers, (worker) => worker.name, (entry, worker) => {
-    const state = !worker.alive ? "lost" : worker.unusable_reason ? "stuck" :
-      worker.job_id === null ? "free" : "busy";
+    const state = stateOf(worker);
     entry.replaceChildren(el("b", {}, worker.name),
       el("span", { class: state, title: worker.unusable_reason ?? "" }, state),
       el("span", { class: "sub", title: worker.device },
         `${worker.device} · ${bytes(worker.memory_bytes)}`));
   });
   byId("no-workers").hidden = workers.length > 0;
-  const count = (test) => workers.filter(test).length;
-  const lost = count((worker) => !worker.alive);
-  byId("cluster").textContent = `${count((w) => w.alive && w.job_id !== null)} busy, ` +
-    `${count((w) => w.alive && w.job_id === null)} free${lost > 0 ? `, ${lost} lost` : ""}`;
+  const count = (state) => workers.filter((worker) => stateOf(worker) === state).length;
+  const others = ["leaving", "stuck", "lost"].filter((state) => count(state) > 0)
+    .map((state) => `, ${count(state)} ${state}`);
+  byId("cluster").textContent = `${count("busy")} busy, ${count("free")} free${others.join("")}`;
 }
 
 let playback = null;

@@ -19,7 +19,9 @@ absl::Time Deadline() { return absl::Now() + absl::Seconds(60); }
 // One worker process.
 struct Worker {
   explicit Worker(const TransportSecurity& security)
-      : hub{{.refused = [](const absl::Status&) {}, .opened = [](const std::string&) {}},
+      : hub{{.refused = [](const absl::Status&) {},
+             .opened = [](const std::string&) {},
+             .disturbed = [](const std::string&) {}},
             security.ForChannel(Role::kWorker)},
         server{{.listen = {"127.0.0.1", 0}, .security = security}} {
     server.AddExtension(hub);

@@ -165,7 +165,8 @@ TEST_F(BadInputTest, RecordedOrder_WhereItCannotBe_IsRefused) {
   job_.Write("order.txt", "penstock-order 1\nmethod 1f1b\n");
   ExpectTrainRefused({"--reference", "--set", recorded, "--recorded", job_.path("order.txt")},
                      "order.txt: line 3: expected more lines and then \"end\"");
-  job_.Write("order.txt", "penstock-order 1\nmethod gpipe\nend\n");
+  job_.Write("order.txt",
+             "penstock-order 1\nmethod gpipe\nmicrobatches 4\nstage 0 worker 0 layers 0+1\nend\n");
   ExpectTrainRefused({"--reference", "--set", recorded, "--recorded", job_.path("order.txt")},
                      "is of another job: method gpipe");
   ExpectRefused({ProgramPath("penstock"), "compare", job_.job(), "--methods", "1f1b,gpipe", "--set",

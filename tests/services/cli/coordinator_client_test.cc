@@ -5,6 +5,7 @@
 #include <fstream>
 #include <memory>
 
+#include "absl/strings/str_cat.h"
 #include "services/rpc/server.h"
 #include "tests/services/security/credentials.h"
 #include "tests/support/status_matchers.h"
@@ -64,6 +65,31 @@ TEST_F(CoordinatorClientTest, OtherServers_AreToldFromNone) {
               StatusIs(absl::StatusCode::kUnavailable,
                        AllOf(HasSubstr("no coordinator answers at " + address.ToString()),
                              Not(HasSubstr("certificates and yours")))));
+}
+
+TEST_F(CoordinatorClientTest, CoordinatorThatCannotDoIt_IsNotTakenForNone) {
+  using Jobs = v1::JobService::AsyncService;
+  const std::string reason =
+      "not done, because the coordinator cannot write its state file: s: full";
+  server_ = std::make_unique<RpcServer>(RpcServerOptions{.listen = {"127.0.0.1", 0}});
+  Jobs& jobs = server_->AddService<Jobs>();
+  server_->Unary(jobs, &Jobs::RequestSubmitJob,
+                 [reason](const v1::SubmitJobRequest&,
+                          const CallInfo&) -> absl::StatusOr<v1::SubmitJobResponse> {
+                   return absl::UnavailableError(reason);
+                 });
+  server_->Unary(jobs, &Jobs::RequestCancelJob,
+                 [reason](const v1::CancelJobRequest&,
+                          const CallInfo&) -> absl::StatusOr<v1::CancelJobResponse> {
+                   return absl::UnavailableError(reason);
+                 });
+  ASSERT_THAT(server_->Start(), IsOk());
+  const std::string address = server_->address().ToString();
+  CoordinatorClient client = CoordinatorClient::Connect(address, TransportSecurity::Plaintext());
+  const auto is_its_own =
+      StatusIs(absl::StatusCode::kUnavailable, absl::StrCat("coordinator ", address, ": ", reason));
+  EXPECT_THAT(client.SubmitJob(v1::JobSpec()), is_its_own);
+  EXPECT_THAT(client.CancelJob("gpt-1-kzvpt"), is_its_own);
 }
 
 // It trusts the coordinator, which does not trust it.

@@ -148,6 +148,24 @@ TEST_F(AuditLogTest, DiskThatHangs_EveryEntryHearsSoInTimeAndTheLogGoesOnLater) 
   EXPECT_EQ(Lines().back()["job_id"], "later");
 }
 
+// The disk lives on: the thread that hangs is in it.
+TEST_F(AuditLogTest, DiskHangsAtTheEnd_IsNotWaitedForLong) {
+  static HangingDisk& disk = *new HangingDisk;
+  auto log = std::make_unique<AuditLog>(
+      AuditLogOptions{.path = path_, .timeout = absl::Milliseconds(50), .sync = disk.Sync()});
+  std::future<absl::Status> on_its_way = Start(*log, kCancel);
+  disk.AwaitFirstSync();
+  std::future<absl::Status> waiting = Start(*log, kCancel);
+  const absl::Time before = absl::Now();
+  log.reset();
+  EXPECT_LT(absl::Now() - before, absl::Seconds(20));
+  for (std::future<absl::Status>* each : {&on_its_way, &waiting}) {
+    ASSERT_EQ(each->wait_for(std::chrono::seconds(0)), std::future_status::ready);
+    EXPECT_THAT(each->get(), StatusIs(absl::StatusCode::kDeadlineExceeded, _));
+  }
+  disk.Open();
+}
+
 TEST_F(AuditLogTest, MoreEntriesThanMayWait_AreRefusedAtOnce) {
   HangingDisk disk;
   AuditLog log(

@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include <atomic>
+#include <deque>
 #include <filesystem>
 #include <future>
 #include <memory>
@@ -20,6 +22,7 @@
 namespace penstock {
 namespace {
 
+using ::testing::_;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
@@ -103,7 +106,9 @@ TEST(CheckpointKeeperStart, StartIsSought_DeadAttemptsAreClearedUp) {
       std::filesystem::path(::testing::TempDir()) / absl::StrCat("keeper-", getpid());
   const std::string staging = StagingPath(root, 5, "dead");
   std::filesystem::create_directories(staging);
-  EXPECT_THAT(SweepAndFindStart(RealFiles(), {.root = root, .resume = "latest"}), IsOk());
+  DirectoryLease lease;
+  const StartQuery query{.root = root, .resume = "latest"};
+  EXPECT_THAT(ClaimAndFindStart(RealFiles(), "job-1", query, lease), IsOk());
   EXPECT_FALSE(std::filesystem::exists(staging));
   std::filesystem::remove_all(root);
 }
@@ -143,6 +148,23 @@ TEST_F(CheckpointKeeperTest, OneDiskHangs_WorkOnAnotherGoesOn) {
   EXPECT_THAT(files_->List("/fine"), IsOkAndHolds(ElementsAre("step-000000000001")));
 }
 
+// The checkpoint to resume from is elsewhere than the job's own.
+TEST_F(CheckpointKeeperTest, DiskOfTheCheckpointHangs_WorkOnThatOfTheDirectoryGoesOn) {
+  for (const char* root : {"/hung/a", "/fine"})
+    ASSERT_THAT(files_->CreateDirectories(root), IsOk());
+  v1::CheckpointSpec checkpoint;
+  checkpoint.set_directory("/fine");
+  checkpoint.set_resume("/hung/a");
+  EXPECT_THAT(keeper_->LookAhead(checkpoint), IsOk()) << "its start will tell";
+  keeper_->Perform(FindCheckpoint{
+      .job_id = "job-1", .query = {.root = "/fine", .resume = "/hung/a"}, .limit_ms = 60'000});
+  Await("/fine");
+  checkpoint.set_directory("/hung/a");
+  checkpoint.set_resume("/none");
+  EXPECT_THAT(keeper_->LookAhead(checkpoint),
+              StatusIs(absl::StatusCode::kNotFound, HasSubstr("checkpoint.resume: ")));
+}
+
 // Nobody waits for it any more, so it must neither take the directory nor clear it up.
 TEST_F(CheckpointKeeperTest, SearchWaitedLongerThanItsLimit_IsNotBegun) {
   for (const char* root : {"/hung/a", "/hung/b"}) {
@@ -154,7 +176,92 @@ TEST_F(CheckpointKeeperTest, SearchWaitedLongerThanItsLimit_IsNotBegun) {
   keeper_->Perform(FindCheckpoint{.job_id = "job-2", .query = {.root = "/hung/b"}, .limit_ms = 0});
   LetGo();
   Await("/hung/b");
-  EXPECT_TRUE(files_->Exists(StagingPath("/hung/b", 5, "job-2-11")));
+  EXPECT_TRUE(files_->Exists(StagingPath("/hung/b", 5, "job-2-11") + "/file"));
+}
+
+// A directory with a lock, whatever it is called.
+class LockedDirectoryTest : public CheckpointKeeperTest {
+ protected:
+  void SetUp() override {
+    CheckpointKeeperTest::SetUp();
+    for (const char* root : {"/hung/a", "/fine"}) {
+      ASSERT_THAT(files_->CreateDirectories(root), IsOk());
+    }
+    keeper_ = std::make_unique<CheckpointKeeper>(
+        *loop_, *files_,
+        [this](const std::string&) {
+          free_.push_back(DirectoryLock::Take(directory_.path()).ok());
+          ++takes_;
+          return OpenLockFile(directory_.path() / DirectoryLock::kFileName);
+        },
+        DiskOf);
+  }
+  void AwaitTakes(int takes) {
+    const absl::Time deadline = absl::Now() + absl::Seconds(30);
+    while (takes_ < takes) {
+      ASSERT_LT(absl::Now(), deadline);
+      absl::SleepFor(absl::Milliseconds(1));
+    }
+  }
+
+  const TestDirectory directory_;
+  std::deque<bool> free_;  // was it before it was taken?
+  std::atomic<int> takes_ = 0;
+};
+
+TEST_F(LockedDirectoryTest, CheckpointIsElsewhere_IsReadAndTheDirectoryTaken) {
+  LayerState layer{.layer = 0, .name = "head"};
+  layer.weights = {{.name = "w", .shape = {1}, .values = {1.0f}}};
+  const Fingerprint fingerprint = {{"model.width", "8"}};
+  Manifest manifest{.job_id = "job-0", .step = 5, .updates = 5, .fingerprint = fingerprint};
+  PENSTOCK_ASSERT_OK_AND_ASSIGN(manifest.files,
+                                WriteLayer(*files_, StagingPath("/other", 5, "tag"), layer));
+  PENSTOCK_ASSERT_OK_AND_ASSIGN(
+      const CommittedCheckpoint there,
+      CommitCheckpoint(*files_, {.root = "/other", .tag = "tag", .layers = 1}, manifest));
+  FindCheckpoint find{
+      .job_id = "job-1",
+      .query = {.root = "/fine", .resume = "/none", .fingerprint = fingerprint, .steps = 10},
+      .limit_ms = 60'000};
+  keeper_->Perform(find);
+  v1::CheckpointSpec checkpoint;
+  checkpoint.set_resume("/none");
+  EXPECT_THAT(keeper_->LookAhead(checkpoint), StatusIs(absl::StatusCode::kNotFound, _));
+  EXPECT_EQ(takes_, 0) << "there is nothing to start from";
+  find.query.resume = there.directory;
+  keeper_->Perform(find);
+  AwaitTakes(1);
+  ASSERT_THAT(loop_->Start(), IsOk());  // takes the lease
+}
+
+// Its job has failed meanwhile, so nobody would let the directory go before the next one is there.
+TEST_F(LockedDirectoryTest, SearchEndsAfterItsLimit_GivesTheDirectoryUp) {
+  constexpr absl::Duration kLimit = absl::Seconds(1);
+  FindCheckpoint find{.job_id = "job-1",
+                      .query = {.root = "/hung/a", .resume = "latest"},
+                      .limit_ms = absl::ToInt64Milliseconds(kLimit)};
+  keeper_->Perform(find);
+  AwaitTakes(1);  // it hangs with the lock, and the loop is not there to take its answer
+  absl::SleepFor(kLimit);
+  find.job_id = "job-2";
+  find.limit_ms = 60'000;
+  keeper_->Perform(find);
+  LetGo();
+  AwaitTakes(2);
+  EXPECT_THAT(free_, ElementsAre(true, true));
+  ASSERT_THAT(loop_->Start(), IsOk());  // takes the lease
+}
+
+// The loop drops the answer for a job that was cancelled, but the disk may be faster.
+TEST_F(LockedDirectoryTest, JobIsGoneWhenItsSearchEnds_TheNextFindsTheDirectoryFree) {
+  ASSERT_THAT(loop_->Start(), IsOk());
+  loop_->Post([](Coordinator&, Now) { absl::SleepFor(absl::Milliseconds(300)); });
+  for (const char* job : {"job-1", "job-2"}) {
+    keeper_->Perform(FindCheckpoint{
+        .job_id = job, .query = {.root = "/fine", .resume = "latest"}, .limit_ms = 60'000});
+  }
+  AwaitTakes(2);
+  EXPECT_THAT(free_, ElementsAre(true, true));
 }
 
 // The coordinator that led before has not let it go yet.

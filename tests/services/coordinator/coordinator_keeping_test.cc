@@ -1,13 +1,15 @@
 // What a CoordinatorServer keeps, and what it does when it cannot.
 #include <gmock/gmock.h>
-#include <signal.h>
-#include <sys/resource.h>
 
 #include <atomic>
 #include <future>
+#include <optional>
+#include <utility>
 
+#include "services/coordinator/event_loop.h"
 #include "services/coordinator/sqlite.h"
 #include "tests/services/coordinator/coordinator_fixture.h"
+#include "tests/support/full_disk.h"
 
 namespace penstock {
 namespace {
@@ -176,25 +178,37 @@ TEST_F(CoordinatorServerTest, AuditDiskThatHangs_FailsAuditedCallsAndNothingElse
   server_.reset();  // nobody syncs any more
 }
 
-// A limit on the size of files stands for a full disk.
+// The disk of the state file is full while this lives.
+class FullStateDisk {
+ public:
+  // The next request is not refused for what was asked before.
+  ~FullStateDisk() {
+    full_.reset();
+    absl::SleepFor(EventLoop::kKeepRetryInterval);
+  }
+
+ private:
+  std::optional<FullDisk> full_{std::in_place};
+};
+
 TEST_F(CoordinatorServerTest, StateFileCannotGrow_RefusesJobsUntilItCan) {
   ASSERT_THAT(StartServer(), IsOk());
   AddWorker({.name = "w0"});
   const std::string running = Submit(TestJob(100'000, 1));
   AwaitStep(running, 1);
-  signal(SIGXFSZ, SIG_IGN);
-  rlimit before;
-  ASSERT_EQ(getrlimit(RLIMIT_FSIZE, &before), 0);
-  const rlimit full = {.rlim_cur = 1, .rlim_max = before.rlim_max};
-  ASSERT_EQ(setrlimit(RLIMIT_FSIZE, &full), 0);
   v1::SubmitJobRequest request;
   *request.mutable_spec() = TestJob(5, 1);
   request.set_idempotency_key("k");
-  const auto refused = CallJobs(&v1::JobService::Stub::SubmitJob, request);
-  const int64_t step = GetJob(running)->summary().step();
-  AwaitStep(running, step + 10);
-  const int64_t later = GetJob(running)->summary().step();
-  ASSERT_EQ(setrlimit(RLIMIT_FSIZE, &before), 0);
+  absl::Status refused;
+  int64_t step = 0;
+  int64_t later = 0;
+  {
+    const FullStateDisk full;
+    refused = CallJobs(&v1::JobService::Stub::SubmitJob, request).status();
+    step = GetJob(running)->summary().step();
+    AwaitStep(running, step + 10);
+    later = GetJob(running)->summary().step();
+  }
 
   EXPECT_THAT(refused,
               StatusIs(absl::StatusCode::kUnavailable, HasSubstr("cannot write its state file")));
@@ -217,37 +231,23 @@ TEST_F(CoordinatorServerTest, StateFileCannotGrow_RefusesJobsUntilItCan) {
   EXPECT_EQ(jobs.jobs_size(), 2);
 }
 
-// A limit on the size of files stands for a full disk while this lives.
-class FullDisk {
- public:
-  FullDisk() {
-    signal(SIGXFSZ, SIG_IGN);
-    EXPECT_EQ(getrlimit(RLIMIT_FSIZE, &before_), 0);
-    const rlimit full = {.rlim_cur = 1, .rlim_max = before_.rlim_max};
-    EXPECT_EQ(setrlimit(RLIMIT_FSIZE, &full), 0);
-  }
-  ~FullDisk() { EXPECT_EQ(setrlimit(RLIMIT_FSIZE, &before_), 0); }
-  FullDisk(const FullDisk&) = delete;
-  FullDisk& operator=(const FullDisk&) = delete;
-
- private:
-  rlimit before_;
-};
-
 // A worker that hears of an epoch that is not kept might hear of it again from the next process, for another attempt.
 TEST_F(CoordinatorServerTest, StateFileCannotGrow_NoAttemptIsPreparedUntilItCan) {
   ASSERT_THAT(StartServer(), IsOk());
   const std::string job = Submit(TestJob(5, 1));
   ActingWorker* worker = nullptr;
   int early = 0;
+  std::string reason;
   {
-    const FullDisk full;
+    const FullStateDisk full;
     worker = &AddWorker({.name = "w0"});
     AwaitState(job, v1::JOB_STATE_PREPARING);
     absl::SleepFor(absl::Milliseconds(300));
     early = worker->prepares();
+    reason = GetJob(job)->summary().reason();
   }
   EXPECT_EQ(early, 0);
+  EXPECT_EQ(reason, "waits until the coordinator can write its state file");
   AwaitState(job, v1::JOB_STATE_SUCCEEDED);
   EXPECT_EQ(worker->prepares(), 1);
   EXPECT_EQ(GetJob(job)->epoch(), worker->epoch());
@@ -265,7 +265,7 @@ TEST_F(CoordinatorServerTest, StateFileCannotGrow_CancellationsAreRefusedAndNoth
   v1::JobState state_of_waiting = v1::JOB_STATE_UNSPECIFIED;
   absl::StatusOr<CoordinatorSnapshot> full_snapshot = absl::UnknownError("");
   {
-    const FullDisk full;
+    const FullStateDisk full;
     for (const std::string& job_id : {running, waiting}) {
       cancel.set_job_id(job_id);
       refused.push_back(CallJobs(&v1::JobService::Stub::CancelJob, cancel).status());
@@ -300,6 +300,31 @@ TEST_F(CoordinatorServerTest, StateFileCannotGrow_CancellationsAreRefusedAndNoth
   }
 }
 
+// Many of them do not hold up the workers' calls, which are for the same thread.
+TEST_F(CoordinatorServerTest, StateFileCannotGrow_RefusalsTryTheDiskSeldom) {
+  ASSERT_THAT(StartServer(), IsOk());
+  const std::string waiting = Submit(TestJob(5, 1));
+  v1::CancelJobRequest cancel;
+  cancel.set_job_id(waiting);
+  std::vector<absl::Status> refused;
+  absl::StatusOr<CoordinatorSnapshot> snapshot = absl::UnknownError("");
+  const absl::Time began = absl::Now();
+  {
+    const FullStateDisk full;
+    for (int i = 0; i < 100; ++i) {
+      refused.push_back(CallJobs(&v1::JobService::Stub::CancelJob, cancel).status());
+    }
+    snapshot = server_->Snapshot();
+  }
+  EXPECT_THAT(refused, Each(StatusIs(absl::StatusCode::kUnavailable, HasSubstr("state.sqlite"))));
+  ASSERT_THAT(snapshot, IsOk());
+  const auto intervals =
+      static_cast<int64_t>((absl::Now() - began) / EventLoop::kKeepRetryInterval);
+  // Besides, the loop itself tries every second.
+  EXPECT_LE(snapshot->state.failed_writes, 1 + intervals + intervals / 10);
+  EXPECT_THAT(CallJobs(&v1::JobService::Stub::CancelJob, cancel), IsOk());
+}
+
 // What a restart would undo is not answered as if it lasted.
 TEST_F(CoordinatorServerTest, StateFileCannotGrow_AnEndThatIsNotKeptIsNoAnswerToACancellation) {
   ASSERT_THAT(StartServer(), IsOk());
@@ -310,7 +335,7 @@ TEST_F(CoordinatorServerTest, StateFileCannotGrow_AnEndThatIsNotKeptIsNoAnswerTo
   cancel.set_job_id(job_id);
   absl::Status refused;
   {
-    const FullDisk full;
+    const FullStateDisk full;
     workers_.clear();  // the worker is lost, so the job fails
     AwaitState(job_id, v1::JOB_STATE_FAILED);
     refused = CallJobs(&v1::JobService::Stub::CancelJob, cancel).status();
@@ -328,7 +353,7 @@ TEST_F(CoordinatorServerTest, DrainWhileTheStateFileCannotGrow_WaitsUntilAllIsKe
   AwaitStep(job_id, 1);
   absl::Status drained;
   {
-    const FullDisk full;
+    const FullStateDisk full;
     drained = server_->Drain(absl::Seconds(3));
   }
   EXPECT_THAT(drained, StatusIs(absl::StatusCode::kDeadlineExceeded,

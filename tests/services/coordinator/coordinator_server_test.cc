@@ -290,7 +290,8 @@ TEST_F(CoordinatorServerTest, Drain_CutsTheRunningJobAndRefusesNewOnes) {
   v1::SubmitJobRequest request;
   *request.mutable_spec() = TestJob(10, 1);
   EXPECT_THAT(CallJobs(&v1::JobService::Stub::SubmitJob, request),
-              StatusIs(absl::StatusCode::kUnavailable, HasSubstr("stopping")));
+              StatusIs(absl::StatusCode::kUnavailable,
+                       AllOf(HasSubstr(absl::StrCat(": ", kNotDone)), HasSubstr("stopping"))));
 }
 
 TEST_F(CoordinatorServerTest, Shutdown_WhileAJobRunsAndIsWatched_Returns) {
@@ -366,6 +367,7 @@ TEST_F(CoordinatorServerTest, Snapshot_CountsJobsAndWorkers) {
   EXPECT_EQ(values["penstock_jobs failed"], 0);
   EXPECT_EQ(values["penstock_workers busy"], 1);
   EXPECT_EQ(values["penstock_workers free"], 1);
+  EXPECT_EQ(values.count("penstock_workers stuck"), 1u) << "a zero for each state";
   EXPECT_EQ(values["penstock_worker_up w1"], 1);
   EXPECT_EQ(values[absl::StrCat("penstock_job_running ", job_id)], 1);
   EXPECT_EQ(values[absl::StrCat("penstock_job_target_steps ", job_id)], 100'000);

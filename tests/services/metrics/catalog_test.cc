@@ -73,10 +73,11 @@ TEST(MetricCatalog, Gauges_HaveAUnitOrCountThings) {
                                         "penstock_run_gradient_norm",
                                         "penstock_job_train_loss",
                                         "penstock_job_validation_loss",
+                                        "penstock_state_pending_writes",
                                         "process_open_fds"};
-  const std::set<std::string> statements = {"penstock_worker_running", "penstock_worker_up",
-                                            "penstock_job_running", "penstock_job_loss_not_finite",
-                                            "penstock_job_off_prediction"};
+  const std::set<std::string> statements = {
+      "penstock_worker_running",      "penstock_worker_up",          "penstock_job_running",
+      "penstock_job_loss_not_finite", "penstock_job_off_prediction", "penstock_state_writable"};
   for (const MetricDescription& metric : All()) {
     if (metric.kind != MetricKind::kGauge || things.contains(metric.name)) continue;
     if (statements.contains(metric.name)) {

@@ -69,7 +69,11 @@ RunSnapshot Running() {
                             .waiting = 1,
                             .wait_seconds = 0.5,
                             .transfer_seconds = 0.25,
-                            .round_trip_seconds = 0.001});
+                            .round_trip_seconds = 0.001,
+                            .redials = 5,
+                            .resent = 4,
+                            .duplicates = 3,
+                            .damaged = 6});
   snapshot.last_step_unix_seconds = 1.7e9;
   snapshot.last_step.set_step(9);
   snapshot.last_step.set_loss(2.25);
@@ -129,6 +133,10 @@ TEST(RunMetrics, LinksAndSteps_AreShown) {
   EXPECT_EQ(values.at("penstock_link_wait_seconds_total" + link), 0.5);
   EXPECT_EQ(values.at("penstock_link_transfer_seconds_total" + link), 0.25);
   EXPECT_EQ(values.at("penstock_link_round_trip_seconds" + link), 0.001);
+  EXPECT_EQ(values.at("penstock_link_redials_total" + link), 5);
+  EXPECT_EQ(values.at("penstock_link_resent_messages_total" + link), 4);
+  EXPECT_EQ(values.at("penstock_link_duplicate_messages_total" + link), 3);
+  EXPECT_EQ(values.at("penstock_link_checksum_errors_total" + link), 6);
   EXPECT_EQ(values.at("penstock_run_last_step_timestamp_seconds{job=j1,worker=w0}"), 1.7e9);
   EXPECT_EQ(values.at("penstock_run_steps_total{job=j1,worker=w0}"), 9);
   EXPECT_EQ(values.at("penstock_run_loss{job=j1,worker=w0}"), 2.25);

@@ -36,12 +36,18 @@ TEST(ParseHostPort, WhatItPrints_ParsesBack) {
 }
 
 TEST(ParseHostPort, AnythingElse_IsRefusedByName) {
-  for (const char* text : {"", ":", "host", "host:", ":80", "host:-1", "host:65536", "host:8o",
-                           "::1:80", "host: 80", "host:99999999999", "[]:80"}) {
+  for (const char* text :
+       {"", ":", "host", "host:", ":80", "host:-1", "host:65536", "host:8o", "::1:80", "host: 80",
+        "host:99999999999", "[]:80", "a b:80", "[[::1]]:80", "[a:80", "h\xC3\xB6st:80"}) {
     EXPECT_THAT(ParseHostPort(text),
                 StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("expected HOST:PORT")))
         << text;
   }
+}
+
+// The system's resolver would read no further, so that the address would be that of this machine.
+TEST(ParseHostPort, ZeroByte_IsRefused) {
+  EXPECT_FALSE(ParseHostPort(absl::string_view("127.0.0.1\0.example:80", 21)).ok());
 }
 
 TEST(CheckCanListen, AddressOfAnotherMachine_SaysWhy) {

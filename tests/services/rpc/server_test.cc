@@ -213,6 +213,7 @@ TEST_F(ServerTest, Lanes_FullOfUsersCalls_HeartbeatsAndProbesAreAnswered) {
     return v1::GetJobResponse();
   };
   StartServer({.handler_threads = 1, .handler_queue_max = 2});
+  server_->SetServing(true);
   std::atomic<int> busy = 0;
   std::vector<std::thread> clients;
   clients.reserve(kCalls);

@@ -1,8 +1,6 @@
 // Authorities, the certificates they issue, and how those lie on disk.
 #include "services/security/authority.h"
 
-#include <signal.h>
-#include <sys/resource.h>
 #include <sys/stat.h>
 
 #include <filesystem>
@@ -15,6 +13,7 @@
 #include "services/security/secret_file.h"
 #include "tests/services/http/certificates.h"
 #include "tests/services/security/credentials.h"
+#include "tests/support/full_disk.h"
 #include "tests/support/status_matchers.h"
 
 namespace penstock {
@@ -63,6 +62,15 @@ TEST(Authority, CertificateThatOutlivesIt_EndsWithIt) {
   PENSTOCK_ASSERT_OK_AND_ASSIGN(const CertificateFacts facts,
                                 CheckCertificate(pem, authority.pem().certificate, kNow));
   EXPECT_EQ(facts.not_after, kYear.not_after);
+}
+
+TEST(Certificates, TextThatIsNone_IsRefused) {
+  const std::string large(size_t{20} << 20, '\n');
+  for (const absl::string_view pem : {absl::string_view(), absl::string_view(""),
+                                      absl::string_view("-----BEGIN"), absl::string_view(large)}) {
+    EXPECT_THAT(ParseCertificates(pem), StatusIs(absl::StatusCode::kInvalidArgument, _));
+    EXPECT_THAT(ParseKey(pem), StatusIs(absl::StatusCode::kInvalidArgument, _));
+  }
 }
 
 TEST(Authority, HostsThatAreNone_AreRefused) {
@@ -207,14 +215,11 @@ TEST(AuthorityDirectory, KeyOfNobody_IsAnErrorThatSaysWhatToDo) {
 // A disk that fills up takes a part of a file first.
 TEST(WriteNewFile, FullDisk_IsAnErrorAndNotHalfAFile) {
   const TestAuthority authority;
-  signal(SIGXFSZ, SIG_IGN);
-  rlimit before = {};
-  ASSERT_EQ(getrlimit(RLIMIT_FSIZE, &before), 0);
-  const rlimit full = {.rlim_cur = 100, .rlim_max = before.rlim_max};
-  ASSERT_EQ(setrlimit(RLIMIT_FSIZE, &full), 0);
-  const absl::Status written =
-      WriteNewFile(authority.directory() + "/file", std::string(1000, 'x'), 0600);
-  ASSERT_EQ(setrlimit(RLIMIT_FSIZE, &before), 0);
+  absl::Status written;
+  {
+    const FullDisk full(/*file_bytes_max=*/100);
+    written = WriteNewFile(authority.directory() + "/file", std::string(1000, 'x'), 0600);
+  }
   EXPECT_THAT(written, Not(IsOk()));
 }
 

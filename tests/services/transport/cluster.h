@@ -1,58 +1,21 @@
 // Two workers with servers and hubs in one process, reached through proxies.
 #pragma once
 
-#include <memory>
 #include <string>
-#include <vector>
 
-#include "compute/buffer_pool.h"
-#include "services/rpc/server.h"
-#include "services/transport/tensor_hub.h"
-#include "tests/services/transport/tcp_proxy.h"
-#include "tests/support/status_matchers.h"
+#include "absl/time/clock.h"
+#include "tests/services/transport/test_worker.h"
 
 namespace penstock {
-
-struct TestWorker {
-  explicit TestWorker(absl::Duration connection_age)
-      : server({.listen = {"127.0.0.1", 0}, .connection_age = connection_age}) {
-    server.AddExtension(hub);
-    const absl::Status started = server.Start();
-    EXPECT_THAT(started, IsOk());
-    proxy = std::make_unique<TcpProxy>(server.address().port);
-  }
-  ~TestWorker() {
-    transport.reset();
-    server.Shutdown(absl::Milliseconds(100));
-  }
-
-  Mutex mutex;
-  absl::Status refused ABSL_GUARDED_BY(mutex);  // the last stream that was
-  std::vector<std::string> opened ABSL_GUARDED_BY(mutex);
-  BufferPool pool{HostMemory()};
-  TensorHub hub{{.refused =
-                     [this](const absl::Status& status) {
-                       MutexLock lock(mutex);
-                       refused = status;
-                     },
-                 .opened =
-                     [this](const std::string& line) {
-                       MutexLock lock(mutex);
-                       opened.push_back(line);
-                     }},
-                grpc::InsecureChannelCredentials()};
-  RpcServer server;
-  std::unique_ptr<TcpProxy> proxy;
-  std::unique_ptr<Transport> transport;
-};
 
 inline constexpr char kTestJob[] = "test-job";
 
 struct TestCluster {
   // The two workers join `epoch`; worker 0, "left", has stage 0, and worker 1, "right", stage 1.
   explicit TestCluster(int64_t epoch = 1,
-                       absl::Duration connection_age = rpc_limits::kConnectionAge)
-      : workers{TestWorker(connection_age), TestWorker(connection_age)} {
+                       absl::Duration connection_age = rpc_limits::kConnectionAge,
+                       const StreamLimits& limits = kImpatient)
+      : workers{TestWorker(connection_age, limits), TestWorker(connection_age, limits)} {
     for (int worker : {0, 1}) Join(worker, epoch);
   }
 
@@ -69,6 +32,12 @@ struct TestCluster {
     auto transport = workers[worker].hub.Join(Peers(worker, epoch));
     ASSERT_THAT(transport, IsOk());
     workers[worker].transport = *std::move(transport);
+  }
+  // Closes all connections between the two, and for a moment each new one.
+  void Interrupt() {
+    for (TestWorker& worker : workers) worker.proxy->Interrupt();
+    absl::SleepFor(absl::Milliseconds(20));
+    for (TestWorker& worker : workers) worker.proxy->Thaw();
   }
   Transport& left() { return *workers[0].transport; }
   Transport& right() { return *workers[1].transport; }

@@ -82,6 +82,7 @@ class ExportingPair : public TransportPair {
   void Kill(int) override {
     for (TestWorker& worker : cluster_.workers) worker.proxy->Cut();
   }
+  void Interrupt() override { cluster_.Interrupt(); }
 
  private:
   FakeHost host_{1};

@@ -431,7 +431,7 @@ TEST_F(HostileExporterTest, MoreThanTheWindow_FailsBothEnds) {
   const auto sender = Exporter();
   for (int64_t m = 0; m < 3; ++m) {
     FrameHeader header = Header(FrameKind::kExported);
-    header.sequence = m;
+    header.number = header.sequence = m;
     sender->Write(MakeTextFrame(header, Descriptor(1)));
   }
   const auto refused = StatusIs(absl::StatusCode::kResourceExhausted, HasSubstr("window of 2"));

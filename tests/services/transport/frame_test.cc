@@ -18,6 +18,7 @@ FrameHeader Chunk() {
   FrameHeader header;
   header.kind = FrameKind::kChunk;
   header.key = {0x1122334455667788, 7, {EdgeKind::kGradient, 3, 2}};
+  header.number = 0x0102030405;
   header.sequence = 41;
   header.dtype = DType::kBf16;
   header.shape = {2, 3, 5};
@@ -33,6 +34,7 @@ FrameHeader Hello5() {
   header.kind = FrameKind::kHello;
   header.key = {1, 1, {EdgeKind::kActivation, 0, 1}};
   header.value = 5;
+  header.number = 2;
   header.tensor_bytes = 1 << 20;
   return header;
 }
@@ -41,8 +43,8 @@ FrameHeader Hello5() {
 template <typename T>
 FrameBytes Forged(FrameBytes bytes, int offset, T value) {
   std::memcpy(bytes.data() + offset, &value, sizeof(value));
-  const uint32_t crc = Crc32c(bytes.data(), 108);
-  std::memcpy(bytes.data() + 108, &crc, sizeof(crc));
+  const uint32_t crc = Crc32c(bytes.data(), 116);
+  std::memcpy(bytes.data() + 116, &crc, sizeof(crc));
   return bytes;
 }
 
@@ -52,7 +54,7 @@ TEST(Frame, EveryKind_DecodesToWhatWasEncoded) {
   exported.kind = FrameKind::kExported;
   exported.chunk_offset = 0;
   EXPECT_THAT(DecodeFrameHeader(EncodeFrameHeader(exported)), IsOkAndHolds(exported));
-  for (int kind : {1, 2, 4, 5}) {
+  for (int kind : {1, 2, 4, 5, 7}) {
     FrameHeader header = Hello5();
     header.kind = static_cast<FrameKind>(kind);
     EXPECT_THAT(DecodeFrameHeader(EncodeFrameHeader(header)), IsOkAndHolds(header)) << kind;
@@ -61,8 +63,8 @@ TEST(Frame, EveryKind_DecodesToWhatWasEncoded) {
 
 TEST(Frame, Chunk_HasTheDocumentedBytes) {
   const FrameBytes bytes = EncodeFrameHeader(Chunk());
-  const unsigned char expected[108] = {
-      'P',  'S',  'T',  'K',  1,    0,    3,    2,     // magic, version, kind, dtype
+  const unsigned char expected[116] = {
+      'P',  'S',  'T',  'K',  2,    0,    3,    2,     // magic, version, kind, dtype
       0x88, 0x77, 0x66, 0x55, 0x44, 0x33, 0x22, 0x11,  // job
       7,    0,    0,    0,    0,    0,    0,    0,     // epoch
       2,    3,    0,    0,    3,    0,    0,    0,     // edge kind, rank, zero, source
@@ -72,7 +74,8 @@ TEST(Frame, Chunk_HasTheDocumentedBytes) {
       5,    0,    0,    0,    0,    0,    0,    0,    0, 0, 0, 0, 0, 0, 0, 0,  //
       60,   0,    0,    0,    0,    0,    0,    0,                             // tensor bytes
       16,   0,    0,    0,    0,    0,    0,    0,                             // chunk offset
-      44,   0,    0,    0,    0xef, 0xbe, 0xad, 0xde, 0, 0, 0, 0,  // payload bytes, checksum, zero
+      44,   0,    0,    0,    0xef, 0xbe, 0xad, 0xde,              // payload bytes, checksum
+      5,    4,    3,    2,    1,    0,    0,    0,    0, 0, 0, 0,  // number, zero
   };
   EXPECT_EQ(std::memcmp(bytes.data(), expected, sizeof(expected)), 0);
 }
@@ -118,7 +121,7 @@ TEST(Frame, OtherProtocol_IsNamedAsSuch) {
 TEST(Frame, OtherVersion_NamesBoth) {
   EXPECT_THAT(DecodeFrameHeader(Forged(EncodeFrameHeader(Chunk()), 4, uint16_t{9})),
               StatusIs(absl::StatusCode::kFailedPrecondition,
-                       AllOf(HasSubstr("version 1"), HasSubstr("got 9"))));
+                       AllOf(HasSubstr("version 2"), HasSubstr("got 9"))));
 }
 
 TEST(Frame, WrongField_IsNamedWithWhatWasExpected) {
@@ -126,8 +129,8 @@ TEST(Frame, WrongField_IsNamedWithWhatWasExpected) {
   const auto refused = [](const char* field) {
     return StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr(field));
   };
-  EXPECT_THAT(DecodeFrameHeader(Forged(chunk, 6, uint8_t{7})),
-              refused("kind: expected 1 to 6, got 7"));
+  EXPECT_THAT(DecodeFrameHeader(Forged(chunk, 6, uint8_t{8})),
+              refused("kind: expected 1 to 7, got 8"));
   EXPECT_THAT(DecodeFrameHeader(Forged(chunk, 7, uint8_t{9})), refused("dtype"));
   EXPECT_THAT(DecodeFrameHeader(Forged(chunk, 16, int64_t{0})), refused("epoch"));
   EXPECT_THAT(DecodeFrameHeader(Forged(chunk, 24, uint8_t{0})), refused("edge kind"));
@@ -147,7 +150,8 @@ TEST(Frame, WrongField_IsNamedWithWhatWasExpected) {
   EXPECT_THAT(DecodeFrameHeader(Forged(chunk, 96, int32_t{0})), refused("chunk bytes"));
   EXPECT_THAT(DecodeFrameHeader(Forged(chunk, 96, int32_t{-1})), refused("chunk bytes"));
   EXPECT_THAT(DecodeFrameHeader(Forged(chunk, 96, kChunkBytesMax + 1)), refused("chunk bytes"));
-  EXPECT_THAT(DecodeFrameHeader(Forged(chunk, 104, uint32_t{1})), refused("reserved"));
+  EXPECT_THAT(DecodeFrameHeader(Forged(chunk, 104, int64_t{-1})), refused("number"));
+  EXPECT_THAT(DecodeFrameHeader(Forged(chunk, 112, uint32_t{1})), refused("reserved"));
   const FrameBytes exported = Forged(Forged(chunk, 6, uint8_t{6}), 88, int64_t{0});
   EXPECT_THAT(DecodeFrameHeader(Forged(exported, 88, int64_t{4})),
               refused("chunk offset: expected 0"));

@@ -9,6 +9,7 @@
 namespace penstock {
 namespace {
 
+using ::testing::_;
 using ::testing::HasSubstr;
 
 Tensor RandomTensor(BufferPool& pool, int64_t elements, RandomStream& random) {
@@ -83,14 +84,43 @@ TEST(Gather, FrameCutShortOrPadded_IsRefusedByItsHeader) {
   RandomStream random(9, 1);
   const Tensor sent = RandomTensor(pool, 100, random);
   const std::string good = Bytes(MakeChunkFrame(WholeTensor(sent), sent));
-  for (const size_t size : {size_t{0}, size_t{1}, size_t{111}, size_t{112}, good.size() - 1}) {
+  for (const size_t size : {size_t{0}, size_t{1}, size_t{kFrameHeaderBytes - 1},
+                            size_t{kFrameHeaderBytes}, good.size() - 1}) {
     grpc::ByteBuffer frame = Torn(good.substr(0, size), random);
     EXPECT_THAT(FrameReader(frame).ReadHeader(),
                 StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("expected")));
+    EXPECT_THAT(FrameReader(frame).ReadLaterHeader(),
+                StatusIs(absl::StatusCode::kDataLoss, HasSubstr("expected")));
   }
   grpc::ByteBuffer padded = Torn(good + "x", random);
   EXPECT_THAT(FrameReader(padded).ReadHeader(),
               StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("got 401")));
+}
+
+// Both ends of a stream know that the other speaks the protocol, so another one came from the network.
+TEST(Gather, LaterHeaderWithAnyByteChanged_IsDataLoss) {
+  BufferPool pool(HostMemory());
+  RandomStream random(11, 1);
+  const Tensor sent = RandomTensor(pool, 100, random);
+  const std::string good = Bytes(MakeChunkFrame(WholeTensor(sent), sent));
+  for (int at = 0; at < kFrameHeaderBytes; ++at) {
+    std::string bytes = good;
+    bytes[at] ^= static_cast<char>(1 << random.Below(8));
+    grpc::ByteBuffer frame = Torn(bytes, random);
+    EXPECT_THAT(FrameReader(frame).ReadLaterHeader(), StatusIs(absl::StatusCode::kDataLoss, _))
+        << "byte " << at;
+  }
+}
+
+TEST(Gather, LaterHeaderThatIsWholeAndWrong_IsRefusedAsTheFirstWouldBe) {
+  BufferPool pool(HostMemory());
+  RandomStream random(12, 1);
+  const Tensor sent = RandomTensor(pool, 100, random);
+  FrameHeader wrong = WholeTensor(sent);
+  wrong.tensor_bytes = 7;
+  grpc::ByteBuffer frame = Torn(Bytes(MakeChunkFrame(wrong, sent)), random);
+  EXPECT_THAT(FrameReader(frame).ReadLaterHeader(),
+              StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("tensor bytes")));
 }
 
 TEST(Gather, ChunkFrame_CopiesNothingAndLetsGoWhenDropped) {

@@ -2,6 +2,9 @@
 // network has.
 #include "services/transport/grpc_transport.h"
 
+#include <functional>
+#include <thread>
+
 #include "base/heartbeat.h"
 #include "tests/services/transport/cluster.h"
 #include "tests/services/transport/exporting_pair.h"
@@ -11,6 +14,7 @@ namespace penstock {
 namespace {
 
 using ::testing::AllOf;
+using ::testing::Contains;
 using ::testing::HasSubstr;
 
 class GrpcPair : public TransportPair {
@@ -21,6 +25,7 @@ class GrpcPair : public TransportPair {
     // All connections of the pair have the dead worker at one end.
     for (TestWorker& worker : cluster_.workers) worker.proxy->Cut();
   }
+  void Interrupt() override { cluster_.Interrupt(); }
 
  private:
   TestCluster cluster_;
@@ -51,6 +56,17 @@ TEST(GrpcTransport, SenderOpensLongBeforeReceiver_StreamWaits) {
   EXPECT_THAT(sender->Send(0, Filled(cluster.workers[0].pool, {4}, 'a'),
                            absl::Now() + absl::Milliseconds(100)),
               StatusIs(absl::StatusCode::kDeadlineExceeded, HasSubstr("right")));
+  PENSTOCK_ASSERT_OK_AND_ASSIGN(
+      auto receiver, cluster.right().OpenReceiver(kEdge, 1, kLimit, cluster.workers[1].pool));
+  EXPECT_THAT(sender->Send(0, Filled(cluster.workers[0].pool, {4}, 'a'), Later()), IsOk());
+  EXPECT_THAT(receiver->Receive({0, DType::kF32, {4}}, Later()), IsOk());
+}
+
+TEST(GrpcTransport, StreamCutWhileItWaitsForTheReceiver_AnotherOneIsWelcomed) {
+  TestCluster cluster;
+  PENSTOCK_ASSERT_OK_AND_ASSIGN(auto sender, cluster.left().OpenSender(kEdge, 1, kLimit));
+  absl::SleepFor(absl::Milliseconds(100));
+  cluster.Interrupt();
   PENSTOCK_ASSERT_OK_AND_ASSIGN(
       auto receiver, cluster.right().OpenReceiver(kEdge, 1, kLimit, cluster.workers[1].pool));
   EXPECT_THAT(sender->Send(0, Filled(cluster.workers[0].pool, {4}, 'a'), Later()), IsOk());
@@ -208,7 +224,215 @@ TEST(GrpcTransport, FrozenNetwork_BothEndsAreUnavailable) {
   EXPECT_THAT(sent, StatusIs(absl::StatusCode::kUnavailable, HasSubstr("worker right")));
 }
 
-TEST(GrpcTransport, BitFlippedOnTheWay_ReceiveIsDataLossAndNamesTheMessage) {
+// ------------------------------------------------------------------- what a network does, and gets over
+
+// An edge with tensors of a number each, whose network is played with while they travel.
+class DisturbedEdge {
+ public:
+  static constexpr int64_t kElements = 1000;
+  static constexpr int kCapacity = 3;
+
+  DisturbedEdge() {
+    auto receiver = cluster_.right().OpenReceiver(kEdge, kCapacity, kLimit, pool(1));
+    auto sender = cluster_.left().OpenSender(kEdge, kCapacity, kLimit);
+    EXPECT_THAT(receiver, IsOk());
+    EXPECT_THAT(sender, IsOk());
+    receiver_ = *std::move(receiver);
+    sender_ = *std::move(sender);
+  }
+
+  absl::Status Send(int64_t message) {
+    Tensor tensor = pool(0).AcquireTensor(DType::kF32, {kElements});
+    for (int64_t i = 0; i < kElements; ++i) tensor.data<float>()[i] = Value(message, i);
+    return sender_->Send(message, tensor, Later());
+  }
+  void ExpectArrives(int64_t message) {
+    PENSTOCK_ASSERT_OK_AND_ASSIGN(const Tensor tensor,
+                                  receiver_->Receive({message, DType::kF32, {kElements}}, Later()));
+    for (int64_t i = 0; i < kElements; ++i) ASSERT_EQ(tensor.data<float>()[i], Value(message, i));
+  }
+  // Sends and receives messages from `first` on, and calls `disturb` when half have arrived.
+  void Exchange(int64_t first, int64_t count, const std::function<void(TcpProxy&)>& disturb) {
+    std::thread sender([&] {
+      for (int64_t m = first; m < first + count; ++m) ASSERT_THAT(Send(m), IsOk()) << m;
+    });
+    for (int64_t m = first; m < first + count; ++m) {
+      if (m == first + count / 2) disturb(*cluster_.workers[1].proxy);
+      ExpectArrives(m);
+    }
+    sender.join();
+  }
+  LinkTraffic Traffic(int worker) {
+    const std::vector<LinkTraffic> traffic = cluster_.workers[worker].hub.Traffic(kTestJob);
+    EXPECT_EQ(traffic.size(), 1u);
+    return traffic.empty() ? LinkTraffic() : traffic[0];
+  }
+  std::vector<std::string> Disturbed(int worker) {
+    MutexLock lock(cluster_.workers[worker].mutex);
+    return cluster_.workers[worker].disturbed;
+  }
+  BufferPool& pool(int worker) { return cluster_.workers[worker].pool; }
+  TestCluster& cluster() { return cluster_; }
+  Sender& sender() { return *sender_; }
+  void DropSender() {
+    sender_.reset();
+    cluster_.workers[0].transport.reset();
+  }
+  absl::Status Receive(int64_t message) {
+    return receiver_->Receive({message, DType::kF32, {kElements}}, Later()).status();
+  }
+
+ private:
+  static float Value(int64_t message, int64_t i) { return float(message * 37 + i % 911); }
+
+  TestCluster cluster_{/*epoch=*/1, rpc_limits::kConnectionAge, StreamLimits{}};
+  std::unique_ptr<Receiver> receiver_;
+  std::unique_ptr<Sender> sender_;
+};
+
+TEST(DisturbedEdge, AllConnectionsCut_GoesOnOverAnother) {
+  DisturbedEdge edge;
+  edge.Exchange(0, 100, [](TcpProxy& proxy) {
+    proxy.Interrupt();
+    absl::SleepFor(absl::Milliseconds(50));
+    proxy.Thaw();
+  });
+  EXPECT_GE(edge.Traffic(0).redials, 1);
+  EXPECT_GE(edge.Traffic(1).redials, 1);
+  EXPECT_EQ(edge.Traffic(0).messages, 100);
+  EXPECT_EQ(edge.Traffic(1).messages, 100) << "each counts once";
+  EXPECT_THAT(edge.Disturbed(0),
+              AllOf(Contains(AllOf(HasSubstr("activation 0->1 to worker right"), HasSubstr("broke"),
+                                   HasSubstr("dialled again"))),
+                    Contains(HasSubstr("there again"))));
+  EXPECT_THAT(edge.Disturbed(1), Contains(AllOf(HasSubstr("activation 0->1 from worker left"),
+                                                HasSubstr("there again"))));
+}
+
+TEST(DisturbedEdge, LinkDownForASecond_GoesOn) {
+  DisturbedEdge edge;
+  edge.Exchange(0, 20, [](TcpProxy& proxy) {
+    proxy.Interrupt();
+    absl::SleepFor(absl::Seconds(1));
+    proxy.Thaw();
+  });
+}
+
+TEST(DisturbedEdge, CutAgainAndAgain_EachMessageArrivesOnce) {
+  DisturbedEdge edge;
+  for (int64_t round = 0; round < 10; ++round) {
+    edge.Exchange(20 * round, 20, [](TcpProxy& proxy) {
+      proxy.Interrupt();
+      absl::SleepFor(absl::Milliseconds(20));
+      proxy.Thaw();
+    });
+    if (::testing::Test::HasFatalFailure()) return;
+  }
+}
+
+TEST(DisturbedEdge, BitFlipped_TensorIsAskedForAgainOnTheSameStream) {
+  DisturbedEdge edge;
+  for (int64_t m = 0; m < 4; ++m) {
+    if (m == 2) edge.cluster().workers[1].proxy->Play(TcpProxy::Trick::kFlip);
+    ASSERT_THAT(edge.Send(m), IsOk());
+    edge.ExpectArrives(m);
+  }
+  EXPECT_EQ(edge.Traffic(1).damaged, 1);
+  EXPECT_EQ(edge.Traffic(1).redials, 0);
+  EXPECT_EQ(edge.Traffic(0).resent, 1);
+  EXPECT_EQ(edge.cluster().workers[1].hub.rejected().count(Rejection::kCorrupt), 1);
+  EXPECT_THAT(edge.Disturbed(1),
+              Contains(AllOf(HasSubstr("payload checksum"), HasSubstr("asked for again"))));
+}
+
+// HTTP/2 loses its place, and waits for what never comes until keepalive ends the connection.
+TEST(DisturbedEdge, BytesDroppedOrBroughtTwice_GoesOn) {
+  for (const TcpProxy::Trick trick : {TcpProxy::Trick::kDrop, TcpProxy::Trick::kDuplicate}) {
+    DisturbedEdge edge;
+    edge.Exchange(0, 40, [trick](TcpProxy& proxy) { proxy.Play(trick); });
+    EXPECT_TRUE(edge.cluster().workers[1].proxy->has_played());
+    if (::testing::Test::HasFatalFailure()) return;
+  }
+}
+
+TEST(DisturbedEdge, SenderThatHasLeft_StillBringsWhatDidNotArrive) {
+  DisturbedEdge edge;
+  ASSERT_THAT(edge.Send(0), IsOk());
+  edge.ExpectArrives(0);
+  TcpProxy& proxy = *edge.cluster().workers[1].proxy;
+  proxy.Interrupt();
+  absl::SleepFor(absl::Milliseconds(50));
+  ASSERT_THAT(edge.Send(1), IsOk());
+  ASSERT_THAT(edge.Send(2), IsOk());
+  edge.DropSender();
+  proxy.Thaw();
+  edge.ExpectArrives(1);
+  edge.ExpectArrives(2);
+  EXPECT_THAT(edge.Receive(3), StatusIs(absl::StatusCode::kAborted, HasSubstr("worker left")));
+}
+
+// The sender has ended the stream when it hears that it must send again.
+TEST(DisturbedEdge, LastMessageDamaged_ArrivesThoughTheSenderHasLeft) {
+  DisturbedEdge edge;
+  ASSERT_THAT(edge.Send(0), IsOk());
+  edge.ExpectArrives(0);
+  edge.cluster().workers[1].proxy->Play(TcpProxy::Trick::kFlip);
+  ASSERT_THAT(edge.Send(1), IsOk());
+  edge.DropSender();
+  edge.ExpectArrives(1);
+  EXPECT_THAT(edge.Receive(2), StatusIs(absl::StatusCode::kAborted, HasSubstr("worker left")));
+}
+
+TEST(DisturbedEdge, CancelledWhileBroken_EndsAtOnce) {
+  DisturbedEdge edge;
+  ASSERT_THAT(edge.Send(0), IsOk());
+  edge.ExpectArrives(0);
+  edge.cluster().workers[1].proxy->Interrupt();
+  absl::SleepFor(absl::Milliseconds(100));
+  const absl::Time before = absl::Now();
+  edge.cluster().left().Cancel(absl::AbortedError("the user said stop"));
+  edge.cluster().right().Cancel(absl::AbortedError("the user said stop"));
+  EXPECT_THAT(edge.Send(1), StatusIs(absl::StatusCode::kAborted, HasSubstr("said stop")));
+  EXPECT_THAT(edge.Receive(1), StatusIs(absl::StatusCode::kAborted, HasSubstr("said stop")));
+  EXPECT_LT(absl::Now() - before, absl::Seconds(1));
+}
+
+// What came does not stay with the sender until the receiver's executor takes it.
+TEST(DisturbedEdge, SenderKeepsFewOfTheMessagesThatHaveCome) {
+  DisturbedEdge edge;
+  for (int64_t m = 0; m < DisturbedEdge::kCapacity; ++m) ASSERT_THAT(edge.Send(m), IsOk());
+  const int64_t kept_max =
+      (ReceivingStream::kUntoldMax - 1) * BufferPool::BlockBytes(4 * DisturbedEdge::kElements);
+  bool kept_few = false;
+  for (int attempt = 0; attempt < 2000 && !kept_few; ++attempt) {
+    absl::SleepFor(absl::Milliseconds(5));
+    kept_few = edge.pool(0).stats().bytes_in_use <= kept_max;
+  }
+  EXPECT_TRUE(kept_few) << edge.pool(0).stats().bytes_in_use << " bytes";
+}
+
+TEST(GrpcTransport, PeerThatStaysAway_IsNamedWithTheTimeAndTheLastError) {
+  TestCluster cluster;
+  PENSTOCK_ASSERT_OK_AND_ASSIGN(
+      auto receiver, cluster.right().OpenReceiver(kEdge, 1, kLimit, cluster.workers[1].pool));
+  PENSTOCK_ASSERT_OK_AND_ASSIGN(auto sender, cluster.left().OpenSender(kEdge, 1, kLimit));
+  ASSERT_THAT(sender->Send(0, Filled(cluster.workers[0].pool, {4}, 'a'), Later()), IsOk());
+  ASSERT_THAT(receiver->Receive({0, DType::kF32, {4}}, Later()), IsOk());
+  cluster.workers[1].proxy->Cut();
+  EXPECT_THAT(
+      receiver->Receive({1, DType::kF32, {4}}, Later()),
+      StatusIs(absl::StatusCode::kUnavailable, AllOf(HasSubstr("0->1"), HasSubstr("worker left"),
+                                                     HasSubstr("no tensor stream here for 2s"))));
+  absl::Status sent;
+  for (int i = 1; sent.ok() && i < 3; ++i) {
+    sent = sender->Send(i, Filled(cluster.workers[0].pool, {4}, 'a'), Later());
+  }
+  EXPECT_THAT(sent, StatusIs(absl::StatusCode::kUnavailable,
+                             AllOf(HasSubstr("0->1"), HasSubstr("worker right"),
+                                   HasSubstr("no stream to it has held"), HasSubstr("dialled"))));
+}
+
+TEST(GrpcTransport, BitsFlippedAgainAndAgain_ReceiveIsDataLossAndNamesTheMessage) {
   TestCluster cluster;
   PENSTOCK_ASSERT_OK_AND_ASSIGN(
       auto receiver, cluster.right().OpenReceiver(kEdge, 1, kLimit, cluster.workers[1].pool));

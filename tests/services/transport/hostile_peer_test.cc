@@ -37,9 +37,11 @@ class HostilePeerTest : public ::testing::Test {
     receiver_ = *std::move(receiver);
   }
 
-  static FrameHeader HelloHeader() {
+  // `stream`: its number among those of the edge.
+  static FrameHeader HelloHeader(int64_t stream = 0) {
     FrameHeader header;
     header.kind = FrameKind::kHello;
+    header.number = stream;
     header.key = {JobHash(kTestJob), 1, kHostileEdge};
     header.value = kWindow;
     header.tensor_bytes = kHostileLimit;
@@ -51,7 +53,7 @@ class HostilePeerTest : public ::testing::Test {
     FrameHeader header;
     header.kind = FrameKind::kChunk;
     header.key = HelloHeader().key;
-    header.sequence = sequence;
+    header.number = header.sequence = sequence;
     header.shape = {elements};
     header.tensor_bytes = 4 * elements;
     header.payload_bytes = static_cast<int32_t>(4 * elements);
@@ -63,16 +65,41 @@ class HostilePeerTest : public ::testing::Test {
 
   std::string address() { return cluster_.workers[1].server.address().ToString(); }
 
-  // A sender that was welcomed.
-  std::unique_ptr<RawSender> Welcomed() {
+  // A sender that was welcomed by a receiver that has `received` messages.
+  std::unique_ptr<RawSender> Welcomed(int64_t stream = 0, int64_t received = 0) {
     auto sender = std::make_unique<RawSender>(address());
-    EXPECT_TRUE(sender->Write(MakeTextFrame(HelloHeader(), HelloPayload())));
-    EXPECT_TRUE(sender->Read());
+    EXPECT_TRUE(sender->Write(MakeTextFrame(HelloHeader(stream), HelloPayload())));
+    ExpectWord(*sender, FrameKind::kWelcome, received);
     return sender;
+  }
+  // The receiver's next frame.
+  static void ExpectWord(RawSender& sender, FrameKind kind, int64_t received) {
+    ASSERT_TRUE(sender.Read());
+    PENSTOCK_ASSERT_OK_AND_ASSIGN(const FrameHeader header,
+                                  FrameReader(sender.incoming()).ReadHeader());
+    EXPECT_EQ(header.kind, kind);
+    EXPECT_EQ(header.number, received);
+  }
+  static std::string Bytes(const grpc::ByteBuffer& frame) {
+    grpc::Slice slice;
+    EXPECT_TRUE(frame.DumpToSingleSlice(&slice).ok());
+    return std::string(reinterpret_cast<const char*>(slice.begin()), slice.size());
+  }
+  std::string WithDamagedPayload(int64_t sequence) {
+    std::string bytes = Bytes(ChunkFrame(ChunkHeader(sequence, 4)));
+    bytes.back() ^= 1;
+    return bytes;
+  }
+  LinkTraffic Traffic() {
+    const std::vector<LinkTraffic> traffic = cluster_.workers[1].hub.Traffic(kTestJob);
+    EXPECT_EQ(traffic.size(), 1u);
+    return traffic.empty() ? LinkTraffic() : traffic[0];
   }
 
   // What the run at the receiving worker sees.
-  absl::Status Received() { return receiver_->Receive({0, DType::kF32, {4}}, InAWhile()).status(); }
+  absl::Status Received(int64_t sequence = 0) {
+    return receiver_->Receive({sequence, DType::kF32, {4}}, InAWhile()).status();
+  }
 
   // The worker still takes a right stream, for another edge.
   void ExpectWorkerGoesOn() {
@@ -105,7 +132,7 @@ TEST_F(HostilePeerTest, EmptyMessage_IsRefused) {
   RawSender sender(address());
   sender.Write("");
   EXPECT_THAT(sender.Finish(),
-              StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("at least 112 bytes")));
+              StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("at least 120 bytes")));
   ExpectWorkerGoesOn();
 }
 
@@ -196,17 +223,104 @@ TEST_F(HostilePeerTest, ChunkOfAnotherEpoch_FailsBothEnds) {
   EXPECT_THAT(Received(), refused);
 }
 
-TEST_F(HostilePeerTest, PayloadThatDoesNotMatchItsChecksum_FailsBothEnds) {
+TEST_F(HostilePeerTest, PayloadThatDoesNotMatchItsChecksum_IsAskedForAgainAFewTimes) {
   const auto sender = Welcomed();
-  grpc::Slice slice;
-  ASSERT_TRUE(ChunkFrame(ChunkHeader(0, 4)).DumpToSingleSlice(&slice).ok());
-  std::string bytes(reinterpret_cast<const char*>(slice.begin()), slice.size());
-  bytes.back() ^= 1;
-  sender->Write(bytes);
-  const auto refused = StatusIs(absl::StatusCode::kDataLoss, HasSubstr("checksum"));
+  for (int i = 0; i < rpc_limits::kTensorAsksMax; ++i) {
+    sender->Write(WithDamagedPayload(0));
+    ExpectWord(*sender, FrameKind::kAgain, 0);
+  }
+  EXPECT_TRUE(sender->Write(ChunkFrame(ChunkHeader(0, 4))));
+  EXPECT_THAT(Received(0), IsOk());
+  ExpectWord(*sender, FrameKind::kCredit, 1);
+  for (int i = 0; i < rpc_limits::kTensorAsksMax; ++i) {
+    sender->Write(WithDamagedPayload(1));
+    ExpectWord(*sender, FrameKind::kAgain, 1);
+  }
+  EXPECT_EQ(Traffic().damaged, 2 * rpc_limits::kTensorAsksMax);
+  sender->Write(WithDamagedPayload(1));
+  const auto refused =
+      StatusIs(absl::StatusCode::kDataLoss,
+               AllOf(HasSubstr("0->1"), HasSubstr("message 1"), HasSubstr("checksum: expected"),
+                     HasSubstr("damaged 4 times")));
   EXPECT_THAT(sender->Finish(), refused);
-  EXPECT_THAT(Received(), refused);
-  EXPECT_EQ(Rejected(Rejection::kCorrupt), 1);
+  EXPECT_THAT(Received(1), refused);
+  EXPECT_EQ(Rejected(Rejection::kCorrupt), 2 * rpc_limits::kTensorAsksMax + 1);
+  ExpectWorkerGoesOn();
+}
+
+// The chunks that were under way when a message was asked for again are none of what comes again.
+TEST_F(HostilePeerTest, WhatCameBehindADamagedChunk_IsDroppedUntilItComesAgain) {
+  const auto sender = Welcomed();
+  sender->Write(WithDamagedPayload(0));
+  sender->Write(ChunkFrame(ChunkHeader(1, 4)));
+  ExpectWord(*sender, FrameKind::kAgain, 0);
+  sender->Write(ChunkFrame(ChunkHeader(0, 4)));
+  sender->Write(ChunkFrame(ChunkHeader(1, 4)));
+  EXPECT_THAT(Received(0), IsOk());
+  EXPECT_THAT(Received(1), IsOk());
+}
+
+TEST_F(HostilePeerTest, HeaderThatDoesNotMatchItsChecksum_EndsTheStreamAlone) {
+  const auto first = Welcomed();
+  std::string bytes = Bytes(ChunkFrame(ChunkHeader(0, 4)));
+  bytes[0] ^= 1;
+  first->Write(bytes);
+  EXPECT_THAT(first->Finish(),
+              StatusIs(absl::StatusCode::kUnavailable, HasSubstr("cannot be read")));
+  const auto second = Welcomed(/*stream=*/1);
+  second->Write(ChunkFrame(ChunkHeader(0, 4)));
+  EXPECT_THAT(Received(), IsOk());
+  EXPECT_EQ(Traffic().redials, 1);
+}
+
+TEST_F(HostilePeerTest, NewerStream_TakesTheOldersPlaceAndGoesOn) {
+  const auto first = Welcomed();
+  first->Write(ChunkFrame(ChunkHeader(0, 4)));
+  EXPECT_THAT(Received(0), IsOk());
+  FrameHeader half = ChunkHeader(1, 4);
+  half.payload_bytes = 8;
+  first->Write(ChunkFrame(half));
+  const auto second = Welcomed(/*stream=*/5, /*received=*/1);
+  EXPECT_THAT(first->Finish(),
+              StatusIs(absl::StatusCode::kUnavailable, HasSubstr("has taken its place")));
+  second->Write(ChunkFrame(ChunkHeader(1, 4)));
+  EXPECT_THAT(Received(1), IsOk());
+  RawSender late(address());
+  late.Write(MakeTextFrame(HelloHeader(4), HelloPayload()));
+  EXPECT_THAT(late.Finish(),
+              StatusIs(absl::StatusCode::kAlreadyExists, HasSubstr("after stream 5")));
+}
+
+TEST_F(HostilePeerTest, NewerStreamOfAnotherWorker_TakesNothing) {
+  const auto first = Welcomed();
+  RawSender second(address());
+  second.Write(MakeTextFrame(HelloHeader(1), EncodeHello({11, 22, "middle"})));
+  EXPECT_THAT(second.Finish(),
+              StatusIs(absl::StatusCode::kFailedPrecondition, HasSubstr("expected worker left")));
+  first->Write(ChunkFrame(ChunkHeader(0, 4)));
+  EXPECT_THAT(Received(), IsOk());
+}
+
+TEST_F(HostilePeerTest, MessageThatHasCome_IsDroppedAndCounted) {
+  const auto sender = Welcomed();
+  for (const int64_t number : {0, 0, 1}) sender->Write(ChunkFrame(ChunkHeader(number, 4)));
+  EXPECT_THAT(Received(0), IsOk());
+  EXPECT_THAT(Received(1), IsOk());
+  EXPECT_EQ(Traffic().duplicates, 1);
+  // A message is counted when the run may already have it.
+  for (const absl::Time end = InAWhile(); Traffic().messages < 2 && absl::Now() < end;) {
+    absl::SleepFor(absl::Milliseconds(1));
+  }
+  EXPECT_EQ(Traffic().messages, 2);
+}
+
+TEST_F(HostilePeerTest, GapInTheNumbers_IsAskedFor) {
+  const auto sender = Welcomed();
+  sender->Write(ChunkFrame(ChunkHeader(1, 4)));
+  ExpectWord(*sender, FrameKind::kAgain, 0);
+  for (const int64_t number : {0, 1}) sender->Write(ChunkFrame(ChunkHeader(number, 4)));
+  EXPECT_THAT(Received(0), IsOk());
+  EXPECT_THAT(Received(1), IsOk());
 }
 
 TEST_F(HostilePeerTest, MoreMessagesThanTheWindow_FailBothEnds) {
@@ -226,8 +340,9 @@ TEST_F(HostilePeerTest, GrpcMessageOverTheLimit_FailsBothEnds) {
   ExpectWorkerGoesOn();
 }
 
-TEST_F(HostilePeerTest, SecondHelloOrCredit_IsRefused) {
-  for (const FrameKind kind : {FrameKind::kHello, FrameKind::kCredit, FrameKind::kWelcome}) {
+TEST_F(HostilePeerTest, SecondHelloOrAReceiversFrame_IsRefused) {
+  for (const FrameKind kind :
+       {FrameKind::kHello, FrameKind::kCredit, FrameKind::kWelcome, FrameKind::kAgain}) {
     TestCluster cluster;
     PENSTOCK_ASSERT_OK_AND_ASSIGN(auto receiver,
                                   cluster.right().OpenReceiver(kHostileEdge, kWindow, kHostileLimit,
@@ -243,7 +358,7 @@ TEST_F(HostilePeerTest, SecondHelloOrCredit_IsRefused) {
   }
 }
 
-TEST_F(HostilePeerTest, SenderThatDiesInMidMessage_FailsTheRun) {
+TEST_F(HostilePeerTest, SenderThatDiesInMidMessageAndStaysAway_FailsTheRun) {
   {
     const auto sender = Welcomed();
     FrameHeader header = ChunkHeader(0, 4);
@@ -409,11 +524,12 @@ class AnsweringReceiver {
   std::thread thread_;
 };
 
-FrameHeader WelcomeOf(int32_t credits) {
+// Of a receiver that has `received` messages and took all of them.
+FrameHeader WelcomeOf(int64_t received) {
   FrameHeader header;
   header.kind = FrameKind::kWelcome;
   header.key = {JobHash(kTestJob), 2, kHostileEdge};
-  header.value = credits;
+  header.number = received;
   return header;
 }
 
@@ -425,34 +541,42 @@ TEST_F(WrongReceiverTest, GarbageInsteadOfWelcome_IsRefused) {
                        AllOf(HasSubstr("worker right"), HasSubstr("does not speak Penstock"))));
 }
 
-TEST_F(WrongReceiverTest, WelcomeWithMoreCreditThanTheWindow_IsRefused) {
+TEST_F(WrongReceiverTest, WelcomeForMessagesThatWereNeverSent_IsRefused) {
   AnsweringReceiver receiver(MakeTextFrame(WelcomeOf(1000), ""));
   EXPECT_THAT(SendTo(receiver.address()),
-              StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("exceed the window of 1")));
+              StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("0 to 0 messages received")));
+}
+
+TEST_F(WrongReceiverTest, WelcomeWithMoreMessagesInTheMailboxThanCame_IsRefused) {
+  FrameHeader welcome = WelcomeOf(0);
+  welcome.value = 1;
+  AnsweringReceiver receiver(MakeTextFrame(welcome, ""));
+  EXPECT_THAT(SendTo(receiver.address()),
+              StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("released")));
 }
 
 TEST_F(WrongReceiverTest, CreditForMessagesThatWereNotSentYet_IsRefused) {
   FrameHeader credit = WelcomeOf(kWindow);
   credit.kind = FrameKind::kCredit;
-  AnsweringReceiver receiver(MakeTextFrame(WelcomeOf(kWindow), ""), MakeTextFrame(credit, ""));
+  AnsweringReceiver receiver(MakeTextFrame(WelcomeOf(0), ""), MakeTextFrame(credit, ""));
   constexpr int64_t kElements = 8 << 20;  // more than the network takes in unread
   PENSTOCK_ASSERT_OK_AND_ASSIGN(auto sender, OpenTo(receiver.address(), kWindow, 4 * kElements));
   for (int i = 0; i < kWindow; ++i) ASSERT_THAT(Send(*sender, i, kElements), IsOk());
   receiver.GoOn();
   EXPECT_THAT(Send(*sender, kWindow, kElements),
               StatusIs(absl::StatusCode::kInvalidArgument,
-                       AllOf(HasSubstr("worker right"), HasSubstr("exceed the window of 2"))));
+                       AllOf(HasSubstr("worker right"), HasSubstr("0 to 0 messages received"))));
 }
 
 TEST_F(WrongReceiverTest, WelcomeToExportWhereNothingWasOffered_IsRefused) {
-  AnsweringReceiver receiver(MakeTextFrame(WelcomeOf(1), "cuda-ipc"));
+  AnsweringReceiver receiver(MakeTextFrame(WelcomeOf(0), "cuda-ipc"));
   EXPECT_THAT(SendTo(receiver.address()),
               StatusIs(absl::StatusCode::kInvalidArgument,
                        AllOf(HasSubstr("worker right"), HasSubstr("nothing was offered"))));
 }
 
 TEST_F(WrongReceiverTest, WelcomeForAnotherEdge_IsRefused) {
-  FrameHeader header = WelcomeOf(1);
+  FrameHeader header = WelcomeOf(0);
   header.key.edge.destination = 5;
   AnsweringReceiver receiver(MakeTextFrame(header, ""));
   EXPECT_THAT(SendTo(receiver.address()),

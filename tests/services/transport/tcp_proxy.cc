@@ -7,10 +7,12 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-#include <memory>
+#include <cstring>
+#include <utility>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
 #include "base/check.h"
 
 namespace penstock {
@@ -30,6 +32,31 @@ struct Pipe {
   int to = -1;
   bool to_server = false;
 };
+
+// A piece of this size is more than headers.
+constexpr ssize_t kTensorBytesMin = 512;
+constexpr ssize_t kTrickBytes = 100;
+
+// Plays a trick within the first `size` bytes, behind which there is room. Returns their number then.
+ssize_t PlayTrick(TcpProxy::Trick trick, char* data, ssize_t size) {
+  // In a tensor, also where there are two or three of one size.
+  char* const middle = data + size * 2 / 5;
+  const ssize_t rest = data + size - middle;
+  switch (trick) {
+    case TcpProxy::Trick::kNone:
+      return size;
+    case TcpProxy::Trick::kFlip:
+      *middle ^= 1;
+      return size;
+    case TcpProxy::Trick::kDrop:
+      std::memmove(middle, middle + kTrickBytes, rest - kTrickBytes);
+      return size - kTrickBytes;
+    case TcpProxy::Trick::kDuplicate:
+      std::memmove(middle + kTrickBytes, middle, rest);
+      return size + kTrickBytes;
+  }
+  return size;
+}
 
 bool WriteAll(int fd, const char* data, ssize_t size) {
   while (size > 0) {
@@ -62,6 +89,12 @@ TcpProxy::~TcpProxy() {
 
 std::string TcpProxy::address() const { return absl::StrCat("127.0.0.1:", port_); }
 
+void TcpProxy::Interrupt() {
+  all_closed_ = false;
+  mode_ = Mode::kInterrupted;
+  while (!all_closed_) absl::SleepFor(absl::Milliseconds(1));
+}
+
 void TcpProxy::Serve() {
   std::vector<Pipe> pipes;
   const auto close_all = [&] {
@@ -77,6 +110,11 @@ void TcpProxy::Serve() {
       close_all();
       if (listener_ >= 0) close(std::exchange(listener_, -1));
     }
+    const bool interrupted = mode_ == Mode::kInterrupted;
+    if (interrupted) {
+      close_all();
+      all_closed_ = true;
+    }
     std::vector<pollfd> polled = {{listener_, POLLIN, 0}};
     for (const Pipe& pipe : pipes) polled.push_back({pipe.from, POLLIN, 0});
     const bool frozen = mode_ == Mode::kFrozen;
@@ -84,7 +122,10 @@ void TcpProxy::Serve() {
     if (frozen) continue;
     for (size_t i = 0; i < pipes.size(); ++i) {
       if (polled[i + 1].revents == 0 || pipes[i].from < 0) continue;
-      const ssize_t got = recv(pipes[i].from, buffer.data(), buffer.size(), 0);
+      ssize_t got = recv(pipes[i].from, buffer.data(), buffer.size() - kTrickBytes, 0);
+      if (got >= kTensorBytesMin && pipes[i].to_server) {
+        got = PlayTrick(trick_.exchange(Trick::kNone), buffer.data(), got);
+      }
       if (got > 0 && pipes[i].to_server && mode_ == Mode::kCorrupt) {
         for (ssize_t j = 0; j < got; ++j) buffer[j] ^= buffer[j] == 'Z' ? 1 : 0;
       }
@@ -97,6 +138,10 @@ void TcpProxy::Serve() {
     }
     if (polled[0].revents != 0) {
       const int client = accept4(listener_, nullptr, nullptr, SOCK_CLOEXEC);
+      if (interrupted) {
+        close(client);
+        continue;
+      }
       const int server = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
       const sockaddr_in address = Loopback(target_port_);
       if (client >= 0 &&

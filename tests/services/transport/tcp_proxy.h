@@ -18,20 +18,34 @@ class TcpProxy {
   std::string address() const;
 
   // From now on:
-  void Cut() { mode_ = Mode::kCut; }        // closes all connections, accepts none
+  void Cut() { mode_ = Mode::kCut; }  // closes all connections, accepts none
+  void Interrupt();  // closes all connections, before it returns, and new ones at once
   void Freeze() { mode_ = Mode::kFrozen; }  // nothing passes, nothing closes
-  void Thaw() { mode_ = Mode::kForward; }   // what was held up passes
+  // What was held up passes, and new connections stay.
+  void Thaw() { mode_ = Mode::kForward; }
   // Flips one bit of every byte 'Z' towards the server.
   void Corrupt() { mode_ = Mode::kCorrupt; }
 
+  // Once, in the next piece towards the server that is large enough to be of a tensor:
+  enum class Trick {
+    kNone,
+    kFlip,       // flips a bit in its middle
+    kDrop,       // leaves bytes out
+    kDuplicate,  // brings bytes twice
+  };
+  void Play(Trick trick) { trick_ = trick; }
+  bool has_played() const { return trick_ == Trick::kNone; }
+
  private:
-  enum class Mode { kForward, kCut, kFrozen, kCorrupt };
+  enum class Mode { kForward, kCut, kInterrupted, kFrozen, kCorrupt };
   void Serve();
 
   const int target_port_;
   int listener_ = -1;
   int port_ = 0;
   std::atomic<Mode> mode_ = Mode::kForward;
+  std::atomic<Trick> trick_ = Trick::kNone;
+  std::atomic<bool> all_closed_ = false;
   std::atomic<bool> stopping_ = false;
   std::thread thread_;
 };
