@@ -186,7 +186,7 @@ absl::Status CoordinatorClient::Explain(const absl::Status& status) const {
                          "; name all coordinators of the cluster with --coordinator or "
                          "PENSTOCK_COORDINATOR, with commas between them"));
       }
-      if (absl::StartsWith(said, absl::StrCat(peer_, ": ", kNotDone))) return status;
+      if (IsNotDone(status) || IsPerhapsDone(status)) return status;
       return absl::UnavailableError(WhyUnreached(said));
     case absl::StatusCode::kDeadlineExceeded:
       return absl::DeadlineExceededError(

@@ -228,9 +228,16 @@ absl::Status EventLoop::Keep(const SaveJob* save) {
     keep_retry_ns_ = clock_.MonotonicNs() + absl::ToInt64Nanoseconds(kKeepRetryInterval);
   }
   if (store_status_.ok() || (save == nullptr && pending_.empty())) return absl::OkStatus();
+  const bool is_unknown = may_try && absl::IsUnavailable(store_status_);
+  if (is_unknown && save != nullptr) {
+    // What holds is put over what may be there. Of a job that is new, the store removes it.
+    const JobRun* const run = coordinator_.FindRun(save->record.summary().job_id());
+    if (run != nullptr) pending_.Add(SaveJob{run->Record()});
+  }
   return absl::UnavailableError(absl::StrCat(
-      kNotDone, "the coordinator cannot write its ", store_->name(), ": ", store_status_.message(),
-      "; ", store_->remedy(), ", and ask again (training goes on)"));
+      is_unknown ? kPerhapsDone : kNotDone, "the coordinator cannot write its ", store_->name(),
+      ": ", store_status_.message(), "; ", store_->remedy(), ", and ask again",
+      is_unknown ? " unless it was done" : "", " (training goes on)"));
 }
 
 StateCounts EventLoop::state_counts() const {

@@ -92,7 +92,8 @@ class EventLoop {
                         std::function<absl::StatusOr<R>(Coordinator&, StateStore&, Now)> question);
 
   // Writes `save`, if there is one, and all that waits to be written, before anything is done that depends on it. For
-  // questions. Errors: Unavailable saying what cannot be written, why, and what to do; `save` is not kept then.
+  // questions. Errors: Unavailable saying what cannot be written, why, and what to do. `save` is not kept then, and if the
+  // store did not answer, so that it may be (StateStore::Write), the text says so (services/rpc/status.h).
   absl::Status Keep(const SaveJob* save);
 
   // For the loop's thread.

@@ -4,6 +4,7 @@
 #include <optional>
 
 #include "base/leader_note.h"
+#include "services/rpc/status.h"
 
 namespace penstock {
 
@@ -14,6 +15,7 @@ size_t LeaderFinder::current() const {
 
 bool LeaderFinder::OnAnswer(size_t asked, const absl::Status& status) {
   if (!absl::IsUnavailable(status) && !absl::IsDeadlineExceeded(status)) return false;
+  if (IsNotDone(status)) return false;
   MutexLock lock(mutex_);
   if (current_ != asked) return true;
   current_ = (asked + 1) % addresses_.size();

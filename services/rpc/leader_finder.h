@@ -21,8 +21,8 @@ class LeaderFinder {
   // The index of the address to ask.
   size_t current() const ABSL_LOCKS_EXCLUDED(mutex_);
 
-  // Takes the end of a call to `asked`. Returns whether the same should be asked of current() now: `asked` does not lead, or
-  // does not answer. A leader that is named counts only if it is one of the addresses, for what was not given is not trusted;
+  // Takes the end of a call to `asked`. Returns whether the same should be asked of current() now: `asked` does not lead,
+  // does not answer, or cannot know whether it was done. One that says that it was not done (status.h) is not asked again. A leader that is named counts only if it is one of the addresses, for what was not given is not trusted;
   // else the next one is asked. If another call has changed current() meanwhile, that counts.
   bool OnAnswer(size_t asked, const absl::Status& status) ABSL_LOCKS_EXCLUDED(mutex_);
 

@@ -24,6 +24,7 @@
 #include "services/rpc/address.h"
 #include "services/rpc/client.h"
 #include "services/rpc/leader_finder.h"
+#include "services/rpc/status.h"
 
 namespace penstock {
 
@@ -46,7 +47,8 @@ class LeaderStub {
   // Returns the name of the coordinator that would be asked now: "coordinator 10.0.0.7:7070".
   const std::string& peer() const { return peers_[finder_.current()].name; }
 
-  // Calls `method` and waits at most `timeout` for the answer. Errors: those of the call, of whom was asked last.
+  // Calls `method` and waits at most `timeout` for the answer. Errors: those of the call, of whom was asked last; one that does
+  // not know whether it was done (status.h) counts for more than one that does not lead.
   template <typename Base, typename Request, typename Response>
   absl::StatusOr<Response> Call(grpc::Status (Base::*method)(grpc::ClientContext*, const Request&,
                                                              Response*),
@@ -54,8 +56,12 @@ class LeaderStub {
                                 absl::Duration timeout, const CallTrace& trace = {}) {
     absl::StatusOr<Response> response = absl::UnavailableError("no coordinator was asked");
     AskInTurn(timeout, [&](Peer& peer, absl::Duration time) {
-      response = penstock::Call(peer.name, *peer.stub, method, request, time, trace);
-      return response.status();
+      absl::StatusOr<Response> answer =
+          penstock::Call(peer.name, *peer.stub, method, request, time, trace);
+      const absl::Status status = answer.status();
+      const bool says_less = LeaderOf(status).has_value() && IsPerhapsDone(response.status());
+      if (!says_less) response = std::move(answer);
+      return status;
     });
     return response;
   }

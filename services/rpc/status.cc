@@ -4,6 +4,8 @@
 #include <string>
 #include <utility>
 
+#include "absl/strings/cord.h"
+#include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/strip.h"
@@ -18,6 +20,7 @@ namespace {
 constexpr char kSeenEpochKey[] = "seen_epoch=";
 constexpr char kLeaderKey[] = "leader=";
 constexpr size_t kLeaderBytesMax = 300;
+constexpr char kRefusalType[] = "penstock/refusal";  // the payload is how the text began
 
 // The details come from the network: what is no such note is left out.
 absl::Status WithDetails(absl::Status status, absl::string_view details) {
@@ -32,6 +35,20 @@ absl::Status WithDetails(absl::Status status, absl::string_view details) {
   return WithSeenEpoch(std::move(status), epoch);
 }
 
+// A call that gRPC itself gave up has no such text.
+absl::Status WithRefusal(absl::Status status, absl::string_view said) {
+  for (const absl::string_view beginning : {kNotDone, kPerhapsDone}) {
+    if (absl::IsUnavailable(status) && absl::StartsWith(said, beginning)) {
+      status.SetPayload(kRefusalType, absl::Cord(beginning));
+    }
+  }
+  return status;
+}
+
+bool IsRefusal(const absl::Status& status, absl::string_view beginning) {
+  return status.GetPayload(kRefusalType) == absl::Cord(beginning);
+}
+
 std::string DetailsOf(const absl::Status& status) {
   if (const auto epoch = SeenEpochOf(status); epoch.has_value()) {
     return absl::StrCat(kSeenEpochKey, *epoch);
@@ -43,6 +60,10 @@ std::string DetailsOf(const absl::Status& status) {
 }
 
 }  // namespace
+
+bool IsNotDone(const absl::Status& status) { return IsRefusal(status, kNotDone); }
+
+bool IsPerhapsDone(const absl::Status& status) { return IsRefusal(status, kPerhapsDone); }
 
 grpc::Status ToGrpcStatus(const absl::Status& status) {
   if (status.ok()) return grpc::Status::OK;
@@ -58,7 +79,8 @@ absl::Status FromGrpcStatus(const grpc::Status& status, absl::string_view peer) 
   const auto code =
       broken ? absl::StatusCode::kUnavailable : static_cast<absl::StatusCode>(status.error_code());
   const std::string said = CleanUtf8(status.error_message(), rpc_limits::kMetadataBytesMax);
-  return WithDetails(absl::Status(code, absl::StrCat(peer, ": ", said)), status.error_details());
+  return WithDetails(WithRefusal(absl::Status(code, absl::StrCat(peer, ": ", said)), said),
+                     status.error_details());
 }
 
 }  // namespace penstock

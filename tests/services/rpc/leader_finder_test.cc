@@ -2,7 +2,9 @@
 
 #include <gtest/gtest.h>
 
+#include "absl/strings/str_cat.h"
 #include "base/leader_note.h"
+#include "services/rpc/status.h"
 
 namespace penstock {
 namespace {
@@ -14,6 +16,18 @@ TEST(LeaderFinder, Answers_ChangeNothing) {
   EXPECT_FALSE(finder.OnAnswer(0, absl::NotFoundError("no job")));
   EXPECT_FALSE(finder.OnAnswer(0, absl::CancelledError("interrupted")));
   EXPECT_EQ(finder.current(), 0u);
+}
+
+// Its leader has refused it, and the others would only name the leader.
+TEST(LeaderFinder, NotDone_IsFinalAndPerhapsDoneIsNot) {
+  LeaderFinder finder({"a:1", "b:2"});
+  const auto said = [](absl::string_view beginning) {
+    return FromGrpcStatus(ToGrpcStatus(absl::UnavailableError(absl::StrCat(beginning, "x"))), "a");
+  };
+  EXPECT_FALSE(finder.OnAnswer(0, said(kNotDone)));
+  EXPECT_EQ(finder.current(), 0u);
+  EXPECT_TRUE(finder.OnAnswer(0, said(kPerhapsDone)));
+  EXPECT_EQ(finder.current(), 1u);
 }
 
 TEST(LeaderFinder, NamedLeader_IsAskedNext) {

@@ -5,10 +5,12 @@
 
 #include <atomic>
 #include <functional>
+#include <limits>
 #include <memory>
 #include <string>
 #include <vector>
 
+#include "absl/strings/str_cat.h"
 #include "penstock/v1/cluster.grpc.pb.h"
 #include "services/rpc/channel.h"
 #include "services/rpc/server.h"
@@ -98,6 +100,33 @@ TEST(LeaderStub, OneCoordinator_IsAskedOnce) {
   EXPECT_THAT(ListJobs(stub),
               StatusIs(absl::StatusCode::kUnavailable, HasSubstr("ask the one at 10.0.0.7:7070")));
   EXPECT_EQ(a.calls(), 1);
+}
+
+TEST(LeaderStub, LeaderThatDoesNotDoIt_IsTheAnswer) {
+  StubbornCoordinator leader(
+      [] { return absl::UnavailableError(absl::StrCat(kNotDone, "the disk is full")); });
+  StubbornCoordinator follower([&] { return NotLeading(leader.address().ToString()); });
+  LeaderStub<v1::JobService> stub({leader.address(), follower.address()}, Dial);
+  EXPECT_THAT(ListJobs(stub),
+              StatusIs(absl::StatusCode::kUnavailable, HasSubstr("the disk is full")));
+  EXPECT_EQ(leader.calls(), 1);
+  EXPECT_EQ(follower.calls(), 0);
+}
+
+// Another may lead soon, who knows.
+TEST(LeaderStub, LeaderThatDoesNotKnowWhetherItIsDone_IsAskedAgain) {
+  const absl::Status mute = absl::UnavailableError(absl::StrCat(kPerhapsDone, "etcd is mute"));
+  std::atomic<int> asked = 0;
+  std::atomic<int> mute_until = 3;
+  StubbornCoordinator leader([&] { return ++asked < mute_until ? mute : absl::OkStatus(); });
+  StubbornCoordinator follower([&] { return NotLeading(leader.address().ToString()); });
+  LeaderStub<v1::JobService> stub({leader.address(), follower.address()}, Dial);
+  EXPECT_THAT(ListJobs(stub), IsOk());
+  EXPECT_EQ(asked, 3);
+  mute_until = std::numeric_limits<int>::max();
+  EXPECT_THAT(ListJobs(stub, absl::Seconds(2)),
+              StatusIs(absl::StatusCode::kUnavailable, HasSubstr("etcd is mute")))
+      << "whoever was asked last";
 }
 
 TEST(LeaderStub, OtherErrors_AreTheAnswer) {

@@ -1,5 +1,6 @@
 #include "services/rpc/status.h"
 
+#include "absl/strings/str_cat.h"
 #include "base/leader_note.h"
 #include "base/seen_epoch.h"
 #include "services/rpc/limits.h"
@@ -47,6 +48,24 @@ TEST(GrpcStatus, Leader_SurvivesTheRoundTrip) {
   const grpc::Status long_one(grpc::StatusCode::UNAVAILABLE, "x",
                               "leader=" + std::string(1000, 'a'));
   EXPECT_EQ(LeaderOf(FromGrpcStatus(long_one, "a")), std::nullopt);
+}
+
+TEST(GrpcStatus, Refusals_AreToldFromServersThatAreNotReached) {
+  const auto received = [](const absl::Status& status) {
+    return FromGrpcStatus(ToGrpcStatus(status), "coordinator a");
+  };
+  const absl::Status not_done = received(absl::UnavailableError(absl::StrCat(kNotDone, "full")));
+  const absl::Status perhaps = received(absl::UnavailableError(absl::StrCat(kPerhapsDone, "mute")));
+  EXPECT_THAT(not_done,
+              StatusIs(absl::StatusCode::kUnavailable, "coordinator a: not done, because full"));
+  EXPECT_TRUE(IsNotDone(not_done));
+  EXPECT_FALSE(IsPerhapsDone(not_done));
+  EXPECT_TRUE(IsPerhapsDone(perhaps));
+  EXPECT_FALSE(IsNotDone(perhaps));
+  for (const absl::Status& other : {absl::OkStatus(), absl::UnavailableError("connection refused"),
+                                    absl::InternalError(absl::StrCat(kNotDone, "full"))}) {
+    EXPECT_FALSE(IsNotDone(received(other)) || IsPerhapsDone(received(other))) << other;
+  }
 }
 
 TEST(GrpcStatus, LongMessage_IsCutToTheLimit) {
