@@ -34,7 +34,7 @@ absl::StatusOr<std::unique_ptr<EtcdStore>> EtcdStore::Open(EtcdCalls& etcd,
 }
 
 absl::Status EtcdStore::Write(absl::Span<const Change> changes) {
-  if (changes.empty()) return absl::OkStatus();
+  if (changes.empty() && uncertain_jobs_.empty()) return absl::OkStatus();
   Draft draft = DraftOf(changes);
   Index& changed = draft.changed;
   const absl::Status written = Commit(std::move(draft.units));
@@ -55,7 +55,9 @@ absl::Status EtcdStore::Write(absl::Span<const Change> changes) {
   return absl::OkStatus();
 }
 
-absl::Status EtcdStore::Touch() { return Commit(etcdserverpb::TxnRequest()); }
+absl::Status EtcdStore::Touch() {
+  return uncertain_jobs_.empty() ? Commit(etcdserverpb::TxnRequest()) : Write({});
+}
 
 EtcdStore::Draft EtcdStore::DraftOf(absl::Span<const Change> changes) const {
   std::map<std::string, JobChanges> jobs;

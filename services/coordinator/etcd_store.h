@@ -23,7 +23,7 @@
 // When the answer to a transaction is lost, it is unknown whether it was done, or will be: it may be on its way through a slow
 // member while later ones are done. So each also compares the revision of `turn`, which each changes: it is done in its turn
 // or never, and who makes it again finds its own number there. The rows are the same when they are written again. A job that
-// was new, and is not, was refused to its submitter; its row is removed by the next Write.
+// was new, and is not, was refused to its submitter; its row is removed by the next Write or Touch.
 //
 // Thread-compatible: one thread at a time. REQUIRES: `etcd` outlives it. Each call to etcd waits kCallTimeout at most.
 #pragma once
@@ -140,6 +140,8 @@ class EtcdStore final : public StateStore {
   };
   // Takes the row and its value; `stored` is empty where only keys are read.
   using TakeRow = std::function<absl::Status(const std::string& row, const v1::StoredRow& stored)>;
+  // Asks etcd. Errors: DataLoss (it answers with other keys than were asked for), those of EtcdCalls.
+  absl::StatusOr<etcdserverpb::RangeResponse> ReadPage(const etcdserverpb::RangeRequest& request);
   // Calls `take` with each row from `begin` to before `end`, in order.
   absl::Status ForEach(const std::string& begin, const std::string& end, const Reading& reading,
                        const TakeRow& take);

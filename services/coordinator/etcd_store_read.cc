@@ -106,6 +106,23 @@ absl::Status EtcdStore::DropLooseParts() {
   return Commit(std::move(units));
 }
 
+absl::StatusOr<etcdserverpb::RangeResponse> EtcdStore::ReadPage(
+    const etcdserverpb::RangeRequest& request) {
+  PENSTOCK_ASSIGN_OR_RETURN(etcdserverpb::RangeResponse page,
+                            etcd_.Range(request, etcd_limits::kCallTimeout));
+  std::string least = request.key();
+  for (const mvccpb::KeyValue& pair : page.kvs()) {
+    if (pair.key() < least || pair.key() >= request.range_end()) {
+      return absl::DataLossError(absl::StrCat(
+          "etcd was asked for the keys from ", absl::CHexEscape(least), " to before ",
+          absl::CHexEscape(request.range_end()), " and gives ", absl::CHexEscape(pair.key()),
+          "; check that --state names members of one etcd, with nothing in between"));
+    }
+    least = pair.key() + '\0';
+  }
+  return page;
+}
+
 absl::Status EtcdStore::ForEach(const std::string& begin, const std::string& end,
                                 const Reading& reading, const TakeRow& take) {
   etcdserverpb::RangeRequest request;
@@ -116,8 +133,7 @@ absl::Status EtcdStore::ForEach(const std::string& begin, const std::string& end
     const int64_t left = reading.count_max - read;
     if (reading.count_max > 0 && left <= 0) return absl::OkStatus();
     request.set_limit(reading.count_max > 0 ? std::min<int64_t>(left, reading.page) : reading.page);
-    PENSTOCK_ASSIGN_OR_RETURN(const etcdserverpb::RangeResponse response,
-                              etcd_.Range(request, etcd_limits::kCallTimeout));
+    PENSTOCK_ASSIGN_OR_RETURN(const etcdserverpb::RangeResponse response, ReadPage(request));
     for (const mvccpb::KeyValue& pair : response.kvs()) {
       const std::string row = pair.key().substr(prefix_.size() + 1);
       v1::StoredRow stored;
@@ -168,14 +184,13 @@ absl::StatusOr<std::string> EtcdStore::ValueOf(const std::string& row,
     request.set_key(key);
     request.set_range_end(KeyOf(etcd_rows::EndOf(parts)));
     request.set_limit(kPageParts);
-    PENSTOCK_ASSIGN_OR_RETURN(const etcdserverpb::RangeResponse response,
-                              etcd_.Range(request, etcd_limits::kCallTimeout));
+    PENSTOCK_ASSIGN_OR_RETURN(const etcdserverpb::RangeResponse response, ReadPage(request));
     for (const mvccpb::KeyValue& pair : response.kvs()) {
       value += pair.value();
       key = pair.key() + '\0';
       ++read;
     }
-    more = response.more() && response.kvs_size() > 0;
+    more = response.more() && response.kvs_size() > 0 && read < stored.parts();
   }
   if (read != stored.parts()) {
     return Damaged(row, absl::StrCat("has ", read, " of its ", stored.parts(), " parts"));

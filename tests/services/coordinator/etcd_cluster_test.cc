@@ -18,6 +18,7 @@
 #include "base/status.h"
 #include "penstock/v1/cluster.grpc.pb.h"
 #include "services/coordinator/election.h"
+#include "services/coordinator/etcd_rows.h"
 #include "services/coordinator/etcd_store.h"
 #include "services/etcd/etcd_client.h"
 #include "services/rpc/channel.h"
@@ -67,8 +68,26 @@ class RealEtcdHost final : public StateStoreHost {
   absl::StatusOr<std::unique_ptr<StateStore>> Open() override {
     return EtcdStore::Open(*etcd_, prefix_, MakeLeader(*etcd_, prefix_, "a:1"));
   }
+  void DamageRecord(const std::string& job_id) override {
+    etcdserverpb::RangeRequest request;
+    request.set_key(KeyOf(etcd_rows::Job(job_id)));
+    PENSTOCK_ASSERT_OK_AND_ASSIGN(const auto found, etcd_->Range(request, absl::Seconds(10)));
+    ASSERT_EQ(found.kvs_size(), 1);
+    etcdserverpb::TxnRequest damage;
+    damage.add_success()->mutable_request_put()->set_key(request.key());
+    damage.mutable_success(0)->mutable_request_put()->set_value(found.kvs(0).value() + "x");
+    ASSERT_THAT(etcd_->Txn(damage, absl::Seconds(10)), IsOk());
+  }
+  void RemoveEvent(const std::string& job_id, int64_t sequence) override {
+    etcdserverpb::TxnRequest removal;
+    removal.add_success()->mutable_request_delete_range()->set_key(
+        KeyOf(etcd_rows::Event(job_id, sequence)));
+    ASSERT_THAT(etcd_->Txn(removal, absl::Seconds(10)), IsOk());
+  }
 
  private:
+  std::string KeyOf(const std::string& row) const { return absl::StrCat(prefix_, "/", row); }
+
   const std::unique_ptr<EtcdClient> etcd_ = SharedEtcd().NewClient();
   const std::string prefix_ = NewPrefix();
 };

@@ -29,12 +29,21 @@ using ::testing::Not;
 constexpr char kStorePrefix[] = "/penstock";
 using Fate = FakeEtcd::Fate;
 
+std::string StoreKey(const std::string& row) { return absl::StrCat(kStorePrefix, "/", row); }
+
 // Each store is of a term of its own, as of one leader after another.
 class FakeEtcdHost final : public StateStoreHost {
  public:
   absl::StatusOr<std::unique_ptr<StateStore>> Open() override {
     etcd_.Remove(LeaderKey(kStorePrefix));
     return EtcdStore::Open(etcd_, kStorePrefix, etcd_.Put(LeaderKey(kStorePrefix), "a:1"));
+  }
+  void DamageRecord(const std::string& job_id) override {
+    const std::string key = StoreKey(etcd_rows::Job(job_id));
+    etcd_.Put(key, etcd_.All().at(key) + "x");
+  }
+  void RemoveEvent(const std::string& job_id, int64_t sequence) override {
+    etcd_.Remove(StoreKey(etcd_rows::Event(job_id, sequence)));
   }
 
  private:
@@ -191,6 +200,17 @@ TEST_F(EtcdStoreTest, NewJobWhoseWriteFailed_IsGoneAfterTheNextWrite) {
   EXPECT_THAT(Jobs(), ::testing::ElementsAre("again"));
 }
 
+// There may be nothing to write for long.
+TEST_F(EtcdStoreTest, NewJobWhoseWriteFailed_IsGoneWhenEtcdAnswersAgain) {
+  const SaveJob refused = StoredJobOf("refused", v1::JOB_STATE_QUEUED, "key");
+  etcd_.SetFates({Fate::kAnswerLost, Fate::kRequestLost});
+  EXPECT_FALSE(store_->Write({{.job = &refused}}).ok());
+  EXPECT_FALSE(store_->Touch().ok());
+  EXPECT_THAT(etcd_.All(), Contains(Key(HasSubstr("/jobs/refused"))));
+  ASSERT_THAT(store_->Touch(), IsOk());
+  EXPECT_THAT(etcd_.All(), Not(Contains(Key(HasSubstr("/jobs/refused")))));
+}
+
 TEST_F(EtcdStoreTest, PartsOfEarlierValues_AreRemoved) {
   SaveJob job = StoredJobOf("j", v1::JOB_STATE_RUNNING);
   job.record.mutable_summary()->set_error(std::string(1 << 20, 'a'));
@@ -219,15 +239,15 @@ TEST_F(EtcdStoreTest, DamagedRows_AreRefusedByTheirKey) {
                      three = StoredEventOf("j", 3);
   ASSERT_THAT(store_->Write({{.job = &job}, {.event = &one}, {.event = &two}, {.event = &three}}),
               IsOk());
-  const auto key = [](const std::string& row) { return absl::StrCat(kStorePrefix, "/", row); };
   const std::map<std::string, std::string> good = etcd_.All();
-  const std::string second = key(etcd_rows::Event("j", 2)), record = key(etcd_rows::Job("j"));
+  const std::string second = StoreKey(etcd_rows::Event("j", 2)),
+                    record = StoreKey(etcd_rows::Job("j"));
 
   etcd_.Remove(second);
   EXPECT_THAT(
       store_->ReadEvents("j", 0, 10),
       StatusIs(absl::StatusCode::kDataLoss, AllOf(HasSubstr(second), HasSubstr("missing"))));
-  etcd_.Put(second, good.at(key(etcd_rows::Event("j", 1))));
+  etcd_.Put(second, good.at(StoreKey(etcd_rows::Event("j", 1))));
   EXPECT_THAT(
       store_->ReadEvents("j", 0, 10),
       StatusIs(absl::StatusCode::kDataLoss, AllOf(HasSubstr(second), HasSubstr("damaged"))));
@@ -244,7 +264,7 @@ TEST_F(EtcdStoreTest, DamagedRows_AreRefusedByTheirKey) {
 }
 
 TEST_F(EtcdStoreTest, RowsOfALaterVersion_AreRefusedByName) {
-  etcd_.Put(absl::StrCat(kStorePrefix, "/version"), "2");
+  etcd_.Put(StoreKey(etcd_rows::kVersion), "2");
   EXPECT_THAT(EtcdStore::Open(etcd_, kStorePrefix, 1).status(),
               StatusIs(absl::StatusCode::kUnimplemented,
                        AllOf(HasSubstr("version 2"), HasSubstr("newer build"))));

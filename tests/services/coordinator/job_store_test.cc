@@ -31,8 +31,21 @@ class SqliteHost final : public StateStoreHost {
     PENSTOCK_ASSIGN_OR_RETURN(JobStore store, JobStore::Open(own_.path() / "state.sqlite"));
     return std::make_unique<JobStore>(std::move(store));
   }
+  void DamageRecord(const std::string& job_id) override {
+    Execute(absl::StrCat("UPDATE jobs SET record = x'00' WHERE job_id = '", job_id, "'"));
+  }
+  void RemoveEvent(const std::string& job_id, int64_t sequence) override {
+    Execute(
+        absl::StrCat("DELETE FROM events WHERE job_id = '", job_id, "' AND sequence = ", sequence));
+  }
 
  private:
+  void Execute(const std::string& statement) {
+    PENSTOCK_ASSERT_OK_AND_ASSIGN(SqliteDatabase database,
+                                  SqliteDatabase::Open(own_.path() / "state.sqlite"));
+    ASSERT_THAT(database.Execute(statement), IsOk());
+  }
+
   const TestDirectory own_;
 };
 

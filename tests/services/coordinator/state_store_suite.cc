@@ -10,6 +10,7 @@
 
 namespace penstock {
 
+using ::testing::AllOf;
 using ::testing::HasSubstr;
 
 SaveJob StoredJobOf(const std::string& job_id, v1::JobState state, const std::string& key) {
@@ -129,6 +130,32 @@ TEST_P(StateStoreSuite, EventsThatWereNeverWritten_AreNoGap) {
   PENSTOCK_ASSERT_OK_AND_ASSIGN(const auto events, store_->ReadEvents("j", 0, 10));
   ASSERT_EQ(events.size(), 3u);
   EXPECT_EQ(events[1].sequence(), 5);
+}
+
+// Who would go on without it would not know of its attempts.
+TEST_P(StateStoreSuite, DamagedRecord_IsRefusedByItsJob) {
+  const SaveJob good = StoredJobOf("good-1", v1::JOB_STATE_RUNNING),
+                bad = StoredJobOf("bad-2", v1::JOB_STATE_RUNNING);
+  ASSERT_THAT(store_->Write({{.job = &good}, {.job = &bad}}), IsOk());
+  store_.reset();
+  host_->DamageRecord("bad-2");
+  EXPECT_THAT(host_->Open().status(), StatusIs(absl::StatusCode::kDataLoss,
+                                               AllOf(HasSubstr("bad-2"), HasSubstr("damaged"))));
+}
+
+TEST_P(StateStoreSuite, MissingEvents_AreTold) {
+  const PublishEvent one = StoredEventOf("j", 1), two = StoredEventOf("j", 2),
+                     three = StoredEventOf("j", 3);
+  ASSERT_THAT(store_->Write({{.event = &one}, {.event = &two}, {.event = &three}}), IsOk());
+  for (const int64_t sequence : {3, 2}) {  // the last, and one in between
+    store_.reset();
+    host_->RemoveEvent("j", sequence);
+    Reopen();
+    EXPECT_THAT(store_->ReadEvents("j", 0, 10),
+                StatusIs(absl::StatusCode::kDataLoss, HasSubstr("missing")))
+        << sequence;
+  }
+  EXPECT_EQ(store_->ReadEvents("j", 0, 1)->size(), 1u) << "what is before";
 }
 
 TEST_P(StateStoreSuite, ManyEventsAtOnce_AreAllThereAndInOrder) {

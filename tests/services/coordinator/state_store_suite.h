@@ -21,6 +21,9 @@ class StateStoreHost {
   virtual ~StateStoreHost() = default;
   // REQUIRES: the store before is gone.
   virtual absl::StatusOr<std::unique_ptr<StateStore>> Open() = 0;
+  // Change what is kept, as a disk does that fails. REQUIRES: it is there, and no store is open.
+  virtual void DamageRecord(const std::string& job_id) = 0;
+  virtual void RemoveEvent(const std::string& job_id, int64_t sequence) = 0;
 };
 
 using StateStoreHostMaker = std::function<std::unique_ptr<StateStoreHost>()>;
