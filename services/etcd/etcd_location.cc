@@ -46,10 +46,10 @@ absl::StatusOr<EtcdLocation> ParseEtcdLocation(absl::string_view text) {
   EtcdLocation location;
   const size_t slash = rest.find('/');
   if (slash != absl::string_view::npos) {
-    const absl::string_view prefix = absl::StripSuffix(rest.substr(slash), "/");
+    const absl::string_view path = rest.substr(slash);
+    if (absl::StrContains(path, "//")) return Wrong(text, "the prefix has an empty part");
+    const absl::string_view prefix = absl::StripSuffix(path, "/");
     if (!prefix.empty()) location.prefix = std::string(prefix);
-    if (absl::StrContains(location.prefix, "//"))
-      return Wrong(text, "the prefix has an empty part");
     rest = rest.substr(0, slash);
   }
   for (const absl::string_view member : absl::StrSplit(rest, ',')) {

@@ -37,7 +37,7 @@ TEST(EtcdLocation, FilesAreNone) {
 
 TEST(EtcdLocation, WhatIsWrong_IsSaid) {
   for (const char* text : {"etcd://", "etcd://a", "etcd://a:0", "etcd://a:1,", "etcd://a:1,,b:2",
-                           "etcd://a:1//x", "http://a:1"}) {
+                           "etcd://a:1//x", "etcd://a:1//", "etcd://a:1/x//", "http://a:1"}) {
     EXPECT_THAT(ParseEtcdLocation(text), StatusIs(absl::StatusCode::kInvalidArgument,
                                                   HasSubstr("expected etcd://HOST:PORT,HOST:PORT")))
         << text;
