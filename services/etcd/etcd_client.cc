@@ -18,6 +18,12 @@ namespace {
 
 constexpr int64_t kMsPerSecond = 1000;
 
+// Returns the length of a lease as etcd tells it. To count less than it grants is safe.
+int64_t LeaseMs(int64_t ttl_seconds) {
+  constexpr int64_t kSecondsMax = 3600;
+  return std::clamp<int64_t>(ttl_seconds, 0, kSecondsMax) * kMsPerSecond;
+}
+
 // Without pings: a member throws out who pings more often than every 5 s, and every call has a deadline.
 grpc::ChannelArguments ArgumentsOfChannels() {
   grpc::ChannelArguments arguments;
@@ -139,7 +145,7 @@ absl::StatusOr<EtcdCalls::Lease> EtcdClient::GrantLease(int64_t ttl_ms, absl::Du
     if (response.error().empty()) return absl::OkStatus();
     return absl::InternalError(absl::StrCat(member.name, ": no lease: ", response.error()));
   }));
-  return Lease{.id = response.id(), .ttl_ms = response.ttl() * kMsPerSecond};
+  return Lease{.id = response.id(), .ttl_ms = LeaseMs(response.ttl())};
 }
 
 absl::StatusOr<int64_t> EtcdClient::KeepAlive(int64_t lease, absl::Duration timeout) {
@@ -151,7 +157,7 @@ absl::StatusOr<int64_t> EtcdClient::KeepAlive(int64_t lease, absl::Duration time
     context.set_deadline(absl::ToChronoTime(absl::Now() + time));
     return AskOnce(member.name, context, member.lease->LeaseKeepAlive(&context), request, response);
   }));
-  return std::max<int64_t>(0, response.ttl() * kMsPerSecond);
+  return LeaseMs(response.ttl());
 }
 
 absl::Status EtcdClient::RevokeLease(int64_t lease, absl::Duration timeout) {

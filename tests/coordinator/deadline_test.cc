@@ -86,8 +86,7 @@ TEST(Deadline, CallsToPrepareAreWithheld_ThatTimeIsNotTheWorkers) {
       coordinator.OnAnswer(job, PrepareWithheld{epoch, true}, cluster.now());
     }
     coordinator.OnAnswer(job, PrepareWithheld{epoch - 1, false}, cluster.now());
-    EXPECT_EQ(cluster.Summary(job).reason(),
-              "waits until the coordinator can write its state");
+    EXPECT_EQ(cluster.Summary(job).reason(), "waits until the coordinator can write its state");
     cluster.RunFor(2'000'000);
     EXPECT_EQ(cluster.Summary(job).state(), v1::JOB_STATE_PREPARING);
     for (int call = 0; call < 2; ++call) {
