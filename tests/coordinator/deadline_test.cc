@@ -104,8 +104,9 @@ TEST(Deadline, WorkerDoesNotStart_FailsTheJobWithItsName) {
   SimulatedCluster cluster({.workers = 2});
   cluster.RunFor(10);
   Coordinator& coordinator = cluster.coordinator();
-  PENSTOCK_ASSERT_OK_AND_ASSIGN(const auto job,
-                                SubmitJob(coordinator, Request(SmallJob(10, 2)), cluster.now()));
+  v1::SubmitJobRequest request;
+  *request.mutable_spec() = SmallJob(10, 2);
+  PENSTOCK_ASSERT_OK_AND_ASSIGN(const auto job, SubmitJob(coordinator, request, cluster.now()));
   const int64_t epoch = coordinator.FindRun(job)->epoch();
   v1::PrepareRunResponse prepared;
   for (const CoordinatorEffect& effect : coordinator.TakeEffects()) {
