@@ -7,9 +7,9 @@
 
 namespace penstock {
 
-void Blame::Own(int32_t worker, std::string message) {
+void Blame::Own(int32_t worker, std::string message, v1::AttemptCause cause) {
   if (!own_.has_value()) {
-    own_ = Verdict{worker, std::move(message)};
+    own_ = Verdict{worker, std::move(message), cause};
   }
 }
 
@@ -29,12 +29,12 @@ std::optional<int64_t> Blame::DecideAtNs() const {
 }
 
 std::optional<Blame::Verdict> Blame::Decide(int64_t now_ns) const {
-  if (own_.has_value()) {
-    return own_;
-  }
-  if (pointing_.empty() || now_ns < first_pointing_ns_ + grace_ns_) {
-    return std::nullopt;
-  }
+  const std::optional<int64_t> at_ns = DecideAtNs();
+  return at_ns.has_value() && now_ns >= *at_ns ? std::optional(Best()) : std::nullopt;
+}
+
+Blame::Verdict Blame::Best() const {
+  if (own_.has_value()) return *own_;
   // Follow the pointing from the first report to a worker that reported nothing, or until it turns
   // back to one already seen.
   int32_t last = first_pointing_;
@@ -49,9 +49,10 @@ std::optional<Blame::Verdict> Blame::Decide(int64_t now_ns) const {
   }
   const auto report = pointing_.find(last);
   if (report != pointing_.end()) {
-    return Verdict{last, report->second.message};
+    return {last, report->second.message, v1::ATTEMPT_CAUSE_UNREACHABLE};
   }
-  return Verdict{last, absl::StrCat("went away: ", pointing_.at(first_pointing_).message)};
+  return {last, absl::StrCat("went away: ", pointing_.at(first_pointing_).message),
+          v1::ATTEMPT_CAUSE_WORKER_LOST};
 }
 
 }  // namespace penstock

@@ -13,6 +13,8 @@
 #include <optional>
 #include <string>
 
+#include "penstock/v1/cluster.pb.h"
+
 namespace penstock {
 
 class Blame {
@@ -22,12 +24,14 @@ class Blame {
   struct Verdict {
     int32_t worker = kNobody;  // index in the plan, or kNobody: the job itself
     std::string message;
+    v1::AttemptCause cause = v1::ATTEMPT_CAUSE_UNSPECIFIED;
   };
 
   explicit Blame(int64_t grace_ns) : grace_ns_(grace_ns) {}
 
   // `worker` failed by itself, or was lost. Only the first counts.
-  void Own(int32_t worker, std::string message);
+  void Own(int32_t worker, std::string message,
+           v1::AttemptCause cause = v1::ATTEMPT_CAUSE_RUN_FAILED);
   // `worker` failed because it lost `peer` (kNobody if it cannot tell). Only its first counts.
   void Pointing(int32_t worker, int32_t peer, std::string message, int64_t now_ns);
 
@@ -35,8 +39,12 @@ class Blame {
   bool any() const { return own_.has_value() || !pointing_.empty(); }
   // Returns when the verdict stands at the latest; nothing if nothing failed.
   std::optional<int64_t> DecideAtNs() const;
+  // Returns whether a worker's own failure is known.
+  bool settled() const { return own_.has_value(); }
   // Returns who failed first, once that is settled or the grace time is over.
   std::optional<Verdict> Decide(int64_t now_ns) const;
+  // Returns who failed first by what is known so far. REQUIRES: any().
+  Verdict Best() const;
 
  private:
   struct Report {

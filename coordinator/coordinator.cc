@@ -7,7 +7,9 @@
 #include "absl/strings/string_view.h"
 #include "base/check.h"
 #include "base/status.h"
+#include "coordinator/attempt_record.h"
 #include "coordinator/job_id.h"
+#include "coordinator/recovery_policy.h"
 #include "job/open_job.h"
 #include "job/profile/cluster_profile.h"
 
@@ -25,7 +27,8 @@ absl::Status NoSuchJob(const std::string& job_id) {
 std::string WhatIsLost(const v1::GetJobResponse& record) {
   const v1::JobSummary& summary = record.summary();
   const bool trained =
-      summary.state() == v1::JOB_STATE_RUNNING || summary.state() == v1::JOB_STATE_DRAINING;
+      summary.state() == v1::JOB_STATE_RUNNING || summary.state() == v1::JOB_STATE_DRAINING ||
+      summary.state() == v1::JOB_STATE_RECOVERING;
   if (record.has_profile_spec() || summary.started_unix_ms() == 0 || !trained) return "";
   const std::string& checkpoint = record.result().checkpoint();
   return absl::StrCat(
@@ -59,7 +62,7 @@ void Coordinator::Restore(std::vector<StoredJob> jobs, Now now) {
     // A job that an older build stored lacks the keys that were added since.
     FillKnownDefaults(*job.record.mutable_spec());
     absl::StatusOr<ResolvedJob> resolved = ResolveSubmitted(job.record.spec());
-    if (resolved.ok() && WaitsAgain(job.record)) {
+    if (resolved.ok() && WaitsAgain(job.record, now)) {
       job.record.clear_plan();  // of an attempt of that process, if it had any
       AddRun(job.record, job.last_sequence, *std::move(resolved));
     } else {
@@ -83,7 +86,7 @@ void Coordinator::TakeId(const std::string& job_id) {
   last = std::max(last, parts->number);
 }
 
-bool Coordinator::WaitsAgain(v1::GetJobResponse& record) {
+bool Coordinator::WaitsAgain(v1::GetJobResponse& record, Now now) {
   v1::JobSummary& summary = *record.mutable_summary();
   if (summary.state() == v1::JOB_STATE_QUEUED) return true;
   if (summary.state() == v1::JOB_STATE_PREPARING && !record.has_plan()) {
@@ -91,18 +94,23 @@ bool Coordinator::WaitsAgain(v1::GetJobResponse& record) {
     summary.set_reason("the coordinator was restarted before the job was planned");
     return true;
   }
-  v1::CheckpointSpec& checkpoint = *record.mutable_spec()->mutable_checkpoint();
   // Builds that kept no epoch did not say either why a job drained: it may have been cancelled.
   const bool drained_to_return = summary.state() == v1::JOB_STATE_DRAINING && record.epoch() > 0;
   const bool under_way = summary.state() == v1::JOB_STATE_PREPARING ||
-                         summary.state() == v1::JOB_STATE_RUNNING || drained_to_return;
-  if (!under_way || !IsSaved(record)) return false;
-  // It may have begun with a checkpoint of another job, which is where it starts until it has one of its own.
-  const bool has_own = record.result().checkpoint() != checkpoint.resume();
-  if (checkpoint.resume().empty() || has_own) checkpoint.set_resume("latest");
+                         summary.state() == v1::JOB_STATE_RUNNING ||
+                         summary.state() == v1::JOB_STATE_RECOVERING || drained_to_return;
+  if (!under_way || record.has_profile_spec()) return false;
+  if (!IsSaved(record) && !Recovers(record.spec())) return false;
+  ResumeOwn(record.result(), *record.mutable_spec()->mutable_checkpoint());
+  if (record.has_result()) {
+    EndAttemptRecord(v1::ATTEMPT_CAUSE_COORDINATOR_RESTARTED, "", "the coordinator was restarted",
+                     now.unix_ms, *record.mutable_result());
+  }
   summary.set_state(v1::JOB_STATE_QUEUED);
   summary.clear_estimated_remaining_seconds();
-  summary.set_reason("the coordinator was restarted; the job goes on from its last checkpoint");
+  summary.set_reason(absl::StrCat(
+      "the coordinator was restarted; the job ",
+      IsSaved(record) ? "goes on from its last checkpoint" : "begins again where it began"));
   return true;
 }
 

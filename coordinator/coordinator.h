@@ -3,8 +3,9 @@
 // Jobs wait in the order of their submission until enough workers are free. A job that the
 // cluster's workers could serve if they were free holds back those behind it, so that small jobs
 // cannot starve a large one; a job that needs more workers than there are lets others pass. A job
-// that takes whatever is free waits while workers are about to become free or to join. A worker works
-// on one job at a time, and so does a checkpoint directory. A worker that does not stop a run is asked again and again
+// that takes whatever is free waits while workers are about to become free or to join. A job that
+// recovers comes first, and holds back the others also while it pauses or the cluster has too few
+// workers for it. A worker works on one job at a time, and so does a checkpoint directory. A worker that does not stop a run is asked again and again
 // and gets no work until it tells of another run, or of none, or is a new process.
 //
 // A state machine without clock or I/O (effects.h): each method may add effects, which the owner
@@ -65,8 +66,9 @@ class Coordinator {
   explicit Coordinator(const CoordinatorLimits& limits);
 
   // Takes back the jobs of an earlier process, in the order of their submission. Those that were to end early have
-  // ended so. Those that waited wait again, and so do those that were under way, or drained to go back to the queue, and
-  // have a checkpoint directory, to go on from there; the others have failed. REQUIRES: called once, before anything else.
+  // ended so. Those that waited wait again, and so do those that were under way, recovered, or drained to go back to the
+  // queue, and have a checkpoint directory, to go on from there, or that are to recover without one; the others have
+  // failed. REQUIRES: called once, before anything else.
   void Restore(std::vector<StoredJob> jobs, Now now);
 
   // Checks the ID of a job that a caller names, because it goes into answers, logs and queries.
@@ -139,7 +141,7 @@ class Coordinator {
   // Adds a run; the record's job id is its key. REQUIRES: `job` is the record's spec, resolved.
   void AddRun(const v1::GetJobResponse& record, int64_t last_sequence, ResolvedJob job);
   // Returns whether a job that an earlier process has left waits now; changes its record to that end.
-  static bool WaitsAgain(v1::GetJobResponse& record);
+  static bool WaitsAgain(v1::GetJobResponse& record, Now now);
   // Ends a job that an earlier process has left: it was cancelled, or cannot go on.
   void EndAfterRestart(StoredJob job, Now now);
   void OnDeparture(const Departure& departure, Now now);
@@ -153,6 +155,9 @@ class Coordinator {
   // Starts the job, or says why it waits. Takes its workers out of `free`. Returns whether it holds
   // back those behind it.
   bool StartOrWait(JobRun& run, std::vector<WorkerOffer>& free, Now now);
+  // Starts the job on these workers and takes them out of `free`.
+  static void BeginOn(JobRun& run, const std::vector<WorkerOffer>& chosen,
+                      std::vector<WorkerOffer>& free, Now now);
   // Does the same for a job that names its workers.
   bool StartOnNamed(JobRun& run, std::vector<WorkerOffer>& free, Now now);
   // Says why a job that takes all free workers should wait; empty if it need not.

@@ -12,6 +12,22 @@ namespace {
 
 bool IsGone(const Crew::Part& part) { return part.stopped || part.lost; }
 
+// Data that are not as they should be, and memory that does not suffice, are the same the next time.
+v1::AttemptCause CauseOf(absl::StatusCode code) {
+  switch (code) {
+    case absl::StatusCode::kInvalidArgument:
+    case absl::StatusCode::kNotFound:
+    case absl::StatusCode::kPermissionDenied:
+    case absl::StatusCode::kResourceExhausted:
+    case absl::StatusCode::kOutOfRange:
+    case absl::StatusCode::kUnimplemented:
+    case absl::StatusCode::kDataLoss:
+      return v1::ATTEMPT_CAUSE_WOULD_REPEAT;
+    default:
+      return v1::ATTEMPT_CAUSE_RUN_FAILED;
+  }
+}
+
 // Returns the epoch that a worker names because it does not prepare an older one.
 std::optional<int64_t> SeenBy(const WorkerResponse& response) {
   if (const auto* run = std::get_if<absl::StatusOr<v1::PrepareRunResponse>>(&response)) {
@@ -88,6 +104,14 @@ bool Crew::AllDone() const {
 
 bool Crew::AllGone() const { return std::all_of(parts_.begin(), parts_.end(), IsGone); }
 
+std::vector<WorkerOffer> Crew::StillTaken(bool reachable) const {
+  std::vector<WorkerOffer> taken;
+  for (const Part& part : parts_) {
+    if (!IsGone(part) && !(reachable && part.unreachable)) taken.push_back(part.worker);
+  }
+  return taken;
+}
+
 void Crew::Ask(int32_t worker_index, WorkerRequest request) {
   asked_ = true;
   std::visit(
@@ -115,8 +139,10 @@ bool Crew::OnLaunch(int32_t worker_index, const WorkerResponse& response,
     }
     const std::string digest = run != nullptr ? (*run)->schedule_digest() : "";
     if (digest != schedule_digest) {
-      blame_.Own(worker_index, absl::StrCat("derives schedule ", digest, ", the coordinator ",
-                                            schedule_digest, "; run the same build on both"));
+      blame_.Own(worker_index,
+                 absl::StrCat("derives schedule ", digest, ", the coordinator ", schedule_digest,
+                              "; run the same build on both"),
+                 v1::ATTEMPT_CAUSE_WOULD_REPEAT);
       return false;
     }
     part.prepared = true;
@@ -148,11 +174,20 @@ void Crew::Stop(const std::string& reason) {
   }
 }
 
+void Crew::OnStopped(int32_t worker_index, const WorkerResponse& response) {
+  const auto* stopped = std::get_if<absl::StatusOr<v1::StopRunResponse>>(&response);
+  if (stopped == nullptr) return;
+  Part& part = parts_[worker_index];
+  part.stopped = part.stopped || stopped->ok();
+  part.unreachable = absl::IsUnavailable(stopped->status());
+}
+
 void Crew::OnLost(const std::string& worker, uint64_t incarnation, const std::string& reason) {
   const std::optional<int32_t> index = Find(worker, incarnation);
   if (!index.has_value() || IsGone(parts_[*index])) return;
   parts_[*index].lost = true;
-  if (!parts_[*index].done) blame_.Own(*index, absl::StrCat("was lost: ", reason));
+  if (parts_[*index].done) return;
+  blame_.Own(*index, absl::StrCat("was lost: ", reason), v1::ATTEMPT_CAUSE_WORKER_LOST);
 }
 
 void Crew::BlameCall(int32_t worker_index, const std::string& what, const absl::Status& status,
@@ -162,12 +197,16 @@ void Crew::BlameCall(int32_t worker_index, const std::string& what, const absl::
     job_.SetUnreachable();
     blame_.Pointing(worker_index, Blame::kNobody, message, now.monotonic_ns);
   } else {
-    blame_.Own(worker_index, message);
+    blame_.Own(worker_index, message, CauseOf(status.code()));
   }
 }
 
 void Crew::OnRunFailed(int32_t worker_index, const v1::RunFailed& failed, Now now) {
-  if (failed.peer().empty()) return blame_.Own(worker_index, failed.message());
+  if (failed.peer().empty()) {
+    const auto code = static_cast<absl::StatusCode>(failed.code());
+    return blame_.Own(worker_index, failed.message(),
+                      failed.not_finite() ? v1::ATTEMPT_CAUSE_WOULD_REPEAT : CauseOf(code));
+  }
   int32_t peer = Blame::kNobody;
   for (int32_t i = 0; i < size(); ++i) {
     const WorkerOffer& offer = parts_[i].worker;

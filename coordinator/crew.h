@@ -1,7 +1,7 @@
 // Crew: the workers of an attempt at a job, and the checkpoint directory that they write to.
 //
 // It launches them (all are prepared, then all are started) and keeps what each has reported. Failures are only noted
-// (blame.h): the phase that has the crew looks at them and ends the job.
+// (blame.h): the phase that has the crew looks at them and ends the attempt.
 //
 // Thread-compatible.
 #pragma once
@@ -33,6 +33,7 @@ class Crew {
     bool stop_asked = false;
     bool stopped = false;
     bool lost = false;
+    bool unreachable = false;   // it was asked to stop, and nobody was there
     int64_t next_sequence = 0;  // of the first event that it has not reported
     int64_t actions_done = -1;
   };
@@ -57,6 +58,8 @@ class Crew {
   bool AllDone() const;
   // Returns whether no worker is taken any more.
   bool AllGone() const;
+  // Returns those that are still taken; with `reachable`, only those that may still answer.
+  std::vector<WorkerOffer> StillTaken(bool reachable) const;
   Blame& blame() { return blame_; }
   const Blame& blame() const { return blame_; }
   absl::Status CheckInvariants() const;
@@ -78,6 +81,8 @@ class Crew {
                 const std::string& schedule_digest, Now now);
   // Asks all to stop that have not stopped, a lost one only once and only if it was not done.
   void Stop(const std::string& reason);
+  // Takes a response to that. Others are ignored.
+  void OnStopped(int32_t worker_index, const WorkerResponse& response);
 
   // ---- What goes wrong.
   // A worker was lost. It is to blame if it had anything left to do.

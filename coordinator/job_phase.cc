@@ -45,8 +45,12 @@ NextPhase JobPhase::Fail(const std::string& error, Now now) {
 
 NextPhase JobPhase::FailIfBlamed(Now now) {
   const std::optional<Blame::Verdict> verdict = crew_->blame().Decide(now.monotonic_ns);
-  if (!verdict.has_value()) return nullptr;
-  return Fail(absl::StrCat(NameOf(verdict->worker), ": ", verdict->message), now);
+  return verdict.has_value() ? Fail(TextOf(*verdict), now) : nullptr;
+}
+
+std::string JobPhase::TextOf(const Blame::Verdict& verdict) const {
+  if (verdict.worker == Blame::kNobody) return verdict.message;
+  return absl::StrCat(NameOf(verdict.worker), ": ", verdict.message);
 }
 
 std::string JobPhase::NameOf(int32_t worker_index) const {
@@ -64,13 +68,13 @@ NextPhase JobPhase::Tick(Now now) {
     return OnOverdue(limit_ms_ / 1000, now);
   }
   if (!Works() || now.monotonic_ns < StalledAtNs()) return nullptr;
-  return Fail(
+  return OnStalled(
       absl::StrCat("no worker made any progress for ", job_.limits().stall_timeout_ms / 1000, " s"),
       now);
 }
 
 std::optional<int64_t> JobPhase::NextDeadlineNs() const {
-  std::optional<int64_t> next = crew_->blame().DecideAtNs();
+  std::optional<int64_t> next = DecidesAtNs();
   if (due_ns_.has_value()) next = std::min(next.value_or(*due_ns_), *due_ns_);
   return Works() ? std::min(next.value_or(StalledAtNs()), StalledAtNs()) : next;
 }
@@ -109,14 +113,17 @@ void JobPhase::OnWithheld(const PrepareWithheld& news, Now now) {
   due_ns_.reset();
 }
 
+std::string JobPhase::WhoIsLate(int64_t seconds, bool ends) const {
+  // A job that waits for a run of its planning goes back to the queue by itself.
+  const bool advise = ends && !job_.of_planning();
+  return absl::StrCat(NamesOfMissing(), " did not ", crew_->starting() ? "start" : "prepare",
+                      " within ", seconds, " s",
+                      advise ? "; restart what hangs, and submit the job again" : "");
+}
+
 NextPhase JobPhase::FailAsLate(int64_t seconds, Now now) {
   job_.SetUnreachable();
-  // A job that waits for a run of its planning goes back to the queue by itself.
-  const char* const advice =
-      job_.of_planning() ? "" : "; restart what hangs, and submit the job again";
-  return Fail(absl::StrCat(NamesOfMissing(), " did not ", crew_->starting() ? "start" : "prepare",
-                           " within ", seconds, " s", advice),
-              now);
+  return Fail(WhoIsLate(seconds, /*ends=*/true), now);
 }
 
 std::string JobPhase::NamesOfMissing() const {
@@ -134,16 +141,26 @@ std::string JobPhase::NamesOfMissing() const {
 // ----------------------------------------------------------------------------------------- Queued
 
 NextPhase Queued::Enter(Now now) {
-  job_.summary().set_reason(reason_);
-  job_.SetState(v1::JOB_STATE_QUEUED, now);
+  job_.summary().set_reason(terms_.reason);
+  job_.SetWaiting(now);
   return nullptr;
 }
 
 NextPhase Queued::Tick(Now now) {
-  if (now.monotonic_ns < until_ns_) return nullptr;
-  until_ns_ = 0;
-  workers_before_.reset();
+  if (now.monotonic_ns >= terms_.rests_until_ns) terms_.rests_until_ns = 0;
+  if (terms_.workers_until_ns > 0 && now.monotonic_ns >= terms_.workers_until_ns) {
+    terms_.workers_until_ns = 0;
+    OnWaited();
+  }
   return nullptr;
+}
+
+std::optional<int64_t> Queued::NextDeadlineNs() const {
+  std::optional<int64_t> next;
+  for (const int64_t until_ns : {terms_.rests_until_ns, terms_.workers_until_ns}) {
+    if (until_ns > 0) next = std::min(next.value_or(until_ns), until_ns);
+  }
+  return next;
 }
 
 // ------------------------------------------------------------------------------------------ Ended
@@ -163,8 +180,7 @@ void Ended::AskToStop(Now now) {
 }
 
 NextPhase Ended::OnResponse(int32_t worker_index, const WorkerResponse& response, Now) {
-  const auto* stopped = std::get_if<absl::StatusOr<v1::StopRunResponse>>(&response);
-  if (stopped != nullptr && stopped->ok()) crew_->parts()[worker_index].stopped = true;
+  crew_->OnStopped(worker_index, response);
   if (crew_->AllGone()) LetCrewGo();
   return nullptr;
 }
@@ -180,13 +196,7 @@ NextPhase Ended::OnWorkerLost(const std::string& worker, uint64_t incarnation,
 NextPhase Ended::Tick(Now now) {
   if (crew_ == nullptr) return nullptr;
   if (now.monotonic_ns >= deadline_ns_) {
-    for (const Crew::Part& part : crew_->parts()) {
-      if (part.stopped || part.lost) continue;
-      job_.AddNotStopped({.worker = part.worker.name,
-                          .incarnation = part.worker.incarnation,
-                          .job_id = job_.id(),
-                          .epoch = crew_->epoch()});
-    }
+    job_.AddNotStopped(*crew_);
     LetCrewGo();
   } else if (now.monotonic_ns >= retry_ns_) {
     AskToStop(now);

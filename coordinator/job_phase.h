@@ -12,7 +12,9 @@
 #include <optional>
 #include <string>
 #include <utility>
+#include <vector>
 
+#include "coordinator/blame.h"
 #include "coordinator/crew.h"
 #include "coordinator/effects.h"
 #include "coordinator/job_run.h"
@@ -50,12 +52,16 @@ class JobPhase {
   // The job ends in `state` without its workers' consent.
   virtual NextPhase End(v1::JobState state, Now /*now*/) { return EndNow(state); }
   virtual NextPhase Tick(Now now);
+  // It waits, and these workers are free. Called before it is begun on any.
+  virtual NextPhase OnFree(const std::vector<WorkerOffer>& /*free*/, Now) { return nullptr; }
   // Something happened to a run that the phase has under way.
   virtual NextPhase GoOn(Now) { return nullptr; }
 
   // ---- Looking.
   // Returns whether a job in this state can be in the phase.
-  virtual bool Fits(v1::JobState state) const { return state == v1::JOB_STATE_PREPARING; }
+  virtual bool Fits(v1::JobState state) const {
+    return state == v1::JOB_STATE_PREPARING || state == v1::JOB_STATE_RECOVERING;
+  }
   virtual bool CanReturn() const { return job_.IsSaved(); }
   // Returns this phase if the job waits, or null.
   virtual const Queued* queued() const { return nullptr; }
@@ -75,12 +81,19 @@ class JobPhase {
   NextPhase EndNow(v1::JobState state);
   // Ends the job with an error.
   virtual NextPhase Fail(const std::string& error, Now now);
-  // Fails the job if it is settled which of its workers failed first.
-  NextPhase FailIfBlamed(Now now);
+  // Ends the job, or what it does, if one of its workers has failed. Here: fails the job once it is settled which one
+  // failed first.
+  virtual NextPhase FailIfBlamed(Now now);
+  // Returns when FailIfBlamed has something to do, by what is known so far.
+  virtual std::optional<int64_t> DecidesAtNs() const { return crew_->blame().DecideAtNs(); }
+  // Says who failed and why, for people.
+  std::string TextOf(const Blame::Verdict& verdict) const;
   // Names the worker, for people.
   virtual std::string NameOf(int32_t worker_index) const;
   // Returns whether the workers show progress, or are stuck.
   virtual bool Works() const { return false; }
+  // They have been stuck for too long, as `error` says.
+  virtual NextPhase OnStalled(const std::string& error, Now now) { return Fail(error, now); }
   // From now on the phase waits for others, which `reason` says in the job's summary, and for at most `limit_ms`. What it
   // waited for before has come.
   void Await(const std::string& reason, int64_t limit_ms, Now now);
@@ -90,7 +103,9 @@ class JobPhase {
   virtual NextPhase OnOverdue(int64_t /*seconds*/, Now) { return nullptr; }
   // Waits until the crew is launched, which has just been asked to prepare or has answered.
   void AwaitLaunch(Now now);
-  // Fails the job because workers have not prepared, or not started, for so long, and names them.
+  // Names the workers that have not prepared, or not started, for so long, and advises a user if the job ends with that.
+  std::string WhoIsLate(int64_t seconds, bool ends) const;
+  // Fails the job because of them.
   NextPhase FailAsLate(int64_t seconds, Now now);
 
   JobRun& job_;
@@ -108,33 +123,42 @@ class JobPhase {
   bool awaits_start_ = false;
 };
 
-// Waits for workers.
-class Queued final : public JobPhase {
+// How a job waits that was begun before.
+struct WaitTerms {
+  std::string reason;
+  // It is not begun again before this.
+  int64_t rests_until_ns = 0;
+  // Until `workers_until_ns` it wants as many workers as it had.
+  std::optional<int64_t> workers_before = std::nullopt;
+  int64_t workers_until_ns = 0;
+};
+
+// Waits for workers. A job that recovers stays in that state.
+class Queued : public JobPhase {
  public:
   // The job was just submitted, or was taken over from an earlier process.
   using JobPhase::JobPhase;
-  // The job comes back to the queue for `reason`, and is not begun again before `rests_until_ns`.
-  Queued(JobRun& job, const std::string& reason, int64_t rests_until_ns)
-      : JobPhase(job), reason_(reason), until_ns_(rests_until_ns) {}
-  // It was drained and saved. Until `until_ns` it wants as many workers as it had.
-  Queued(JobRun& job, const std::string& reason, int64_t workers_before, int64_t until_ns)
-      : JobPhase(job), reason_(reason), workers_before_(workers_before), until_ns_(until_ns) {}
+  // The job comes back to the queue.
+  Queued(JobRun& job, WaitTerms terms) : JobPhase(job), terms_(std::move(terms)) {}
 
-  int64_t rests_until_ns() const { return workers_before_.has_value() ? 0 : until_ns_; }
-  std::optional<int64_t> workers_before() const { return workers_before_; }
+  int64_t rests_until_ns() const { return terms_.rests_until_ns; }
+  std::optional<int64_t> workers_before() const { return terms_.workers_before; }
 
   NextPhase Enter(Now now) override;
   NextPhase Tick(Now now) override;
-  bool Fits(v1::JobState state) const override { return state == v1::JOB_STATE_QUEUED; }
-  const Queued* queued() const override { return this; }
-  std::optional<int64_t> NextDeadlineNs() const override {
-    return until_ns_ > 0 ? std::optional(until_ns_) : std::nullopt;
+  bool Fits(v1::JobState state) const override {
+    return state == v1::JOB_STATE_QUEUED || state == v1::JOB_STATE_RECOVERING;
   }
+  const Queued* queued() const override { return this; }
+  std::optional<int64_t> NextDeadlineNs() const override;
+
+ protected:
+  const WaitTerms& terms() const { return terms_; }
+  // It has waited for as many workers as it had until the time that it was to.
+  virtual void OnWaited() { terms_.workers_before.reset(); }
 
  private:
-  const std::string reason_;
-  std::optional<int64_t> workers_before_;
-  int64_t until_ns_ = 0;
+  WaitTerms terms_;
 };
 
 // The job has ended. Workers that are left are stopped: until each has confirmed it, is lost, or the time is over.

@@ -48,6 +48,7 @@ v1::JobSpec HeatOf(const v1::JobSpec& spec, int64_t steps) {
   heat.clear_checkpoint();
   heat.clear_prediction();
   heat.clear_feedback();
+  heat.clear_recovery();
   FillDefaults(heat);
   return heat;
 }
@@ -361,6 +362,7 @@ void JobPlanning::Choose(int candidate, const std::string& reason, Now) {
 
   Chosen chosen = {.spec = judged.spec, .workers = WorkersOf(judged)};
   *chosen.spec.mutable_checkpoint() = spec_.checkpoint();
+  *chosen.spec.mutable_recovery() = spec_.recovery();
   *chosen.spec.mutable_pipeline()->mutable_worker_names() = spec_.pipeline().worker_names();
   if (method_is_open()) {
     chosen.spec.clear_planning();  // what it said was about the choice

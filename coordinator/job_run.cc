@@ -104,16 +104,20 @@ void JobRun::Become(NextPhase next, Now now) {
   }
 }
 
+void JobRun::OnFree(const std::vector<WorkerOffer>& free, Now now) {
+  Become(phase_->OnFree(free, now), now);
+}
+
 void JobRun::Wait(const std::string& reason, Now now) {
   if (summary_.reason() == reason) return;
   summary_.set_reason(reason);
-  SetState(v1::JOB_STATE_QUEUED, now);
+  SetWaiting(now);
 }
 
 void JobRun::Begin(absl::Span<const WorkerOffer> workers, Now now) {
   NextEpoch(now);
   summary_.clear_reason();
-  SetState(v1::JOB_STATE_PREPARING, now);
+  if (!recovering()) SetState(v1::JOB_STATE_PREPARING, now);
   Become(FirstPhase(std::make_unique<Crew>(*this, std::vector(workers.begin(), workers.end()))),
          now);
 }
@@ -149,7 +153,7 @@ absl::Status JobRun::CheckReport(int32_t worker_index, int64_t first_sequence,
 void JobRun::OnRefusedReport(int32_t worker_index, const absl::Status& refused, Now now) {
   Crew& crew = *phase_->crew();
   if (ended() || crew.parts()[worker_index].done) return;
-  crew.blame().Own(worker_index, std::string(refused.message()));
+  crew.blame().Own(worker_index, std::string(refused.message()), v1::ATTEMPT_CAUSE_WOULD_REPEAT);
   Become(phase_->Tick(now), now);
 }
 
@@ -244,6 +248,19 @@ void JobRun::SetState(v1::JobState state, Now now) {
   *event.mutable_state_changed() = summary_;
   Publish(std::move(event), now);
   Save();
+}
+
+void JobRun::SetWaiting(Now now) {
+  SetState(recovering() ? v1::JOB_STATE_RECOVERING : v1::JOB_STATE_QUEUED, now);
+}
+
+void JobRun::AddNotStopped(const Crew& crew) {
+  for (const WorkerOffer& worker : crew.StillTaken(/*reachable=*/false)) {
+    AddNotStopped({.worker = worker.name,
+                   .incarnation = worker.incarnation,
+                   .job_id = id(),
+                   .epoch = crew.epoch()});
+  }
 }
 
 void JobRun::SetRunning(Now now) {

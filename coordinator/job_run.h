@@ -4,12 +4,13 @@
 //      ^        |  ^        |  |  cancel: DRAINING -> CANCELLED (or SUCCEEDED at the last step)
 //      |        |  +--------+  |  a new split
 //      |        +--------------+-----> FAILED, CANCELLED: all workers are stopped
+//      |        |              +-----> RECOVERING -> RUNNING: a worker fails, the others are stopped
 //      +-- DRAINING <----------+  a worker, or the coordinator, leaves
 //
 // There are two kinds, one that trains (training_job.h) and one that measures the cluster (profile_job.cc). The run has
 // what lasts as long as the job and hands each event to the phase that the job is in (job_phase.h), which says what
-// comes next. The failure of any worker stops all others, and the job fails with the name of the worker that failed
-// first (blame.h). The public state is final as soon as it is terminal; workers stay taken until each has confirmed to
+// comes next. The failure of any worker stops all others. The job goes on with another attempt
+// (recovery_policy.h), or fails with the name of the worker that failed first (blame.h). The public state is final as soon as it is terminal; workers stay taken until each has confirmed to
 // have stopped, is lost, or the stop times out. Messages of another epoch than the attempt's are refused.
 //
 // An epoch tells the attempts at a job apart. It is a counter, kept in the job's record before any worker hears of it
@@ -148,6 +149,10 @@ class JobRun {
   bool unreachable() const { return unreachable_; }
   // Returns whether it can go back to the queue without losing a step.
   bool CanReturn() const;
+  // Returns whether an attempt has failed and the next does not train yet.
+  bool recovering() const { return state() == v1::JOB_STATE_RECOVERING; }
+  // Returns whether it takes the worker only where others do not suffice.
+  virtual bool Avoids(const std::string& /*worker*/, Now) const { return false; }
   // Returns the run that its planning has under way, or null.
   JobRun* planning_run() const;
   // Returns whether it has ended and no worker is taken any more: the run can be dropped.
@@ -164,6 +169,9 @@ class JobRun {
   absl::Status CheckInvariants() const;
 
   // ---- Events. REQUIRES, of those with the index of a worker: it comes from IndexOf.
+  // It waits, and these workers are free: one that has waited for long enough may end, or take fewer of them than before.
+  // REQUIRES: queued().
+  void OnFree(const std::vector<WorkerOffer>& free, Now now);
   // Says why the job waits. REQUIRES: queued().
   void Wait(const std::string& reason, Now now);
   // It is a run of another job's planning.
@@ -216,9 +224,13 @@ class JobRun {
   // Returns the epoch of another attempt, and saves the job with it: what is added after this call may tell workers.
   int64_t NextEpoch(Now now);
   void AddNotStopped(NotStopped worker) { not_stopped_.push_back(std::move(worker)); }
+  // The crew is not waited for any longer: some of it may not have confirmed that it stopped.
+  void AddNotStopped(const Crew& crew);
   void Add(CoordinatorEffect effect) { effects_.push_back(std::move(effect)); }
   // Enters the public state, tells of it and saves the job.
   void SetState(v1::JobState state, Now now);
+  // Enters QUEUED, or stays RECOVERING.
+  void SetWaiting(Now now);
   // Enters RUNNING: all workers have started.
   void SetRunning(Now now);
   // The end of a job is its last event: what comes after it is dropped.

@@ -75,6 +75,7 @@ std::string SetupOf(const v1::JobSpec& spec) {
   counts.clear_planning();
   counts.clear_prediction();
   counts.clear_feedback();
+  counts.clear_recovery();
   counts.clear_checkpoint();
   counts.clear_validation();
   v1::TrainingSpec& training = *counts.mutable_training();

@@ -175,6 +175,7 @@ void MakeProfileRecord(const v1::ProfileSpec& profile, v1::GetJobResponse& recor
   record.mutable_spec()->clear_checkpoint();
   record.mutable_spec()->clear_prediction();
   record.mutable_spec()->clear_feedback();
+  record.mutable_spec()->clear_recovery();
   FillDefaults(*record.mutable_spec());
   record.mutable_summary()->set_method("profile");
   record.mutable_summary()->clear_steps();

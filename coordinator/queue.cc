@@ -83,6 +83,15 @@ void Coordinator::StartWaiting(Now now) {
   }
 }
 
+void Coordinator::BeginOn(JobRun& run, const std::vector<WorkerOffer>& chosen,
+                          std::vector<WorkerOffer>& free, Now now) {
+  run.Begin(chosen, now);
+  std::erase_if(free, [&](const WorkerOffer& offer) {
+    return std::any_of(chosen.begin(), chosen.end(),
+                       [&](const WorkerOffer& taken) { return taken.name == offer.name; });
+  });
+}
+
 bool Coordinator::StartOnNamed(JobRun& run, std::vector<WorkerOffer>& free, Now now) {
   const std::vector<const Member*> available = membership_.Available();
   const auto& names = run.spec().pipeline().worker_names();
@@ -111,17 +120,15 @@ bool Coordinator::StartOnNamed(JobRun& run, std::vector<WorkerOffer>& free, Now 
              now);
     return true;
   }
-  run.Begin(chosen, now);
-  std::erase_if(free, [&](const WorkerOffer& offer) {
-    return std::any_of(chosen.begin(), chosen.end(),
-                       [&](const WorkerOffer& taken) { return taken.name == offer.name; });
-  });
+  BeginOn(run, chosen, free, now);
   return false;
 }
 
 bool Coordinator::StartOrWait(JobRun& run, std::vector<WorkerOffer>& free, Now now) {
-  if (now.monotonic_ns < run.rests_until_ns()) return false;
-  if (run.NamesWorkers()) return StartOnNamed(run, free, now);
+  if (now.monotonic_ns < run.rests_until_ns()) return run.recovering();
+  run.OnFree(free, now);
+  if (!run.queued()) return false;  // it has ended
+  if (run.NamesWorkers()) return StartOnNamed(run, free, now) || (run.queued() && run.recovering());
   std::string unusable;
   const size_t available = Usable(&unusable).size();
   const auto needed = static_cast<size_t>(run.WorkersNeeded());
@@ -129,7 +136,7 @@ bool Coordinator::StartOrWait(JobRun& run, std::vector<WorkerOffer>& free, Now n
     run.Wait(absl::StrCat("waits for workers: needs ", needed, ", the cluster has ", available,
                           unusable),
              now);
-    return false;
+    return run.recovering();
   }
   if (needed > free.size()) {
     run.Wait(absl::StrCat("waits for workers: needs ", needed, ", ", free.size(), " of ", available,
@@ -144,8 +151,11 @@ bool Coordinator::StartOrWait(JobRun& run, std::vector<WorkerOffer>& free, Now n
     }
   }
   const int64_t count = run.WorkersOf(static_cast<int64_t>(free.size()));
-  run.Begin(absl::MakeConstSpan(free).first(count), now);
-  free.erase(free.begin(), free.begin() + count);
+  std::vector<WorkerOffer> chosen = free;
+  std::stable_partition(chosen.begin(), chosen.end(),
+                        [&](const WorkerOffer& worker) { return !run.Avoids(worker.name, now); });
+  chosen.resize(count);
+  BeginOn(run, chosen, free, now);
   return false;
 }
 

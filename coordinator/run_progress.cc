@@ -41,6 +41,20 @@ void RunProgress::Curve::Add(v1::LossPoint point) {
   }
 }
 
+void RunProgress::Curve::DropAfter(int64_t step) {
+  std::erase_if(points, [step](const v1::LossPoint& point) { return point.step() > step; });
+  if (last.step() > step) skipped = 0;
+}
+
+void RunProgress::TakeRecentLosses() {
+  recent_losses_.clear();
+  const std::vector<v1::LossPoint>& losses = losses_.points;
+  const size_t recent = losses_.stride > 1 ? 0 : std::min(kTrainLossSteps, losses.size());
+  for (size_t i = losses.size() - recent; i < losses.size(); ++i) {
+    recent_losses_.push_back(losses[i].loss());
+  }
+}
+
 void RunProgress::GoOnFrom(const v1::JobResult& before) {
   const auto until_here = [this](const google::protobuf::RepeatedPtrField<v1::LossPoint>& points) {
     std::vector<v1::LossPoint> kept;
@@ -53,15 +67,17 @@ void RunProgress::GoOnFrom(const v1::JobResult& before) {
   const std::vector<v1::LossPoint>& losses = losses_.points;
   if (losses.size() > 1)
     losses_.stride = losses[1].step() - losses[0].step();  // every step has one
-  const size_t recent = losses_.stride > 1 ? 0 : std::min(kTrainLossSteps, losses.size());
-  for (size_t i = losses.size() - recent; i < losses.size(); ++i) {
-    recent_losses_.push_back(losses[i].loss());
-  }
+  TakeRecentLosses();
   if (!validations_.points.empty()) validation_ = validations_.points.back();
+  if (!before.validations().empty()) told_validation_ = before.validations().rbegin()->step();
   if (before.steps() == 0) return;
   // All steps have as many.
-  work_ = work_before_ = {.samples = before.samples() / before.steps() * step_,
-                          .tokens = before.tokens() / before.steps() * step_};
+  work_of_step_ = {.samples = before.samples() / before.steps(),
+                   .tokens = before.tokens() / before.steps()};
+  told_step_ = std::max(step_, before.steps());
+  const int64_t unknown = told_step_ - before.steps();
+  work_ = {.samples = before.samples() + unknown * work_of_step_.samples,
+           .tokens = before.tokens() + unknown * work_of_step_.tokens};
 }
 
 void RunProgress::Curve::WriteTo(google::protobuf::RepeatedPtrField<v1::LossPoint>& curve) const {
@@ -69,13 +85,32 @@ void RunProgress::Curve::WriteTo(google::protobuf::RepeatedPtrField<v1::LossPoin
   if (skipped > 0) *curve.Add() = last;
 }
 
-void RunProgress::BeginAgain(int32_t reporting_stage) {
+void RunProgress::BeginAgain(int64_t first_step, int64_t first_microbatch,
+                             int32_t reporting_stage) {
+  if (first_step < step_) {
+    losses_.DropAfter(first_step);
+    validations_.DropAfter(first_step);
+    validation_.reset();
+    if (!validations_.points.empty()) validation_ = validations_.points.back();
+    TakeRecentLosses();
+    std::erase_if(orders_,
+                  [=](const auto& order) { return order.first.first >= first_microbatch; });
+  }
+  step_ = first_step;
+  told_step_ = std::max(told_step_, step_);
   reporting_stage_ = reporting_stage;
-  work_before_ = work_;
+  work_here_ = {};
   window_work_ = {};
   window_seconds_ = 0.0;
   stages_.clear();
   layer_digests_.clear();
+}
+
+void RunProgress::EndHere() {
+  const int64_t undone = told_step_ - step_;
+  work_.samples -= undone * work_of_step_.samples;
+  work_.tokens -= undone * work_of_step_.tokens;
+  told_step_ = step_;
 }
 
 bool RunProgress::OnStep(const v1::StepDone& done) {
@@ -83,8 +118,16 @@ bool RunProgress::OnStep(const v1::StepDone& done) {
     return false;
   }
   step_ = done.step();
-  work_.samples += done.samples();
-  work_.tokens += done.tokens();
+  work_of_step_ = {.samples = done.samples(), .tokens = done.tokens()};
+  const auto add = [this](Work& work) {
+    work.samples += work_of_step_.samples;
+    work.tokens += work_of_step_.tokens;
+  };
+  add(work_here_);
+  if (step_ > told_step_) {
+    told_step_ = step_;
+    add(work_);
+  }
   recent_losses_.push_back(done.loss());
   if (recent_losses_.size() > kTrainLossSteps) {
     recent_losses_.pop_front();
@@ -96,21 +139,23 @@ bool RunProgress::OnStep(const v1::StepDone& done) {
   return true;
 }
 
-void RunProgress::OnValidation(const v1::ValidationDone& done) {
+bool RunProgress::OnValidation(const v1::ValidationDone& done) {
   v1::LossPoint point;
   point.set_step(done.step());
   point.set_loss(done.loss());
   *point.mutable_metrics() = done.metrics();
   validation_ = point;
   validations_.Add(std::move(point));
+  const bool is_first = done.step() > told_validation_;
+  told_validation_ = std::max(told_validation_, done.step());
+  return is_first;
 }
 
 void RunProgress::OnReports(const google::protobuf::RepeatedPtrField<v1::StageReport>& stages) {
   for (const v1::StageReport& stage : stages) {
     stages_[stage.stage()] = stage;
     if (stage.stage() == reporting_stage_) {
-      window_work_ = {.samples = work_.samples - work_before_.samples,
-                      .tokens = work_.tokens - work_before_.tokens};
+      window_work_ = work_here_;
       window_seconds_ = stage.window_seconds();
     }
   }
@@ -147,7 +192,7 @@ google::protobuf::RepeatedPtrField<v1::StageReport> RunProgress::Reports() const
 }
 
 void RunProgress::WriteTo(v1::JobResult& result) const {
-  result.set_steps(step_);
+  result.set_steps(told_step_);
   result.set_samples(work_.samples);
   result.set_tokens(work_.tokens);
   if (!recent_losses_.empty()) {

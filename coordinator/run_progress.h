@@ -1,5 +1,9 @@
 // RunProgress: what a run has shown for itself so far, put together from the workers' reports.
 //
+// A job that goes on from a checkpoint does the steps after it again. The curves are those of the run that goes on: points
+// of steps that are done again leave them. Steps and work count once: they stand still until the run has come as far
+// as before.
+//
 // A state machine without I/O; thread-compatible.
 #pragma once
 
@@ -31,10 +35,11 @@ class RunProgress {
 
   // `reporting_stage`: the one whose worker reports the steps.
   RunProgress(int64_t first_step, int32_t reporting_stage)
-      : step_(first_step), reporting_stage_(reporting_stage) {}
+      : step_(first_step), told_step_(first_step), reporting_stage_(reporting_stage) {}
 
-  // The job goes on after its last step with other stages, whose reports are of what comes from now on.
-  void BeginAgain(int32_t reporting_stage);
+  // The job goes on after `first_step`, with which the microbatch `first_microbatch` comes next, on other workers, whose
+  // reports are of what comes from now on.
+  void BeginAgain(int64_t first_step, int64_t first_microbatch, int32_t reporting_stage);
 
   // The job was at `before` in an earlier process and goes on after its first step here: takes over the curves and the
   // work up to there. REQUIRES: nothing was reported yet.
@@ -44,13 +49,19 @@ class RunProgress {
 
   // Returns false, and nothing changes, if the step is not later than the last one.
   bool OnStep(const v1::StepDone& done);
-  void OnValidation(const v1::ValidationDone& done);
+  // Returns whether it is the first one of its step.
+  bool OnValidation(const v1::ValidationDone& done);
   void OnReports(const google::protobuf::RepeatedPtrField<v1::StageReport>& stages);
   // Takes the order of a range that ended on a worker (pipeline.order "recorded").
   void OnOrder(int32_t worker_index, const v1::WorkerOrder& order);
   void OnLayers(const google::protobuf::RepeatedPtrField<v1::LayerDigest>& layers);
 
+  // The job ends here, perhaps before it has come as far as an attempt before: no more than this counts.
+  void EndHere();
+
   int64_t step() const { return step_; }
+  // Returns the last step that was ever done: at least step().
+  int64_t told_step() const { return told_step_; }
   // Returns weights_sha256, once all `layers` digests are there; else empty.
   std::string WeightsSha256(int32_t layers) const;
 
@@ -63,6 +74,7 @@ class RunProgress {
   // A curve that thins itself out.
   struct Curve {
     void Add(v1::LossPoint point);
+    void DropAfter(int64_t step);
     // The points and, whatever is thinned out, the last one.
     void WriteTo(google::protobuf::RepeatedPtrField<v1::LossPoint>& curve) const;
     std::vector<v1::LossPoint> points;
@@ -77,10 +89,16 @@ class RunProgress {
     int64_t tokens = 0;
   };
 
+  // Takes the last losses from the curve, if it has all of them.
+  void TakeRecentLosses();
+
   int64_t step_;
+  int64_t told_step_;
+  int64_t told_validation_ = -1;  // the last step that was validated
   int32_t reporting_stage_;
-  Work work_;
-  Work work_before_;  // of runs with other stages
+  Work work_;          // up to told_step_
+  Work work_of_step_;  // the last: all have as much
+  Work work_here_;     // on the workers that it has now
   // These cover the range of steps of the last stage's last report. That stage's worker is the one that reports the
   // steps, and in order, so these are the same steps.
   Work window_work_;

@@ -191,6 +191,8 @@ class Gathering final : public Ending {
     v1::JobState state = v1::JOB_STATE_SUCCEEDED;
     if (attempt().cut_short()) {
       state = v1::JOB_STATE_CANCELLED;
+      job_.progress().EndHere();
+      summary.set_step(job_.progress().step());
       summary.set_reason(save_error.empty() ? job_.cancel_reason()
                                             : absl::StrCat(job_.cancel_reason(), "; ", save_error));
     } else if (!save_error.empty()) {

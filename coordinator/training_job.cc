@@ -8,6 +8,7 @@
 #include "absl/strings/str_cat.h"
 #include "base/status.h"
 #include "base/utf8.h"
+#include "coordinator/attempt_record.h"
 #include "coordinator/crew.h"
 #include "coordinator/report_check.h"
 #include "coordinator/training_phases.h"
@@ -146,10 +147,23 @@ absl::Status TrainingJob::TakeSplit(const NewSplit& split) {
   return absl::OkStatus();
 }
 
+bool TrainingJob::Recovers() const { return penstock::Recovers(spec()) && cancel_reason().empty(); }
+
+void TrainingJob::EndAttempt(v1::AttemptCause cause, const std::string& worker,
+                             const std::string& message, Now now) {
+  if (!result_.has_value()) return;
+  if (v1::Attempt* const attempt = OpenAttempt(*result_)) {
+    attempt->set_epoch(epoch());
+    attempt->set_last_step(progress_.step());
+  }
+  EndAttemptRecord(cause, worker, message, now.unix_ms, *result_);
+  if (IsFailure(cause) && !worker.empty()) avoided_.OnBlamed(worker, now.monotonic_ns);
+}
+
 void TrainingJob::SetReturned() {
   // Makes it go on from there also if another process takes it from the queue.
   v1::JobSpec resumed = spec();
-  resumed.mutable_checkpoint()->set_resume("latest");
+  ResumeOwn(result_.value_or(v1::JobResult()), *resumed.mutable_checkpoint());
   SetSpec(std::move(resumed), ResolvedJob(resolved()));
   returned_ = true;
 }
@@ -165,15 +179,17 @@ absl::Status TrainingJob::BeginAttempt(const std::vector<WorkerOffer>& workers, 
                    std::move(start));
   const int32_t reporting_stage = attempt_->topology.TellsSteps().value;
   if (!is_first) {
-    progress_.BeginAgain(reporting_stage);
+    const int64_t first_step = attempt_->start.step;
+    progress_.BeginAgain(first_step, first_step * resolved().microbatches, reporting_stage);
   } else {
     progress_ = RunProgress(attempt_->start.step, reporting_stage);
     if (returned_ && result_.has_value()) progress_.GoOnFrom(*result_);
   }
   feedback_.Begin(spec(), attempt_->plan, attempt_->start.step, attempt_->start.extra_cuts);
-  summary().set_step(attempt_->start.step);
+  summary().set_step(progress_.told_step());
 
   if (!result_.has_value()) result_.emplace();
+  BeginAttemptRecord(epoch(), attempt_->start.step, *result_);
   result_->set_job(spec().name());
   result_->set_job_id(id());
   result_->set_method(spec().pipeline().method());
@@ -202,6 +218,7 @@ void TrainingJob::OnTraining(Now now) {
   attempt_->block_delay.Start(now);
   result_->set_last_step_unix_ms(now.unix_ms);
   summary().clear_reason();  // it has waited for its workers
+  ResumeAttemptRecords(now.unix_ms, *result_);
   const bool goes_on = std::exchange(returned_, false);
   // It is counted before the state is saved: the next save may be hours away.
   if (goes_on) result_->set_recoveries(result_->recoveries() + 1);
@@ -299,6 +316,10 @@ void TrainingJob::WriteTo(v1::GetJobResponse& record) const {
   if (!attempt_.has_value()) return;
   *record.mutable_plan() = attempt_->plan;
   progress_.WriteTo(result);
+  if (v1::Attempt* const open = OpenAttempt(result)) {
+    open->set_epoch(epoch());
+    open->set_last_step(progress_.step());
+  }
   feedback_.WriteTo(*result.mutable_feedback());
   result.mutable_feedback()->set_replans(replans_);
   attempt_->block_delay.WriteTo(result);

@@ -17,6 +17,7 @@
 #include "coordinator/block_delay_watch.h"
 #include "coordinator/checkpoint_tracker.h"
 #include "coordinator/job_run.h"
+#include "coordinator/recovery_policy.h"
 #include "coordinator/remaining_time.h"
 #include "coordinator/run_feedback.h"
 #include "coordinator/run_progress.h"
@@ -76,6 +77,9 @@ class TrainingJob final : public JobRun {
   // ---- JobRun.
   bool NamesWorkers() const override { return spec().pipeline().worker_names_size() > 0; }
   bool returned() const override { return returned_; }
+  bool Avoids(const std::string& worker, Now now) const override {
+    return avoided_.Has(worker, now.monotonic_ns);
+  }
   bool IsSaved() const override { return !spec().checkpoint().directory().empty(); }
   void OnCommitted(const CheckpointCommitted& committed, Now now) override;
   void OnCrewGone() override;
@@ -96,9 +100,14 @@ class TrainingJob final : public JobRun {
   absl::Status TakeSplit(const NewSplit& split);
   // Plans an attempt on `workers`, and tells of the plan. Errors: those of MakePlan; the last attempt stays.
   absl::Status BeginAttempt(const std::vector<WorkerOffer>& workers, FoundStart start, Now now);
-  // All workers have started. Counts and tells if the job goes on after it went back to the queue.
+  // All workers have started. Counts and tells if the job goes on after it has waited for workers.
   void OnTraining(Now now);
-  // The attempt was drained and saved, and the job goes back to the queue.
+  // Returns whether a failure of the attempt under way is followed by another attempt: it is not where the job is to end.
+  bool Recovers() const;
+  // The attempt under way is over before the job, for this cause. `worker`: to which that is laid; empty: to none.
+  void EndAttempt(v1::AttemptCause cause, const std::string& worker, const std::string& message,
+                  Now now);
+  // The job waits for workers, to go on.
   void SetReturned();
   // A checkpoint could not be saved. The log tells the first of several in a row.
   void NoteSaveError(int64_t step, const std::string& error, Now now);
@@ -128,6 +137,7 @@ class TrainingJob final : public JobRun {
   std::optional<TrainingAttempt> attempt_;
   RunProgress progress_{0, 0};
   RunFeedback feedback_;
+  AvoidedWorkers avoided_;
   bool returned_;               // it waits, or is about to train, after it went back to the queue
   int64_t replans_;             // also those in an earlier process
   double wall_before_s_;        // of training in an earlier process

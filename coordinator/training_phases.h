@@ -4,7 +4,12 @@
 //                                     ^                                    |
 //                                     +------- with a new split -----------+--> Queued, where the job was saved
 //
-// Each of them can also end in Ended at once (job_phase.h).
+// Each of them can also end in Ended at once (job_phase.h). In a job that recovers, those from Launching to Saving end
+// in Stopping instead when a worker fails, and so does FindingStart without stopping anybody:
+//
+//   Stopping -> WaitingToRecover (a Queued) -> FindingStart -> ...
+//
+// Whatever the reason for which an attempt is followed by another, Reconfigure ends the one and leads to the other.
 //
 // Thread-compatible.
 #pragma once
@@ -18,6 +23,15 @@
 
 namespace penstock {
 
+// How the job goes on after an attempt.
+struct Reconfiguration {
+  v1::AttemptCause cause = v1::ATTEMPT_CAUSE_UNSPECIFIED;
+  std::string worker;   // to which the cause is laid; empty: to none
+  std::string message;  // for people
+  // It goes on at once on the same workers, from here. Absent: it waits for workers, and looks where to start.
+  std::optional<FoundStart> from = std::nullopt;
+};
+
 // A phase of an attempt: handles what the workers report, which is the same in all of them.
 class AttemptPhase : public JobPhase {
  public:
@@ -27,6 +41,7 @@ class AttemptPhase : public JobPhase {
   NextPhase OnAnswer(EffectAnswer& answer, Now now) override;
   NextPhase OnEvent(int32_t worker_index, const v1::RunEvent& event, Now now) override;
   NextPhase End(v1::JobState state, Now now) override;
+  NextPhase FailIfBlamed(Now now) override;
   NextPhase Tick(Now now) override;
   std::optional<int64_t> NextDeadlineNs() const override;
 
@@ -43,6 +58,15 @@ class AttemptPhase : public JobPhase {
   virtual NextPhase GoOnIfAllDone(Now now);
   // Goes on once all are done and nothing is left to commit: another attempt, back to the queue, or the end.
   NextPhase GoOnSaved(Now now);
+  // The attempt is over, and another one follows, unless it failed and the job is not to be tried again.
+  NextPhase Reconfigure(Reconfiguration change, Now now);
+  // The attempt has failed, and no worker is to blame.
+  NextPhase FailAttempt(const std::string& error, v1::AttemptCause cause, Now now);
+  NextPhase OnStalled(const std::string& error, Now now) override {
+    return FailAttempt(error, v1::ATTEMPT_CAUSE_STALLED, now);
+  }
+  // Returns the name of the verdict's worker, or an empty text.
+  std::string WorkerOf(const Blame::Verdict& verdict) const;
 
   TrainingJob& job_;
 
@@ -64,6 +88,11 @@ NextPhase Train(TrainingJob& job, std::unique_ptr<Crew> crew);
 // The job drains: because it was cancelled, goes back to the queue, or gets a new split, in which case its public state
 // stays RUNNING.
 NextPhase Drain(TrainingJob& job, std::unique_ptr<Crew> crew);
+// A worker has failed: the others are stopped, and what is being committed is waited for. REQUIRES: TrainingJob::Recovers().
+NextPhase StopAndRecover(TrainingJob& job, std::unique_ptr<Crew> crew);
+// The job waits for `workers` workers, for as long as recovery.wait_seconds says, after a pause.
+NextPhase WaitToRecover(TrainingJob& job, const std::string& reason, int64_t workers,
+                        int64_t pause_ms, Now now);
 // All workers are done and a checkpoint is being committed.
 NextPhase AwaitCommits(TrainingJob& job, std::unique_ptr<Crew> crew);
 // Fetches the timeline; then the job has ended.

@@ -27,7 +27,7 @@ NextPhase AttemptPhase::OnEvent(int32_t worker_index, const v1::RunEvent& event,
       return nullptr;
     case v1::RunEvent::kValidationDone: {
       if (worker_index != attempt().validation_worker()) return nullptr;
-      job_.progress().OnValidation(event.validation_done());
+      if (!job_.progress().OnValidation(event.validation_done())) return nullptr;
       v1::JobEvent published;
       *published.mutable_validation_done() = event.validation_done();
       job_.Publish(std::move(published), now);
@@ -68,20 +68,23 @@ NextPhase AttemptPhase::OnEvent(int32_t worker_index, const v1::RunEvent& event,
 }
 
 void AttemptPhase::OnStepDone(int32_t worker_index, const v1::StepDone& done, Now now) {
+  const bool is_new = done.step() > job_.progress().told_step();
   if (worker_index != attempt().step_worker() || done.step() > job_.resolved().steps ||
       !job_.progress().OnStep(done)) {
     return;
   }
-  job_.summary().set_step(done.step());
+  job_.summary().set_step(job_.progress().told_step());
   attempt().remaining.OnStep(done.step(), done.monotonic_ns());
   if (const auto seconds = attempt().remaining.Seconds();
       seconds && job_.state() == v1::JOB_STATE_RUNNING) {
     job_.summary().set_estimated_remaining_seconds(*seconds);
   }
   job_.result().set_last_step_unix_ms(now.unix_ms);
-  v1::JobEvent event;
-  *event.mutable_step_done() = done;
-  job_.Publish(std::move(event), now);
+  if (is_new) {
+    v1::JobEvent event;
+    *event.mutable_step_done() = done;
+    job_.Publish(std::move(event), now);
+  }
   attempt().block_delay.OnStep(done.step());
   const RunFeedback::News news = job_.feedback().OnStep(done);
   if (!news.text.empty()) job_.Log(news.text, now);
@@ -146,31 +149,30 @@ NextPhase AttemptPhase::GoOnSaved(Now now) {
   }
   for (int32_t i = 0; i < crew_->size() && split.has_value(); ++i) {
     if (!crew_->parts()[i].lost) continue;
-    return Fail(
-        absl::StrCat(NameOf(i), ": was lost while the job drained for a new split", kAdvice), now);
+    constexpr absl::string_view kLost = "was lost while the job drained for a new split";
+    crew_->blame().Own(i, absl::StrCat(kLost, job_.Recovers() ? "" : kAdvice),
+                       v1::ATTEMPT_CAUSE_WORKER_LOST);
+    return FailIfBlamed(now);
   }
   const FoundStart& saved = attempt().saved;
   if (saved.checkpoint.empty() || saved.step != *attempt().drain_step) {
     const std::string& error = attempt().save_error;
-    return Fail(
-        absl::StrCat("drained ",
-                     split.has_value() ? "for a new split" : absl::StrCat("because ", reason),
-                     ", but ", error.empty() ? "nothing was saved" : error, kAdvice),
-        now);
+    const std::string drained = absl::StrCat(
+        "drained ", split.has_value() ? "for a new split" : absl::StrCat("because ", reason),
+        ", but ", error.empty() ? "nothing was saved" : error);
+    job_.EndAttempt(v1::ATTEMPT_CAUSE_NOT_SAVED, "", drained, now);
+    return Fail(absl::StrCat(drained, kAdvice), now);
   }
   if (split.has_value()) {
     if (const absl::Status taken = job_.TakeSplit(*split); !taken.ok()) {
       return Fail(absl::StrCat("cannot go on with a new split: ", taken.message()), now);
     }
-    crew_->BeginAgain(crew_->Workers(), now);
-    job_.summary().clear_reason();  // it has waited for the commit
-    job_.SetState(v1::JOB_STATE_PREPARING, now);
-    return Launch(job_, std::move(crew_), saved, /*has_new_split=*/true);
+    return Reconfigure({.cause = v1::ATTEMPT_CAUSE_NEW_SPLIT, .from = saved}, now);
   }
-  job_.SetReturned();
-  return std::make_unique<Queued>(
-      job_, absl::StrCat(reason, "; the job is saved and goes on after step ", saved.step),
-      crew_->size(), now.monotonic_ns + job_.limits().return_timeout_ms * kNsPerMs);
+  return Reconfigure(
+      {.cause = v1::ATTEMPT_CAUSE_LEFT,
+       .message = absl::StrCat(reason, "; the job is saved and goes on after step ", saved.step)},
+      now);
 }
 
 std::string AttemptPhase::NameOf(int32_t worker_index) const {
@@ -180,6 +182,27 @@ std::string AttemptPhase::NameOf(int32_t worker_index) const {
   }
   return absl::StrCat(JobPhase::NameOf(worker_index), stages.size() == 1 ? " (stage " : " (stages ",
                       absl::StrJoin(stages, ", "), ")");
+}
+
+std::string AttemptPhase::WorkerOf(const Blame::Verdict& verdict) const {
+  return verdict.worker == Blame::kNobody ? "" : crew_->parts()[verdict.worker].worker.name;
+}
+
+NextPhase AttemptPhase::FailIfBlamed(Now now) {
+  const Blame& blame = crew_->blame();
+  const bool would_repeat = blame.settled() && !MayEndOtherwise(blame.Best().cause);
+  if (blame.any() && job_.Recovers() && !would_repeat) {
+    return StopAndRecover(job_, std::move(crew_));
+  }
+  const std::optional<Blame::Verdict> verdict = blame.Decide(now.monotonic_ns);
+  if (!verdict.has_value()) return nullptr;
+  job_.EndAttempt(verdict->cause, WorkerOf(*verdict), verdict->message, now);
+  return Fail(TextOf(*verdict), now);
+}
+
+NextPhase AttemptPhase::FailAttempt(const std::string& error, v1::AttemptCause cause, Now now) {
+  crew_->blame().Own(Blame::kNobody, error, cause);
+  return FailIfBlamed(now);
 }
 
 // A user wants to see what a failed job did last. Workers keep that until they prepare another run, and they get none

@@ -86,14 +86,14 @@ class Planning final : public JobPhase {
     const JobRun* const run = planning_.run();
     job_.summary().set_reason(run == nullptr ? "" : run->summary().reason());
     if (planning_.Stopped()) {
-      return std::make_unique<Queued>(job_, crew_->return_reason(), /*rests_until_ns=*/0);
+      return WaitAgain(crew_->return_reason(), /*rest_ms=*/0, now);
     }
     if (!planning_.outcome().has_value()) return nullptr;
     return TakeOutcome(*planning_.outcome(), now);
   }
 
   bool Fits(v1::JobState state) const override {
-    return state == v1::JOB_STATE_PREPARING || IsTerminal(state);
+    return JobPhase::Fits(state) || IsTerminal(state);
   }
   bool CanReturn() const override { return true; }
   bool over() const override { return job_.ended() && planning_.Stopped(); }
@@ -104,6 +104,13 @@ class Planning final : public JobPhase {
   std::optional<int64_t> NextDeadlineNs() const override { return planning_.NextDeadlineNs(); }
 
  private:
+  NextPhase WaitAgain(const std::string& reason, int64_t rest_ms, Now now) {
+    if (job_.recovering()) return WaitToRecover(job_, reason, crew_->size(), rest_ms, now);
+    const int64_t rests_until_ns = rest_ms > 0 ? now.monotonic_ns + rest_ms * kNsPerMs : 0;
+    return std::make_unique<Queued>(job_,
+                                    WaitTerms{.reason = reason, .rests_until_ns = rests_until_ns});
+  }
+
   NextPhase TakeOutcome(JobPlanning::Outcome outcome, Now now) {
     constexpr int64_t kPlanningsMax = 3;
     if (!outcome.lost.empty()) {
@@ -114,8 +121,7 @@ class Planning final : public JobPhase {
                          "; restart what hangs or is gone, and submit the job again"),
             now);
       }
-      return std::make_unique<Queued>(job_, outcome.lost,
-                                      now.monotonic_ns + job_.limits().rest_ms * kNsPerMs);
+      return WaitAgain(outcome.lost, job_.limits().rest_ms, now);
     }
     absl::Status status = outcome.failed;
     std::vector<WorkerOffer> workers = crew_->Workers();
@@ -163,11 +169,24 @@ class FindingStart final : public JobPhase {
       return Fail(absl::StrCat("cannot start: ", found->start.status().message()), now);
     }
     StopAwaiting();
+    if (crew_->blame().any()) {
+      const std::string reason = TextOf(crew_->blame().Best());
+      return WaitToRecover(job_, reason, crew_->size(), /*pause_ms=*/0, now);
+    }
     crew_->SetLease(std::move(found->lease));
     return GoOnFrom(*std::move(found->start), now);
   }
 
  private:
+  // A job that recovers goes on with other workers, once it is known where: until then the directory is not its own to
+  // be looked through again.
+  NextPhase FailIfBlamed(Now now) override {
+    return job_.Recovers() ? nullptr : JobPhase::FailIfBlamed(now);
+  }
+  std::optional<int64_t> DecidesAtNs() const override {
+    return job_.Recovers() ? std::nullopt : JobPhase::DecidesAtNs();
+  }
+
   NextPhase OnOverdue(int64_t seconds, Now now) override {
     return Fail(
         absl::StrCat(
@@ -329,7 +348,11 @@ class Launching final : public AttemptPhase {
     return absl::OkStatus();
   }
 
-  NextPhase OnOverdue(int64_t seconds, Now now) override { return FailAsLate(seconds, now); }
+  NextPhase OnOverdue(int64_t seconds, Now now) override {
+    job_.SetUnreachable();
+    return FailAttempt(WhoIsLate(seconds, /*ends=*/!job_.Recovers()),
+                       v1::ATTEMPT_CAUSE_UNREACHABLE, now);
+  }
 
   // All may be done before the last answer to StartRun comes.
   NextPhase GoOnIfAllDone(Now) override {

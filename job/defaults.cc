@@ -58,6 +58,7 @@ void FillDefaultsOfAnyMethod(v1::JobSpec& spec) {
   FillDataDefaults(*spec.mutable_data());
   FillKeys(*spec.mutable_validation());
   FillKeys(*spec.mutable_checkpoint());
+  FillKeys(*spec.mutable_recovery());
 }
 
 void FillDefaults(v1::JobSpec& spec) {

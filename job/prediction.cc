@@ -64,6 +64,7 @@ std::string PredictedJobSha256(const v1::JobSpec& spec) {
   counts.clear_checkpoint();
   counts.clear_prediction();
   counts.clear_feedback();
+  counts.clear_recovery();
   v1::TrainingSpec& training = *counts.mutable_training();
   training.clear_steps();
   training.clear_seed();

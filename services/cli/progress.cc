@@ -96,6 +96,7 @@ std::vector<std::string> Progress::Facts() const {
     if (!reason_.empty()) facts.push_back(reason_);
     return facts;
   }
+  const bool interrupted = state_ == v1::JOB_STATE_DRAINING || state_ == v1::JOB_STATE_RECOVERING;
   std::vector<std::string> facts = {absl::StrCat("loss ", FormatLoss(loss_))};
   if (validation_) {
     facts.push_back(absl::StrCat("validation ", FormatLoss(validation_->loss())));
@@ -105,8 +106,7 @@ std::vector<std::string> Progress::Facts() const {
   if (work_per_second() > 0) {
     facts.push_back(absl::StrCat(FormatCount(work_per_second()), " ", work_.unit, "/s"));
   }
-  if (const auto seconds = remaining_seconds();
-      seconds && step_ < steps_ && state_ != v1::JOB_STATE_DRAINING) {
+  if (const auto seconds = remaining_seconds(); seconds && step_ < steps_ && !interrupted) {
     facts.push_back(absl::StrCat(FormatDuration(*seconds), " left"));
   }
   if (!bubbles_.empty()) {
@@ -117,7 +117,7 @@ std::vector<std::string> Progress::Facts() const {
                                                }),
                                  " %"));
   }
-  if (state_ == v1::JOB_STATE_DRAINING) facts.push_back("draining");
+  if (interrupted) facts.push_back(JobStateName(state_));
   return facts;
 }
 

@@ -11,7 +11,7 @@ namespace {
 // With a zero for each state that no job or worker is in.
 ClusterCounts CountsOf(const CoordinatorSnapshot& snapshot) {
   ClusterCounts counts;
-  for (int state = v1::JOB_STATE_QUEUED; state <= v1::JOB_STATE_CANCELLED; ++state) {
+  for (int state = v1::JOB_STATE_QUEUED; state <= v1::JobState_MAX; ++state) {
     counts.jobs[JobStateName(static_cast<v1::JobState>(state))] = 0;
   }
   for (const v1::JobSummary& job : snapshot.jobs.jobs()) ++counts.jobs[JobStateName(job.state())];

@@ -5,6 +5,8 @@
 #include <string>
 #include <utility>
 
+#include "absl/strings/ascii.h"
+#include "absl/strings/strip.h"
 #include "coordinator/job_state.h"
 #include "services/documents/work_done.h"
 
@@ -197,6 +199,33 @@ void AddMetrics(const google::protobuf::RepeatedPtrField<v1::MetricValue>& metri
   for (const v1::MetricValue& metric : metrics) json[metric.name()] = metric.value();
 }
 
+namespace {
+
+// "worker_lost", ...; null of one that was not over before the job.
+Json CauseJson(v1::AttemptCause cause) {
+  if (cause == v1::ATTEMPT_CAUSE_UNSPECIFIED) return Json();
+  const absl::string_view name = v1::AttemptCause_Name(cause);
+  return absl::AsciiStrToLower(absl::StripPrefix(name, "ATTEMPT_CAUSE_"));
+}
+
+Json AttemptsJson(const v1::JobResult& result) {
+  Json attempts = Json::array();
+  for (const v1::Attempt& attempt : result.attempts()) {
+    attempts.push_back({{"epoch", attempt.epoch()},
+                        {"first_step", attempt.first_step()},
+                        {"last_step", attempt.last_step()},
+                        {"cause", CauseJson(attempt.cause())},
+                        {"worker", TextOrNull(attempt.worker())},
+                        {"message", TextOrNull(attempt.message())},
+                        {"detected_ms", MomentOrNull(attempt.detected_ms())},
+                        {"resumed_ms", MomentOrNull(attempt.resumed_ms())},
+                        {"steps_redone", attempt.steps_redone()}});
+  }
+  return attempts;
+}
+
+}  // namespace
+
 Json ResultJson(const v1::GetJobResponse& job, const ResultJsonOptions& options) {
   const v1::JobResult& result = job.result();
   Json per_stage = Json::array();
@@ -253,6 +282,7 @@ Json ResultJson(const v1::GetJobResponse& job, const ResultJsonOptions& options)
   json["samples"] = result.samples();
   json["samples_per_second"] = if_reported(result.samples_per_second());
   json["unit"] = work.count > 0 ? Json(std::string(work.unit)) : Json();
+  json["attempts"] = AttemptsJson(result);
   return json;
 }
 

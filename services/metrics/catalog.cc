@@ -60,7 +60,7 @@ const std::vector<LabelDescription>& MetricLabels() {
       {"destination", "the stage that an edge goes to (of `collective` the worker's number)"},
       {"path", "how tensors travel: `host`, `cuda-ipc`, `peer`"},
       {"state",
-       "of jobs `queued`, `preparing`, `running`, `draining`, `succeeded`, `failed`, "
+       "of jobs `queued`, `preparing`, `running`, `draining`, `recovering`, `succeeded`, `failed`, "
        "`cancelled`; of workers `free`, `busy`, `leaving`, `stuck`, `lost`"},
       {"reason",
        "`stale_epoch`, `corrupt`, `malformed`, `duplicate`, `over_limit`, "

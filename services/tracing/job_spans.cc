@@ -95,7 +95,7 @@ void JobSpans::BeginState(v1::JobState state, int64_t ordinal, int64_t now_ns) {
   state_ = state;
   state_span_ = Begin(StateSpanName(state, profile_), ordinal, root_.id, now_ns);
   trained_ns_ = now_ns;
-  if (state == v1::JOB_STATE_PREPARING) {
+  if (state == v1::JOB_STATE_PREPARING || state == v1::JOB_STATE_RECOVERING) {
     state_span_.attributes.push_back({"penstock.attempt", ++attempts_});
   }
 }

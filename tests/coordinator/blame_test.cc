@@ -31,6 +31,21 @@ TEST(Blame, SecondOwnFailure_DoesNotCount) {
   EXPECT_EQ(blame.Decide(0)->worker, 1);
 }
 
+TEST(Blame, Best_IsWhatIsKnownSoFar) {
+  Blame blame(kGrace);
+  blame.Pointing(0, 1, "lost 1", 100);
+  EXPECT_FALSE(blame.settled());
+  EXPECT_EQ(blame.Best().worker, 1);
+  EXPECT_EQ(blame.Best().cause, v1::ATTEMPT_CAUSE_WORKER_LOST);
+  blame.Pointing(1, 0, "lost 0", 100);
+  EXPECT_EQ(blame.Best().worker, 1);
+  EXPECT_EQ(blame.Best().cause, v1::ATTEMPT_CAUSE_UNREACHABLE);
+  blame.Own(0, "bad data", v1::ATTEMPT_CAUSE_WOULD_REPEAT);
+  EXPECT_TRUE(blame.settled());
+  EXPECT_EQ(blame.Best().worker, 0);
+  EXPECT_EQ(blame.Best().cause, v1::ATTEMPT_CAUSE_WOULD_REPEAT);
+}
+
 // Worker 3 dies; 2 notices and goes; 1 notices that 2 went. The report of 1 comes first.
 TEST(Blame, ChainOfPointing_EndsAtTheSilentOne) {
   Blame blame(kGrace);

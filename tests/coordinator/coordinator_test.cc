@@ -338,7 +338,9 @@ TEST(Checkpoint, JobEndsInAnyWay_LeavesNothingStaged) {
     SCOPED_TRACE(end);
     SimulatedCluster cluster({.workers = 2, .save_ms = 40});
     cluster.RunFor(10);
-    const std::string job = cluster.Submit(OftenSavedJob(1000, 2));
+    v1::JobSpec spec = OftenSavedJob(1000, 2);
+    spec.mutable_recovery()->set_mode("off");  // each of these is its end
+    const std::string job = cluster.Submit(spec);
     cluster.RunFor(1'020);  // in the middle of a cut
     cluster.disk_full = true;
     if (end == std::string("failed")) cluster.FailRun(0, "went wrong");
@@ -391,6 +393,7 @@ TEST(Checkpoint, Directory_IsTheJobsUntilItsWorkersHaveStopped) {
   cluster.RunFor(10);
   v1::JobSpec spec = SmallJob(1000, 2);
   spec.mutable_checkpoint()->set_directory("/ckpt");
+  spec.mutable_recovery()->set_mode("off");
   const std::string job = cluster.Submit(spec);
   cluster.RunFor(500);
   EXPECT_EQ(cluster.LeasedDirectories().size(), 1u);
@@ -408,6 +411,7 @@ TEST(Lost, WorkerWhileTheCheckpointIsSought_FailsTheJobWithItsName) {
   cluster.RunFor(20'010);
   v1::JobSpec spec = SmallJob(10, 2);
   spec.mutable_checkpoint()->set_directory("/ckpt");
+  spec.mutable_recovery()->set_mode("off");
   const std::string job = cluster.Submit(spec);
   cluster.Kill(1);
   ASSERT_TRUE(cluster.RunUntilOver(kLimitMs));

@@ -97,6 +97,17 @@ TEST(Dialogue, WorkerKilled_JobFailsWithItsName) {
   ExpectDialogue(cluster, "worker_killed");
 }
 
+TEST(Dialogue, WorkerOfASavedJobKilled_AnotherTakesItsPlace) {
+  SimulatedCluster cluster({.workers = 3});
+  cluster.RunFor(10);
+  const std::string job = cluster.Submit(CheckpointedJob(6, 2));
+  cluster.At(560, [&] { cluster.Kill(1); });
+  ASSERT_TRUE(cluster.RunUntilOver(kLimitMs));
+  EXPECT_EQ(cluster.Summary(job).state(), v1::JOB_STATE_SUCCEEDED);
+  EXPECT_EQ(cluster.Saved(job).result().recoveries(), 1);
+  ExpectDialogue(cluster, "recovers");
+}
+
 TEST(Dialogue, WorkerFrozen_IsLostByItsHeartbeat) {
   SimulatedCluster cluster({.workers = 2});
   cluster.RunFor(10);

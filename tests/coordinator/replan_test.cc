@@ -297,16 +297,35 @@ TEST(Replan, CancelledAtAnyMoment_EndsAndFreesItsWorkers) {
   }
 }
 
-TEST(Replan, WorkerKilledAtAnyMoment_FailsTheJob) {
+TEST(Replan, WorkerKilledAtAnyMoment_FailsTheJobThatDoesNotRecover) {
   for (int64_t at_ms = 300; at_ms < 2200; at_ms += 37) {
     SimulatedCluster cluster({.workers = 2, .pass_ms = {1, 2}});
     cluster.RunFor(10);
-    const std::string job = cluster.Submit(ReplannedJob(60));
+    v1::JobSpec spec = ReplannedJob(60);
+    spec.mutable_recovery()->set_mode("off");
+    const std::string job = cluster.Submit(spec);
     cluster.At(at_ms, [&] { cluster.Kill(1); });
     ASSERT_TRUE(cluster.RunUntilOver(kLimitMs)) << at_ms;
     EXPECT_EQ(cluster.Summary(job).state(), v1::JOB_STATE_FAILED) << at_ms;
     EXPECT_THAT(cluster.Summary(job).error(), HasSubstr("w1")) << at_ms;
     EXPECT_THAT(cluster.violations(), IsEmpty()) << at_ms;
+  }
+}
+
+// Before, during and after the drain, and while the job is prepared with the new split.
+TEST(Replan, WorkerKilledAtAnyMomentAndBack_TheJobSucceeds) {
+  for (int64_t at_ms = 300; at_ms < 2200; at_ms += 37) {
+    SimulatedCluster cluster({.workers = 2, .pass_ms = {1, 2}});
+    cluster.RunFor(10);
+    const std::string job = cluster.Submit(ReplannedJob(60));
+    cluster.At(at_ms, [&] { cluster.Kill(1); });
+    cluster.At(at_ms + 700, [&] { cluster.Restart(1); });
+    ASSERT_TRUE(cluster.RunUntilOver(kLimitMs)) << at_ms << cluster.transcript();
+    EXPECT_EQ(cluster.Summary(job).state(), v1::JOB_STATE_SUCCEEDED)
+        << at_ms << cluster.transcript();
+    EXPECT_EQ(cluster.Saved(job).result().losses_size(), 60) << at_ms;
+    EXPECT_THAT(cluster.violations(), IsEmpty()) << at_ms;
+    EXPECT_THAT(cluster.LeasedDirectories(), IsEmpty()) << at_ms;
   }
 }
 

@@ -118,18 +118,120 @@ TEST(RunProgress, BetweenCuts_SpeedIsThatOfTheLastCut) {
   EXPECT_DOUBLE_EQ(speed(), 200.0);
 }
 
-TEST(RunProgress, WorkOfAnEarlierProcess_CountsUpToTheStepThatItGoesOnFrom) {
+v1::JobResult ResultOf(const RunProgress& progress) {
+  v1::JobResult result;
+  progress.WriteTo(result);
+  return result;
+}
+
+v1::ValidationDone Validation(int64_t step, double loss) {
+  v1::ValidationDone done;
+  done.set_step(step);
+  done.set_loss(loss);
+  return done;
+}
+
+TEST(RunProgress, WorkOfAnEarlierProcess_CountsOnceAlsoWhereItIsDoneAgain) {
   v1::JobResult before;
   before.set_steps(30);
   before.set_samples(30 * 5);
   before.set_tokens(30 * 100);
   RunProgress progress(20, 1);
   progress.GoOnFrom(before);
-  progress.OnStep(Step(21, 1.0));
-  v1::JobResult result;
-  progress.WriteTo(result);
-  EXPECT_EQ(result.samples(), 21 * 5);
-  EXPECT_EQ(result.tokens(), 21 * 100);
+  for (int64_t step = 21; step <= 30; ++step) {
+    EXPECT_TRUE(progress.OnStep(Step(step, 1.0)));
+    EXPECT_EQ(progress.step(), step);
+    EXPECT_EQ(ResultOf(progress).steps(), 30);
+    EXPECT_EQ(ResultOf(progress).samples(), 30 * 5);
+  }
+  progress.OnStep(Step(31, 1.0));
+  EXPECT_EQ(ResultOf(progress).steps(), 31);
+  EXPECT_EQ(ResultOf(progress).samples(), 31 * 5);
+  EXPECT_EQ(ResultOf(progress).tokens(), 31 * 100);
+}
+
+// What was saved last may be newer than what the record says.
+TEST(RunProgress, EarlierProcessTrainedFurtherThanItsRecord_CountsThatToo) {
+  v1::JobResult before;
+  before.set_steps(10);
+  before.set_samples(10 * 5);
+  RunProgress progress(20, 1);
+  progress.GoOnFrom(before);
+  EXPECT_EQ(ResultOf(progress).steps(), 20);
+  EXPECT_EQ(ResultOf(progress).samples(), 20 * 5);
+}
+
+TEST(RunProgress, StepsDoneAgain_CountOnceAndTheCurveIsThatOfTheRunThatGoesOn) {
+  RunProgress progress(0, 1);
+  for (int64_t step = 1; step <= 15; ++step) progress.OnStep(Step(step, 1.0));
+  EXPECT_TRUE(progress.OnValidation(Validation(10, 1.0)));
+  EXPECT_TRUE(progress.OnValidation(Validation(12, 1.0)));
+  progress.BeginAgain(10, 80, 0);
+  EXPECT_EQ(progress.step(), 10);
+  EXPECT_EQ(progress.told_step(), 15);
+  v1::JobResult result = ResultOf(progress);
+  EXPECT_EQ(result.steps(), 15);
+  EXPECT_EQ(result.tokens(), 15 * 100);
+  ASSERT_EQ(result.losses_size(), 10);
+  EXPECT_EQ(result.losses(9).step(), 10);
+  EXPECT_EQ(result.validations_size(), 1);
+  EXPECT_DOUBLE_EQ(result.train_loss(), 1.0);
+
+  for (int64_t step = 11; step <= 16; ++step) {
+    EXPECT_TRUE(progress.OnStep(Step(step, 2.0)));
+    if (step == 12) {
+      EXPECT_FALSE(progress.OnValidation(Validation(12, 2.0)));
+    }
+  }
+  EXPECT_TRUE(progress.OnValidation(Validation(16, 2.0)));
+  result = ResultOf(progress);
+  EXPECT_EQ(result.steps(), 16);
+  EXPECT_EQ(result.tokens(), 16 * 100);
+  ASSERT_EQ(result.losses_size(), 16);
+  for (int i = 0; i < 16; ++i) {
+    EXPECT_EQ(result.losses(i).step(), i + 1);
+    EXPECT_DOUBLE_EQ(result.losses(i).loss(), i < 10 ? 1.0 : 2.0);
+  }
+  ASSERT_EQ(result.validations_size(), 3);
+  EXPECT_DOUBLE_EQ(result.validations(1).loss(), 2.0);
+  EXPECT_DOUBLE_EQ(result.train_loss(), (4 * 1.0 + 6 * 2.0) / 10);
+}
+
+TEST(RunProgress, EndsBeforeItHasComeAsFarAsBefore_CountsWhatIsThere) {
+  RunProgress progress(0, 1);
+  for (int64_t step = 1; step <= 15; ++step) progress.OnStep(Step(step, 1.0));
+  progress.BeginAgain(10, 80, 0);
+  progress.OnStep(Step(11, 1.0));
+  progress.EndHere();
+  EXPECT_EQ(ResultOf(progress).steps(), 11);
+  EXPECT_EQ(ResultOf(progress).tokens(), 11 * 100);
+  EXPECT_EQ(ResultOf(progress).samples(), 11 * 5);
+}
+
+// The window is that of the new workers, whatever they do again.
+TEST(RunProgress, StepsDoneAgain_CountForTheSpeed) {
+  RunProgress progress(0, 1);
+  for (int64_t step = 1; step <= 15; ++step) progress.OnStep(Step(step, 1.0));
+  progress.BeginAgain(10, 80, 0);
+  for (int64_t step = 11; step <= 14; ++step) progress.OnStep(Step(step, 1.0));
+  v1::CutReached cut;
+  cut.add_stages()->set_stage(0);
+  cut.mutable_stages(0)->set_window_seconds(2.0);
+  progress.OnReports(cut.stages());
+  EXPECT_DOUBLE_EQ(ResultOf(progress).tokens_per_second(), 200.0);
+}
+
+TEST(RunProgress, RangesDoneAgain_LoseTheirOrders) {
+  RunProgress progress(0, 1);
+  for (const int64_t first : {0, 40, 80}) {
+    v1::WorkerOrder order;
+    order.set_first_microbatch(first);
+    progress.OnOrder(0, order);
+  }
+  for (int64_t step = 1; step <= 15; ++step) progress.OnStep(Step(step, 1.0));
+  progress.BeginAgain(5, 40, 1);
+  ASSERT_EQ(ResultOf(progress).order_size(), 1);
+  EXPECT_EQ(ResultOf(progress).order(0).first_microbatch(), 0);
 }
 
 TEST(RunProgress, OrdersOfWorkers_ComeOutByRangeAndWorkerWhoeverIsFirst) {

@@ -1,19 +1,23 @@
 // Random histories: losses, duplicates, delays, crashes, restarts, freezes and cancels, by seed; and
 // again with kills of the coordinator, and with reports that come late, twice and in disorder.
 // After every event the invariants hold, and in the end every job is over and nobody trains any
-// more.
+// more. Whatever becomes of workers, a job with a checkpoint directory succeeds, unless it is cancelled, its checkpoints
+// cannot be written, or it cannot be planned.
 //
 // PENSTOCK_SEED=N runs one seed.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <cstdlib>
+#include <set>
 
 #include "tests/coordinator/simulated_cluster.h"
 
 namespace penstock {
 namespace {
 
+using ::testing::AnyOf;
+using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 
 struct Outcome {
@@ -45,6 +49,7 @@ Outcome RunHistory(uint64_t seed, bool kills_coordinator) {
   }
   SimulatedCluster cluster(options);
   std::vector<std::string> jobs;
+  std::set<std::string> cancelled;
   const int64_t job_count = 1 + below(4);
   for (int64_t i = 0; i < job_count; ++i) {
     const int64_t stages =
@@ -55,6 +60,9 @@ Outcome RunHistory(uint64_t seed, bool kills_coordinator) {
       constexpr const char* kDirectories[] = {"/a", "/a/", "/b", "/a/../b"};
       spec.mutable_checkpoint()->set_directory(kDirectories[below(4)]);
       spec.mutable_checkpoint()->set_every_steps(below(6));
+      // There are few faults, but all may come before the first step.
+      spec.mutable_recovery()->set_no_progress_max(50);
+      spec.mutable_recovery()->set_restarts_max(50);
     }
     if (stages > 1 && spec.checkpoint().every_steps() > 0 && below(2) == 0) {
       PredictOnEqualWorkers(spec, 1e-3 * static_cast<double>(options.step_ms));
@@ -90,8 +98,9 @@ Outcome RunHistory(uint64_t seed, bool kills_coordinator) {
         cluster.At(at + 100 + below(20000), [&cluster, worker] { cluster.Restart(worker); });
         break;
       default:
-        cluster.At(at, [&cluster, &jobs] {
+        cluster.At(at, [&cluster, &jobs, &cancelled] {
           if (!jobs.empty()) {
+            cancelled.insert(jobs.back());
             (void)cluster.coordinator().CancelJob(jobs.back(), cluster.now());
             cluster.PerformEffects();
           }
@@ -114,7 +123,14 @@ Outcome RunHistory(uint64_t seed, bool kills_coordinator) {
 
   Outcome outcome;
   for (const std::string& job : jobs) {
-    ++outcome.states[cluster.Summary(job).state()];
+    const v1::JobSummary summary = cluster.Summary(job);
+    ++outcome.states[summary.state()];
+    if (summary.state() == v1::JOB_STATE_FAILED && IsSaved(cluster.Saved(job)) &&
+        cancelled.count(job) == 0) {
+      EXPECT_THAT(summary.error(), AnyOf(HasSubstr("saved"), HasSubstr("cannot be planned")))
+          << job << "\n"
+          << cluster.transcript();
+    }
     outcome.recoveries += cluster.Saved(job).result().recoveries();
     outcome.replans += cluster.Saved(job).result().feedback().replans();
   }

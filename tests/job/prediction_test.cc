@@ -79,6 +79,7 @@ TEST(Prediction, ChangeThatCostsNoTime_KeepsIt) {
       [](v1::JobSpec& spec) { spec.mutable_checkpoint()->set_resume("latest"); },
       [](v1::JobSpec& spec) { spec.mutable_validation()->set_every_steps(0); },
       [](v1::JobSpec& spec) { spec.mutable_feedback()->set_drift_steps(7); },
+      [](v1::JobSpec& spec) { spec.mutable_recovery()->set_mode("off"); },
   };
   for (const auto& change : changes) {
     v1::JobSpec spec = PredictedJob();

@@ -8,6 +8,7 @@
 #include "base/clock.h"
 #include "base/files.h"
 #include "base/status.h"
+#include "coordinator/recovery_policy.h"
 #include "job/open_job.h"
 #include "job/resolve.h"
 #include "services/cli/commands/commands.h"
@@ -74,6 +75,19 @@ absl::Status CheckCheckpoints(const v1::CheckpointSpec& checkpoint) {
   return CheckAbsolute("checkpoint.resume", checkpoint.resume());
 }
 
+// Says what a failure would cost a job that recovers, where that is all that it has done.
+std::string NoteOnRecovery(const v1::JobSpec& spec) {
+  const v1::CheckpointSpec& checkpoint = spec.checkpoint();
+  if (!Recovers(spec) || checkpoint.every_steps() > 0) return "";
+  return absl::StrCat(
+      "nothing is saved before the last step (checkpoint.every_steps is 0): after a "
+      "failure the job would begin again ",
+      checkpoint.resume().empty()
+          ? "at step 0"
+          : absl::StrCat("from the checkpoint of checkpoint.resume (", checkpoint.resume(), ")"),
+      "\n");
+}
+
 absl::Status RunSubmit(const SubmitOptions& options, Console& console) {
   PENSTOCK_ASSIGN_OR_RETURN(Interrupt interrupt, Interrupt::Create());
   PENSTOCK_RETURN_IF_ERROR(CheckIsHere("--data", options.job.data));
@@ -82,7 +96,7 @@ absl::Status RunSubmit(const SubmitOptions& options, Console& console) {
   }
   PENSTOCK_ASSIGN_OR_RETURN(JobDocument document, ReadJob(options.job));
   PENSTOCK_ASSIGN_OR_RETURN(v1::JobSpec spec, CompleteSubmission(document));
-  console.err << NotesOf(document, spec);
+  console.err << NotesOf(document, spec) << NoteOnRecovery(spec);
   PENSTOCK_RETURN_IF_ERROR(CheckCheckpoints(spec.checkpoint()));
   PENSTOCK_RETURN_IF_ERROR(CheckLocalData(options.job.path, interrupt, spec));
   PENSTOCK_ASSIGN_OR_RETURN(CoordinatorClient client,

@@ -2,7 +2,7 @@
 import { bubbleBars, kindOf, lossChart, spansOf, spanText, timelineChart } from "./charts.js";
 import { bytes, el, layers, loss, many, number, percent, seconds, section, table } from "./dom.js";
 
-const kActive = new Set(["preparing", "running", "draining"]);
+const kActive = new Set(["preparing", "running", "draining", "recovering"]);
 export const isActive = (job) => kActive.has(job.state);
 
 export const progressBar = (job, size = "") => el("div", { class: `bar ${size}`,

@@ -57,6 +57,15 @@ TEST(ProgressTest, Line_WhileRunning_HasLossSpeedAndRemainingTime) {
   EXPECT_EQ(progress.PlainLine(), "step 10/100  loss 2.5000  2.00 k tokens/s  45.0 s left");
 }
 
+TEST(ProgressTest, Line_WhileRecovering_SaysSoAndPromisesNothing) {
+  Progress progress(100);
+  for (int64_t step = 1; step <= 10; ++step) progress.Add(Step(step, step * kSecondNs / 2));
+  v1::JobEvent event;
+  event.mutable_state_changed()->set_state(v1::JOB_STATE_RECOVERING);
+  progress.Add(event);
+  EXPECT_EQ(progress.PlainLine(), "step 10/100  loss 2.5000  2.00 k tokens/s  recovering");
+}
+
 TEST(ProgressTest, Speed_OfAModelWithoutTokens_IsInSamples) {
   Progress progress(100);
   for (int64_t step = 1; step <= 10; ++step) {

@@ -1,4 +1,4 @@
-// Jobs that go on after a worker or the coordinator has left, with processes.
+// Jobs that go on after a worker or the coordinator has left or was killed, with processes.
 #include <gmock/gmock.h>
 #include <signal.h>
 
@@ -62,6 +62,42 @@ TEST_F(RecoveryTest, WorkerIsStopped_ItsJobIsSavedAndGoesOnWhenItIsBack) {
   EXPECT_EQ(done["result"]["recoveries"], 1);
   EXPECT_EQ(done["result"]["losses"].size(), 400);
   EXPECT_EQ(done["result"]["weights_sha256"], ReferenceWeights());
+}
+
+TEST_F(RecoveryTest, WorkerIsKilled_ItsJobGoesOnFromItsLastCheckpointWhenItIsBack) {
+  const std::string id = SubmitSaved({"--set", "checkpoint.every_steps=20"});
+  ASSERT_TRUE(Eventually(
+      [&] {
+        return Run({"logs", id}).out.find("checkpoint") != std::string::npos;
+      },
+      kMinute));
+  workers_[1]->Signal(SIGKILL);
+  workers_[1]->Wait(kMinute);
+  ASSERT_TRUE(Eventually(
+      [&] {
+        return RunJson({"status", id})["state"] == "recovering";
+      },
+      kMinute));
+  RestartWorker(1);
+  const Json done = AwaitEnd(id);
+  EXPECT_EQ(done["state"], "succeeded") << done["error"];
+  EXPECT_EQ(done["result"]["recoveries"], 1);
+  EXPECT_EQ(done["result"]["steps"], 400);
+  EXPECT_EQ(done["result"]["losses"].size(), 400) << "steps that were done again count once";
+  EXPECT_EQ(done["result"]["weights_sha256"], ReferenceWeights());
+  const Json& failed = done["result"]["attempts"][0];
+  EXPECT_EQ(failed["cause"], "worker_lost") << failed;
+  EXPECT_EQ(failed["worker"], "worker-1");
+  EXPECT_EQ(failed["last_step"].get<int64_t>() - failed["steps_redone"].get<int64_t>(),
+            done["result"]["attempts"].back()["first_step"]);
+}
+
+TEST_F(RecoveryTest, WorkerIsKilledOfAJobThatDoesNotRecover_ItFails) {
+  const std::string id = SubmitSaved({"--set", "recovery.mode=off"});
+  workers_[1]->Signal(SIGKILL);
+  const Json failed = AwaitEnd(id);
+  EXPECT_EQ(failed["state"], "failed");
+  EXPECT_THAT(std::string(failed["error"]), HasSubstr("worker-1"));
 }
 
 TEST_F(RecoveryTest, SecondSignal_EndsTheWorkerAtOnce) {

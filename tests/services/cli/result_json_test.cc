@@ -104,6 +104,19 @@ v1::GetJobResponse Job() {
   v1::LossPoint& loss = *result.add_losses();
   loss.set_step(1);
   loss.set_loss(5.5);
+  v1::Attempt& failed = *result.add_attempts();
+  failed.set_epoch(1'700'000'000'000);
+  failed.set_last_step(17);
+  failed.set_cause(v1::ATTEMPT_CAUSE_WORKER_LOST);
+  failed.set_worker("worker-1");
+  failed.set_message("worker worker-1 (stage 1): was lost: no heartbeat for 3.0 s");
+  failed.set_detected_ms(1'700'000'005'000);
+  failed.set_resumed_ms(1'700'000'006'000);
+  failed.set_steps_redone(7);
+  v1::Attempt& attempt = *result.add_attempts();
+  attempt.set_epoch(1'700'000'000'001);
+  attempt.set_first_step(10);
+  attempt.set_last_step(50);
   return job;
 }
 

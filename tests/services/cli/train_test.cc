@@ -343,7 +343,8 @@ TEST_F(TrainTest, Json_IsOneObjectWithTheDocumentedKeysInOrder) {
                                             "validation_metrics",
                                             "samples",
                                             "samples_per_second",
-                                            "unit"}));
+                                            "unit",
+                                            "attempts"}));
   EXPECT_EQ(json["job"], "tiny");
   EXPECT_EQ(json["method"], "pipedream");
   EXPECT_EQ(json["steps"], 6);
@@ -408,6 +409,7 @@ TEST_F(TrainTest, Timeline_ThatCannotBeWrittenInTheEnd_DoesNotCostTheResult) {
   EXPECT_THAT(result.err, HasSubstr("cannot write " + job_.path("steps.svg")));
 }
 
+// Nobody would start the worker again: its cluster ends with it.
 TEST_F(TrainTest, WorkerKilled_FailsWithinSecondsWithItsName) {
   std::vector<std::string> arguments = EndlessTrain(job_);
   arguments.push_back("--json");

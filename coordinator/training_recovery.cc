@@ -1,0 +1,232 @@
+// How a job goes on after an attempt: at once, or after it has stopped and waited for workers.
+#include <algorithm>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "coordinator/recovery_policy.h"
+#include "coordinator/training_phases.h"
+#include "job/fewer_stages.h"
+
+namespace penstock {
+
+NextPhase AttemptPhase::Reconfigure(Reconfiguration change, Now now) {
+  const int64_t workers = crew_->size();
+  job_.EndAttempt(change.cause, change.worker, change.message, now);
+  if (change.from.has_value()) {
+    crew_->BeginAgain(crew_->Workers(), now);
+    job_.summary().clear_reason();  // it has waited for the commit
+    job_.SetState(v1::JOB_STATE_PREPARING, now);
+    return Launch(job_, std::move(crew_), *std::move(change.from), /*has_new_split=*/true);
+  }
+  if (!IsFailure(change.cause)) {
+    job_.SetReturned();
+    return std::make_unique<Queued>(
+        job_, WaitTerms{.reason = change.message,
+                        .workers_before = workers,
+                        .workers_until_ns =
+                            now.monotonic_ns + job_.limits().return_timeout_ms * kNsPerMs});
+  }
+  const AfterFailureDecision decision =
+      AfterFailure(job_.spec().recovery(), CountFailures(job_.result().attempts()));
+  if (!decision.why_not.empty()) {
+    return Fail(
+        absl::StrCat(change.message, "; ", decision.why_not,
+                     job_.IsSaved() ? "; when what is wrong is mended, submit it again with "
+                                      "checkpoint.resume: latest to go on"
+                                    : ""),
+        now);
+  }
+  const FoundStart& from = attempt().saved.checkpoint.empty() ? attempt().start : attempt().saved;
+  const int64_t redone = job_.progress().step() - from.step;
+  job_.Log(absl::StrCat(
+               change.message, "; the job recovers and goes on after step ", from.step,
+               redone > 0 ? absl::StrCat(", ", redone, redone == 1 ? " step is" : " steps are",
+                                         " done again")
+                          : "",
+               decision.pause_ms > 0 ? absl::StrCat(", in ", decision.pause_ms / 1000, " s") : ""),
+           now);
+  job_.OnCrewGone();
+  return WaitToRecover(job_, change.message, workers, decision.pause_ms, now);
+}
+
+namespace {
+
+// The workers that are left are asked to stop, and keep their processes. One that cannot be reached is not waited for: it
+// gets no work from anybody until it has stopped, or is a new process.
+class Stopping final : public AttemptPhase {
+ public:
+  using AttemptPhase::AttemptPhase;
+
+  NextPhase Enter(Now now) override {
+    deadline_ns_ = now.monotonic_ns + job_.limits().stop_timeout_ms * kNsPerMs;
+    job_.summary().set_reason(TextOf(crew_->blame().Best()));
+    job_.SetState(v1::JOB_STATE_RECOVERING, now);
+    AskToStop(now);
+    return GoOnIfStopped(now);
+  }
+
+  NextPhase OnAnswer(EffectAnswer& answer, Now now) override {
+    AttemptPhase::OnAnswer(answer, now);
+    return GoOnIfStopped(now);
+  }
+
+  NextPhase OnResponse(int32_t worker_index, const WorkerResponse& response, Now now) override {
+    crew_->OnStopped(worker_index, response);
+    return GoOnIfStopped(now);
+  }
+
+  NextPhase OnEvent(int32_t worker_index, const v1::RunEvent& event, Now now) override {
+    const v1::RunFailed& failed = event.run_failed();
+    const bool was_stopped =
+        event.has_run_failed() && failed.peer().empty() && failed.code() == v1::STATUS_CODE_ABORTED;
+    // The attempt has failed, whatever a worker has come to.
+    if (event.has_run_done() || was_stopped) return nullptr;
+    AttemptPhase::OnEvent(worker_index, event, now);
+    return GoOnIfStopped(now);
+  }
+
+  NextPhase OnWorkerLost(const std::string& worker, uint64_t incarnation, const std::string& reason,
+                         Now now) override {
+    crew_->OnLost(worker, incarnation, reason);
+    return GoOnIfStopped(now);
+  }
+
+  NextPhase Tick(Now now) override {
+    job_.GiveUpOverdueCommits(now);
+    if (now.monotonic_ns >= retry_ns_) AskToStop(now);
+    return GoOnIfStopped(now);
+  }
+
+  bool Fits(v1::JobState state) const override { return state == v1::JOB_STATE_RECOVERING; }
+
+ private:
+  NextPhase FailIfBlamed(Now) override { return nullptr; }
+  std::optional<int64_t> DecidesAtNs() const override { return retry_ns_; }
+
+  void AskToStop(Now now) {
+    retry_ns_ = now.monotonic_ns + job_.limits().stop_retry_ms * kNsPerMs;
+    crew_->Stop(job_.summary().reason());
+  }
+
+  NextPhase GoOnIfStopped(Now now) {
+    const bool patient = now.monotonic_ns < deadline_ns_;
+    if (patient && !crew_->StillTaken(/*reachable=*/true).empty()) return nullptr;
+    if (attempt().checkpoints.Committing() || !KnowsWho(now)) return nullptr;
+    job_.AddNotStopped(*crew_);
+    const Blame::Verdict verdict = crew_->blame().Best();
+    return Reconfigure(
+        {.cause = verdict.cause, .worker = WorkerOf(verdict), .message = TextOf(verdict)}, now);
+  }
+
+  // A worker that failed by itself says why, which decides whether another attempt makes sense. One that is gone says no
+  // more.
+  bool KnowsWho(Now now) const {
+    const Blame& blame = crew_->blame();
+    const int32_t worker = blame.Best().worker;
+    if (blame.Decide(now.monotonic_ns).has_value() || worker == Blame::kNobody) return true;
+    const Crew::Part& part = crew_->parts()[worker];
+    return part.lost || part.unreachable;
+  }
+
+  int64_t retry_ns_ = 0;
+  int64_t deadline_ns_ = 0;
+};
+
+// A job that recovers waits for as many workers as it had.
+class WaitingToRecover final : public Queued {
+ public:
+  WaitingToRecover(TrainingJob& job, WaitTerms terms, Now now)
+      : Queued(job, std::move(terms)), job_(job), since_ns_(now.monotonic_ns) {}
+
+  NextPhase Enter(Now now) override {
+    job_.summary().set_reason(terms().reason);
+    if (job_.recovering()) {
+      job_.Save();  // all has been told
+    } else {
+      job_.SetState(v1::JOB_STATE_RECOVERING, now);
+    }
+    return nullptr;
+  }
+
+  NextPhase OnFree(const std::vector<WorkerOffer>& free, Now now) override {
+    const v1::RecoverySpec& rules = job_.spec().recovery();
+    CrewQuestion question{.needed = job_.WorkersNeeded(),
+                          .free = CountUsable(free),
+                          .waited_ms = (now.monotonic_ns - since_ns_) / kNsPerMs};
+    // It costs some time to know what else would do.
+    if (ChooseCrew(rules, question) != CrewChoice::kNone) return nullptr;
+    const absl::StatusOr<v1::JobSpec> fewer = WithFewer(question.free);
+    question.fewer_do = fewer.ok();
+    if (ChooseCrew(rules, question) != CrewChoice::kFewer) {
+      return Fail(absl::StrCat(terms().reason, "; the job has waited ", question.waited_ms / 1000,
+                               " s for ", question.needed, " workers, and ", question.free,
+                               " are free (recovery.wait_seconds is ", rules.wait_seconds(),
+                               "): ", fewer.status().message()),
+                  now);
+    }
+    if (const absl::Status taken = job_.TakeSpec(*fewer); !taken.ok()) {
+      return Fail(absl::StrCat("cannot go on with fewer workers: ", taken.message()), now);
+    }
+    Queued::OnWaited();
+    job_.Log(absl::StrCat("goes on with ", job_.WorkersOf(question.free), " workers instead of ",
+                          question.needed, ", for there were no more within ",
+                          question.waited_ms / 1000, " s"),
+             now);
+    return nullptr;
+  }
+
+ private:
+  // Only OnFree knows whether fewer would do.
+  void OnWaited() override {}
+
+  int64_t CountUsable(const std::vector<WorkerOffer>& free) const {
+    if (!job_.NamesWorkers()) return static_cast<int64_t>(free.size());
+    const auto& names = job_.spec().pipeline().worker_names();
+    return std::count_if(free.begin(), free.end(), [&](const WorkerOffer& worker) {
+      return std::find(names.begin(), names.end(), worker.name) != names.end();
+    });
+  }
+
+  // Returns the job as it would go on with the free workers.
+  absl::StatusOr<v1::JobSpec> WithFewer(int64_t free) const {
+    const v1::JobSpec& spec = job_.spec();
+    const ResolvedJob& job = job_.resolved();
+    const int64_t stages_min = spec.recovery().stages_min();
+    if (job_.NamesWorkers()) {
+      return absl::FailedPreconditionError("the job names its workers (pipeline.worker_names)");
+    }
+    if (spec.pipeline().has_stages()) return WithFewerStages(spec, job, free, stages_min);
+    const int64_t workers = WorkersFor(spec, job, free);
+    if (AnyStagesAreAlike(job) && workers > 0 && job.StagesOn(workers) >= stages_min) return spec;
+    return absl::FailedPreconditionError(
+        AnyStagesAreAlike(job) ? absl::StrCat("it goes on with ", stages_min, " stages at least")
+                               : absl::StrCat("with ", job.method->name,
+                                              " another number of stages is another training"));
+  }
+
+  TrainingJob& job_;
+  const int64_t since_ns_;
+};
+
+}  // namespace
+
+NextPhase StopAndRecover(TrainingJob& job, std::unique_ptr<Crew> crew) {
+  return std::make_unique<Stopping>(job, std::move(crew));
+}
+
+NextPhase WaitToRecover(TrainingJob& job, const std::string& reason, int64_t workers,
+                        int64_t pause_ms, Now now) {
+  job.SetReturned();
+  const int64_t pause_ns = pause_ms * kNsPerMs;
+  const int64_t wait_ns = 1000 * kNsPerMs * job.spec().recovery().wait_seconds();
+  return std::make_unique<WaitingToRecover>(
+      job,
+      WaitTerms{.reason = reason,
+                .rests_until_ns = pause_ns > 0 ? now.monotonic_ns + pause_ns : 0,
+                .workers_before = workers,
+                .workers_until_ns = now.monotonic_ns + std::max(pause_ns, wait_ns)},
+      now);
+}
+
+}  // namespace penstock
