@@ -64,8 +64,8 @@ struct ProbeWorker {
   int64_t stream = 0;  // Membership::Attach
 };
 
-// News of the attempt's calls to prepare, between the effect and its CallAnswer: they are not sent yet, because the state
-// file that has its epoch cannot be written, or they are sent now. May come once for each call.
+// News of the attempt's calls to prepare, between the effect and its CallAnswer: they are not sent yet, because the
+// store that has its epoch cannot be written, or they are sent now. May come once for each call.
 struct PrepareWithheld {
   int64_t epoch = 0;
   bool withheld = true;

@@ -109,7 +109,7 @@ void JobPhase::OnWithheld(const PrepareWithheld& news, Now now) {
   if (!awaits_launch_ || crew_->starting() || crew_->epoch() != news.epoch) return;
   if (!news.withheld) return AwaitLaunch(now);
   // No worker has heard of the attempt, so none is late. The loop tries to write every second.
-  job_.summary().set_reason("waits until the coordinator can write its state file");
+  job_.summary().set_reason("waits until the coordinator can write its state");
   due_ns_.reset();
 }
 

@@ -245,7 +245,10 @@ void JobRun::SetSpec(v1::JobSpec spec, ResolvedJob resolved) {
 }
 
 int64_t JobRun::NextEpoch(Now now) {
-  epoch_ = epoch_ > 0 ? epoch_ + 1 : std::max<int64_t>(1, now.unix_ms);
+  const int64_t first =
+      limits_.epochs_from > 0 ? limits_.epochs_from : std::max<int64_t>(1, now.unix_ms);
+  // The time counts only where a job begins. A term counts whenever it is later.
+  epoch_ = epoch_ == 0 ? first : std::max(epoch_ + 1, limits_.epochs_from);
   Save();
   return epoch_;
 }

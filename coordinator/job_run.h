@@ -27,6 +27,9 @@
 //     one it has, and refuses it in the same way. What is left is the same plan of an equal job on the same worker
 //     processes, begun by two clocks that showed the same millisecond.
 //
+// Where several coordinators could lead, epochs begin with the number of the leader's term instead of the time
+// (FirstEpochOf), so all that a later leader gives are above all that an earlier one gave, and no clock has a part in it.
+//
 // A job with a checkpoint directory goes back to the queue when one of its workers leaves in good order, or the
 // coordinator: it drains, waits, and goes on from its checkpoint as its next attempt.
 //
@@ -49,6 +52,7 @@
 
 #include "absl/status/status.h"
 #include "absl/types/span.h"
+#include "base/seen_epoch.h"
 #include "base/trace_context.h"
 #include "coordinator/effects.h"
 #include "coordinator/job_planning.h"
@@ -61,6 +65,14 @@ namespace penstock {
 
 class Crew;
 class JobPhase;
+
+// The epochs that a leader can give to a job's attempts before they would reach those of the next term.
+inline constexpr int64_t kEpochsPerTerm = int64_t{1} << 20;
+
+// Returns the first epoch of a leader's term. Terms are numbered upwards from 1.
+inline int64_t FirstEpochOf(int64_t term) {
+  return std::min(term, kEpochMax / kEpochsPerTerm - 1) * kEpochsPerTerm;
+}
 
 struct JobRunLimits {
   // A report that blames a neighbour waits this long for that neighbour's own.
@@ -86,6 +98,9 @@ struct JobRunLimits {
   // A job that takes all free workers and went back to the queue waits this long for as many as it had, for the one
   // that left is often about to come back.
   int64_t return_timeout_ms = 120'000;
+  // No epoch is below this: the first of the term in which this coordinator leads. 0: it is alone, and the first epoch of
+  // a job is the time.
+  int64_t epochs_from = 0;
   // Measures the coordinator's own work for metrics and decides nothing. Null: it is not measured.
   std::function<int64_t()> stopwatch_ns = nullptr;
 };

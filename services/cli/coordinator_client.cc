@@ -10,6 +10,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "base/files.h"
+#include "base/leader_note.h"
 #include "base/status.h"
 #include "job/keys/suggest.h"
 #include "services/cli/next_commands.h"
@@ -47,10 +48,10 @@ void AddCoordinatorOptions(CLI::App& app, CoordinatorOptions& options) {
 }
 
 absl::StatusOr<CoordinatorClient> CoordinatorClient::Connect(const CoordinatorOptions& options) {
-  const absl::StatusOr<HostPort> address = ParseHostPort(options.address);
-  if (!address.ok()) return Annotate(address.status(), "--coordinator");
+  const absl::StatusOr<std::vector<HostPort>> addresses = ParseHostPorts(options.address);
+  if (!addresses.ok()) return Annotate(addresses.status(), "--coordinator");
   PENSTOCK_ASSIGN_OR_RETURN(const TransportSecurity security,
-                            MakeTransportSecurity(options.security, {*address}, absl::Now()));
+                            MakeTransportSecurity(options.security, *addresses, absl::Now()));
   PENSTOCK_ASSIGN_OR_RETURN(const CallTrace trace, TraceOfEnvironment());
   CoordinatorClient client = Connect(options.address, security, trace);
   client.flags_ = FlagsOf(options);
@@ -60,10 +61,11 @@ absl::StatusOr<CoordinatorClient> CoordinatorClient::Connect(const CoordinatorOp
 CoordinatorClient CoordinatorClient::Connect(const std::string& address,
                                              const TransportSecurity& security,
                                              const CallTrace& trace) {
-  return {
-      address, security.encrypted() ? security.directory() : "",
-      v1::JobService::NewStub(MakeControlChannel(address, security.ForChannel(Role::kCoordinator))),
-      trace};
+  const auto dial = [&security](const std::string& one) {
+    return MakeControlChannel(one, security.ForChannel(Role::kCoordinator));
+  };
+  return {address, security.encrypted() ? security.directory() : "",
+          std::make_unique<LeaderStub<v1::JobService>>(*ParseHostPorts(address), dial), trace};
 }
 
 absl::StatusOr<std::string> CoordinatorClient::SubmitJob(const v1::JobSpec& spec,
@@ -72,7 +74,7 @@ absl::StatusOr<std::string> CoordinatorClient::SubmitJob(const v1::JobSpec& spec
   *request.mutable_spec() = spec;
   request.set_idempotency_key(key.empty() ? RandomKey() : key);
   const auto response =
-      Call(peer_, *stub_, &v1::JobService::Stub::SubmitJob, request, kClientCallTimeout, trace_);
+      stub_->Call(&v1::JobService::Stub::SubmitJob, request, kClientCallTimeout, trace_);
   if (!response.ok()) return Explain(response.status());
   return response->job_id();
 }
@@ -83,44 +85,40 @@ absl::StatusOr<std::string> CoordinatorClient::SubmitProfile(const v1::JobSpec& 
   *request.mutable_spec() = spec;
   *request.mutable_profile() = profile;
   request.set_idempotency_key(RandomKey());
-  const auto response = Call(peer_, *stub_, &v1::JobService::Stub::SubmitProfile, request,
-                             kClientCallTimeout, trace_);
+  const auto response =
+      stub_->Call(&v1::JobService::Stub::SubmitProfile, request, kClientCallTimeout, trace_);
   if (!response.ok()) return Explain(response.status());
   return response->job_id();
 }
 
 absl::StatusOr<v1::ListJobsResponse> CoordinatorClient::ListJobs() {
-  return Explained(
-      Call(peer_, *stub_, &v1::JobService::Stub::ListJobs, {}, kClientCallTimeout, trace_));
+  return Explained(stub_->Call(&v1::JobService::Stub::ListJobs, {}, kClientCallTimeout, trace_));
 }
 
 absl::StatusOr<v1::ListWorkersResponse> CoordinatorClient::ListWorkers() {
-  return Explained(
-      Call(peer_, *stub_, &v1::JobService::Stub::ListWorkers, {}, kClientCallTimeout, trace_));
+  return Explained(stub_->Call(&v1::JobService::Stub::ListWorkers, {}, kClientCallTimeout, trace_));
 }
 
 absl::StatusOr<v1::GetJobResponse> CoordinatorClient::GetJob(const std::string& job_id) {
   v1::GetJobRequest request;
   request.set_job_id(job_id);
   return ExplainedForJob(
-      Call(peer_, *stub_, &v1::JobService::Stub::GetJob, request, kClientCallTimeout, trace_),
-      job_id);
+      stub_->Call(&v1::JobService::Stub::GetJob, request, kClientCallTimeout, trace_), job_id);
 }
 
 absl::StatusOr<v1::CancelJobResponse> CoordinatorClient::CancelJob(const std::string& job_id) {
   v1::CancelJobRequest request;
   request.set_job_id(job_id);
   return ExplainedForJob(
-      Call(peer_, *stub_, &v1::JobService::Stub::CancelJob, request, kClientCallTimeout, trace_),
-      job_id);
+      stub_->Call(&v1::JobService::Stub::CancelJob, request, kClientCallTimeout, trace_), job_id);
 }
 
 absl::StatusOr<v1::GetTimelineResponse> CoordinatorClient::GetTimeline(const std::string& job_id) {
   v1::GetTimelineRequest request;
   request.set_job_id(job_id);
-  return ExplainedForJob(Call(peer_, *stub_, &v1::JobService::Stub::GetTimeline, request,
-                              kTimelineCallTimeout, trace_),
-                         job_id);
+  return ExplainedForJob(
+      stub_->Call(&v1::JobService::Stub::GetTimeline, request, kTimelineCallTimeout, trace_),
+      job_id);
 }
 
 absl::Status CoordinatorClient::WatchJob(const std::string& job_id, int64_t after_sequence,
@@ -129,8 +127,8 @@ absl::Status CoordinatorClient::WatchJob(const std::string& job_id, int64_t afte
   v1::WatchJobRequest request;
   request.set_job_id(job_id);
   request.set_after_sequence(after_sequence);
-  return ReadStream(peer_, *stub_, &v1::JobService::Stub::WatchJob, request, kWatchTimeout,
-                    canceller, on_event, trace_);
+  return stub_->Read(&v1::JobService::Stub::WatchJob, request, kWatchTimeout, canceller, on_event,
+                     trace_);
 }
 
 absl::Status CoordinatorClient::ReadPast(const std::string& job_id, int64_t after_sequence,
@@ -140,8 +138,8 @@ absl::Status CoordinatorClient::ReadPast(const std::string& job_id, int64_t afte
   request.set_after_sequence(after_sequence);
   request.set_past_only(true);
   StreamCanceller canceller;
-  return ReadStream(peer_, *stub_, &v1::JobService::Stub::WatchJob, request, kWatchTimeout,
-                    canceller, on_event, trace_);
+  return stub_->Read(&v1::JobService::Stub::WatchJob, request, kWatchTimeout, canceller, on_event,
+                     trace_);
 }
 
 std::string CoordinatorClient::WhyUnreached(const std::string& said) const {
@@ -182,7 +180,13 @@ absl::Status CoordinatorClient::Explain(const absl::Status& status) const {
   const std::string said(status.message());
   switch (status.code()) {
     case absl::StatusCode::kUnavailable:
-      if (absl::StartsWith(said, absl::StrCat(peer_, ": ", kNotDone))) return status;
+      if (LeaderOf(status).has_value()) {
+        return absl::UnavailableError(
+            absl::StrCat(said,
+                         "; name all coordinators of the cluster with --coordinator or "
+                         "PENSTOCK_COORDINATOR, with commas between them"));
+      }
+      if (IsNotDone(status) || IsPerhapsDone(status)) return status;
       return absl::UnavailableError(WhyUnreached(said));
     case absl::StatusCode::kDeadlineExceeded:
       return absl::DeadlineExceededError(

@@ -14,6 +14,7 @@
 #include "absl/time/time.h"
 #include "penstock/v1/cluster.grpc.pb.h"
 #include "services/rpc/client.h"
+#include "services/rpc/leader_stub.h"
 #include "services/rpc/security_flags.h"
 #include "services/rpc/transport_security.h"
 
@@ -27,7 +28,7 @@ inline constexpr absl::Duration kWatchTimeout = absl::Minutes(10);
 
 // Which coordinator, and how it is reached.
 struct CoordinatorOptions {
-  std::string address;  // HOST:PORT
+  std::string address;  // HOST:PORT; of several coordinators with commas
   SecurityFlags security;
 };
 
@@ -40,10 +41,10 @@ void AddCoordinatorOptions(CLI::App& app, CoordinatorOptions& options);
 class CoordinatorClient {
  public:
   // Its calls are part of the trace that TRACEPARENT names in the environment, if it does.
-  // Errors: InvalidArgument if the address is not HOST:PORT or TRACEPARENT is malformed, those of
+  // Errors: InvalidArgument if an address is not HOST:PORT or TRACEPARENT is malformed, those of
   // MakeTransportSecurity.
   static absl::StatusOr<CoordinatorClient> Connect(const CoordinatorOptions& options);
-  // Its calls are part of `trace`, if it is given. REQUIRES: `address` is HOST:PORT.
+  // Its calls are part of `trace`, if it is given. REQUIRES: `address` is one HOST:PORT or several.
   static CoordinatorClient Connect(const std::string& address, const TransportSecurity& security,
                                    const CallTrace& trace = {});
 
@@ -73,7 +74,7 @@ class CoordinatorClient {
 
  private:
   CoordinatorClient(std::string address, std::string certificates,
-                    std::unique_ptr<v1::JobService::Stub> stub, CallTrace trace)
+                    std::unique_ptr<LeaderStub<v1::JobService>> stub, CallTrace trace)
       : address_(std::move(address)),
         certificates_(std::move(certificates)),
         peer_("coordinator " + address_),
@@ -100,7 +101,7 @@ class CoordinatorClient {
   std::string certificates_;  // the directory; empty: plain text
   std::string flags_;
   std::string peer_;
-  std::unique_ptr<v1::JobService::Stub> stub_;
+  std::unique_ptr<LeaderStub<v1::JobService>> stub_;
   CallTrace trace_;  // of all calls
 };
 

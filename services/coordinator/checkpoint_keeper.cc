@@ -1,5 +1,6 @@
 #include "services/coordinator/checkpoint_keeper.h"
 
+#include <algorithm>
 #include <chrono>
 #include <functional>
 #include <future>
@@ -61,8 +62,9 @@ absl::StatusOr<FoundStart> ClaimAndFindStart(Files& files, const std::string& jo
 }
 
 CheckpointKeeper::CheckpointKeeper(EventLoop& loop, Files& files, LockFileOpener open,
-                                   DiskNamer name_disk)
-    : disks_(std::move(name_disk)),
+                                   DiskNamer name_disk, absl::Duration held_patience)
+    : held_patience_(held_patience),
+      disks_(std::move(name_disk)),
       parts_(std::make_shared<Parts>(loop, files, std::move(open), disks_)) {}
 
 CheckpointKeeper::~CheckpointKeeper() {
@@ -102,47 +104,63 @@ absl::Status CheckpointKeeper::Parts::Submit(const std::string& directory,
   return disks->Submit(directory, std::move(task));
 }
 
-absl::Status CheckpointKeeper::SubmitInTwoSteps(const FindCheckpoint& find,
-                                                CondVar::Clock::time_point until) {
-  return disks_.Submit(find.query.resume, [parts = parts_, find, until] {
-    DirectoryLease none;
-    absl::StatusOr<FoundStart> found = InTime(until, none, [&] {
-      StartQuery query = find.query;
-      query.root.clear();
-      return FindStart(parts->files, query);
-    });
-    if (!found.ok()) return parts->Answer(find.job_id, StartFound{std::move(found), nullptr});
-    absl::Status asked = parts->Submit(find.query.root, [parts, find, until, start = *found] {
-      DirectoryLease lease;
-      absl::StatusOr<FoundStart> claimed =
-          InTime(until, lease, [&]() -> absl::StatusOr<FoundStart> {
-            FoundStart noted = start;
-            PENSTOCK_RETURN_IF_ERROR(
-                Claim(parts->files, find.job_id, find.query.root, parts->open, lease, noted));
-            return noted;
-          });
-      parts->AnswerSearch(find.job_id, StartFound{std::move(claimed), std::move(lease)});
-    });
-    if (!asked.ok()) parts->Answer(find.job_id, StartFound{std::move(asked), nullptr});
+void CheckpointKeeper::Parts::GoOn(const Search& search) {
+  const auto& [root, resume] = std::tie(search.find.query.root, search.find.query.resume);
+  const bool reads_first = !search.start.has_value() && !root.empty() && NamesCheckpoint(resume);
+  absl::Status asked = Submit(reads_first || root.empty() ? resume : root,
+                              [parts = shared_from_this(), search, reads_first] {
+                                if (reads_first) {
+                                  parts->ReadStart(search);
+                                } else {
+                                  parts->ClaimStart(search);
+                                }
+                              });
+  if (!asked.ok()) Answer(search.find.job_id, StartFound{std::move(asked), nullptr});
+}
+
+void CheckpointKeeper::Parts::ReadStart(Search search) {
+  DirectoryLease none;
+  absl::StatusOr<FoundStart> found = InTime(search.until, none, [&] {
+    StartQuery query = search.find.query;
+    query.root.clear();
+    return FindStart(files, query);
   });
+  if (!found.ok()) return Answer(search.find.job_id, StartFound{std::move(found), nullptr});
+  search.start = *std::move(found);
+  GoOn(search);
+}
+
+void CheckpointKeeper::Parts::ClaimStart(const Search& search) {
+  const FindCheckpoint& find = search.find;
+  DirectoryLease lease;
+  absl::StatusOr<FoundStart> found =
+      InTime(search.until, lease, [&]() -> absl::StatusOr<FoundStart> {
+        if (!search.start.has_value()) {
+          return ClaimAndFindStart(files, find.job_id, find.query, lease, open);
+        }
+        FoundStart start = *search.start;
+        PENSTOCK_RETURN_IF_ERROR(Claim(files, find.job_id, find.query.root, open, lease, start));
+        return start;
+      });
+  if (IsHeldByAnother(found.status()) && CondVar::Clock::now() < search.held_until) {
+    return GoOnLater(search);
+  }
+  AnswerSearch(find.job_id, StartFound{std::move(found), std::move(lease)});
+}
+
+void CheckpointKeeper::Parts::GoOnLater(const Search& search) {
+  MutexLock lock(mutex);
+  if (loop == nullptr) return;
+  loop->PostAfter(kHeldRetryInterval,
+                  [parts = shared_from_this(), search](Coordinator&, Now) { parts->GoOn(search); });
 }
 
 void CheckpointKeeper::Perform(const FindCheckpoint& find) {
-  const auto until = CondVar::Clock::now() + std::chrono::milliseconds(find.limit_ms);
-  auto task = [parts = parts_, find, until] {
-    DirectoryLease lease;
-    absl::StatusOr<FoundStart> found = InTime(until, lease, [&] {
-      return ClaimAndFindStart(parts->files, find.job_id, find.query, lease, parts->open);
-    });
-    parts->AnswerSearch(find.job_id, StartFound{std::move(found), std::move(lease)});
-  };
-  const auto& [root, resume] = std::tie(find.query.root, find.query.resume);
-  absl::Status asked = !root.empty() && NamesCheckpoint(resume)
-                           ? SubmitInTwoSteps(find, until)
-                           : disks_.Submit(root.empty() ? resume : root, std::move(task));
-  if (!asked.ok()) {
-    parts_->Answer(find.job_id, StartFound{std::move(asked), nullptr});
-  }
+  const auto now = CondVar::Clock::now();
+  const auto until = now + std::chrono::milliseconds(find.limit_ms);
+  parts_->GoOn({.find = find,
+                .until = until,
+                .held_until = std::min(until, now + absl::ToChronoNanoseconds(held_patience_))});
 }
 
 absl::Status CheckpointKeeper::LookAhead(const v1::CheckpointSpec& checkpoint) {

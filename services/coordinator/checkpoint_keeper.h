@@ -6,11 +6,13 @@
 #include <functional>
 #include <future>
 #include <memory>
+#include <optional>
 #include <string>
 #include <utility>
 
 #include "absl/base/thread_annotations.h"
 #include "absl/status/statusor.h"
+#include "absl/time/time.h"
 #include "base/files.h"
 #include "base/mutex.h"
 #include "coordinator/effects.h"
@@ -39,8 +41,11 @@ class CheckpointKeeper {
  public:
   // REQUIRES: `loop` outlives the keeper, and so do `files` and what `open` uses; a thread that a disk keeps uses these two
   // even later, for as long as the process lives.
+  // `held_patience`: how long a search waits, within its limit, for a directory that another process holds: for a coordinator
+  // that led before and is about to let it go, or whose lock a file server has yet to drop.
   CheckpointKeeper(EventLoop& loop, Files& files, LockFileOpener open,
-                   DiskNamer name_disk = NameDisk);
+                   DiskNamer name_disk = NameDisk,
+                   absl::Duration held_patience = absl::ZeroDuration());
   // Does what is asked for already, but waits no longer than kStopPatience: what then hangs is left (disk_threads.h), and
   // its answers are dropped.
   ~CheckpointKeeper();
@@ -49,6 +54,8 @@ class CheckpointKeeper {
 
   static constexpr std::chrono::seconds kStopPatience{5};
   static constexpr std::chrono::seconds kArrivalPatience{5};
+  // Between attempts at a directory that is held.
+  static constexpr absl::Duration kHeldRetryInterval = absl::Milliseconds(500);
 
   // A search that has waited for its disk for longer than its limit is not begun any more, and one that ends later than
   // that gives the directory up. The disk does nothing else until the job has its lease or, where it has ended, nobody:
@@ -62,19 +69,32 @@ class CheckpointKeeper {
   absl::Status LookAhead(const v1::CheckpointSpec& checkpoint);
 
  private:
-  // Reads the checkpoint that a job is to resume on the thread of its disk, and then claims the directory on that of its.
-  absl::Status SubmitInTwoSteps(const FindCheckpoint& find, CondVar::Clock::time_point until);
+  // A search for where a job starts, on its way over the disks.
+  struct Search {
+    FindCheckpoint find;
+    CondVar::Clock::time_point until;       // the job waits no longer
+    CondVar::Clock::time_point held_until;  // nor is a directory that is held tried again later
+    std::optional<FoundStart> start =
+        std::nullopt;  // read already: then the directory is left to claim
+  };
 
   // What tasks use. It lives as long as they do, and so longer than the keeper if a disk hangs.
-  struct Parts {
+  struct Parts : std::enable_shared_from_this<Parts> {
     Parts(EventLoop& loop, Files& files, LockFileOpener open, DiskThreads& disks)
         : files(files), open(std::move(open)), loop(&loop), disks(&disks) {}
+    // Takes the search's next step on the thread of its disk: a checkpoint that the job names is read on the thread of that
+    // disk first, and then the directory claimed on that of its own.
+    void GoOn(const Search& search) ABSL_LOCKS_EXCLUDED(mutex);
+    void GoOnLater(const Search& search) ABSL_LOCKS_EXCLUDED(mutex);
+    // The two steps, on the thread of a disk.
+    void ReadStart(Search search) ABSL_LOCKS_EXCLUDED(mutex);
+    void ClaimStart(const Search& search) ABSL_LOCKS_EXCLUDED(mutex);
     // Gives a job its answer, unless the keeper is gone. `taken` is set when it was taken, or goes.
     void Answer(const std::string& job_id, EffectAnswer answer,
                 std::shared_ptr<std::promise<void>> taken = nullptr) ABSL_LOCKS_EXCLUDED(mutex);
     // Does so with what a search has found, and waits until a lease has arrived, kArrivalPatience at most.
-    void AnswerSearch(const std::string& job_id, StartFound found);
-    // For a task that another one follows. Errors: those of DiskThreads::Submit.
+    void AnswerSearch(const std::string& job_id, StartFound found) ABSL_LOCKS_EXCLUDED(mutex);
+    // Errors: those of DiskThreads::Submit.
     absl::Status Submit(const std::string& directory, std::function<void()> task)
         ABSL_LOCKS_EXCLUDED(mutex);
 
@@ -85,6 +105,7 @@ class CheckpointKeeper {
     DiskThreads* disks ABSL_GUARDED_BY(mutex);  // null: it takes no more tasks
   };
 
+  const absl::Duration held_patience_;
   DiskThreads disks_;
   const std::shared_ptr<Parts> parts_;
 };

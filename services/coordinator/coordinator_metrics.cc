@@ -1,5 +1,6 @@
 #include "services/coordinator/coordinator_metrics.h"
 
+#include "coordinator/job_state.h"
 #include "coordinator/worker_state.h"
 #include "services/metrics/cluster_metrics.h"
 #include "services/metrics/process_metrics.h"
@@ -29,6 +30,7 @@ void AddCoordinatorMetrics(const CoordinatorSnapshot& snapshot, MetricSet& metri
     const auto result = snapshot.results.find(job.job_id());
     if (result != snapshot.results.end()) AddJobMetrics(job, result->second, metrics);
   }
+  AddRoleMetrics(/*leads=*/true, metrics);  // only a leader has jobs to look at
   AddLossMetrics(snapshot.losses, metrics);
   AddStateMetrics(snapshot.state, metrics);
   AddRejectedMessages(snapshot.rejected, metrics);

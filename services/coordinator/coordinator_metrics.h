@@ -3,7 +3,7 @@
 // Pure functions.
 #pragma once
 
-#include "services/coordinator/coordinator_server.h"
+#include "services/coordinator/cluster_view.h"
 #include "services/metrics/metric_set.h"
 
 namespace penstock {

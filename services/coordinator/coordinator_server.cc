@@ -33,12 +33,13 @@ namespace penstock {
 // Shutdown, which the destructors then find done.
 class CoordinatorServer::Impl final : public EffectPerformer {
  public:
-  Impl(const CoordinatorServerOptions& options, JobStore store, Clock& clock, Files& files)
+  Impl(const CoordinatorServerOptions& options, std::unique_ptr<StateStore> store,
+       std::unique_ptr<Mandate> mandate, Clock& clock, Files& files)
       : log_(options.log),
         clock_(clock),
         local_workers_only_(!options.security.encrypted() && options.listen.IsLoopback()),
-        loop_(clock, options.limits, std::move(store), *this, options.log),
-        keeper_(loop_, files, options.open_lock),
+        loop_(clock, options.limits, std::move(store), *this, options.log, std::move(mandate)),
+        keeper_(loop_, files, options.open_lock, NameDisk, options.held_patience),
         judges_(loop_, clock),
         live_(clock,
               [this](const std::string& job_id, const v1::Plan& plan, absl::Duration window,
@@ -85,6 +86,7 @@ class CoordinatorServer::Impl final : public EffectPerformer {
       MutexLock lock(health_mutex_);
       tells_health_ = true;
       server_.SetPartServing(kStatePart, store_writable_);
+      server_.SetPartServing(kMemberPart, true);
     }
     serving_ = true;
     return absl::OkStatus();
@@ -115,7 +117,7 @@ class CoordinatorServer::Impl final : public EffectPerformer {
       PENSTOCK_ASSIGN_OR_RETURN(
           const std::string left,
           loop_.Ask<std::string>(deadline + absl::Seconds(1),
-                                 [this](Coordinator& coordinator, JobStore&, Now now) {
+                                 [this](Coordinator& coordinator, StateStore&, Now now) {
                                    coordinator.Drain(now);
                                    return WhatIsLeft(coordinator);
                                  }));
@@ -141,7 +143,7 @@ class CoordinatorServer::Impl final : public EffectPerformer {
   absl::StatusOr<CoordinatorSnapshot> Snapshot() {
     return loop_.Ask<CoordinatorSnapshot>(
         absl::Now() + kLookTimeout,
-        [this](Coordinator& coordinator, JobStore& store,
+        [this](Coordinator& coordinator, StateStore& store,
                Now now) -> absl::StatusOr<CoordinatorSnapshot> {
           CoordinatorSnapshot snapshot;
           snapshot.jobs = coordinator.ListJobs();
@@ -172,7 +174,7 @@ class CoordinatorServer::Impl final : public EffectPerformer {
     if (lists_until_ns_.has_value() && now_ns < *lists_until_ns_) return lists_;
     lists_ = loop_.Ask<std::shared_ptr<const ClusterLists>>(
         absl::Now() + kLookTimeout,
-        [](Coordinator& coordinator, JobStore&,
+        [](Coordinator& coordinator, StateStore&,
            Now now) -> absl::StatusOr<std::shared_ptr<const ClusterLists>> {
           return std::make_shared<const ClusterLists>(ClusterLists{
               .jobs = coordinator.ListJobs(), .workers = coordinator.ListWorkers(now)});
@@ -183,7 +185,8 @@ class CoordinatorServer::Impl final : public EffectPerformer {
 
   absl::StatusOr<v1::GetJobResponse> Job(const std::string& job_id) {
     return loop_.Ask<v1::GetJobResponse>(
-        absl::Now() + kLookTimeout, [this, job_id](Coordinator& coordinator, JobStore& store, Now) {
+        absl::Now() + kLookTimeout,
+        [this, job_id](Coordinator& coordinator, StateStore& store, Now) {
           return FindRecord(job_id, coordinator, store, loop_);
         });
   }
@@ -192,7 +195,7 @@ class CoordinatorServer::Impl final : public EffectPerformer {
     PENSTOCK_ASSIGN_OR_RETURN(
         FoundTimeline found,
         loop_.Ask<FoundTimeline>(absl::Now() + kLookTimeout,
-                                 [this, job_id](Coordinator& coordinator, JobStore& store, Now) {
+                                 [this, job_id](Coordinator& coordinator, StateStore& store, Now) {
                                    return FindTimeline(job_id, coordinator, store, loop_);
                                  }));
     JobView view{.record = std::move(found.record)};
@@ -280,7 +283,7 @@ class CoordinatorServer::Impl final : public EffectPerformer {
                 [this](const std::string& job_id, int64_t after_sequence) {
                   return loop_.Ask<std::vector<v1::JobEvent>>(
                       absl::Now() + kLookTimeout,
-                      [job_id, after_sequence](Coordinator&, JobStore& store, Now) {
+                      [job_id, after_sequence](Coordinator&, StateStore& store, Now) {
                         return store.ReadEvents(job_id, after_sequence, kEventsPerPage);
                       });
                 },
@@ -354,7 +357,13 @@ absl::StatusOr<std::unique_ptr<CoordinatorServer>> CoordinatorServer::Start(
     };
   }
   PENSTOCK_ASSIGN_OR_RETURN(JobStore store, JobStore::Open(options.state_file, on_dropped));
-  auto impl = std::make_unique<Impl>(options, std::move(store), clock, files);
+  return StartOn(std::make_unique<JobStore>(std::move(store)), nullptr, options, clock, files);
+}
+
+absl::StatusOr<std::unique_ptr<CoordinatorServer>> CoordinatorServer::StartOn(
+    std::unique_ptr<StateStore> store, std::unique_ptr<Mandate> mandate,
+    const CoordinatorServerOptions& options, Clock& clock, Files& files) {
+  auto impl = std::make_unique<Impl>(options, std::move(store), std::move(mandate), clock, files);
   PENSTOCK_RETURN_IF_ERROR(impl->Start());
   return std::unique_ptr<CoordinatorServer>(new CoordinatorServer(std::move(impl)));
 }

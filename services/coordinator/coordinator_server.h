@@ -1,7 +1,7 @@
 // CoordinatorServer: a whole coordinator in one object, for penstock-coordinator and for the
 // cluster that `penstock train` keeps in its own process.
 //
-//   handlers (lanes) ────── ask ──▶ EventLoop: Coordinator (pure), JobStore
+//   handlers (lanes) ────── ask ──▶ EventLoop: Coordinator (pure), StateStore
 //                                       │ effects
 //         WorkerCaller, WorkerProber ◀──┼──▶ CheckpointKeeper, TimelineGatherer
 //                            │ answers come back as events; stored events wake JobTracer
@@ -23,12 +23,11 @@
 #include "absl/time/time.h"
 #include "base/clock.h"
 #include "base/files.h"
-#include "base/loss_counts.h"
-#include "base/rejected_messages.h"
-#include "base/state_counts.h"
 #include "coordinator/coordinator.h"
+#include "services/coordinator/cluster_view.h"
 #include "services/coordinator/directory_lock.h"
-#include "services/coordinator/timeline_gatherer.h"
+#include "services/coordinator/mandate.h"
+#include "services/coordinator/state_store.h"
 #include "services/rpc/address.h"
 #include "services/rpc/transport_security.h"
 #include "services/tracing/span.h"
@@ -52,39 +51,20 @@ struct CoordinatorServerOptions {
   std::function<int(int file)> sync_audit = fsync;
   // How locks in checkpoint directories are opened (directory_lock.h): with the confinement of the files, if they have one.
   LockFileOpener open_lock = OpenLockFile;
+  // How long a job waits for a checkpoint directory that another process holds (checkpoint_keeper.h).
+  absl::Duration held_patience = absl::ZeroDuration();
   // Takes what an operator may want to read, a line each; from any thread. Null: nowhere.
   std::function<void(const std::string&)> log;
   // Takes the spans of all jobs, on a thread of the server's; must not wait. Null: none are made.
   std::function<void(std::vector<TraceSpan>)> spans;
 };
 
-// Numbers for metrics, at one moment.
-struct CoordinatorSnapshot {
-  v1::ListJobsResponse jobs;
-  v1::ListWorkersResponse workers;
-  // The results of jobs under way or ended less than FinishedJobs::kKeptFor ago, by job id; without curves.
-  std::map<std::string, v1::JobResult> results;
-  RejectionCounts rejected = {};  // messages
-  StateCounts state = {};
-  LossCounts losses = {};  // of workers
-};
-
-// The jobs and workers of the cluster, at one moment.
-struct ClusterLists {
-  v1::ListJobsResponse jobs;
-  v1::ListWorkersResponse workers;
-};
-
-// A job and what its workers do; of one that has ended, what they did last.
-struct JobView {
-  v1::GetJobResponse record;
-  std::shared_ptr<const LiveRun> live;  // null: nothing is known, or not yet
-};
-
-class CoordinatorServer {
+class CoordinatorServer final : public ClusterView {
  public:
   // The name that the health service has for the state file: SERVING while it can be written.
   static constexpr char kStatePart[] = "penstock.state";
+  // The name that it has for the process: SERVING as long as it takes part in its cluster, whether or not it leads.
+  static constexpr char kMemberPart[] = "penstock.member";
 
   // Opens the store, takes back its jobs, listens and serves.
   // REQUIRES: `clock` and `files` outlive the server; `files` lives as long as the process if a disk may hang.
@@ -93,8 +73,14 @@ class CoordinatorServer {
   // opening a file.
   static absl::StatusOr<std::unique_ptr<CoordinatorServer>> Start(
       const CoordinatorServerOptions& options, Clock& clock, Files& files);
+  // Does the same for a state that is open: one that several coordinators share. `mandate`: the right to act for the
+  // cluster (event_loop.h); null if no other coordinator could lead. `state_file` and `drop_damaged` of `options` count for
+  // nothing. Errors also: Aborted (another may lead by now).
+  static absl::StatusOr<std::unique_ptr<CoordinatorServer>> StartOn(
+      std::unique_ptr<StateStore> store, std::unique_ptr<Mandate> mandate,
+      const CoordinatorServerOptions& options, Clock& clock, Files& files);
   // Shutdown().
-  ~CoordinatorServer();
+  ~CoordinatorServer() override;
   CoordinatorServer(const CoordinatorServer&) = delete;
   CoordinatorServer& operator=(const CoordinatorServer&) = delete;
 
@@ -112,16 +98,10 @@ class CoordinatorServer {
   // Stops serving at once. Runs under way are left to their workers, which notice. Idempotent.
   void Shutdown();
 
-  // Errors: Unavailable (shut down).
-  absl::StatusOr<CoordinatorSnapshot> Snapshot();
-  // Serves those who look again and again: the lists are made at most once in kListsKeptFor, however many look, and so
-  // may be as old. Errors: as above.
-  static constexpr absl::Duration kListsKeptFor = absl::Seconds(1);
-  absl::StatusOr<std::shared_ptr<const ClusterLists>> Lists();
-  // Returns a job with its result so far. Errors: NotFound, DataLoss, Unavailable (shut down).
-  absl::StatusOr<v1::GetJobResponse> Job(const std::string& job_id);
-  // Returns a job for somebody who looks on: live_runs.h says what that costs. Does not wait for workers.
-  absl::StatusOr<JobView> Look(const std::string& job_id);
+  absl::StatusOr<CoordinatorSnapshot> Snapshot() override;
+  absl::StatusOr<std::shared_ptr<const ClusterLists>> Lists() override;
+  absl::StatusOr<v1::GetJobResponse> Job(const std::string& job_id) override;
+  absl::StatusOr<JobView> Look(const std::string& job_id) override;
 
  private:
   class Impl;

@@ -89,7 +89,7 @@ class EventPull {
   absl::StatusOr<Page> ReadPage() {
     return loop_.Ask<Page>(
         absl::Now() + kAnswerTimeout,
-        [job_id = job_id_, after = last_sequence_](Coordinator& coordinator, JobStore& store,
+        [job_id = job_id_, after = last_sequence_](Coordinator& coordinator, StateStore& store,
                                                    Now) -> absl::StatusOr<Page> {
           Page page;
           PENSTOCK_ASSIGN_OR_RETURN(page.events, store.ReadEvents(job_id, after, kEventsPerPage));
@@ -181,7 +181,7 @@ void GetTimeline(const CoordinatorParts& parts, const std::string& job_id, const
                  const Reply<v1::GetTimelineResponse>& reply) {
   const absl::StatusOr<FoundTimeline> found = parts.loop.Ask<FoundTimeline>(
       DeadlineOf(call),
-      [job_id, &loop = parts.loop](Coordinator& coordinator, JobStore& store, Now) {
+      [job_id, &loop = parts.loop](Coordinator& coordinator, StateStore& store, Now) {
         return FindTimeline(job_id, coordinator, store, loop);
       });
   if (!found.ok()) {
@@ -265,7 +265,7 @@ void AddRegistry(RpcServer& server, CoordinatorParts parts) {
         PENSTOCK_RETURN_IF_ERROR(CheckIsWorker(call, request.name()));
         PENSTOCK_RETURN_IF_ERROR(CheckAddress(request.address(), local_only));
         absl::StatusOr<v1::RegisterWorkerResponse> response = loop.Ask<v1::RegisterWorkerResponse>(
-            DeadlineOf(call), [request](Coordinator& coordinator, JobStore&, Now now) {
+            DeadlineOf(call), [request](Coordinator& coordinator, StateStore&, Now now) {
               return coordinator.RegisterWorker(request, now);
             });
         if (absl::IsFailedPrecondition(response.status())) {
@@ -279,7 +279,7 @@ void AddRegistry(RpcServer& server, CoordinatorParts parts) {
                  PENSTOCK_RETURN_IF_ERROR(CheckIsWorker(call, request.name()));
                  return loop.Ask<v1::HeartbeatResponse>(
                      DeadlineOf(call),
-                     [request](Coordinator& coordinator, JobStore&,
+                     [request](Coordinator& coordinator, StateStore&,
                                Now now) -> absl::StatusOr<v1::HeartbeatResponse> {
                        PENSTOCK_RETURN_IF_ERROR(coordinator.Heartbeat(request, now));
                        return v1::HeartbeatResponse();
@@ -298,7 +298,7 @@ void AddRegistry(RpcServer& server, CoordinatorParts parts) {
                        const CallInfo& call) -> absl::StatusOr<v1::ReportRunResponse> {
                  PENSTOCK_RETURN_IF_ERROR(CheckIsWorker(call, request.worker()));
                  return loop.Ask<v1::ReportRunResponse>(
-                     DeadlineOf(call), [request](Coordinator& coordinator, JobStore&, Now now) {
+                     DeadlineOf(call), [request](Coordinator& coordinator, StateStore&, Now now) {
                        return coordinator.ReportRun(request, now);
                      });
                });
@@ -334,22 +334,22 @@ void Audited(const CoordinatorParts& parts, const std::string& action, const std
 
 void AddAuditedCalls(RpcServer& server, Jobs& jobs, CoordinatorParts parts) {
   // Requests live until the reply.
-  server.UnaryAsync(
-      jobs, &Jobs::RequestSubmitJob,
-      [parts](const v1::SubmitJobRequest& request, const CallInfo& call,
-              const Reply<v1::SubmitJobResponse>& reply) {
-        const auto submit = [parts, &request, call] {
-          return parts.loop.Ask<v1::SubmitJobResponse>(
-              DeadlineOf(call), [request, trace = call.trace,
-                                 start = parts.keeper.LookAhead(request.spec().checkpoint()),
-                                 &loop = parts.loop](Coordinator& coordinator, JobStore&, Now now) {
-                return Take(
-                    Startable(coordinator.CheckSubmission(request, now), start, coordinator), trace,
-                    coordinator, loop, now);
-              });
-        };
-        Audited<v1::SubmitJobResponse>(parts, "submit", "", call, submit, reply);
-      });
+  server.UnaryAsync(jobs, &Jobs::RequestSubmitJob,
+                    [parts](const v1::SubmitJobRequest& request, const CallInfo& call,
+                            const Reply<v1::SubmitJobResponse>& reply) {
+                      const auto submit = [parts, &request, call] {
+                        return parts.loop.Ask<v1::SubmitJobResponse>(
+                            DeadlineOf(call),
+                            [request, trace = call.trace,
+                             start = parts.keeper.LookAhead(request.spec().checkpoint()),
+                             &loop = parts.loop](Coordinator& coordinator, StateStore&, Now now) {
+                              return Take(Startable(coordinator.CheckSubmission(request, now),
+                                                    start, coordinator),
+                                          trace, coordinator, loop, now);
+                            });
+                      };
+                      Audited<v1::SubmitJobResponse>(parts, "submit", "", call, submit, reply);
+                    });
   server.UnaryAsync(
       jobs, &Jobs::RequestSubmitProfile,
       [parts](const v1::SubmitProfileRequest& request, const CallInfo& call,
@@ -357,7 +357,7 @@ void AddAuditedCalls(RpcServer& server, Jobs& jobs, CoordinatorParts parts) {
         const auto submit = [parts, &request, call] {
           return parts.loop.Ask<v1::SubmitJobResponse>(
               DeadlineOf(call), [request, trace = call.trace, &loop = parts.loop](
-                                    Coordinator& coordinator, JobStore&, Now now) {
+                                    Coordinator& coordinator, StateStore&, Now now) {
                 return Take(coordinator.CheckProfile(request, now), trace, coordinator, loop, now);
               });
         };
@@ -371,7 +371,7 @@ void AddAuditedCalls(RpcServer& server, Jobs& jobs, CoordinatorParts parts) {
           PENSTOCK_RETURN_IF_ERROR(Coordinator::CheckJobId(request.job_id()));
           return parts.loop.Ask<v1::CancelJobResponse>(
               DeadlineOf(call),
-              [request, &loop = parts.loop](Coordinator& coordinator, JobStore&,
+              [request, &loop = parts.loop](Coordinator& coordinator, StateStore&,
                                             Now now) -> absl::StatusOr<v1::CancelJobResponse> {
                 PENSTOCK_ASSIGN_OR_RETURN(const std::optional<SaveJob> cancelled,
                                           coordinator.CheckCancel(request.job_id()));
@@ -392,7 +392,7 @@ void AddJobCalls(RpcServer& server, Jobs& jobs, CoordinatorParts parts) {
                  PENSTOCK_RETURN_IF_ERROR(Coordinator::CheckJobId(request.job_id()));
                  return loop.Ask<v1::GetJobResponse>(
                      DeadlineOf(call),
-                     [request, &loop](Coordinator& coordinator, JobStore& store, Now) {
+                     [request, &loop](Coordinator& coordinator, StateStore& store, Now) {
                        return FindRecord(request.job_id(), coordinator, store, loop);
                      });
                });
@@ -400,7 +400,7 @@ void AddJobCalls(RpcServer& server, Jobs& jobs, CoordinatorParts parts) {
       jobs, &Jobs::RequestListJobs, [&loop](const v1::ListJobsRequest&, const CallInfo& call) {
         return loop.Ask<v1::ListJobsResponse>(
             DeadlineOf(call),
-            [](Coordinator& coordinator, JobStore&, Now) -> absl::StatusOr<v1::ListJobsResponse> {
+            [](Coordinator& coordinator, StateStore&, Now) -> absl::StatusOr<v1::ListJobsResponse> {
               return coordinator.ListJobs();
             });
       });
@@ -408,7 +408,7 @@ void AddJobCalls(RpcServer& server, Jobs& jobs, CoordinatorParts parts) {
                [&loop](const v1::ListWorkersRequest&, const CallInfo& call) {
                  return loop.Ask<v1::ListWorkersResponse>(
                      DeadlineOf(call),
-                     [](Coordinator& coordinator, JobStore&,
+                     [](Coordinator& coordinator, StateStore&,
                         Now now) -> absl::StatusOr<v1::ListWorkersResponse> {
                        return coordinator.ListWorkers(now);
                      });
@@ -431,7 +431,7 @@ void AddJobStreams(RpcServer& server, Jobs& jobs, CoordinatorParts parts) {
                       parts.loop
                           .Ask<v1::JobSummary>(DeadlineOf(call),
                                                [job_id = request.job_id()](Coordinator& coordinator,
-                                                                           JobStore&, Now) {
+                                                                           StateStore&, Now) {
                                                  return coordinator.FindSummary(job_id);
                                                })
                           .status());

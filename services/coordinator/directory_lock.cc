@@ -6,6 +6,7 @@
 
 #include <cerrno>
 
+#include "absl/strings/cord.h"
 #include "absl/strings/str_cat.h"
 #include "base/confined_files.h"
 #include "base/files.h"
@@ -16,6 +17,7 @@ namespace penstock {
 namespace {
 
 constexpr size_t kHolderBytesMax = 300;
+constexpr char kHeldType[] = "penstock/directory-held";  // a payload that says nothing more
 
 // Returns "process 4711 on node1": the holder writes it into the file, for a process that finds it locked.
 std::string NameOfThisProcess() {
@@ -32,11 +34,14 @@ std::string ReadHolder(int file) {
 
 absl::Status LockError(int error, int file, const std::string& directory) {
   switch (error) {
-    case EWOULDBLOCK:
-      return absl::FailedPreconditionError(
+    case EWOULDBLOCK: {
+      absl::Status held = absl::FailedPreconditionError(
           absl::StrCat("checkpoint.directory: ", directory, " is in use by ", ReadHolder(file),
                        ", a coordinator or `penstock train` that writes checkpoints there; wait "
                        "for its job to end, or name another directory"));
+      held.SetPayload(kHeldType, absl::Cord());
+      return held;
+    }
     case ENOSYS:
     case EOPNOTSUPP:
     case ENOLCK:
@@ -50,6 +55,10 @@ absl::Status LockError(int error, int file, const std::string& directory) {
 }
 
 }  // namespace
+
+bool IsHeldByAnother(const absl::Status& status) {
+  return status.GetPayload(kHeldType).has_value();
+}
 
 absl::StatusOr<Descriptor> OpenLockFile(const std::string& path) {
   return OpenOwnFile(path, open(path.c_str(), kOwnFileFlags, kOwnFileMode));

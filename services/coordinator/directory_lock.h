@@ -11,6 +11,7 @@
 #include <memory>
 #include <string>
 
+#include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "base/file_tree.h"
 
@@ -22,6 +23,9 @@ using LockFileOpener = std::function<absl::StatusOr<Descriptor>(const std::strin
 
 // Opens without more confinement than this process has. Errors: those of FileTree, FailedPrecondition (a link, a pipe).
 absl::StatusOr<Descriptor> OpenLockFile(const std::string& path);
+
+// Returns whether a directory was refused because another process holds it.
+bool IsHeldByAnother(const absl::Status& status);
 
 class DirectoryLock {
  public:

@@ -26,21 +26,24 @@ CoordinatorLimits WithStopwatch(CoordinatorLimits limits, Clock& clock) {
 
 }  // namespace
 
-EventLoop::EventLoop(Clock& clock, CoordinatorLimits limits, JobStore store,
-                     EffectPerformer& performer, std::function<void(const std::string&)> log)
+EventLoop::EventLoop(Clock& clock, CoordinatorLimits limits, std::unique_ptr<StateStore> store,
+                     EffectPerformer& performer, std::function<void(const std::string&)> log,
+                     std::unique_ptr<Mandate> mandate)
     : clock_(clock),
       performer_(performer),
       log_(std::move(log)),
       coordinator_(WithStopwatch(std::move(limits), clock)),
-      store_(std::move(store)) {}
+      store_(std::move(store)),
+      mandate_(std::move(mandate)) {}
 
 EventLoop::~EventLoop() { Stop(); }
 
 absl::Status EventLoop::Start() {
-  PENSTOCK_ASSIGN_OR_RETURN(std::vector<StoredJob> jobs, store_.Load());
+  PENSTOCK_ASSIGN_OR_RETURN(std::vector<StoredJob> jobs, store_->Load());
   coordinator_.Restore(std::move(jobs), ReadClock());
-  PerformEffects();
+  const bool goes_on = PerformEffects();
   PENSTOCK_RETURN_IF_ERROR(store_status_);
+  if (!goes_on) return absl::AbortedError("another coordinator may lead by now");
   thread_ = std::thread([this] { Run(); });
   return absl::OkStatus();
 }
@@ -105,12 +108,31 @@ void EventLoop::Run() {
 #ifndef NDEBUG
     PENSTOCK_CHECK(coordinator_.CheckInvariants().ok());
 #endif
-    PerformEffects();
+    if (!PerformEffects() || !MayAct()) return GiveUp();
     for (const auto& answer : std::exchange(answers_, {})) {
       answer();
     }
     events.clear();
   }
+}
+
+bool EventLoop::MayAct() {
+  if (!may_act_ || mandate_ == nullptr) return may_act_;
+  if (absl::IsAborted(store_status_)) mandate_->Lose(std::string(store_status_.message()));
+  may_act_ = mandate_->Holds();
+  if (!may_act_) Log("stops acting for the cluster, which another coordinator may lead by now");
+  return may_act_;
+}
+
+void EventLoop::GiveUp() {
+  outside_.clear();
+  withheld_.clear();
+  answers_.clear();  // those who asked get Unavailable as their promises go
+  std::vector<Event> dropped;
+  MutexLock lock(mutex_);
+  stopping_ = true;
+  queue_.swap(dropped);
+  timers_.clear();
 }
 
 bool EventLoop::TakeTurn(std::vector<Event>& events) {
@@ -159,9 +181,10 @@ void EventLoop::CollectEffects() {
   }
 }
 
-void EventLoop::PerformEffects() {
+bool EventLoop::PerformEffects() {
   CollectEffects();
   WritePending();
+  if (!MayAct()) return false;
   if (store_status_.ok()) {
     for (const CoordinatorEffect& prepare : std::exchange(withheld_, {})) {
       TellWithheld(prepare, false);
@@ -176,6 +199,7 @@ void EventLoop::PerformEffects() {
       PerformNow(effect);
     }
   }
+  return true;
 }
 
 void EventLoop::PerformNow(const CoordinatorEffect& effect) {
@@ -204,9 +228,16 @@ absl::Status EventLoop::Keep(const SaveJob* save) {
     keep_retry_ns_ = clock_.MonotonicNs() + absl::ToInt64Nanoseconds(kKeepRetryInterval);
   }
   if (store_status_.ok() || (save == nullptr && pending_.empty())) return absl::OkStatus();
+  const bool is_unknown = may_try && absl::IsUnavailable(store_status_);
+  if (is_unknown && save != nullptr) {
+    // What holds is put over what may be there. Of a job that is new, the store removes it.
+    const JobRun* const run = coordinator_.FindRun(save->record.summary().job_id());
+    if (run != nullptr) pending_.Add(SaveJob{run->Record()});
+  }
   return absl::UnavailableError(absl::StrCat(
-      kNotDone, "the coordinator cannot write its state file: ", store_status_.message(),
-      "; make room on that disk, or mend it, and ask again (training goes on)"));
+      is_unknown ? kPerhapsDone : kNotDone, "the coordinator cannot write its ", store_->name(),
+      ": ", store_status_.message(), "; ", store_->remedy(), ", and ask again",
+      is_unknown ? " unless it was done" : "", " (training goes on)"));
 }
 
 StateCounts EventLoop::state_counts() const {
@@ -219,7 +250,7 @@ StateCounts EventLoop::state_counts() const {
 void EventLoop::Perform(const FindLayerTimes& find) {
   std::vector<std::optional<v1::DeviceProfile>> known;
   for (const std::string& key : find.keys) {
-    absl::StatusOr<v1::DeviceProfile> times = store_.ReadLayerTimes(key);
+    absl::StatusOr<v1::DeviceProfile> times = store_->ReadLayerTimes(key);
     if (!times.ok() && !absl::IsNotFound(times.status())) {
       Log(absl::StrCat("layers are timed again: ", times.status().message()));
     }
@@ -235,20 +266,20 @@ void EventLoop::WritePending() {
 }
 
 void EventLoop::WriteNow(const SaveJob* save) {
-  std::vector<JobStore::Change> changes = pending_.Changes();
+  std::vector<StateStore::Change> changes = pending_.Changes();
   if (save != nullptr) changes.push_back({.job = save});
   const absl::Status before =
-      std::exchange(store_status_, changes.empty() ? store_.Touch() : store_.Write(changes));
+      std::exchange(store_status_, changes.empty() ? store_->Touch() : store_->Write(changes));
   if (!store_status_.ok()) {
     ++failed_writes_;
     store_retry_ns_ = clock_.MonotonicNs() + absl::ToInt64Nanoseconds(kStoreRetryInterval);
     if (!before.ok()) return;
-    Log(absl::StrCat("the state file cannot be written, tried again every second: ",
-                     store_status_.message()));
+    Log(absl::StrCat("the ", store_->name(),
+                     " cannot be written, tried again every second: ", store_status_.message()));
     return performer_.OnStoreWritable(false);
   }
   if (!before.ok()) {
-    Log("the state file can be written again");
+    Log(absl::StrCat("the ", store_->name(), " can be written again"));
     performer_.OnStoreWritable(true);
   }
   for (const PublishEvent& event : pending_.Written()) {

@@ -1,4 +1,4 @@
-// EventLoop: the one thread that owns the coordinator's state machines and its store.
+// EventLoop: the one thread that owns the coordinator's state machines and its store (state_store.h).
 //
 // Events come in through a queue; each turn takes all that wait, lets the state machines react,
 // writes what must be kept in one transaction, and only then performs the other effects and answers
@@ -12,6 +12,10 @@
 // (PrepareWithheld). Other effects that go out before their records are kept are such that a restart, which knows the
 // records of before, repeats or undoes them: a job goes on from its checkpoint, under a later epoch, and workers that
 // still train another one are told to stop.
+//
+// Where another coordinator could lead, the loop acts only while it has the mandate to: that is asked before effects are
+// performed and before answers are given. Once it is lost, or the store says that another leads, the loop ends: nothing of
+// what waits is done any more, and those who asked get Unavailable.
 //
 // Thread safety: Post, PostAfter, Ask and Stop from any thread.
 #pragma once
@@ -34,8 +38,9 @@
 #include "base/mutex.h"
 #include "base/state_counts.h"
 #include "coordinator/coordinator.h"
-#include "services/coordinator/job_store.h"
+#include "services/coordinator/mandate.h"
 #include "services/coordinator/pending_writes.h"
+#include "services/coordinator/state_store.h"
 
 namespace penstock {
 
@@ -65,14 +70,16 @@ class EventLoop {
   static constexpr absl::Duration kKeepRetryInterval = absl::Milliseconds(100);
 
   // REQUIRES: `clock` and `performer` outlive the loop. `log`: a line for operators; may be null.
-  EventLoop(Clock& clock, CoordinatorLimits limits, JobStore store, EffectPerformer& performer,
-            std::function<void(const std::string&)> log);
+  // `mandate`: null if no other coordinator could lead.
+  EventLoop(Clock& clock, CoordinatorLimits limits, std::unique_ptr<StateStore> store,
+            EffectPerformer& performer, std::function<void(const std::string&)> log,
+            std::unique_ptr<Mandate> mandate = nullptr);
   // Stop().
   ~EventLoop();
   EventLoop(const EventLoop&) = delete;
   EventLoop& operator=(const EventLoop&) = delete;
 
-  // Takes back the stored jobs and starts the thread. Errors: those of JobStore::Load.
+  // Takes back the stored jobs and starts the thread. Errors: those of StateStore::Load.
   absl::Status Start();
 
   void Post(Event event) ABSL_LOCKS_EXCLUDED(mutex_);
@@ -83,10 +90,11 @@ class EventLoop {
   // Errors also: DeadlineExceeded, Unavailable (stopped).
   template <typename R>
   absl::StatusOr<R> Ask(absl::Time deadline,
-                        std::function<absl::StatusOr<R>(Coordinator&, JobStore&, Now)> question);
+                        std::function<absl::StatusOr<R>(Coordinator&, StateStore&, Now)> question);
 
   // Writes `save`, if there is one, and all that waits to be written, before anything is done that depends on it. For
-  // questions. Errors: Unavailable saying which file cannot be written, why, and what to do; `save` is not kept then.
+  // questions. Errors: Unavailable saying what cannot be written, why, and what to do. `save` is not kept then, and if the
+  // store did not answer, so that it may be (StateStore::Write), the text says so (services/rpc/status.h).
   absl::Status Keep(const SaveJob* save);
 
   // For the loop's thread.
@@ -121,10 +129,15 @@ class EventLoop {
   void Run();
   // Waits for events or the next deadline. Returns false when stopped.
   bool TakeTurn(std::vector<Event>& events) ABSL_LOCKS_EXCLUDED(mutex_);
-  void PerformEffects();
+  // Returns whether it may go on.
+  bool PerformEffects();
   void PerformNow(const CoordinatorEffect& effect);
   // Tells the job that a call to prepare is withheld, or is not any more.
   void TellWithheld(const CoordinatorEffect& prepare, bool withheld);
+  // Returns whether this coordinator may act; logs it when it may no longer.
+  bool MayAct();
+  // Ends the loop from within.
+  void GiveUp() ABSL_LOCKS_EXCLUDED(mutex_);
   // Sorts what the state machines want into what is kept and what goes out after that.
   void CollectEffects();
   // Looks up what the store has; answered with an event.
@@ -141,7 +154,9 @@ class EventLoop {
 
   // The loop's thread only (before Start: the creator's).
   Coordinator coordinator_;
-  JobStore store_;
+  const std::unique_ptr<StateStore> store_;
+  const std::unique_ptr<Mandate> mandate_;  // null: it always holds
+  bool may_act_ = true;                     // as long as the mandate has held
   PendingWrites pending_;
   CoordinatorEffects outside_;   // to be performed once what is pending was written
   CoordinatorEffects withheld_;  // calls to prepare, until the store can be written
@@ -161,12 +176,13 @@ class EventLoop {
 
 template <typename R>
 absl::StatusOr<R> EventLoop::Ask(
-    absl::Time deadline, std::function<absl::StatusOr<R>(Coordinator&, JobStore&, Now)> question) {
+    absl::Time deadline,
+    std::function<absl::StatusOr<R>(Coordinator&, StateStore&, Now)> question) {
   auto promise = std::make_shared<Promise<R>>();
   std::future<absl::StatusOr<R>> future = promise->promise.get_future();
   Post([this, promise = std::move(promise), question = std::move(question)](
            Coordinator& coordinator, Now now) {
-    auto result = std::make_shared<absl::StatusOr<R>>(question(coordinator, store_, now));
+    auto result = std::make_shared<absl::StatusOr<R>>(question(coordinator, *store_, now));
     answers_.push_back([promise, result] { promise->Set(std::move(*result)); });
   });
   const absl::Duration left = deadline - absl::Now();

@@ -7,7 +7,7 @@
 namespace penstock {
 
 absl::StatusOr<v1::GetJobResponse> FindRecord(const std::string& job_id, Coordinator& coordinator,
-                                              JobStore& store, const EventLoop& loop) {
+                                              StateStore& store, const EventLoop& loop) {
   if (const JobRun* run = coordinator.FindRun(job_id); run != nullptr) {
     return run->Record();
   }
@@ -20,7 +20,7 @@ absl::StatusOr<v1::GetJobResponse> FindRecord(const std::string& job_id, Coordin
 }
 
 absl::StatusOr<FoundTimeline> FindTimeline(const std::string& job_id, Coordinator& coordinator,
-                                           JobStore& store, const EventLoop& loop) {
+                                           StateStore& store, const EventLoop& loop) {
   PENSTOCK_ASSIGN_OR_RETURN(v1::GetJobResponse record,
                             FindRecord(job_id, coordinator, store, loop));
   return FoundTimeline{std::move(record), store.ReadTimeline(job_id)};

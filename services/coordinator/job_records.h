@@ -8,13 +8,13 @@
 #include "absl/status/statusor.h"
 #include "coordinator/coordinator.h"
 #include "services/coordinator/event_loop.h"
-#include "services/coordinator/job_store.h"
+#include "services/coordinator/state_store.h"
 
 namespace penstock {
 
 // Returns the record with the result so far. Errors: NotFound, DataLoss.
 absl::StatusOr<v1::GetJobResponse> FindRecord(const std::string& job_id, Coordinator& coordinator,
-                                              JobStore& store, const EventLoop& loop);
+                                              StateStore& store, const EventLoop& loop);
 
 struct FoundTimeline {
   v1::GetJobResponse record;
@@ -22,6 +22,6 @@ struct FoundTimeline {
 };
 // Errors: as above.
 absl::StatusOr<FoundTimeline> FindTimeline(const std::string& job_id, Coordinator& coordinator,
-                                           JobStore& store, const EventLoop& loop);
+                                           StateStore& store, const EventLoop& loop);
 
 }  // namespace penstock

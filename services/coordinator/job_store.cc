@@ -5,6 +5,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/status.h"
+#include "services/coordinator/drafted.h"
 #include "services/coordinator/job_store_rows.h"
 
 namespace penstock {
@@ -16,25 +17,6 @@ struct JobStore::Draft {
   int64_t last_number = 0;
   Seal seal;
 };
-
-namespace {
-
-// The value of `key` after the draft: as drafted, or else as it is.
-template <typename Value>
-const Value* FindIn(const std::map<std::string, Value>& drafted,
-                    const std::map<std::string, Value>& kept, const std::string& key) {
-  if (const auto found = drafted.find(key); found != drafted.end()) return &found->second;
-  const auto found = kept.find(key);
-  return found == kept.end() ? nullptr : &found->second;
-}
-
-// Moves what was drafted over what is kept.
-template <typename Value>
-void Take(std::map<std::string, Value>& drafted, std::map<std::string, Value>& kept) {
-  for (auto& [key, value] : drafted) kept[key] = std::move(value);
-}
-
-}  // namespace
 
 // ---------------------------------------------------------------------------------------- writing
 

@@ -1,5 +1,4 @@
-// JobStore: what must survive the coordinator, in SQLite: job records, their events, their
-// timelines, and the times of layers that profiles have measured.
+// JobStore: a StateStore in an SQLite file, for one coordinator.
 //
 //   jobs(number, digest, job_id, idempotency_key, record)     number: order of submission
 //   timelines(job_id, digest, timeline)
@@ -33,30 +32,17 @@
 #include "absl/types/span.h"
 #include "coordinator/coordinator.h"
 #include "services/coordinator/sqlite.h"
+#include "services/coordinator/state_store.h"
 #include "services/coordinator/store_witness.h"
 
 namespace penstock {
 
-class JobStore {
+class JobStore final : public StateStore {
  public:
   static constexpr int kVersion = 3;  // 1: without layer_times; 2: without digests
-  // The layer times that were written last are kept, this many of them.
-  static constexpr int kLayerTimesMax = 256;
 
   // Takes a line for each thing that was dropped.
   using OnDropped = std::function<void(const std::string&)>;
-
-  // One thing to write. Exactly one part is set.
-  struct Change {
-    const SaveJob* job = nullptr;
-    const PublishEvent* event = nullptr;
-    struct Timeline {
-      std::string job_id;
-      v1::GetTimelineResponse timeline;
-    };
-    const Timeline* timeline = nullptr;
-    const KeepLayerTimes* layer_times = nullptr;
-  };
 
   // How SQLite keeps what is written, as it says itself.
   struct Settings {
@@ -74,23 +60,19 @@ class JobStore {
   // Where the number of changes of the store at `path` is kept.
   static std::string WitnessPath(const std::string& path) { return path + "-witness"; }
 
-  // Everything or nothing. Writing something again changes nothing. A timeline of no job is left out.
-  // Errors: ResourceExhausted (disk full), Internal.
-  absl::Status Write(absl::Span<const Change> changes);
-  // Writes that nothing has changed, to find out whether it can be written. Errors: as Write.
-  absl::Status Touch();
+  std::string name() const override { return "state file"; }
+  std::string remedy() const override { return "make room on that disk, or mend it"; }
 
-  // All jobs in the order of their submission. Errors: DataLoss.
-  absl::StatusOr<std::vector<StoredJob>> Load();
-
-  // Errors: NotFound, DataLoss.
-  absl::StatusOr<v1::GetJobResponse> ReadRecord(const std::string& job_id);
-  absl::StatusOr<v1::GetTimelineResponse> ReadTimeline(const std::string& job_id);
-  // Errors: NotFound, DataLoss (the row is damaged: as good as none).
-  absl::StatusOr<v1::DeviceProfile> ReadLayerTimes(const std::string& key);
-  // The events after `after_sequence` in order, `count_max` at most. Errors: DataLoss (one is damaged or missing).
+  // Everything or nothing.
+  absl::Status Write(absl::Span<const Change> changes) override;
+  absl::Status Touch() override;
+  absl::StatusOr<std::vector<StoredJob>> Load() override;
+  absl::StatusOr<v1::GetJobResponse> ReadRecord(const std::string& job_id) override;
+  absl::StatusOr<v1::GetTimelineResponse> ReadTimeline(const std::string& job_id) override;
+  absl::StatusOr<v1::DeviceProfile> ReadLayerTimes(const std::string& key) override;
   absl::StatusOr<std::vector<v1::JobEvent>> ReadEvents(const std::string& job_id,
-                                                       int64_t after_sequence, int count_max);
+                                                       int64_t after_sequence,
+                                                       int count_max) override;
 
   absl::StatusOr<Settings> ReadSettings();
 

@@ -1,7 +1,7 @@
 // penstock-coordinator: plans jobs, assigns stages to workers, watches them, keeps the records.
 //
-// Parts, in the order they are made: signals, flags, log, exporter of spans, server (coordinator_server.h), HTTP
-// (status page, metrics).
+// Parts, in the order they are made: signals, flags, log, exporter of spans, server (coordinator_server.h, or of several
+// coordinators coordinator_member.h), HTTP (status page, metrics).
 // The first SIGTERM or SIGINT drains, the second ends at once.
 #include <signal.h>
 #include <spdlog/spdlog.h>
@@ -22,9 +22,12 @@
 #include "base/confined_files.h"
 #include "base/rejected_messages.h"
 #include "base/status.h"
+#include "services/coordinator/coordinator_member.h"
 #include "services/coordinator/coordinator_metrics.h"
 #include "services/coordinator/coordinator_server.h"
 #include "services/coordinator/status_page.h"
+#include "services/etcd/etcd_client.h"
+#include "services/etcd/etcd_location.h"
 #include "services/http/guard.h"
 #include "services/http/server.h"
 #include "services/metrics/cluster_metrics.h"
@@ -56,7 +59,10 @@ constexpr absl::Duration kExportTimeout = absl::Seconds(5);
 struct Flags {
   ServerFlags server;
   OtlpFlags otlp;
-  std::string state_file = "penstock-state.sqlite";
+  std::string state = "penstock-state.sqlite";  // a file, or where in etcd
+  std::optional<EtcdLocation> etcd;             // that is `state`; none: a file
+  EtcdTls etcd_tls;
+  std::string advertise;  // with etcd: HOST:PORT for users and workers
   bool drop_damaged = false;
   std::string audit_file;       // empty: off
   std::string checkpoint_root;  // empty: jobs have no checkpoints
@@ -65,6 +71,36 @@ struct Flags {
 int Complain(const absl::Status& status, int exit_code) {
   std::cerr << "penstock-coordinator: " << std::string(status.message()) << "\n";
   return exit_code;
+}
+
+// Reads where the state is, and what belongs to it. Errors: InvalidArgument naming the flag.
+absl::Status ReadState(Flags& flags) {
+  if (!IsEtcdLocation(flags.state)) {
+    if (flags.advertise.empty() && flags.etcd_tls.authority.empty() &&
+        flags.etcd_tls.certificate.empty() && flags.etcd_tls.key.empty()) {
+      return absl::OkStatus();
+    }
+    return absl::InvalidArgumentError(
+        "--advertise, --etcd-ca, --etcd-cert and --etcd-key go with --state etcd://...");
+  }
+  const absl::StatusOr<EtcdLocation> location = ParseEtcdLocation(flags.state);
+  if (!location.ok()) return Annotate(location.status(), "--state");
+  flags.etcd = *location;
+  if (flags.drop_damaged) {
+    return absl::InvalidArgumentError(
+        "--drop-damaged is for a state file; see docs/deploy.md for etcd");
+  }
+  if (flags.server.listen.port == 0) {
+    return absl::InvalidArgumentError(
+        "--listen: a coordinator among others needs a port of its own, and not any free one");
+  }
+  if (flags.advertise.empty()) flags.advertise = flags.server.listen.ToString();
+  const absl::StatusOr<HostPort> advertised = ParseHostPort(flags.advertise);
+  if (!advertised.ok()) return Annotate(advertised.status(), "--advertise");
+  if (!advertised->IsWildcard() && advertised->port != 0) return absl::OkStatus();
+  return absl::InvalidArgumentError(
+      absl::StrCat("--advertise: nobody can connect to ", flags.advertise,
+                   "; name an address of this machine that users and workers reach"));
 }
 
 // Returns nothing after --help or bad usage; `exit_code` then says how to end.
@@ -79,7 +115,20 @@ std::optional<Flags> ParseFlags(int argc, char** argv, int& exit_code) {
       {.listen = "127.0.0.1:7070",
        .metrics = "127.0.0.1:7071",
        .metrics_help = "HOST:PORT of the status page and the Prometheus endpoint, or off"});
-  app.add_option("--state", flags.state_file, "SQLite file of the job records");
+  app.add_option("--state", flags.state,
+                 "SQLite file of the job records; or etcd://HOST:PORT,HOST:PORT,.../PREFIX, where "
+                 "several coordinators share them");
+  app.add_option("--etcd-ca", flags.etcd_tls.authority,
+                 "file with the authority of the certificates of etcd's members, for TLS to etcd")
+      ->type_name("FILE");
+  app.add_option("--etcd-cert", flags.etcd_tls.certificate,
+                 "file with the certificate that is shown to etcd")
+      ->type_name("FILE");
+  app.add_option("--etcd-key", flags.etcd_tls.key, "file with its key")->type_name("FILE");
+  app.add_option("--advertise", flags.advertise,
+                 "HOST:PORT where users and workers reach this coordinator, for others to name it; "
+                 "with etcd only; default: the address of --listen")
+      ->type_name("ADDRESS");
   app.add_flag(
       "--drop-damaged", flags.drop_damaged,
       "drop what is damaged in the state file, and log what, instead of refusing to start");
@@ -103,7 +152,13 @@ std::optional<Flags> ParseFlags(int argc, char** argv, int& exit_code) {
     exit_code = Complain(read, kBadUsage);
     return std::nullopt;
   }
-  if (audit.empty()) audit = flags.state_file + ".audit.jsonl";
+  if (const absl::Status read = ReadState(flags); !read.ok()) {
+    exit_code = Complain(read, kBadUsage);
+    return std::nullopt;
+  }
+  if (audit.empty()) {
+    audit = flags.etcd.has_value() ? "penstock-audit.jsonl" : flags.state + ".audit.jsonl";
+  }
   if (audit != "off") flags.audit_file = audit;
   return flags;
 }
@@ -124,11 +179,56 @@ bool EndSignalCame(const sigset_t& signals, absl::Duration within) {
   return sigtimedwait(&signals, nullptr, &timeout) > 0;
 }
 
-absl::Status DrainUnlessSignalled(CoordinatorServer& server, const sigset_t& signals) {
+// The coordinator that runs: alone, or one of several.
+struct Running {
+  std::unique_ptr<EtcdClient> etcd;  // null: alone
+  std::unique_ptr<ClusterView> view;
+  std::function<absl::Status(absl::Duration)> drain;
+  std::function<void()> shutdown;
+  std::function<bool()> leads;
+  std::string address;
+  std::string health_address;
+};
+
+// Errors: those of CoordinatorServer::Start or of CoordinatorMember::Start and MakeEtcdCredentials.
+absl::StatusOr<Running> Start(const Flags& flags, CoordinatorServerOptions options, Files& files) {
+  Running running;
+  if (flags.etcd.has_value()) {
+    PENSTOCK_ASSIGN_OR_RETURN(
+        const auto credentials,
+        MakeEtcdCredentials(flags.etcd_tls, *flags.etcd, flags.server.security.insecure_network));
+    running.etcd = std::make_unique<EtcdClient>(flags.etcd->members, credentials);
+    PENSTOCK_ASSIGN_OR_RETURN(std::unique_ptr<CoordinatorMember> member,
+                              CoordinatorMember::Start({.server = std::move(options),
+                                                        .prefix = flags.etcd->prefix,
+                                                        .advertise = flags.advertise},
+                                                       *running.etcd, RealClock(), files));
+    CoordinatorMember* const one = member.get();
+    running.drain = [one](absl::Duration timeout) { return one->Drain(timeout); };
+    running.shutdown = [one] { one->Shutdown(); };
+    running.leads = [one] { return one->leads(); };
+    running.address = flags.server.listen.ToString();
+    if (flags.server.health.has_value()) running.health_address = flags.server.health->ToString();
+    running.view = std::move(member);
+    return running;
+  }
+  PENSTOCK_ASSIGN_OR_RETURN(std::unique_ptr<CoordinatorServer> server,
+                            CoordinatorServer::Start(options, RealClock(), files));
+  CoordinatorServer* const alone = server.get();
+  running.drain = [alone](absl::Duration timeout) { return alone->Drain(timeout); };
+  running.shutdown = [alone] { alone->Shutdown(); };
+  running.leads = [] { return true; };
+  running.address = alone->address().ToString();
+  if (flags.server.health.has_value()) running.health_address = alone->health_address().ToString();
+  running.view = std::move(server);
+  return running;
+}
+
+absl::Status DrainUnlessSignalled(const Running& coordinator, const sigset_t& signals) {
   constexpr absl::Duration kSignalInterval = absl::Milliseconds(200);
   const int64_t give_up_ns = RealClock().MonotonicNs() + absl::ToInt64Nanoseconds(kDrainTimeout);
   for (;;) {
-    const absl::Status drained = server.Drain(kSignalInterval);
+    const absl::Status drained = coordinator.drain(kSignalInterval);
     if (!absl::IsDeadlineExceeded(drained) || RealClock().MonotonicNs() >= give_up_ns) {
       return drained;
     }
@@ -171,17 +271,19 @@ absl::StatusOr<Tracing> StartTracing(const Flags& flags, spdlog::logger& log) {
   return tracing;
 }
 
-std::vector<MetricFamily> Collect(CoordinatorServer& server, const Tracing& tracing,
+std::vector<MetricFamily> Collect(const Running& coordinator, const Tracing& tracing,
                                   const TransportSecurity& security,
                                   const RejectedMessages& refused_requests) {
   MetricSet metrics;
   AddProcessMetrics("penstock-coordinator", PENSTOCK_VERSION, metrics);
   AddSpanMetrics(tracing.counts(), metrics);
   if (security.encrypted()) AddCertificateMetrics(security.directory(), metrics);
-  absl::StatusOr<CoordinatorSnapshot> snapshot = server.Snapshot();
+  absl::StatusOr<CoordinatorSnapshot> snapshot = coordinator.view->Snapshot();
   if (snapshot.ok()) {
     refused_requests.AddTo(snapshot->rejected);
     AddCoordinatorMetrics(*snapshot, metrics);
+  } else {
+    AddRoleMetrics(coordinator.leads(), metrics);
   }
   return metrics.Take();
 }
@@ -234,28 +336,29 @@ int Main(int argc, char** argv) {
   if (tracing->exporter != nullptr) {
     spans = [&tracing](std::vector<TraceSpan> made) { tracing->exporter->Add(std::move(made)); };
   }
-  const absl::StatusOr<std::unique_ptr<CoordinatorServer>> server = CoordinatorServer::Start(
-      {.listen = flags->server.listen,
-       .state_file = flags->state_file,
-       .drop_damaged = flags->drop_damaged,
-       .reflection = flags->server.reflection,
-       .security = *security,
-       .health = flags->server.health,
-       .limits = {.draw = DrawWord},
-       .audit_file = flags->audit_file,
-       .open_lock = [](const std::string& path) { return files->OpenOwn(path); },
-       .log = [&log](const std::string& line) { log.info("{}", line); },
-       .spans = spans},
-      RealClock(), *files);
-  if (!server.ok()) {
-    return Complain(server.status(), kBadUsage);
+  const absl::StatusOr<Running> running =
+      Start(*flags,
+            {.listen = flags->server.listen,
+             .state_file = flags->state,
+             .drop_damaged = flags->drop_damaged,
+             .reflection = flags->server.reflection,
+             .security = *security,
+             .health = flags->server.health,
+             .limits = {.draw = DrawWord},
+             .audit_file = flags->audit_file,
+             .open_lock = [](const std::string& path) { return files->OpenOwn(path); },
+             .log = [&log](const std::string& line) { log.info("{}", line); },
+             .spans = spans},
+            *files);
+  if (!running.ok()) {
+    return Complain(running.status(), kBadUsage);
   }
   std::unique_ptr<HttpServer> http;
   if (flags->server.metrics.has_value()) {
     HttpServerOptions options = {.listen = *flags->server.metrics,
-                                 .routes = StatusPageRoutes(**server)};
+                                 .routes = StatusPageRoutes(*running->view)};
     options.routes.push_back(MetricsRoute(
-        [&] { return Collect(**server, *tracing, *security, refused_requests.rejected()); }));
+        [&] { return Collect(*running, *tracing, *security, refused_requests.rejected()); }));
     HttpGuard::Protect(*guard, options);
     absl::StatusOr<std::unique_ptr<HttpServer>> started = HttpServer::Start(std::move(options));
     if (!started.ok()) {
@@ -266,21 +369,21 @@ int Main(int argc, char** argv) {
              security->encrypted() ? "https" : "http", http->address().ToString());
   }
   if (flags->server.health.has_value()) {
-    log.info("health at {}", (*server)->health_address().ToString());
+    log.info("health at {}", running->health_address);
   }
   if (const auto warning = WarningOf(*security); warning.has_value()) log.warn("{}", *warning);
-  log.info("listens on {}, state in {}", (*server)->address().ToString(), flags->state_file);
+  log.info("listens on {}, state in {}", running->address, flags->state);
 
   constexpr absl::Duration kForever = absl::Hours(1);
   while (!EndSignalCame(signals, kForever)) {
   }
   log.info("draining; a second signal ends at once");
-  const absl::Status drained = DrainUnlessSignalled(**server, signals);
+  const absl::Status drained = DrainUnlessSignalled(*running, signals);
   if (!drained.ok()) {
     log.warn("not drained: {}", std::string(drained.message()));
   }
   http.reset();
-  (*server)->Shutdown();
+  running->shutdown();
   if (tracing->exporter != nullptr) tracing->exporter->Stop(absl::Now() + kExportTimeout);
   log.info("stopped");
   return drained.ok() ? kDone : kFailed;

@@ -35,8 +35,8 @@ const v1::GetJobResponse* PendingWrites::FindRecord(const std::string& job_id) c
   return found == jobs_.end() ? nullptr : &found->second.record;
 }
 
-std::vector<JobStore::Change> PendingWrites::Changes() const {
-  std::vector<JobStore::Change> changes;
+std::vector<StateStore::Change> PendingWrites::Changes() const {
+  std::vector<StateStore::Change> changes;
   for (const auto& [job_id, save] : jobs_) {
     changes.push_back({.job = &save});
   }

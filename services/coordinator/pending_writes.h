@@ -1,4 +1,4 @@
-// PendingWrites: everything that has to go into the JobStore and is not there yet.
+// PendingWrites: everything that has to go into the StateStore and is not there yet.
 //
 // It is kept small while the store cannot be written, for hours perhaps: of each job one record and one timeline, the
 // latest, of each profile its times, and kEventsMax events. Beyond that the oldest events go, but never a change of a
@@ -16,7 +16,7 @@
 #include <vector>
 
 #include "coordinator/effects.h"
-#include "services/coordinator/job_store.h"
+#include "services/coordinator/state_store.h"
 
 namespace penstock {
 
@@ -40,7 +40,7 @@ class PendingWrites {
   // Returns the record of a job among them, or null.
   const v1::GetJobResponse* FindRecord(const std::string& job_id) const;
   // Returns all of it. Valid until the next Add or Written.
-  std::vector<JobStore::Change> Changes() const;
+  std::vector<StateStore::Change> Changes() const;
   // It is all in the store now. Returns the events, in the order they were added.
   std::deque<PublishEvent> Written();
 
@@ -48,8 +48,8 @@ class PendingWrites {
   std::map<std::string, SaveJob> jobs_;  // by job id
   std::deque<PublishEvent> events_;
   int64_t dropped_events_ = 0;
-  std::map<std::string, JobStore::Change::Timeline> timelines_;  // by job id
-  std::map<std::string, KeepLayerTimes> layer_times_;            // by key
+  std::map<std::string, StateStore::Change::Timeline> timelines_;  // by job id
+  std::map<std::string, KeepLayerTimes> layer_times_;              // by key
 };
 
 }  // namespace penstock

@@ -61,9 +61,9 @@ void ThinOut(int points_max, google::protobuf::RepeatedPtrField<v1::LossPoint>& 
   curve.Swap(&thinned);
 }
 
-absl::StatusOr<HttpContent> JobDocument(CoordinatorServer& server, const std::string& job_id,
+absl::StatusOr<HttpContent> JobDocument(ClusterView& cluster, const std::string& job_id,
                                         const HttpRequest& request) {
-  PENSTOCK_ASSIGN_OR_RETURN(v1::GetJobResponse job, server.Job(job_id));
+  PENSTOCK_ASSIGN_OR_RETURN(v1::GetJobResponse job, cluster.Job(job_id));
   if (const auto losses = request.query.find("losses"); losses != request.query.end()) {
     int points_max = 0;
     if (!absl::SimpleAtoi(losses->second, &points_max) || points_max < 2) {
@@ -80,8 +80,8 @@ absl::StatusOr<HttpContent> JobDocument(CoordinatorServer& server, const std::st
   return JsonContent(json);
 }
 
-absl::StatusOr<HttpContent> LiveDocument(CoordinatorServer& server, const std::string& job_id) {
-  PENSTOCK_ASSIGN_OR_RETURN(const JobView view, server.Look(job_id));
+absl::StatusOr<HttpContent> LiveDocument(ClusterView& cluster, const std::string& job_id) {
+  PENSTOCK_ASSIGN_OR_RETURN(const JobView view, cluster.Look(job_id));
   Json json = {{"job_id", job_id}, {"state", JobStateName(view.record.summary().state())}};
   Json stages = Json::array();
   json["timeline"] = Json();
@@ -99,7 +99,7 @@ absl::StatusOr<HttpContent> LiveDocument(CoordinatorServer& server, const std::s
 
 }  // namespace
 
-std::vector<HttpRoute> StatusPageRoutes(CoordinatorServer& server) {
+std::vector<HttpRoute> StatusPageRoutes(ClusterView& cluster) {
   std::vector<HttpRoute> routes;
   for (const EmbeddedFile& file : PageFiles()) {
     const std::string path = file.name == "index.html" ? "/" : absl::StrCat("/", file.name);
@@ -107,8 +107,8 @@ std::vector<HttpRoute> StatusPageRoutes(CoordinatorServer& server) {
                         return HttpContent{TypeOf(file.name), std::string(file.contents)};
                       }});
   }
-  routes.push_back({"/api/v1/jobs", [&server](const HttpRequest&) -> absl::StatusOr<HttpContent> {
-                      PENSTOCK_ASSIGN_OR_RETURN(const auto now, server.Lists());
+  routes.push_back({"/api/v1/jobs", [&cluster](const HttpRequest&) -> absl::StatusOr<HttpContent> {
+                      PENSTOCK_ASSIGN_OR_RETURN(const auto now, cluster.Lists());
                       Json jobs = Json::array();
                       for (const v1::JobSummary& job : now->jobs.jobs()) {
                         jobs.push_back(JobJson(job));
@@ -116,8 +116,8 @@ std::vector<HttpRoute> StatusPageRoutes(CoordinatorServer& server) {
                       return JsonContent(jobs);
                     }});
   routes.push_back(
-      {"/api/v1/workers", [&server](const HttpRequest&) -> absl::StatusOr<HttpContent> {
-         PENSTOCK_ASSIGN_OR_RETURN(const auto now, server.Lists());
+      {"/api/v1/workers", [&cluster](const HttpRequest&) -> absl::StatusOr<HttpContent> {
+         PENSTOCK_ASSIGN_OR_RETURN(const auto now, cluster.Lists());
          Json workers = Json::array();
          for (const v1::WorkerSummary& worker : now->workers.workers()) {
            workers.push_back(WorkerJson(worker));
@@ -125,13 +125,13 @@ std::vector<HttpRoute> StatusPageRoutes(CoordinatorServer& server) {
          return JsonContent(workers);
        }});
   routes.push_back(
-      {std::string(kJobs), [&server](const HttpRequest& request) -> absl::StatusOr<HttpContent> {
+      {std::string(kJobs), [&cluster](const HttpRequest& request) -> absl::StatusOr<HttpContent> {
          absl::string_view job_id = request.path;
          absl::ConsumePrefix(&job_id, kJobs);
          if (absl::ConsumeSuffix(&job_id, kLive)) {
-           return LiveDocument(server, std::string(job_id));
+           return LiveDocument(cluster, std::string(job_id));
          }
-         return JobDocument(server, std::string(job_id), request);
+         return JobDocument(cluster, std::string(job_id), request);
        }});
   return routes;
 }

@@ -11,12 +11,12 @@
 
 #include <vector>
 
-#include "services/coordinator/coordinator_server.h"
+#include "services/coordinator/cluster_view.h"
 #include "services/http/message.h"
 
 namespace penstock {
 
-// REQUIRES: `server` outlives the routes.
-std::vector<HttpRoute> StatusPageRoutes(CoordinatorServer& server);
+// REQUIRES: `cluster` outlives the routes.
+std::vector<HttpRoute> StatusPageRoutes(ClusterView& cluster);
 
 }  // namespace penstock

@@ -215,16 +215,26 @@ const std::vector<MetricRow<LossCounts>>& RowsOfLosses() {
   return rows;
 }
 
+const std::vector<MetricRow<bool>>& RowsOfRole() {
+  static const auto& rows = *new std::vector<MetricRow<bool>>{
+      {kGauge, "penstock_coordinator_leader", "",
+       "1 while this coordinator leads its cluster, as one without others always does, else 0: "
+       "then it refuses calls, and has no figures of jobs and workers.",
+       [](const bool& leads, MetricSamples& samples) { samples.Add(leads ? 1 : 0); }},
+  };
+  return rows;
+}
+
 const std::vector<MetricRow<StateCounts>>& RowsOfState() {
   static const auto& rows = *new std::vector<MetricRow<StateCounts>>{
       {kGauge, "penstock_state_writable", "",
-       "1 while the coordinator's state file can be written, else 0: then it takes no jobs and no "
+       "1 while the coordinator's state can be written, else 0: then it takes no jobs and no "
        "cancellations.",
        Value<&StateCounts::writable>},
-      {kCounter, "penstock_state_failed_writes_total", "", "Writes to the state file that failed.",
+      {kCounter, "penstock_state_failed_writes_total", "", "Writes to the state that failed.",
        Value<&StateCounts::failed_writes>},
       {kGauge, "penstock_state_pending_writes", "",
-       "Records, timelines and events that wait in memory for the state file.",
+       "Records, timelines and events that wait in memory to be written to the state.",
        Value<&StateCounts::pending>},
       {kCounter, "penstock_state_dropped_events_total", "",
        "Events of jobs that were never written, because too many waited.",
@@ -259,7 +269,7 @@ std::vector<MetricGroup> ClusterMetricGroups() {
            MetricProgram::kCoordinator, Describe("job", RowsOfPredictions())},
           {"The cluster", "", MetricProgram::kCoordinator,
            Joined({Describe("", RowsOfCluster()), Describe("worker", RowsOfWorkers()),
-                   Describe("", RowsOfLosses()), Describe("", RowsOfState()),
+                   Describe("", RowsOfRole()), Describe("", RowsOfLosses()), Describe("", RowsOfState()),
                    Describe("", RowsOfSpans())})}};
 }
 
@@ -280,6 +290,8 @@ void AddJobMetrics(const v1::JobSummary& job, const v1::JobResult& result, Metri
 void AddLossMetrics(const LossCounts& losses, MetricSet& metrics) {
   AddRows(RowsOfLosses(), losses, {}, metrics);
 }
+
+void AddRoleMetrics(bool leads, MetricSet& metrics) { AddRows(RowsOfRole(), leads, {}, metrics); }
 
 void AddStateMetrics(const StateCounts& counts, MetricSet& metrics) {
   AddRows(RowsOfState(), counts, {}, metrics);

@@ -29,6 +29,8 @@ void AddClusterMetrics(const ClusterCounts& counts, const v1::ListWorkersRespons
                        MetricSet& metrics);
 void AddJobMetrics(const v1::JobSummary& job, const v1::JobResult& result, MetricSet& metrics);
 void AddLossMetrics(const LossCounts& losses, MetricSet& metrics);
+// Whether the coordinator leads its cluster.
+void AddRoleMetrics(bool leads, MetricSet& metrics);
 void AddStateMetrics(const StateCounts& counts, MetricSet& metrics);
 void AddSpanMetrics(const SpanCounts& counts, MetricSet& metrics);
 

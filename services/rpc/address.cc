@@ -11,10 +11,12 @@
 #include <cerrno>
 #include <cstring>
 #include <memory>
+#include <utility>
 
 #include "absl/strings/ascii.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
 #include "absl/time/clock.h"
 #include "base/deadline.h"
 #include "base/status.h"
@@ -146,6 +148,15 @@ absl::StatusOr<HostPort> ParseHostPort(absl::string_view text) {
     return bad;
   }
   return result;
+}
+
+absl::StatusOr<std::vector<HostPort>> ParseHostPorts(absl::string_view text) {
+  std::vector<HostPort> addresses;
+  for (const absl::string_view part : absl::StrSplit(text, ',')) {
+    PENSTOCK_ASSIGN_OR_RETURN(HostPort address, ParseHostPort(part));
+    addresses.push_back(std::move(address));
+  }
+  return addresses;
 }
 
 absl::StatusOr<std::optional<HostPort>> ParseHostPortOrOff(absl::string_view text) {

@@ -26,6 +26,9 @@ struct HostPort {
 // Errors: InvalidArgument for anything but HOST:PORT with a port of 0 to 65535 and a host of visible ASCII letters.
 absl::StatusOr<HostPort> ParseHostPort(absl::string_view text);
 
+// Reads addresses with commas between them; there is one at least. Errors: as above, naming the one that is wrong.
+absl::StatusOr<std::vector<HostPort>> ParseHostPorts(absl::string_view text);
+
 // Returns the address, or none for "off".
 absl::StatusOr<std::optional<HostPort>> ParseHostPortOrOff(absl::string_view text);
 

@@ -15,7 +15,7 @@
 
 namespace penstock {
 
-absl::Status CheckHealth(const HostPort& address, absl::Duration timeout) {
+absl::Status CheckHealth(const HostPort& address, absl::Duration timeout, const std::string& part) {
   using grpc::health::v1::Health;
   using Response = grpc::health::v1::HealthCheckResponse;
   grpc::ChannelArguments arguments;
@@ -24,9 +24,10 @@ absl::Status CheckHealth(const HostPort& address, absl::Duration timeout) {
   const std::string peer = address.ToString();
   const std::unique_ptr<Health::Stub> stub = Health::NewStub(
       grpc::CreateCustomChannel(peer, grpc::InsecureChannelCredentials(), arguments));
-  PENSTOCK_ASSIGN_OR_RETURN(
-      const Response response,
-      Call(peer, *stub, &Health::Stub::Check, grpc::health::v1::HealthCheckRequest(), timeout));
+  grpc::health::v1::HealthCheckRequest request;
+  request.set_service(part);
+  PENSTOCK_ASSIGN_OR_RETURN(const Response response,
+                            Call(peer, *stub, &Health::Stub::Check, request, timeout));
   if (response.status() == Response::SERVING) return absl::OkStatus();
   return absl::UnavailableError(absl::StrCat(
       peer, " says ", Response::ServingStatus_Name(response.status()), ", not SERVING"));

@@ -109,11 +109,12 @@ absl::Status InboundEdge::Deliver(int64_t stream, Message message) {
       return absl::InvalidArgumentError(
           absl::StrCat("message ", message.sequence, " is exported, which was not agreed upon"));
     }
+    // Counted first: a run that has all its tensors may be over, and asked for its traffic, at once.
+    bytes_received_.fetch_add(size_bytes, std::memory_order_relaxed);
+    messages_received_.fetch_add(1, std::memory_order_relaxed);
     PENSTOCK_RETURN_IF_ERROR(mailbox_.TryPush(std::move(message)));
     window_.Receive();
   }
-  bytes_received_.fetch_add(size_bytes, std::memory_order_relaxed);
-  messages_received_.fetch_add(1, std::memory_order_relaxed);
   return absl::OkStatus();
 }
 

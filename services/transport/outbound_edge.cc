@@ -37,10 +37,11 @@ absl::Status OutboundEdge::Put(Message message) {
   {
     MutexLock lock(mutex_);
     PENSTOCK_RETURN_IF_ERROR(failed_);
+    // Counted first: a run whose tensors have all arrived may be over, and asked for its traffic, at once.
+    bytes_sent_.fetch_add(size_bytes, std::memory_order_relaxed);
+    messages_sent_.fetch_add(1, std::memory_order_relaxed);
     Place(window_.Fill()) = std::move(message);
   }
-  bytes_sent_.fetch_add(size_bytes, std::memory_order_relaxed);
-  messages_sent_.fetch_add(1, std::memory_order_relaxed);
   return absl::OkStatus();
 }
 

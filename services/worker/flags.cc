@@ -63,7 +63,8 @@ std::optional<WorkerFlags> ParseWorkerFlags(int argc, char** argv, int& exit_cod
 
   CLI::App app("A Penstock worker: holds stages of a model and trains them.", "penstock-worker");
   app.option_defaults()->always_capture_default();
-  app.add_option("--coordinator", coordinator, "HOST:PORT of the coordinator")
+  app.add_option("--coordinator", coordinator,
+                 "HOST:PORT of the coordinator, or of several, with commas")
       ->envname("PENSTOCK_COORDINATOR");
   const auto read_server_flags =
       AddServerFlags(app, flags.server,
@@ -115,10 +116,10 @@ std::optional<WorkerFlags> ParseWorkerFlags(int argc, char** argv, int& exit_cod
     return std::nullopt;
   }
 
-  const absl::StatusOr<HostPort> coordinator_address = ParseHostPort(coordinator);
-  absl::Status status = Annotate(coordinator_address.status(), "--coordinator");
+  const absl::StatusOr<std::vector<HostPort>> coordinators = ParseHostPorts(coordinator);
+  absl::Status status = Annotate(coordinators.status(), "--coordinator");
   if (status.ok()) status = read_server_flags();
-  if (status.ok()) flags.coordinator = *coordinator_address;
+  if (status.ok()) flags.coordinators = *coordinators;
   flags.device = *ParseDevice(device);  // checked above
   if (status.ok()) status = CheckAdvertise(flags);
   if (status.ok()) status = ReadEmulated(emulated, flags);

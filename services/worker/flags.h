@@ -3,6 +3,7 @@
 
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "absl/status/statusor.h"
 #include "compute/device.h"
@@ -15,12 +16,12 @@ namespace penstock {
 
 struct WorkerFlags {
   ServerFlags server;
-  HostPort coordinator;
-  std::string advertise;        // host:port for the others; empty: where it listens
-  std::string name;             // unique in the cluster
-  std::string data_root;        // absolute; empty: jobs read no data
-  std::string checkpoint_root;  // absolute; empty: jobs have no checkpoints
-  bool any_path = false;        // jobs may name files outside of the two
+  std::vector<HostPort> coordinators;  // one, or several of which one leads
+  std::string advertise;               // host:port for the others; empty: where it listens
+  std::string name;                    // unique in the cluster
+  std::string data_root;               // absolute; empty: jobs read no data
+  std::string checkpoint_root;         // absolute; empty: jobs have no checkpoints
+  bool any_path = false;               // jobs may name files outside of the two
   Device device;
   std::optional<v1::DeviceTimes> emulated;  // none: the device takes the time it takes
   int threads = 1;                          // the most that a job may ask for

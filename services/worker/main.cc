@@ -36,6 +36,7 @@
 #include "services/rpc/connection_acceptor.h"
 #include "services/rpc/grpc_log.h"
 #include "services/rpc/grpc_polling.h"
+#include "services/rpc/leader_stub.h"
 #include "services/rpc/memory.h"
 #include "services/rpc/one_line_sink.h"
 #include "services/rpc/refusal_log.h"
@@ -197,8 +198,8 @@ class Worker {
             .incarnation = incarnation_,
             .send =
                 [this](const v1::ReportRunRequest& request, const CallTrace& trace) {
-                  return Call(coordinator_, *registry_, &v1::WorkerRegistry::Stub::ReportRun,
-                              request, rpc_limits::kQuickCallTimeout, trace);
+                  return registry_.Call(&v1::WorkerRegistry::Stub::ReportRun, request,
+                                        rpc_limits::kQuickCallTimeout, trace);
                 },
             .give_up =
                 [this](const std::string& job_id, int64_t epoch, const absl::Status& reason) {
@@ -270,20 +271,19 @@ class Worker {
     return {.worker = Introduction(),
             .register_worker =
                 [this](const v1::RegisterWorkerRequest& request) {
-                  return Call(coordinator_, *registry_, &Registry::RegisterWorker, request,
-                              rpc_limits::kQuickCallTimeout);
+                  return registry_.Call(&Registry::RegisterWorker, request,
+                                        rpc_limits::kQuickCallTimeout);
                 },
             .heartbeat =
                 [this](const v1::HeartbeatRequest& request) {
-                  return Call(coordinator_, *registry_, &Registry::Heartbeat, request,
-                              rpc_limits::kHeartbeatCallTimeout)
+                  return registry_
+                      .Call(&Registry::Heartbeat, request, rpc_limits::kHeartbeatCallTimeout)
                       .status();
                 },
             .attach =
                 [this](const v1::AttachRequest& request, StreamCanceller& canceller) {
-                  return ReadStream(coordinator_, *registry_, &Registry::Attach, request,
-                                    rpc_limits::kAttachTimeout, canceller,
-                                    [](const v1::AttachResponse&) { return true; });
+                  return registry_.Read(&Registry::Attach, request, rpc_limits::kAttachTimeout,
+                                        canceller, [](const v1::AttachResponse&) { return true; });
                 },
             .fill_activity =
                 [this](v1::HeartbeatRequest& request) {
@@ -297,7 +297,7 @@ class Worker {
             .on_change =
                 [this](const absl::Status& status) {
                   if (status.ok()) {
-                    log_.info("registered with {}", coordinator_);
+                    log_.info("registered with {}", registry_.peer());
                   } else {
                     log_.warn("trying again: {}", Text(status));
                   }
@@ -350,13 +350,14 @@ class Worker {
   spdlog::logger& log_;
   StopSignal& stop_;
   const uint64_t incarnation_ = RandomIncarnation();
-  const std::string coordinator_ = absl::StrCat("coordinator ", flags_.coordinator.ToString());
   std::atomic<bool> refused_ = false;  // by the coordinator, for good
   DeviceDescription device_;
   RefusalLog refusals_;
 
-  const std::unique_ptr<v1::WorkerRegistry::Stub> registry_ = v1::WorkerRegistry::NewStub(
-      MakeControlChannel(flags_.coordinator.ToString(), security_.ForChannel(Role::kCoordinator)));
+  LeaderStub<v1::WorkerRegistry> registry_{flags_.coordinators, [this](const std::string& address) {
+                                             return MakeControlChannel(
+                                                 address, security_.ForChannel(Role::kCoordinator));
+                                           }};
   TensorHub hub_{{.refused =
                       [this](const absl::Status& refused) {
                         log_.warn("refused a tensor stream: {}", Text(refused));
@@ -394,7 +395,7 @@ int main(int argc, char** argv) {
   // Failed calls are reported in our own words.
   penstock::WriteGrpcLog(flags->name, /*errors=*/spdlog::should_log(spdlog::level::debug));
   const auto security =
-      penstock::MakeTransportSecurity(flags->server, /*others=*/{flags->coordinator});
+      penstock::MakeTransportSecurity(flags->server, /*others=*/flags->coordinators);
   if (!security.ok()) {
     spdlog::error("{}", std::string(security.status().message()));
     return penstock::kBadUsage;

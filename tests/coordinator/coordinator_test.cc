@@ -577,6 +577,41 @@ TEST(Epoch, AfterARestart_IsAboveThoseBeforeWhateverTheClockSays) {
   }
 }
 
+// Terms are revisions of etcd: they grow by more than one. Clocks count for nothing, and neither do epochs of before that are
+// the time.
+TEST(Epoch, OfALaterLeader_IsAboveThoseOfEarlierOnes) {
+  constexpr int64_t kUnixMs = 1'700'000'000'000;
+  SimulatedCluster before({.workers = 0});
+  v1::JobSpec spec = SmallJob(1000, 1);
+  spec.mutable_checkpoint()->set_directory("/ckpt");
+  StoredJob stored = {.record = before.Saved(before.Submit(spec))};
+  const auto attempt = [&](int64_t term, int64_t unix_ms) -> int64_t {
+    CoordinatorLimits limits;
+    limits.run.epochs_from = FirstEpochOf(term);
+    Coordinator coordinator(limits);
+    const int64_t kept = stored.record.epoch();
+    coordinator.Restore({stored}, {1, unix_ms});
+    EXPECT_THAT(coordinator.RegisterWorker(Worker(0), {2, unix_ms}), IsOk());
+    coordinator.OnAnswer("small-1", StartFound{FoundStart()}, {3, unix_ms});
+    const CoordinatorEffects effects = coordinator.TakeEffects();
+    const std::vector<int64_t> epochs = PreparedEpochs(effects, kept);
+    for (const CoordinatorEffect& effect : effects) {
+      if (const auto* save = std::get_if<SaveJob>(&effect)) stored.record = save->record;
+    }
+    stored.last_sequence += 100;
+    return epochs.size() == 1 ? epochs[0] : 0;
+  };
+  EXPECT_EQ(attempt(5, kUnixMs), FirstEpochOf(5));
+  EXPECT_EQ(attempt(5, kUnixMs + 1), FirstEpochOf(5) + 1)
+      << "the same leader, after another attempt";
+  EXPECT_EQ(attempt(9, 0), FirstEpochOf(9));
+  // A job that a coordinator without other coordinators began.
+  stored.record.set_epoch(kUnixMs);
+  EXPECT_EQ(attempt(12, 0), kUnixMs + 1);
+  EXPECT_EQ(attempt(2'000'000, 0), FirstEpochOf(2'000'000));
+  EXPECT_LT(FirstEpochOf(int64_t{1} << 60), kEpochMax);
+}
+
 CallAnswer Refusal(int64_t epoch, int32_t worker, int64_t seen) {
   const absl::StatusOr<v1::PrepareRunResponse> refused =
       WithSeenEpoch(absl::AbortedError("over on this worker"), seen);

@@ -86,8 +86,7 @@ TEST(Deadline, CallsToPrepareAreWithheld_ThatTimeIsNotTheWorkers) {
       coordinator.OnAnswer(job, PrepareWithheld{epoch, true}, cluster.now());
     }
     coordinator.OnAnswer(job, PrepareWithheld{epoch - 1, false}, cluster.now());
-    EXPECT_EQ(cluster.Summary(job).reason(),
-              "waits until the coordinator can write its state file");
+    EXPECT_EQ(cluster.Summary(job).reason(), "waits until the coordinator can write its state");
     cluster.RunFor(2'000'000);
     EXPECT_EQ(cluster.Summary(job).state(), v1::JOB_STATE_PREPARING);
     for (int call = 0; call < 2; ++call) {
@@ -105,8 +104,9 @@ TEST(Deadline, WorkerDoesNotStart_FailsTheJobWithItsName) {
   SimulatedCluster cluster({.workers = 2});
   cluster.RunFor(10);
   Coordinator& coordinator = cluster.coordinator();
-  PENSTOCK_ASSERT_OK_AND_ASSIGN(const auto job,
-                                SubmitJob(coordinator, Request(SmallJob(10, 2)), cluster.now()));
+  v1::SubmitJobRequest request;
+  *request.mutable_spec() = SmallJob(10, 2);
+  PENSTOCK_ASSERT_OK_AND_ASSIGN(const auto job, SubmitJob(coordinator, request, cluster.now()));
   const int64_t epoch = coordinator.FindRun(job)->epoch();
   v1::PrepareRunResponse prepared;
   for (const CoordinatorEffect& effect : coordinator.TakeEffects()) {

@@ -1,4 +1,4 @@
-"""docker-compose.yml and deploy/docker, checked without an engine.
+"""docker-compose.yml, docker-compose.etcd.yml and deploy/docker, checked without an engine.
 
 scripts/compose_test.sh runs them; here is what can be known before. PENSTOCK_RELEASE in the environment: the folder of
 the programs of a Release build, which go into the images.
@@ -23,8 +23,27 @@ import sbom  # noqa: E402
 ROOT = pathlib.Path(__file__).parents[2]
 DOCKER = ROOT / "deploy/docker"
 DOCKERFILE = (DOCKER / "Dockerfile").read_text()
-COMPOSE = yaml.safe_load((ROOT / "docker-compose.yml").read_text())
+
+
+def loaded(path):
+    return yaml.safe_load((ROOT / path).read_text())
+
+
+def merged(base, override, key=""):
+    """As docker compose puts an override over a file: mappings are merged and lists joined, but commands replaced."""
+    if isinstance(base, dict) and isinstance(override, dict):
+        return {name: merged(base[name], override[name], name) if name in base and name in override else
+                (base | override)[name] for name in base | override}
+    if isinstance(base, list) and key not in ("command", "entrypoint", "test"):
+        return base + override
+    return override
+
+
+COMPOSE = loaded("docker-compose.yml")
 SERVICES = COMPOSE["services"]
+ETCD = merged(COMPOSE, loaded("docker-compose.etcd.yml"))
+# By the files that `docker compose` is given.
+CLUSTERS = {("docker-compose.yml",): COMPOSE, ("docker-compose.yml", "docker-compose.etcd.yml"): ETCD}
 WORKERS = [name for name, service in SERVICES.items() if service["image"].startswith("penstock-worker")]
 PROGRAMS = os.environ.get("PENSTOCK_RELEASE", "")
 
@@ -42,11 +61,17 @@ class Compose(unittest.TestCase):
         command = shutil.which("docker-compose")
         if command is None:
             self.skipTest("no docker-compose here")
-        ran = run(command, "--file", "docker-compose.yml", "config", "--quiet")
-        self.assertEqual((ran.returncode, ran.stderr), (0, ""))
+        for files in CLUSTERS:
+            ran = run(command, *(f"--file={file}" for file in files), "config", "--quiet")
+            self.assertEqual((ran.returncode, ran.stderr), (0, ""))
+
+    def services(self):
+        for files, cluster in CLUSTERS.items():
+            for name, service in cluster["services"].items():
+                yield cluster, f"{files[-1]}: {name}", service
 
     def test_every_container_is_locked(self):
-        for name, service in SERVICES.items():
+        for _, name, service in self.services():
             with self.subTest(service=name):
                 self.assertIs(service["read_only"], True)
                 self.assertEqual(service["cap_drop"], ["ALL"])
@@ -60,24 +85,28 @@ class Compose(unittest.TestCase):
                     self.assertNotIn("docker.sock", str(volume))
 
     def test_images_have_versions(self):
-        for name, service in SERVICES.items():
+        for _, name, service in self.services():
             tag = re.sub(r"\$\{\w+:-(.*)\}", r"\1", service["image"]).rpartition(":")[2]
             self.assertRegex(tag, r"\d", name)
 
     def test_ports_are_this_machines_alone(self):
-        for name, service in SERVICES.items():
+        for _, name, service in self.services():
             for port in service.get("ports", []):
                 self.assertTrue(port.startswith("127.0.0.1:"), f"{name}: {port}")
 
     def test_what_a_service_names_is_there(self):
-        for name, service in SERVICES.items():
+        for cluster, name, service in self.services():
             for volume in service.get("volumes", []):
                 source = volume["source"] if isinstance(volume, dict) else volume.rsplit(":/", 1)[0]
                 source = re.sub(r"\$\{\w+:-(.*)\}", r"\1", source)
-                if not source.startswith("./"):
-                    self.assertIn(source, COMPOSE["volumes"], name)
+                if source.startswith("./"):
+                    self.assertTrue((ROOT / source).exists(), f"{name}: {source}")
+                else:
+                    self.assertIn(source, cluster["volumes"], name)
             for network in service.get("networks", []):
-                self.assertIn(network, COMPOSE["networks"], name)
+                self.assertIn(network, cluster["networks"], name)
+            for other in service.get("depends_on", {}):
+                self.assertIn(other, cluster["services"], name)
             if "build" in service:
                 self.assertIn(f"AS {service['build']['target']}\n", DOCKERFILE, name)
 
@@ -116,6 +145,71 @@ class Compose(unittest.TestCase):
 
     def test_the_coordinator_is_given_time_to_drain(self):
         self.assertGreater(int(SERVICES["coordinator"]["stop_grace_period"].removesuffix("s")), 180)
+
+
+class SeveralCoordinators(unittest.TestCase):
+    """docker-compose.etcd.yml over docker-compose.yml."""
+
+    SERVICES = ETCD["services"]
+    MEMBERS = ["etcd1", "etcd2", "etcd3"]
+
+    def test_the_second_coordinator_is_as_the_first(self):
+        second = json.dumps(self.SERVICES["coordinator2"])
+        for its, of_the_first in (("coordinator2", "coordinator"), ("state2:", "state:"), ("PORT2-71", "PORT-70")):
+            self.assertIn(its, second)
+            second = second.replace(its, of_the_first)
+        self.assertEqual(json.loads(second), self.SERVICES["coordinator"])
+
+    def test_workers_and_clients_know_both(self):
+        told = [flags_of(self.SERVICES[name])["advertise"] for name in ("coordinator", "coordinator2")]
+        self.assertEqual(told, ["coordinator:7070", "coordinator2:7070"])
+        for name in WORKERS + ["client"]:
+            self.assertEqual(self.SERVICES[name]["environment"]["PENSTOCK_COORDINATOR"].split(","), told)
+
+    def test_prometheus_looks_at_both(self):
+        (job,) = [job for job in loaded("deploy/prometheus/prometheus.yml")["scrape_configs"]
+                  if job["job_name"] == "penstock-coordinator"]
+        (path,) = job["file_sd_configs"][0]["files"]
+        (mount,) = [volume for volume in self.SERVICES["prometheus"]["volumes"]
+                    if ":" + str(pathlib.Path(path).parent) + ":" in str(volume)]
+        targets = [target for file in (ROOT / mount.split(":")[0]).glob(pathlib.Path(path).name)
+                   for entry in loaded(file) for target in entry["targets"]]
+        self.assertEqual(targets, ["coordinator2:7071"])
+
+    def test_a_coordinator_that_waits_counts_as_healthy(self):
+        self.assertEqual(self.SERVICES["coordinator"]["healthcheck"]["test"],
+                         ["CMD", "penstock", "health", "--part=penstock.member", "127.0.0.1:7079"])
+
+    def test_members_of_etcd_know_one_another(self):
+        flags = flags_of(self.SERVICES["coordinator"])
+        self.assertEqual(flags["state"], f"etcd://{','.join(f'{name}:2379' for name in self.MEMBERS)}/penstock")
+        cluster = ",".join(f"{name}=https://{name}:2380" for name in self.MEMBERS)
+        for name in self.MEMBERS:
+            settings = self.SERVICES[name]["environment"]
+            self.assertEqual((settings["ETCD_NAME"], settings["ETCD_INITIAL_CLUSTER"]), (name, cluster))
+            self.assertEqual(settings["ETCD_ADVERTISE_CLIENT_URLS"], f"https://{name}:2379")
+            self.assertEqual(settings["ETCD_INITIAL_ADVERTISE_PEER_URLS"], f"https://{name}:2380")
+            self.assertIn(f"--host {name}", self.SERVICES["etcd-setup"]["command"][0])
+            self.assertIn(f"{name}:/", str(self.SERVICES["etcd-setup"]["volumes"]), "who owns its volume")
+
+    def test_etcd_is_asked_by_coordinators_alone(self):
+        self.assertIs(ETCD["networks"]["etcd"]["internal"], True)
+        inside = [name for name, service in self.SERVICES.items() if "etcd" in service.get("networks", [])]
+        self.assertEqual(sorted(inside), sorted(self.MEMBERS + ["coordinator", "coordinator2"]))
+        for name in self.MEMBERS:
+            service = self.SERVICES[name]
+            self.assertNotIn("ports", service)
+            self.assertEqual(service["networks"], ["etcd"])
+            settings = service["environment"]
+            for kind in ("", "PEER_"):
+                self.assertEqual(settings[f"ETCD_{kind}CLIENT_CERT_AUTH"], "true")
+                for file, what in (("TRUSTED_CA", "ca.crt"), ("CERT", "tls.crt"), ("KEY", "tls.key")):
+                    self.assertEqual(settings[f"ETCD_{kind}{file}_FILE"], f"/certificates/{what}")
+
+    def test_etcds_authority_is_its_setups_alone(self):
+        having = [name for name, service in self.SERVICES.items() if "etcd-authority:" in str(service.get("volumes"))]
+        self.assertEqual(having, ["etcd-setup"])
+        self.assertEqual(self.SERVICES["etcd-setup"]["network_mode"], "none")
 
 
 class Images(unittest.TestCase):

@@ -21,7 +21,7 @@ import kustomize  # noqa: E402
 
 ROOT = pathlib.Path(__file__).parents[2]
 FOLDER = ROOT / "deploy/kubernetes"
-CLUSTERS = ["base", "overlays/cpu", "overlays/gpu"]
+CLUSTERS = ["base", "overlays/cpu", "overlays/gpu", "overlays/etcd"]
 ALL = CLUSTERS + ["overlays/monitoring"]
 EXAMPLES = sorted((FOLDER / "examples").glob("*.yaml"))
 
@@ -252,6 +252,20 @@ class Wiring(unittest.TestCase):
         address = find(manifests, "ConfigMap", "penstock")["data"]["PENSTOCK_COORDINATOR"]
         name, port = address.split(":")
         self.assertIn(int(port), [p["port"] for p in find(manifests, "Service", name)["spec"]["ports"]])
+
+    def test_several_coordinators_are_where_the_others_look(self):
+        manifests = built("overlays/etcd")
+        coordinators = find(manifests, "StatefulSet", "penstock-coordinator")
+        service = find(manifests, "Service", coordinators["spec"]["serviceName"])
+        self.assertEqual(service["spec"]["clusterIP"], "None")
+        name = service["metadata"]["name"]
+        self.assertEqual(find(manifests, "ConfigMap", "penstock")["data"]["PENSTOCK_COORDINATOR"].split(","),
+                         [f"penstock-coordinator-{number}.{name}:7070"
+                          for number in range(coordinators["spec"]["replicas"])])
+        container = kustomize.pod_of(coordinators)["containers"][0]
+        self.assertIn(f"--advertise=$(POD_NAME).{name}:7070", container["args"])
+        for probe in ("startupProbe", "readinessProbe", "livenessProbe"):
+            self.assertEqual(container[probe]["grpc"]["service"], "penstock.member")
 
     def test_workers_tell_a_name_of_their_headless_service(self):
         manifests = built()

@@ -8,6 +8,7 @@
 #include "base/utf8.h"
 #include "schedule/action.h"
 #include "schedule/weight_policy.h"
+#include "services/etcd/etcd_location.h"
 #include "services/metrics/exposition.h"
 #include "services/rpc/address.h"
 #include "services/rpc/one_line.h"
@@ -69,6 +70,9 @@ PENSTOCK_FUZZ_TARGET(small_text) {
     CheckSmallText(text, ParseTraceparent, FormatTraceparent);
   } else if (parser == "address") {
     CheckSmallText(text, ParseHostPort, [](const HostPort& value) { return value.ToString(); });
+  } else if (parser == "etcd") {
+    CheckSmallText(text, ParseEtcdLocation,
+                   [](const EtcdLocation& value) { return value.ToString(); });
   } else if (parser == "otlp") {
     CheckSmallText(text, ParseOtlpUrl, [](const OtlpEndpoint& value) { return value.ToString(); });
   } else if (parser == "identity") {

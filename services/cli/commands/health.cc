@@ -14,12 +14,13 @@ namespace {
 struct HealthOptions {
   std::string address;
   double timeout_seconds = 3;
+  std::string part;  // empty: the whole
 };
 
 absl::Status RunHealth(const HealthOptions& options) {
   const absl::StatusOr<HostPort> address = ParseHostPort(options.address);
   if (!address.ok()) return Annotate(address.status(), "ADDRESS");
-  return CheckHealth(*address, absl::Seconds(options.timeout_seconds));
+  return CheckHealth(*address, absl::Seconds(options.timeout_seconds), options.part);
 }
 
 }  // namespace
@@ -33,6 +34,8 @@ CommandRunner DeclareHealth(CLI::App& app) {
       ->type_name("SECONDS")
       ->capture_default_str()
       ->check(CLI::Range(0.001, 3600.0));
+  app.add_option("--part", options->part, "Ask for this part of it instead: penstock.member")
+      ->type_name("NAME");
   return [options](Console&) { return RunHealth(*options); };
 }
 

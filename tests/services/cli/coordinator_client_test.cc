@@ -85,11 +85,14 @@ TEST_F(CoordinatorClientTest, CoordinatorThatCannotDoIt_IsNotTakenForNone) {
                  });
   ASSERT_THAT(server_->Start(), IsOk());
   const std::string address = server_->address().ToString();
-  CoordinatorClient client = CoordinatorClient::Connect(address, TransportSecurity::Plaintext());
   const auto is_its_own =
       StatusIs(absl::StatusCode::kUnavailable, absl::StrCat("coordinator ", address, ": ", reason));
-  EXPECT_THAT(client.SubmitJob(v1::JobSpec()), is_its_own);
-  EXPECT_THAT(client.CancelJob("gpt-1-kzvpt"), is_its_own);
+  for (const std::string& addresses : {address, absl::StrCat(address, ",127.0.0.1:1")}) {
+    CoordinatorClient client =
+        CoordinatorClient::Connect(addresses, TransportSecurity::Plaintext());
+    EXPECT_THAT(client.SubmitJob(v1::JobSpec()), is_its_own);
+    EXPECT_THAT(client.CancelJob("gpt-1-kzvpt"), is_its_own);
+  }
 }
 
 // It trusts the coordinator, which does not trust it.

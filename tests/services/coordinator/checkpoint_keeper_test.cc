@@ -13,6 +13,8 @@
 #include "base/clock.h"
 #include "checkpoint/checkpoint.h"
 #include "checkpoint/layout.h"
+#include "services/coordinator/directory_lock.h"
+#include "services/coordinator/job_store.h"
 #include "tests/support/memory_files.h"
 #include "tests/support/status_matchers.h"
 #include "tests/support/test_directory.h"
@@ -65,8 +67,9 @@ class CheckpointKeeperTest : public ::testing::Test {
  protected:
   void SetUp() override {
     PENSTOCK_ASSERT_OK_AND_ASSIGN(JobStore store, JobStore::Open(""));
-    loop_ = std::make_unique<EventLoop>(RealClock(), CoordinatorLimits(), std::move(store),
-                                        performer_, nullptr);
+    loop_ = std::make_unique<EventLoop>(RealClock(), CoordinatorLimits(),
+                                        std::make_unique<JobStore>(std::move(store)), performer_,
+                                        nullptr);
     keeper_ = std::make_unique<CheckpointKeeper>(*loop_, *files_, NoLocks, DiskOf);
   }
   void TearDown() override {
@@ -185,6 +188,9 @@ class LockedDirectoryTest : public CheckpointKeeperTest {
     for (const char* root : {"/hung/a", "/fine"}) {
       ASSERT_THAT(files_->CreateDirectories(root), IsOk());
     }
+    MakeKeeper(absl::ZeroDuration());
+  }
+  void MakeKeeper(absl::Duration held_patience) {
     keeper_ = std::make_unique<CheckpointKeeper>(
         *loop_, *files_,
         [this](const std::string&) {
@@ -192,7 +198,26 @@ class LockedDirectoryTest : public CheckpointKeeperTest {
           ++takes_;
           return OpenLockFile(directory_.path() / DirectoryLock::kFileName);
         },
-        DiskOf);
+        DiskOf, held_patience);
+  }
+  // Makes a checkpoint in another directory, and returns a search for the start of a job that is to go on from it.
+  FindCheckpoint FindFromElsewhere() {
+    LayerState layer{.layer = 0, .name = "head"};
+    layer.weights = {{.name = "w", .shape = {1}, .values = {1.0f}}};
+    Manifest manifest{.job_id = "job-0", .step = 5, .updates = 5};
+    manifest.fingerprint = {{"model.width", "8"}};
+    auto written = WriteLayer(*files_, StagingPath("/other", 5, "tag"), layer);
+    EXPECT_THAT(written, IsOk());
+    if (written.ok()) manifest.files = *std::move(written);
+    const auto there =
+        CommitCheckpoint(*files_, {.root = "/other", .tag = "tag", .layers = 1}, manifest);
+    EXPECT_THAT(there, IsOk());
+    return {.job_id = "job-1",
+            .query = {.root = "/fine",
+                      .resume = there.ok() ? there->directory : "",
+                      .fingerprint = manifest.fingerprint,
+                      .steps = 10},
+            .limit_ms = 60'000};
   }
   void AwaitTakes(int takes) {
     const absl::Time deadline = absl::Now() + absl::Seconds(30);
@@ -208,25 +233,14 @@ class LockedDirectoryTest : public CheckpointKeeperTest {
 };
 
 TEST_F(LockedDirectoryTest, CheckpointIsElsewhere_IsReadAndTheDirectoryTaken) {
-  LayerState layer{.layer = 0, .name = "head"};
-  layer.weights = {{.name = "w", .shape = {1}, .values = {1.0f}}};
-  const Fingerprint fingerprint = {{"model.width", "8"}};
-  Manifest manifest{.job_id = "job-0", .step = 5, .updates = 5, .fingerprint = fingerprint};
-  PENSTOCK_ASSERT_OK_AND_ASSIGN(manifest.files,
-                                WriteLayer(*files_, StagingPath("/other", 5, "tag"), layer));
-  PENSTOCK_ASSERT_OK_AND_ASSIGN(
-      const CommittedCheckpoint there,
-      CommitCheckpoint(*files_, {.root = "/other", .tag = "tag", .layers = 1}, manifest));
-  FindCheckpoint find{
-      .job_id = "job-1",
-      .query = {.root = "/fine", .resume = "/none", .fingerprint = fingerprint, .steps = 10},
-      .limit_ms = 60'000};
+  FindCheckpoint find = FindFromElsewhere();
+  const std::string there = std::exchange(find.query.resume, "/none");
   keeper_->Perform(find);
   v1::CheckpointSpec checkpoint;
   checkpoint.set_resume("/none");
   EXPECT_THAT(keeper_->LookAhead(checkpoint), StatusIs(absl::StatusCode::kNotFound, _));
   EXPECT_EQ(takes_, 0) << "there is nothing to start from";
-  find.query.resume = there.directory;
+  find.query.resume = there;
   keeper_->Perform(find);
   AwaitTakes(1);
   ASSERT_THAT(loop_->Start(), IsOk());  // takes the lease
@@ -260,6 +274,32 @@ TEST_F(LockedDirectoryTest, JobIsGoneWhenItsSearchEnds_TheNextFindsTheDirectoryF
   }
   AwaitTakes(2);
   EXPECT_THAT(free_, ElementsAre(true, true));
+}
+
+// The coordinator that led before has not let it go yet.
+TEST_F(LockedDirectoryTest, DirectoryThatAnotherHolds_IsWaitedFor) {
+  ASSERT_THAT(loop_->Start(), IsOk());
+  MakeKeeper(/*held_patience=*/absl::Seconds(60));
+  const FindCheckpoint own{
+      .job_id = "job-1", .query = {.root = "/fine", .resume = "latest"}, .limit_ms = 60'000};
+  for (const FindCheckpoint& find : {own, FindFromElsewhere()}) {
+    const absl::Time deadline = absl::Now() + absl::Seconds(60);
+    absl::StatusOr<std::shared_ptr<DirectoryLock>> held = DirectoryLock::Take(directory_.path());
+    while (!held.ok()) {  // the job before has not let it go
+      ASSERT_LT(absl::Now(), deadline);
+      held = DirectoryLock::Take(directory_.path());
+    }
+    Stage("/fine", 5, "dead");
+    const int before = takes_;
+    keeper_->Perform(find);
+    AwaitTakes(before + 2);
+    EXPECT_TRUE(files_->Exists(StagingPath("/fine", 5, "dead") + "/file")) << "it is another's";
+    held = absl::NotFoundError("let go");
+    while (files_->Exists(StagingPath("/fine", 5, "dead") + "/file")) {
+      ASSERT_LT(absl::Now(), deadline);
+      absl::SleepFor(absl::Milliseconds(1));
+    }
+  }
 }
 
 // The files live on: the thread that hangs is in them.

@@ -247,7 +247,7 @@ TEST_F(CoordinatorServerTest, StateFileCannotGrow_NoAttemptIsPreparedUntilItCan)
     reason = GetJob(job)->summary().reason();
   }
   EXPECT_EQ(early, 0);
-  EXPECT_EQ(reason, "waits until the coordinator can write its state file");
+  EXPECT_EQ(reason, "waits until the coordinator can write its state");
   AwaitState(job, v1::JOB_STATE_SUCCEEDED);
   EXPECT_EQ(worker->prepares(), 1);
   EXPECT_EQ(GetJob(job)->epoch(), worker->epoch());

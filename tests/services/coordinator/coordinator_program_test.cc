@@ -10,11 +10,14 @@
 #include <array>
 #include <filesystem>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/strings/str_split.h"
 #include "absl/time/clock.h"
 #include "absl/time/time.h"
+#include "services/rpc/address.h"
+#include "tests/support/status_matchers.h"
 #include "tests/support/test_directory.h"
 
 namespace penstock {
@@ -142,6 +145,37 @@ TEST_F(CoordinatorProgramTest, BadUsage_IsExitCodeTwo) {
   }
   Program help({"--help"});
   EXPECT_EQ(help.AwaitExitCode(), 0);
+}
+
+TEST_F(CoordinatorProgramTest, FlagsOfEtcd_AreHeldAgainstEachOther) {
+  for (const auto& [arguments, told] : std::vector<std::pair<std::string, std::string>>{
+           {"--insecure --listen 127.0.0.1:7 --state etcd://nowhere", "--state"},
+           {"--insecure --listen 127.0.0.1:0 --state etcd://127.0.0.1:1", "--listen"},
+           {"--insecure --listen 127.0.0.1:7 --state etcd://10.0.0.7:2379", "10.0.0.7:2379"},
+           {"--insecure --listen 127.0.0.1:7 --state etcd://127.0.0.1:1 --advertise 0.0.0.0:7",
+            "--advertise"},
+           {"--insecure --listen 127.0.0.1:7 --state etcd://127.0.0.1:1 --etcd-cert c.pem",
+            "--etcd-ca"},
+           {"--insecure --listen 127.0.0.1:7 --state etcd://127.0.0.1:1 --drop-damaged",
+            "--drop-damaged"},
+           {"--insecure --listen 127.0.0.1:0 --etcd-ca ca.pem", "--state etcd://"}}) {
+    Program program(absl::StrSplit(arguments + " --metrics off --audit-log off", ' '));
+    EXPECT_EQ(program.AwaitExitCode(), 2) << arguments;
+    EXPECT_THAT(program.output(), MatchesRegex("penstock-coordinator: [^\n]*\n"));
+    EXPECT_THAT(program.output(), HasSubstr(told)) << arguments;
+  }
+}
+
+TEST_F(CoordinatorProgramTest, EtcdThatDoesNotAnswer_IsWaitedForAndEndsWithZero) {
+  HostPort found;
+  PENSTOCK_ASSERT_OK_AND_ASSIGN(const int listener, OpenListener({"127.0.0.1", 0}, found));
+  close(listener);
+  Program program({"--listen", found.ToString(), "--insecure", "--metrics", "off", "--audit-log",
+                   "off", "--state", "etcd://127.0.0.1:1"});
+  program.ReadUntil("cannot ask etcd");
+  EXPECT_THAT(program.output(), HasSubstr("127.0.0.1:1"));
+  program.Signal(SIGTERM);
+  EXPECT_EQ(program.AwaitExitCode(), 0) << program.output();
 }
 
 TEST_F(CoordinatorProgramTest, BadCollector_IsOneLineThatNamesTheFlagAndExitCodeTwo) {

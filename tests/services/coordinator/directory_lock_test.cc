@@ -32,8 +32,10 @@ TEST_F(DirectoryLockTest, Taken_IsRefusedNamingDirectoryAndHolder) {
       DirectoryLock::Take(directory_).status(),
       StatusIs(absl::StatusCode::kFailedPrecondition,
                AllOf(HasSubstr(directory_), HasSubstr(absl::StrCat("process ", getpid())))));
+  EXPECT_TRUE(IsHeldByAnother(DirectoryLock::Take(directory_).status()));
   lock.reset();
   EXPECT_THAT(DirectoryLock::Take(directory_).status(), IsOk());
+  EXPECT_FALSE(IsHeldByAnother(DirectoryLock::Take(directory_ + "-none").status()));
 }
 
 TEST_F(DirectoryLockTest, Link_IsTheSameDirectory) {

@@ -5,6 +5,8 @@
 
 #include <filesystem>
 #include <fstream>
+#include <memory>
+#include <string>
 #include <tuple>
 #include <utility>
 
@@ -12,6 +14,7 @@
 #include "base/random.h"
 #include "base/sha256.h"
 #include "base/status.h"
+#include "tests/services/coordinator/state_store_suite.h"
 #include "tests/support/status_matchers.h"
 #include "tests/support/test_directory.h"
 
@@ -22,6 +25,33 @@ using ::testing::AllOf;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
+class SqliteHost final : public StateStoreHost {
+ public:
+  absl::StatusOr<std::unique_ptr<StateStore>> Open() override {
+    PENSTOCK_ASSIGN_OR_RETURN(JobStore store, JobStore::Open(own_.path() / "state.sqlite"));
+    return std::make_unique<JobStore>(std::move(store));
+  }
+  void DamageRecord(const std::string& job_id) override {
+    Execute(absl::StrCat("UPDATE jobs SET record = x'00' WHERE job_id = '", job_id, "'"));
+  }
+  void RemoveEvent(const std::string& job_id, int64_t sequence) override {
+    Execute(
+        absl::StrCat("DELETE FROM events WHERE job_id = '", job_id, "' AND sequence = ", sequence));
+  }
+
+ private:
+  void Execute(const std::string& statement) {
+    PENSTOCK_ASSERT_OK_AND_ASSIGN(SqliteDatabase database,
+                                  SqliteDatabase::Open(own_.path() / "state.sqlite"));
+    ASSERT_THAT(database.Execute(statement), IsOk());
+  }
+
+  const TestDirectory own_;
+};
+
+INSTANTIATE_TEST_SUITE_P(Sqlite, StateStoreSuite,
+                         ::testing::Values([] { return std::make_unique<SqliteHost>(); }));
+
 class JobStoreTest : public ::testing::Test {
  protected:
   const TestDirectory own_;
@@ -29,78 +59,11 @@ class JobStoreTest : public ::testing::Test {
   const std::string path_ = directory_ / "state.sqlite";
 };
 
-SaveJob Job(const std::string& job_id, v1::JobState state, const std::string& key = "") {
-  SaveJob job;
-  job.record.mutable_summary()->set_job_id(job_id);
-  job.record.mutable_summary()->set_state(state);
-  job.idempotency_key = key;
-  return job;
-}
-
-PublishEvent Event(const std::string& job_id, int64_t sequence) {
-  PublishEvent event{job_id, {}};
-  event.event.set_sequence(sequence);
-  event.event.set_log(absl::StrCat("event ", sequence));
-  return event;
-}
-
-TEST_F(JobStoreTest, Records_SurviveReopeningInTheOrderOfSubmission) {
-  {
-    PENSTOCK_ASSERT_OK_AND_ASSIGN(JobStore store, JobStore::Open(path_));
-    const SaveJob z = Job("z-1", v1::JOB_STATE_QUEUED, "key"), a = Job("a-2", v1::JOB_STATE_QUEUED);
-    const SaveJob later = Job("z-1", v1::JOB_STATE_RUNNING);
-    const PublishEvent one = Event("z-1", 1), two = Event("z-1", 2);
-    ASSERT_THAT(store.Write({{.job = &z}, {.job = &a}, {.event = &one}}), IsOk());
-    ASSERT_THAT(store.Write({{.event = &two}, {.job = &later}}), IsOk());
-  }
-  PENSTOCK_ASSERT_OK_AND_ASSIGN(JobStore store, JobStore::Open(path_));
-  PENSTOCK_ASSERT_OK_AND_ASSIGN(const std::vector<StoredJob> jobs, store.Load());
-  ASSERT_EQ(jobs.size(), 2u);
-  EXPECT_EQ(jobs[0].record.summary().job_id(), "z-1");
-  EXPECT_EQ(jobs[0].record.summary().state(), v1::JOB_STATE_RUNNING);
-  EXPECT_EQ(jobs[0].idempotency_key, "key") << "a later save without a key keeps it";
-  EXPECT_EQ(jobs[0].last_sequence, 2);
-  EXPECT_EQ(jobs[1].record.summary().job_id(), "a-2");
-  EXPECT_EQ(jobs[1].last_sequence, 0);
-}
-
-KeepLayerTimes Times(const std::string& key, const std::string& device) {
-  KeepLayerTimes keep{.key = key};
-  keep.times.set_device(device);
-  return keep;
-}
-
-TEST_F(JobStoreTest, LayerTimes_SurviveReopeningAndTheLatestCount) {
-  {
-    PENSTOCK_ASSERT_OK_AND_ASSIGN(JobStore store, JobStore::Open(path_));
-    const KeepLayerTimes a = Times("a", "old"), b = Times("b", "other"), later = Times("a", "new");
-    ASSERT_THAT(store.Write({{.layer_times = &a}, {.layer_times = &b}}), IsOk());
-    ASSERT_THAT(store.Write({{.layer_times = &later}}), IsOk());
-  }
-  PENSTOCK_ASSERT_OK_AND_ASSIGN(JobStore store, JobStore::Open(path_));
-  PENSTOCK_ASSERT_OK_AND_ASSIGN(const v1::DeviceProfile a, store.ReadLayerTimes("a"));
-  EXPECT_EQ(a.device(), "new");
-  EXPECT_THAT(store.ReadLayerTimes("b"), IsOk());
-  EXPECT_THAT(store.ReadLayerTimes("c"),
-              StatusIs(absl::StatusCode::kNotFound, HasSubstr("no such")));
-}
-
-TEST_F(JobStoreTest, LayerTimes_BeyondTheLimitTheOldestGo) {
-  PENSTOCK_ASSERT_OK_AND_ASSIGN(JobStore store, JobStore::Open(""));
-  for (int i = 0; i < JobStore::kLayerTimesMax + 2; ++i) {
-    const KeepLayerTimes times = Times(absl::StrCat("key ", i), "device");
-    ASSERT_THAT(store.Write({{.layer_times = &times}}), IsOk());
-  }
-  EXPECT_THAT(store.ReadLayerTimes("key 1"),
-              StatusIs(absl::StatusCode::kNotFound, HasSubstr("no such")));
-  EXPECT_THAT(store.ReadLayerTimes("key 2"), IsOk());
-}
-
 // A changed bit may still be a message.
 TEST_F(JobStoreTest, LayerTimesThatWereChanged_AreNotTrusted) {
   {
     PENSTOCK_ASSERT_OK_AND_ASSIGN(JobStore store, JobStore::Open(path_));
-    const KeepLayerTimes times = Times("a", "cpu");
+    const KeepLayerTimes times = StoredTimesOf("a", "cpu");
     ASSERT_THAT(store.Write({{.layer_times = &times}}), IsOk());
   }
   for (const char* change : {"times = cast(replace(cast(times AS TEXT), 'cpu', 'gpu') AS BLOB)",
@@ -112,7 +75,7 @@ TEST_F(JobStoreTest, LayerTimesThatWereChanged_AreNotTrusted) {
     PENSTOCK_ASSERT_OK_AND_ASSIGN(JobStore store, JobStore::Open(path_));
     EXPECT_THAT(store.ReadLayerTimes("a"), StatusIs(absl::StatusCode::kDataLoss, HasSubstr(path_)))
         << change;
-    const KeepLayerTimes again = Times("a", "cpu");
+    const KeepLayerTimes again = StoredTimesOf("a", "cpu");
     ASSERT_THAT(store.Write({{.layer_times = &again}}), IsOk());
     EXPECT_THAT(store.ReadLayerTimes("a"), IsOk()) << change;
   }
@@ -144,20 +107,21 @@ TEST_F(JobStoreTest, FileOfAnEarlierVersion_KeepsAllAndGetsDigests) {
       timeline.set_workers(3);
       for (const auto& [number, id, key] :
            {std::tuple(4, "z-1", "key"), std::tuple(7, "a-2", "")}) {
-        ASSERT_THAT(job.BindInt(1, number)
-                        .BindText(2, id)
-                        .BindText(3, key)
-                        .BindBlob(4, Job(id, v1::JOB_STATE_QUEUED).record.SerializeAsString())
-                        .BindBlob(5, timeline.SerializeAsString())
-                        .Run(),
-                    IsOk());
+        ASSERT_THAT(
+            job.BindInt(1, number)
+                .BindText(2, id)
+                .BindText(3, key)
+                .BindBlob(4, StoredJobOf(id, v1::JOB_STATE_QUEUED).record.SerializeAsString())
+                .BindBlob(5, timeline.SerializeAsString())
+                .Run(),
+            IsOk());
       }
       PENSTOCK_ASSERT_OK_AND_ASSIGN(SqliteStatement event,
                                     database.Prepare("INSERT INTO events VALUES(?, ?, ?)"));
       for (const int64_t sequence : {1, 2, 5}) {
         ASSERT_THAT(event.BindText(1, "z-1")
                         .BindInt(2, sequence)
-                        .BindBlob(3, Event("z-1", sequence).event.SerializeAsString())
+                        .BindBlob(3, StoredEventOf("z-1", sequence).event.SerializeAsString())
                         .Run(),
                     IsOk());
       }
@@ -165,7 +129,7 @@ TEST_F(JobStoreTest, FileOfAnEarlierVersion_KeepsAllAndGetsDigests) {
         PENSTOCK_ASSERT_OK_AND_ASSIGN(
             SqliteStatement times, database.Prepare("INSERT INTO layer_times(key, times, sha256) "
                                                     "VALUES(?, ?, ?)"));
-        const std::string bytes = Times("old", "cpu").times.SerializeAsString();
+        const std::string bytes = StoredTimesOf("old", "cpu").times.SerializeAsString();
         ASSERT_THAT(times.BindText(1, "old").BindBlob(2, bytes).BindText(3, Sha256Hex(bytes)).Run(),
                     IsOk());
       }
@@ -183,7 +147,7 @@ TEST_F(JobStoreTest, FileOfAnEarlierVersion_KeepsAllAndGetsDigests) {
       if (version == 2) {
         EXPECT_EQ(store.ReadLayerTimes("old")->device(), "cpu");
       }
-      const KeepLayerTimes times = Times("a", "cpu");
+      const KeepLayerTimes times = StoredTimesOf("a", "cpu");
       EXPECT_THAT(store.Write({{.layer_times = &times}}), IsOk());
     }
     {
@@ -193,33 +157,6 @@ TEST_F(JobStoreTest, FileOfAnEarlierVersion_KeepsAllAndGetsDigests) {
     EXPECT_THAT(JobStore::Open(path).status(),
                 StatusIs(absl::StatusCode::kDataLoss, HasSubstr("table jobs has 1 rows")));
   }
-}
-
-TEST_F(JobStoreTest, Events_ComeInPagesAfterASequence) {
-  PENSTOCK_ASSERT_OK_AND_ASSIGN(JobStore store, JobStore::Open(""));
-  for (int64_t i = 1; i <= 10; ++i) {
-    const PublishEvent event = Event("j", i), other = Event("k", i);
-    ASSERT_THAT(store.Write({{.event = &event}, {.event = &other}}), IsOk());
-    ASSERT_THAT(store.Write({{.event = &event}}), IsOk()) << "again";
-  }
-  PENSTOCK_ASSERT_OK_AND_ASSIGN(const auto page, store.ReadEvents("j", 3, 4));
-  ASSERT_EQ(page.size(), 4u);
-  EXPECT_EQ(page.front().sequence(), 4);
-  EXPECT_EQ(page.back().log(), "event 7");
-  PENSTOCK_ASSERT_OK_AND_ASSIGN(const auto none, store.ReadEvents("j", 10, 4));
-  EXPECT_TRUE(none.empty());
-}
-
-TEST_F(JobStoreTest, Timeline_IsKeptWithItsJob) {
-  PENSTOCK_ASSERT_OK_AND_ASSIGN(JobStore store, JobStore::Open(""));
-  const SaveJob job = Job("j", v1::JOB_STATE_RUNNING);
-  JobStore::Change::Timeline timeline{.job_id = "j"};
-  timeline.timeline.set_workers(3);
-  ASSERT_THAT(store.Write({{.job = &job}}), IsOk());
-  EXPECT_THAT(store.ReadTimeline("j"), StatusIs(absl::StatusCode::kNotFound, HasSubstr("job j")));
-  ASSERT_THAT(store.Write({{.timeline = &timeline}, {.job = &job}}), IsOk());
-  EXPECT_EQ(store.ReadTimeline("j")->workers(), 3);
-  EXPECT_THAT(store.ReadRecord("nope"), StatusIs(absl::StatusCode::kNotFound, HasSubstr("nope")));
 }
 
 TEST_F(JobStoreTest, SecondOpener_IsRefused) {
@@ -265,7 +202,7 @@ TEST_F(JobStoreTest, LogCutShort_LosesTheEndOnly) {
   constexpr int kJobs = 20;
   PENSTOCK_ASSERT_OK_AND_ASSIGN(JobStore store, JobStore::Open(path_));
   for (int i = 1; i <= kJobs; ++i) {
-    const SaveJob job = Job(absl::StrCat("j-", i), v1::JOB_STATE_QUEUED);
+    const SaveJob job = StoredJobOf(absl::StrCat("j-", i), v1::JOB_STATE_QUEUED);
     ASSERT_THAT(store.Write({{.job = &job}}), IsOk());
   }
   const std::string log = path_ + "-wal";
@@ -296,16 +233,16 @@ class DamagedStoreTest : public JobStoreTest {
   DamagedStoreTest() {
     absl::StatusOr<JobStore> store = JobStore::Open(path_);
     EXPECT_THAT(store, IsOk());
-    const SaveJob a = Job("a-1", v1::JOB_STATE_RUNNING, "key"),
-                  b = Job("b-2", v1::JOB_STATE_QUEUED);
+    const SaveJob a = StoredJobOf("a-1", v1::JOB_STATE_RUNNING, "key"),
+                  b = StoredJobOf("b-2", v1::JOB_STATE_QUEUED);
     JobStore::Change::Timeline timeline{.job_id = "a-1"};
     timeline.timeline.set_workers(3);
-    const KeepLayerTimes times = Times("layers", "cpu");
+    const KeepLayerTimes times = StoredTimesOf("layers", "cpu");
     EXPECT_THAT(
         store->Write({{.job = &a}, {.job = &b}, {.timeline = &timeline}, {.layer_times = &times}}),
         IsOk());
     for (int64_t sequence = 1; sequence <= 6; ++sequence) {
-      const PublishEvent event = Event("a-1", sequence);
+      const PublishEvent event = StoredEventOf("a-1", sequence);
       EXPECT_THAT(store->Write({{.event = &event}}), IsOk());
     }
   }
@@ -419,7 +356,7 @@ TEST_F(DamagedStoreTest, AnyFlippedBitOfTheFile_IsRefusedOrChangesNothing) {
 TEST_F(DamagedStoreTest, AnyDamageOfTheLog_IsRefusedOrChangesNothing) {
   PENSTOCK_ASSERT_OK_AND_ASSIGN(JobStore store, JobStore::Open(path_));
   for (int i = 3; i <= 12; ++i) {
-    const SaveJob job = Job(absl::StrCat("j-", i), v1::JOB_STATE_QUEUED);
+    const SaveJob job = StoredJobOf(absl::StrCat("j-", i), v1::JOB_STATE_QUEUED);
     ASSERT_THAT(store.Write({{.job = &job}}), IsOk());
   }
   PENSTOCK_ASSERT_OK_AND_ASSIGN(const std::string good, ReadAll(Copy("good")));
@@ -448,7 +385,7 @@ TEST_F(DamagedStoreTest, OlderCopy_IsRefusedUntilItsWitnessIsRemoved) {
   const std::string backup = Copy("backup");
   {
     PENSTOCK_ASSERT_OK_AND_ASSIGN(JobStore store, JobStore::Open(path_));
-    const SaveJob later = Job("c-3", v1::JOB_STATE_QUEUED);
+    const SaveJob later = StoredJobOf("c-3", v1::JOB_STATE_QUEUED);
     ASSERT_THAT(store.Write({{.job = &later}}), IsOk());
   }
   std::filesystem::copy_file(backup, path_, std::filesystem::copy_options::overwrite_existing);
@@ -501,7 +438,7 @@ TEST_F(DamagedStoreTest, DroppingDamage_SaysWhatAndKeepsTheRest) {
             HasSubstr("table jobs: had 2"), HasSubstr("table timelines: had 1 rows, 0 are left")));
     EXPECT_EQ(store.ReadEvents("a-1", 0, 10)->size(), 3u);
     EXPECT_THAT(store.ReadTimeline("a-1"), StatusIs(absl::StatusCode::kNotFound, HasSubstr("a-1")));
-    const PublishEvent next = Event("a-1", 6);
+    const PublishEvent next = StoredEventOf("a-1", 6);
     EXPECT_THAT(store.Write({{.event = &next}}), IsOk());
   }
   PENSTOCK_ASSERT_OK_AND_ASSIGN(JobStore store, JobStore::Open(path_));
@@ -526,10 +463,10 @@ TEST_F(JobStoreTest, Records_AreOnTheDiskWhenTheyAreWritten) {
   PENSTOCK_ASSERT_OK_AND_ASSIGN(JobStore::Settings settings, store.ReadSettings());
   EXPECT_EQ(settings.journal_mode, "wal");
   EXPECT_EQ(settings.synchronous, kFull);
-  const PublishEvent event = Event("a-1", 1);
+  const PublishEvent event = StoredEventOf("a-1", 1);
   ASSERT_THAT(store.Write({{.event = &event}}), IsOk());
   EXPECT_EQ(store.ReadSettings()->synchronous, kNormal) << "a mere event may be lost";
-  const SaveJob job = Job("a-1", v1::JOB_STATE_QUEUED);
+  const SaveJob job = StoredJobOf("a-1", v1::JOB_STATE_QUEUED);
   ASSERT_THAT(store.Write({{.job = &job}}), IsOk());
   EXPECT_EQ(store.ReadSettings()->synchronous, kFull);
 }

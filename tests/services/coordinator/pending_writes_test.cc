@@ -27,7 +27,7 @@ TEST(PendingWrites, OneRecordAJob_TheLatestWithItsKey) {
     pending.Add(Save("a", step));
     pending.AddTimeline("a", {});
   }
-  const std::vector<JobStore::Change> changes = pending.Changes();
+  const std::vector<StateStore::Change> changes = pending.Changes();
   ASSERT_EQ(changes.size(), 3u);
   EXPECT_EQ(changes[0].job->record.summary().step(), 100);
   EXPECT_EQ(changes[0].job->idempotency_key, "key");

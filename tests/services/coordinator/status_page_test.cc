@@ -9,6 +9,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "penstock/v1/cluster.grpc.pb.h"
+#include "services/coordinator/coordinator_server.h"
 #include "services/http/exchange.h"
 #include "services/rpc/channel.h"
 #include "services/rpc/client.h"

@@ -1,10 +1,13 @@
 #include "services/rpc/address.h"
 
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
 #include <atomic>
 #include <thread>
+#include <vector>
 
 #include "tests/support/status_matchers.h"
 
@@ -12,6 +15,17 @@ namespace penstock {
 namespace {
 
 using ::testing::HasSubstr;
+
+TEST(ParseHostPorts, Lists_HaveCommas) {
+  EXPECT_THAT(ParseHostPorts("a:1"), IsOkAndHolds(std::vector<HostPort>{{"a", 1}}));
+  EXPECT_THAT(ParseHostPorts("a:1,[::1]:2"),
+              IsOkAndHolds(std::vector<HostPort>{{"a", 1}, {"::1", 2}}));
+  for (const char* text : {"", "a:1,", ",a:1", "a:1, b:2x"}) {
+    EXPECT_THAT(ParseHostPorts(text),
+                StatusIs(absl::StatusCode::kInvalidArgument, ::testing::HasSubstr("HOST:PORT")))
+        << text;
+  }
+}
 
 TEST(ParseHostPort, NamesAndBothKindsOfAddress_Parse) {
   EXPECT_THAT(ParseHostPort("127.0.0.1:7070"), IsOkAndHolds(HostPort{"127.0.0.1", 7070}));

@@ -1,5 +1,7 @@
 #include "services/rpc/status.h"
 
+#include "absl/strings/str_cat.h"
+#include "base/leader_note.h"
 #include "base/seen_epoch.h"
 #include "services/rpc/limits.h"
 #include "tests/support/status_matchers.h"
@@ -32,6 +34,37 @@ TEST(GrpcStatus, DetailsThatAreNoEpoch_AreLeftOut) {
         "seen_epoch=9223372036854775807", "seen_epoch=99999999999999999999", "\x08\x0a\x12\x04"}) {
     const grpc::Status status(grpc::StatusCode::ABORTED, "over", details);
     EXPECT_EQ(SeenEpochOf(FromGrpcStatus(status, "worker a")), std::nullopt) << details;
+  }
+}
+
+TEST(GrpcStatus, Leader_SurvivesTheRoundTrip) {
+  for (const char* leader : {"10.0.0.7:7070", ""}) {
+    const absl::Status received = FromGrpcStatus(ToGrpcStatus(NotLeading(leader)), "coordinator a");
+    EXPECT_EQ(received.code(), absl::StatusCode::kUnavailable);
+    EXPECT_EQ(LeaderOf(received), leader);
+  }
+  EXPECT_EQ(LeaderOf(FromGrpcStatus(ToGrpcStatus(absl::UnavailableError("gone")), "a")),
+            std::nullopt);
+  const grpc::Status long_one(grpc::StatusCode::UNAVAILABLE, "x",
+                              "leader=" + std::string(1000, 'a'));
+  EXPECT_EQ(LeaderOf(FromGrpcStatus(long_one, "a")), std::nullopt);
+}
+
+TEST(GrpcStatus, Refusals_AreToldFromServersThatAreNotReached) {
+  const auto received = [](const absl::Status& status) {
+    return FromGrpcStatus(ToGrpcStatus(status), "coordinator a");
+  };
+  const absl::Status not_done = received(absl::UnavailableError(absl::StrCat(kNotDone, "full")));
+  const absl::Status perhaps = received(absl::UnavailableError(absl::StrCat(kPerhapsDone, "mute")));
+  EXPECT_THAT(not_done,
+              StatusIs(absl::StatusCode::kUnavailable, "coordinator a: not done, because full"));
+  EXPECT_TRUE(IsNotDone(not_done));
+  EXPECT_FALSE(IsPerhapsDone(not_done));
+  EXPECT_TRUE(IsPerhapsDone(perhaps));
+  EXPECT_FALSE(IsNotDone(perhaps));
+  for (const absl::Status& other : {absl::OkStatus(), absl::UnavailableError("connection refused"),
+                                    absl::InternalError(absl::StrCat(kNotDone, "full"))}) {
+    EXPECT_FALSE(IsNotDone(received(other)) || IsPerhapsDone(received(other))) << other;
   }
 }
 
