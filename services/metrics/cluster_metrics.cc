@@ -269,8 +269,8 @@ std::vector<MetricGroup> ClusterMetricGroups() {
            MetricProgram::kCoordinator, Describe("job", RowsOfPredictions())},
           {"The cluster", "", MetricProgram::kCoordinator,
            Joined({Describe("", RowsOfCluster()), Describe("worker", RowsOfWorkers()),
-                   Describe("", RowsOfRole()), Describe("", RowsOfLosses()), Describe("", RowsOfState()),
-                   Describe("", RowsOfSpans())})}};
+                   Describe("", RowsOfRole()), Describe("", RowsOfLosses()),
+                   Describe("", RowsOfState()), Describe("", RowsOfSpans())})}};
 }
 
 void AddClusterMetrics(const ClusterCounts& counts, const v1::ListWorkersResponse& workers,
