@@ -96,7 +96,7 @@ absl::Status RunSubmit(const SubmitOptions& options, Console& console) {
   }
   PENSTOCK_ASSIGN_OR_RETURN(JobDocument document, ReadJob(options.job));
   PENSTOCK_ASSIGN_OR_RETURN(v1::JobSpec spec, CompleteSubmission(document));
-  console.err << NotesOf(document, spec) << NoteOnRecovery(spec);
+  console.err << NotesOf(document, spec);
   PENSTOCK_RETURN_IF_ERROR(CheckCheckpoints(spec.checkpoint()));
   PENSTOCK_RETURN_IF_ERROR(CheckLocalData(options.job.path, interrupt, spec));
   PENSTOCK_ASSIGN_OR_RETURN(CoordinatorClient client,
@@ -111,7 +111,7 @@ absl::Status RunSubmit(const SubmitOptions& options, Console& console) {
       console.out << job_id << "\n";
     }
   }
-  console.err << "submitted " << job_id << "; next:\n"
+  console.err << NoteOnRecovery(spec) << "submitted " << job_id << "; next:\n"
               << NextCommands(job_id, client.flags()) << std::flush;
   if (options.no_wait) return absl::OkStatus();
   PENSTOCK_ASSIGN_OR_RETURN(const v1::GetJobResponse job,
