@@ -141,7 +141,7 @@ absl::StatusOr<StreamPull<v1::AttachResponse>> AttachWorker(EventLoop& loop,
   PENSTOCK_RETURN_IF_ERROR(CheckIsWorker(call, request.name()));
   PENSTOCK_ASSIGN_OR_RETURN(
       const int64_t stream,
-      loop.Ask<int64_t>(DeadlineOf(call), [request](Coordinator& coordinator, JobStore&, Now now) {
+      loop.Ask<int64_t>(DeadlineOf(call), [request](Coordinator& coordinator, StateStore&, Now now) {
         return coordinator.Attach(request, now);
       }));
   // It goes with the last copy of the source.
