@@ -3,7 +3,7 @@
 //
 // A call that is refused because another leads, or not answered, is made again to the coordinator that leader_finder.h
 // names, as long as there is time. While none leads, which an election makes last a few seconds, they are asked again
-// with a growing pause. All calls may be made twice (CONTRIBUTING.md).
+// with a growing pause. All calls of the services may be made twice.
 //
 // Thread safety: all methods may be called from any thread.
 #pragma once

@@ -77,7 +77,8 @@ TEST(MetricCatalog, Gauges_HaveAUnitOrCountThings) {
                                         "process_open_fds"};
   const std::set<std::string> statements = {
       "penstock_worker_running",      "penstock_worker_up",          "penstock_job_running",
-      "penstock_job_loss_not_finite", "penstock_job_off_prediction", "penstock_state_writable"};
+      "penstock_job_loss_not_finite", "penstock_job_off_prediction", "penstock_state_writable",
+      "penstock_coordinator_leader"};
   for (const MetricDescription& metric : All()) {
     if (metric.kind != MetricKind::kGauge || things.contains(metric.name)) continue;
     if (statements.contains(metric.name)) {

@@ -317,8 +317,6 @@ TEST_F(ClusterSecurityTest, MessagesFarOverTheLimit_RaiseTheCoordinatorsMemoryBy
   const std::vector<grpc::Slice> pieces(
       75, grpc::Slice(zeros.data(), zeros.size(), grpc::Slice::STATIC_SLICE));
   const grpc::ByteBuffer request(pieces.data(), pieces.size());
-  const int64_t before = PeakMemory(coordinator_->pid());
-  ASSERT_GT(before, 0);
   grpc::ChannelArguments arguments;
   arguments.SetSslTargetNameOverride("localhost");
   arguments.SetMaxSendMessageSize(-1);
@@ -331,28 +329,38 @@ TEST_F(ClusterSecurityTest, MessagesFarOverTheLimit_RaiseTheCoordinatorsMemoryBy
     grpc::Status status;
   };
   const auto until = absl::ToChronoTime(absl::Now() + absl::Seconds(50));
+  grpc::CompletionQueue queue;
+  const auto send_all = [&](std::vector<LargeCall>& calls, const grpc::ByteBuffer& request) {
+    for (LargeCall& call : calls) {
+      call.context.set_deadline(until);
+      call.reader = call.stub->PrepareUnaryCall(&call.context, "/penstock.v1.JobService/SubmitJob",
+                                                request, &queue);
+      call.reader->StartCall();
+      call.reader->Finish(&call.response, &call.status, nullptr);
+    }
+    for (size_t i = 0; i < calls.size(); ++i) {
+      void* tag = nullptr;
+      bool ok = false;
+      ASSERT_TRUE(queue.Next(&tag, &ok));
+    }
+    for (const LargeCall& call : calls) EXPECT_FALSE(call.status.ok());
+  };
+  std::vector<LargeCall> first(kCalls);
   std::vector<LargeCall> calls(kCalls);
-  for (LargeCall& call : calls) {
+  for (int i = 0; i < kCalls; ++i) {
     const auto channel = grpc::CreateCustomChannel(
         coordinator_address_, With(ca, ReadCredentials(credentials_[Role::kClient])->own),
         arguments);
     ASSERT_TRUE(channel->WaitForConnected(until));
-    call.stub = std::make_unique<grpc::GenericStub>(channel);
-    call.context.set_deadline(until);
+    first[i].stub = std::make_unique<grpc::GenericStub>(channel);
+    calls[i].stub = std::make_unique<grpc::GenericStub>(channel);
   }
-  grpc::CompletionQueue queue;
-  for (LargeCall& call : calls) {
-    call.reader = call.stub->PrepareUnaryCall(&call.context, "/penstock.v1.JobService/SubmitJob",
-                                              request, &queue);
-    call.reader->StartCall();
-    call.reader->Finish(&call.response, &call.status, nullptr);
-  }
-  for (int i = 0; i < kCalls; ++i) {
-    void* tag = nullptr;
-    bool ok = false;
-    ASSERT_TRUE(queue.Next(&tag, &ok));
-  }
-  for (const LargeCall& call : calls) EXPECT_FALSE(call.status.ok());
+  // What any first call costs, pages of the program above all, is no cost of large ones.
+  const grpc::Slice no_job("no job");
+  send_all(first, grpc::ByteBuffer(&no_job, 1));
+  const int64_t before = PeakMemory(coordinator_->pid());
+  ASSERT_GT(before, 0);
+  send_all(calls, request);
   EXPECT_LT(PeakMemory(coordinator_->pid()) - before, kGrowthMax);
   EXPECT_EQ(Penstock({"list"}).exit_code, 0);
 }
