@@ -96,6 +96,9 @@ void RpcServer::Configure(grpc::ServerBuilder& builder) {
                                  : rpc_limits::kControlServerMemoryBytesMax);
   quota.SetMaxThreads(kGrpcThreadsMax);
   builder.SetResourceQuota(quota);
+  // Windows that grow with the speed of a connection let several megabytes in before the quota can close it, and nothing
+  // but tensors needs them.
+  if (!carries_tensors()) builder.AddChannelArgument(GRPC_ARG_HTTP2_BDP_PROBE, 0);
   if (!options_.reflection) builder.SetOption(std::make_unique<WithoutReflection>());
   builder.AddChannelArgument(GRPC_ARG_SERVER_HANDSHAKE_TIMEOUT_MS, rpc_limits::kHandshakeTimeoutMs);
   // Without GRPC_ARG_MAX_CONNECTION_AGE_GRACE_MS streams live on for as long as they want.
