@@ -11,7 +11,7 @@
 
 namespace penstock {
 
-// Returns the refusal of whoever does not lead. `leader`: the address of the coordinator that does; empty: it is not known.
+// Returns the refusal of a coordinator that does not lead. `leader`: the address of the one that does; empty: unknown.
 absl::Status NotLeading(absl::string_view leader);
 // Returns `refusal` with such a note. REQUIRES: `refusal` is not OK.
 absl::Status WithLeader(absl::Status refusal, absl::string_view leader);

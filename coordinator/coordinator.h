@@ -5,8 +5,9 @@
 // cannot starve a large one; a job that needs more workers than there are lets others pass. A job
 // that takes whatever is free waits while workers are about to become free or to join. A job that
 // recovers comes first, and holds back the others also while it pauses or the cluster has too few
-// workers for it. A worker works on one job at a time, and so does a checkpoint directory. A worker that does not stop a run is asked again and again
-// and gets no work until it tells of another run, or of none, or is a new process.
+// workers for it. A worker works on one job at a time, and so does a checkpoint directory. A worker
+// that does not stop a run is asked again and again and gets no work until it tells of another run,
+// or of none, or is a new process.
 //
 // A state machine without clock or I/O (effects.h): each method may add effects, which the owner
 // takes and performs in order. Thread-compatible. Invariants (CheckInvariants): those of Membership
@@ -160,7 +161,7 @@ class Coordinator {
   bool ForgetOver();
   void StartWaiting(Now now);
   // Starts the job, or says why it waits. Takes its workers out of `free`. Returns whether it holds
-  // back those behind it.
+  // back those behind it, also if it does not recover.
   bool StartOrWait(JobRun& run, std::vector<WorkerOffer>& free, Now now);
   // Starts the job on these workers and takes them out of `free`.
   static void BeginOn(JobRun& run, const std::vector<WorkerOffer>& chosen,

@@ -10,8 +10,9 @@
 // There are two kinds, one that trains (training_job.h) and one that measures the cluster (profile_job.cc). The run has
 // what lasts as long as the job and hands each event to the phase that the job is in (job_phase.h), which says what
 // comes next. The failure of any worker stops all others. The job goes on with another attempt
-// (recovery_policy.h), or fails with the name of the worker that failed first (blame.h). The public state is final as soon as it is terminal; workers stay taken until each has confirmed to
-// have stopped, is lost, or the stop times out. Messages of another epoch than the attempt's are refused.
+// (recovery_policy.h), or fails with the name of the worker that failed first (blame.h). The public state is final as soon
+// as it is terminal; workers stay taken until each has confirmed to have stopped, is lost, or the stop times out. Messages
+// of another epoch than the attempt's are refused.
 //
 // An epoch tells the attempts at a job apart. It is a counter, kept in the job's record before any worker hears of it
 // (NextEpoch), so no clock matters and a restarted coordinator goes on above it. A job's ID ends with letters that are
@@ -78,7 +79,8 @@ struct JobRunLimits {
   // A report that blames a neighbour waits this long for that neighbour's own.
   int64_t blame_grace_ms = 1000;
   // The limits of what an attempt waits for before it trains: for the directory of its checkpoints to be read, for its
-  // workers to prepare, and for them to start. Reading and preparing may read large files. The job fails after that.
+  // workers to prepare, and for them to start. Reading and preparing may read large files. The job fails after the first of
+  // them, the attempt after the others.
   int64_t find_timeout_ms = 600'000;
   int64_t prepare_timeout_ms = 900'000;
   int64_t start_timeout_ms = 60'000;

@@ -17,7 +17,7 @@ namespace penstock {
 
 class PulseWatch {
  public:
-  // A pulse may stand still for so many steps, as long as these take at the median, and at least for that long.
+  // A pulse may stand still for kSteps median steps, and for kLimitMinMs at least.
   static constexpr int64_t kSteps = 4;
   static constexpr int64_t kLimitMinMs = 3000;
   // While no step's time is known.

@@ -77,8 +77,10 @@ void Coordinator::StartWaiting(Now now) {
           now);
     } else if (!held_back_by.empty()) {
       run->Wait(absl::StrCat("waits behind job ", held_back_by), now);
-    } else if (StartOrWait(*run, free, now)) {
-      held_back_by = job_id;
+    } else {
+      const bool holds_back = StartOrWait(*run, free, now);
+      // One that recovers does so whatever it waits for.
+      if (holds_back || (run->queued() && run->recovering())) held_back_by = job_id;
     }
   }
 }
@@ -125,10 +127,10 @@ bool Coordinator::StartOnNamed(JobRun& run, std::vector<WorkerOffer>& free, Now 
 }
 
 bool Coordinator::StartOrWait(JobRun& run, std::vector<WorkerOffer>& free, Now now) {
-  if (now.monotonic_ns < run.rests_until_ns()) return run.recovering();
+  if (now.monotonic_ns < run.rests_until_ns()) return false;
   run.OnFree(free, now);
   if (!run.queued()) return false;  // it has ended
-  if (run.NamesWorkers()) return StartOnNamed(run, free, now) || (run.queued() && run.recovering());
+  if (run.NamesWorkers()) return StartOnNamed(run, free, now);
   std::string unusable;
   const size_t available = Usable(&unusable).size();
   const auto needed = static_cast<size_t>(run.WorkersNeeded());
@@ -136,7 +138,7 @@ bool Coordinator::StartOrWait(JobRun& run, std::vector<WorkerOffer>& free, Now n
     run.Wait(absl::StrCat("waits for workers: needs ", needed, ", the cluster has ", available,
                           unusable),
              now);
-    return run.recovering();
+    return false;
   }
   if (needed > free.size()) {
     run.Wait(absl::StrCat("waits for workers: needs ", needed, ", ", free.size(), " of ", available,

@@ -1,7 +1,7 @@
 // Pulse: the executor's sign of life, which tells one that is stuck from one that waits for other workers.
 //
 // It grows with each action, and twice a second while the executor waits for a message, for credit or for a collective. It
-// stands still while the executor computes, and if it is stuck. Whoever looks must know how long an action may take; so the
+// stands still while the executor computes, and if it is stuck. An observer must know how long an action may take, so the
 // pulse shows only while actions take what they always take. It does not during the first steps and the first validation of
 // a run, when things are compiled, recorded and read for the first time, nor while the executor reads data, is held, or is
 // between two ranges, where checkpoints are copied and schedules derived.

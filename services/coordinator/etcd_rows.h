@@ -26,6 +26,10 @@ inline std::string EndOf(absl::string_view prefix) {
   return end;
 }
 
+// What the rows of several kinds begin with.
+inline constexpr char kAllLayerTimes[] = "times/";
+inline constexpr char kAllParts[] = "parts/";
+
 inline std::string Job(absl::string_view job_id) { return absl::StrCat("jobs/", job_id); }
 inline std::string Head(absl::string_view job_id) { return absl::StrCat("heads/", job_id); }
 inline std::string Timeline(absl::string_view job_id) { return absl::StrCat("timelines/", job_id); }
@@ -36,10 +40,10 @@ inline std::string Event(absl::string_view job_id, int64_t sequence) {
 // A key of layer times may be long and anything, so its hash stands for it.
 inline std::string HashOf(absl::string_view key) { return Sha256Hex(key); }
 inline std::string LayerTimes(int64_t number, absl::string_view hash) {
-  return absl::StrCat("times/", Ordered(number), "/", hash);
+  return absl::StrCat(kAllLayerTimes, Ordered(number), "/", hash);
 }
 // All parts of a row, of one of its values, and one of them.
-inline std::string Parts(absl::string_view row) { return absl::StrCat("parts/", row, "/"); }
+inline std::string Parts(absl::string_view row) { return absl::StrCat(kAllParts, row, "/"); }
 inline std::string Parts(absl::string_view row, absl::string_view digest_hex) {
   return absl::StrCat(Parts(row), digest_hex, "/");
 }

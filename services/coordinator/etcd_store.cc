@@ -46,7 +46,7 @@ absl::Status EtcdStore::Write(absl::Span<const Change> changes) {
   }
   Take(changed.jobs, index_.jobs);
   Take(changed.heads, index_.heads);
-  Take(changed.timelines, index_.timelines);
+  index_.timelines.merge(changed.timelines);
   Take(changed.parts, index_.parts);
   if (!changed.layer_times.empty()) index_.layer_times = std::move(changed.layer_times);
   index_.last_job_number = changed.last_job_number;
@@ -145,7 +145,7 @@ void EtcdStore::DraftJob(const std::string& job_id, const JobChanges& changed, D
   Unit timeline;
   DraftRow(etcd_rows::Timeline(job_id), std::move(stored), bytes, timeline, draft);
   draft.units.push_back(std::move(timeline));
-  draft.changed.timelines[job_id] = true;
+  draft.changed.timelines.insert(job_id);
 }
 
 void EtcdStore::DraftLayerTimes(const KeepLayerTimes& keep, Draft& draft) const {
@@ -156,11 +156,7 @@ void EtcdStore::DraftLayerTimes(const KeepLayerTimes& keep, Draft& draft) const 
   Unit unit;
   const auto drop = [&](const std::string& of_hash, int64_t of_number) {
     const std::string row = etcd_rows::LayerTimes(of_number, of_hash);
-    const auto parts = index_.parts.find(row);
-    if (parts != index_.parts.end() && parts->second) {
-      Append(DeleteParts(row, ""), unit);
-      draft.changed.parts[row] = false;
-    }
+    DraftPartsGone(row, unit, draft);
     unit.push_back(Delete(row));
   };
   if (const auto before = kept.find(hash); before != kept.end()) {
@@ -181,13 +177,9 @@ void EtcdStore::DraftLayerTimes(const KeepLayerTimes& keep, Draft& draft) const 
 
 void EtcdStore::DraftRow(const std::string& row, v1::StoredRow stored, const std::string& value,
                          Unit& unit, Draft& draft) const {
-  const bool* const has_parts = FindIn(draft.changed.parts, index_.parts, row);
   if (value.size() <= kInlineBytesMax) {
     stored.set_value(value);
-    if (has_parts != nullptr && *has_parts) {
-      Append(DeleteParts(row, ""), unit);
-      draft.changed.parts[row] = false;
-    }
+    DraftPartsGone(row, unit, draft);
   } else {
     const std::string digest = absl::BytesToHexString(stored.digest());
     int32_t parts = 0;
@@ -200,6 +192,13 @@ void EtcdStore::DraftRow(const std::string& row, v1::StoredRow stored, const std
     draft.changed.parts[row] = true;
   }
   unit.push_back(Put(row, stored.SerializeAsString()));
+}
+
+void EtcdStore::DraftPartsGone(const std::string& row, Unit& unit, Draft& draft) const {
+  const bool* const has_parts = FindIn(draft.changed.parts, index_.parts, row);
+  if (has_parts == nullptr || !*has_parts) return;
+  Append(DeleteParts(row, ""), unit);
+  draft.changed.parts[row] = false;
 }
 
 etcdserverpb::RequestOp EtcdStore::Put(absl::string_view row, const std::string& value) const {

@@ -85,7 +85,7 @@ class EtcdStore final : public StateStore {
   struct Index {
     std::map<std::string, JobRow> jobs;          // by id
     std::map<std::string, int64_t> heads;        // the last sequence, by job id
-    std::map<std::string, bool> timelines;       // by job id; true
+    std::set<std::string> timelines;             // of the jobs with these ids
     std::map<std::string, bool> parts;           // whether a row has some; by row
     std::map<std::string, int64_t> layer_times;  // the number, by the key's hash
     int64_t last_job_number = 0;
@@ -115,6 +115,8 @@ class EtcdStore final : public StateStore {
   // Adds the row to `unit`, and before it, as units of their own, the parts of its value if that is long.
   void DraftRow(const std::string& row, v1::StoredRow stored, const std::string& value, Unit& unit,
                 Draft& draft) const;
+  // Adds to `unit` that the parts of the row's value go, if it has any.
+  void DraftPartsGone(const std::string& row, Unit& unit, Draft& draft) const;
   etcdserverpb::RequestOp Put(absl::string_view row, const std::string& value) const;
   etcdserverpb::RequestOp Delete(absl::string_view row) const;
   // Removes the rows from `begin` to before `end`.
@@ -150,6 +152,8 @@ class EtcdStore final : public StateStore {
   absl::Status ForEachJob(const TakeJob& take);
   // Errors: NotFound, DataLoss.
   absl::StatusOr<v1::StoredRow> ReadRow(const std::string& row);
+  // Reads one that is in the index. Errors: DataLoss, also if etcd does not have it.
+  absl::StatusOr<v1::StoredRow> ReadKnownRow(const std::string& row);
   // Returns the value of a row, put together. Errors: DataLoss.
   absl::StatusOr<std::string> ValueOf(const std::string& row, const v1::StoredRow& stored);
   absl::StatusOr<v1::GetJobResponse> RecordOf(const std::string& job_id,

@@ -53,11 +53,11 @@ absl::Status EtcdStore::ReadIndex() {
   const std::string timelines = etcd_rows::Timeline("");
   PENSTOCK_RETURN_IF_ERROR(ForEach(timelines, etcd_rows::EndOf(timelines), keys,
                                    [&](const std::string& row, const v1::StoredRow&) {
-                                     index_.timelines[row.substr(timelines.size())] = true;
+                                     index_.timelines.insert(row.substr(timelines.size()));
                                      return absl::OkStatus();
                                    }));
   // Of a key that is there twice, for the answer to a write was lost, the later counts, which is read last.
-  const std::string times = "times/";
+  const std::string times = etcd_rows::kAllLayerTimes;
   std::vector<Unit> older;
   PENSTOCK_RETURN_IF_ERROR(
       ForEach(times, etcd_rows::EndOf(times), keys,
@@ -81,7 +81,7 @@ absl::Status EtcdStore::ReadIndex() {
 absl::Status EtcdStore::DropLooseParts() {
   // The digests of the values whose parts there are, by row.
   std::map<std::string, std::set<std::string>> found;
-  const std::string parts = "parts/";
+  const std::string parts = etcd_rows::kAllParts;
   PENSTOCK_RETURN_IF_ERROR(
       ForEach(parts, etcd_rows::EndOf(parts), {.page = kPageKeys, .keys_only = true},
               [&](const std::string& key, const v1::StoredRow&) -> absl::Status {
@@ -172,6 +172,12 @@ absl::StatusOr<v1::StoredRow> EtcdStore::ReadRow(const std::string& row) {
   return stored;
 }
 
+absl::StatusOr<v1::StoredRow> EtcdStore::ReadKnownRow(const std::string& row) {
+  absl::StatusOr<v1::StoredRow> stored = ReadRow(row);
+  if (absl::IsNotFound(stored.status())) return Damaged(row, "is missing");
+  return stored;
+}
+
 absl::StatusOr<std::string> EtcdStore::ValueOf(const std::string& row,
                                                const v1::StoredRow& stored) {
   if (stored.parts() == 0) return stored.value();
@@ -238,10 +244,8 @@ absl::StatusOr<v1::GetJobResponse> EtcdStore::ReadRecord(const std::string& job_
   if (!index_.jobs.contains(job_id)) {
     return absl::NotFoundError(absl::StrCat("there is no job \"", job_id, "\""));
   }
-  const absl::StatusOr<v1::StoredRow> stored = ReadRow(etcd_rows::Job(job_id));
-  if (absl::IsNotFound(stored.status())) return Damaged(etcd_rows::Job(job_id), "is missing");
-  PENSTOCK_RETURN_IF_ERROR(stored.status());
-  return RecordOf(job_id, *stored);
+  PENSTOCK_ASSIGN_OR_RETURN(const v1::StoredRow stored, ReadKnownRow(etcd_rows::Job(job_id)));
+  return RecordOf(job_id, stored);
 }
 
 absl::StatusOr<v1::GetTimelineResponse> EtcdStore::ReadTimeline(const std::string& job_id) {
@@ -249,12 +253,10 @@ absl::StatusOr<v1::GetTimelineResponse> EtcdStore::ReadTimeline(const std::strin
     return absl::NotFoundError(absl::StrCat("job ", job_id, " has no timeline"));
   }
   const std::string row = etcd_rows::Timeline(job_id);
-  const absl::StatusOr<v1::StoredRow> stored = ReadRow(row);
-  if (absl::IsNotFound(stored.status())) return Damaged(row, "is missing");
-  PENSTOCK_RETURN_IF_ERROR(stored.status());
-  PENSTOCK_ASSIGN_OR_RETURN(const std::string bytes, ValueOf(row, *stored));
+  PENSTOCK_ASSIGN_OR_RETURN(const v1::StoredRow stored, ReadKnownRow(row));
+  PENSTOCK_ASSIGN_OR_RETURN(const std::string bytes, ValueOf(row, stored));
   v1::GetTimelineResponse timeline;
-  if (TimelineDigest(job_id, bytes) != stored->digest() || !timeline.ParseFromString(bytes)) {
+  if (TimelineDigest(job_id, bytes) != stored.digest() || !timeline.ParseFromString(bytes)) {
     return Damaged(row, "is damaged");
   }
   return timeline;
@@ -266,12 +268,10 @@ absl::StatusOr<v1::DeviceProfile> EtcdStore::ReadLayerTimes(const std::string& k
     return absl::NotFoundError("there are no such layer times");
   }
   const std::string row = etcd_rows::LayerTimes(known->second, known->first);
-  const absl::StatusOr<v1::StoredRow> stored = ReadRow(row);
-  if (absl::IsNotFound(stored.status())) return Damaged(row, "is missing");
-  PENSTOCK_RETURN_IF_ERROR(stored.status());
-  PENSTOCK_ASSIGN_OR_RETURN(const std::string bytes, ValueOf(row, *stored));
+  PENSTOCK_ASSIGN_OR_RETURN(const v1::StoredRow stored, ReadKnownRow(row));
+  PENSTOCK_ASSIGN_OR_RETURN(const std::string bytes, ValueOf(row, stored));
   v1::DeviceProfile times;
-  if (LayerTimesDigest(key, bytes) != absl::BytesToHexString(stored->digest()) ||
+  if (LayerTimesDigest(key, bytes) != absl::BytesToHexString(stored.digest()) ||
       !times.ParseFromString(bytes)) {
     return Damaged(row, "is damaged");
   }

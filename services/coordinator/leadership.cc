@@ -27,7 +27,7 @@ void Leadership::OnLooked(const absl::StatusOr<std::optional<LeaderEntry>>& foun
 void Leadership::OnAwaited(const absl::StatusOr<bool>& removed, int64_t now_ns) {
   trouble_ = removed.status();
   if (removed.ok() && *removed) leader_.reset();
-  // The key is read again in any case: another may have made it anew.
+  // The key is read again in any case: another may have made it again.
   Do(Step::kLook, removed.ok() ? now_ns : now_ns + limits_.retry_ms * kNsPerMs);
 }
 

@@ -1,5 +1,5 @@
-// Mandate: the right of this coordinator to act for the cluster, where others could take its place. Whoever performs
-// effects or answers asks whether it still holds.
+// Mandate: the right of this coordinator to act for the cluster, where others could take its place. Code that
+// performs effects or answers asks whether it still holds.
 #pragma once
 
 #include <string>

@@ -89,6 +89,18 @@ absl::Status EtcdClient::Ask(absl::Duration timeout,
   return Explain(last);
 }
 
+template <typename Response>
+absl::StatusOr<Response> EtcdClient::AskFor(
+    absl::Duration timeout,
+    const std::function<absl::StatusOr<Response>(Member&, absl::Duration)>& attempt) {
+  Response response;
+  PENSTOCK_RETURN_IF_ERROR(Ask(timeout, [&](Member& member, absl::Duration time) -> absl::Status {
+    PENSTOCK_ASSIGN_OR_RETURN(response, attempt(member, time));
+    return absl::OkStatus();
+  }));
+  return response;
+}
+
 absl::Status EtcdClient::Explain(const absl::Status& status) const {
   if (status.ok()) return status;
   const std::string said(status.message());
@@ -114,24 +126,16 @@ absl::Status EtcdClient::Explain(const absl::Status& status) const {
 
 absl::StatusOr<etcdserverpb::RangeResponse> EtcdClient::Range(
     const etcdserverpb::RangeRequest& request, absl::Duration timeout) {
-  etcdserverpb::RangeResponse response;
-  PENSTOCK_RETURN_IF_ERROR(Ask(timeout, [&](Member& member, absl::Duration time) -> absl::Status {
-    PENSTOCK_ASSIGN_OR_RETURN(
-        response, Call(member.name, *member.kv, &etcdserverpb::KV::Stub::Range, request, time));
-    return absl::OkStatus();
-  }));
-  return response;
+  return AskFor<etcdserverpb::RangeResponse>(timeout, [&](Member& member, absl::Duration time) {
+    return Call(member.name, *member.kv, &etcdserverpb::KV::Stub::Range, request, time);
+  });
 }
 
 absl::StatusOr<etcdserverpb::TxnResponse> EtcdClient::Txn(const etcdserverpb::TxnRequest& request,
                                                           absl::Duration timeout) {
-  etcdserverpb::TxnResponse response;
-  PENSTOCK_RETURN_IF_ERROR(Ask(timeout, [&](Member& member, absl::Duration time) -> absl::Status {
-    PENSTOCK_ASSIGN_OR_RETURN(
-        response, Call(member.name, *member.kv, &etcdserverpb::KV::Stub::Txn, request, time));
-    return absl::OkStatus();
-  }));
-  return response;
+  return AskFor<etcdserverpb::TxnResponse>(timeout, [&](Member& member, absl::Duration time) {
+    return Call(member.name, *member.kv, &etcdserverpb::KV::Stub::Txn, request, time);
+  });
 }
 
 absl::StatusOr<EtcdCalls::Lease> EtcdClient::GrantLease(int64_t ttl_ms, absl::Duration timeout) {

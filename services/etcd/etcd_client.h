@@ -46,6 +46,11 @@ class EtcdClient final : public EtcdCalls {
   // Asks one member after the other until one answers, be it with an error that the others would give, too.
   absl::Status Ask(absl::Duration timeout,
                    const std::function<absl::Status(Member&, absl::Duration)>& attempt);
+  // Does so and returns what it answers.
+  template <typename Response>
+  absl::StatusOr<Response> AskFor(
+      absl::Duration timeout,
+      const std::function<absl::StatusOr<Response>(Member&, absl::Duration)>& attempt);
   // Says what to do about an error.
   absl::Status Explain(const absl::Status& status) const;
 

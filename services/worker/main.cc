@@ -168,8 +168,8 @@ class Worker {
       std::_Exit(kFailed);  // its thread cannot be joined
     }
     server_.Shutdown(kServerGrace);
-    registration_
-        .reset();  // its stream ends when nobody listens here any more, so the coordinator knows at once
+    // Its stream ends when nobody listens here any more, so the coordinator knows at once.
+    registration_.reset();
     if (metrics_ != nullptr && flags_.linger > absl::ZeroDuration()) Linger();
     return refused_ ? kFailed : 0;
   }

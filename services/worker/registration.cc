@@ -73,7 +73,7 @@ void Registration::StayAttached() {
     const absl::Status ended = parts_.attach(request, canceller_);
     const bool was_open = CondVar::Clock::now() - since >= absl::ToChronoNanoseconds(kAttachedMin);
     pause = was_open ? absl::ZeroDuration() : std::clamp(2 * pause, kBackoffMin, kBackoffMax);
-    // A coordinator that does not know the worker, or such streams, is asked again once the worker has registered anew.
+    // A coordinator that does not know the worker, or such streams, is asked again once the worker has registered again.
     const bool in_vain = absl::IsNotFound(ended) || absl::IsUnimplemented(ended);
     after = in_vain ? registrations : 0;
     if (absl::IsDeadlineExceeded(ended) || absl::IsUnimplemented(ended)) continue;

@@ -45,7 +45,7 @@ std::string NewPrefix() {
   return absl::StrCat("/test/", ++last);
 }
 
-// Makes the leader's key anew, as the next leader does. Returns its revision.
+// Makes the leader's key again, as the next leader does. Returns its revision.
 int64_t MakeLeader(EtcdCalls& etcd, const std::string& prefix, const std::string& address) {
   for (const bool remove : {true, false}) {
     etcdserverpb::TxnRequest request;
