@@ -163,6 +163,8 @@ TEST_F(CoordinatorMemberTest, StateThatCannotBeRead_IsLeftToOthers) {
 
 TEST_F(CoordinatorMemberTest, AddressThatIsTaken_IsRefusedAtOnce) {
   One a = StartOne();
+  // The address is free for a moment when a follower becomes the leader.
+  ASSERT_TRUE(Await([&] { return a.member->leads(); }));
   CoordinatorMemberOptions options{
       .server = {.listen = a.address}, .prefix = kMemberPrefix, .advertise = a.address.ToString()};
   EXPECT_THAT(CoordinatorMember::Start(options, etcd_, RealClock(), RealFiles()).status(),
