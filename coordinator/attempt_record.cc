@@ -23,12 +23,17 @@ void BeginAttemptRecord(int64_t epoch, int64_t first_step, v1::JobResult& result
   if (!attempts.empty()) {
     v1::Attempt& before = *attempts.rbegin();
     before.set_steps_redone(std::max<int64_t>(0, before.last_step() - first_step));
+    result.set_steps_redone(result.steps_redone() + before.steps_redone());
   }
   if (attempts.size() == kAttemptsKept) attempts.erase(attempts.begin());
   v1::Attempt& attempt = *attempts.Add();
   attempt.set_epoch(epoch);
   attempt.set_first_step(first_step);
   attempt.set_last_step(first_step);
+}
+
+void NoteDetected(int64_t unix_ms, v1::JobResult& result) {
+  if (v1::Attempt* const attempt = OpenAttempt(result)) attempt->set_detected_ms(unix_ms);
 }
 
 void EndAttemptRecord(v1::AttemptCause cause, const std::string& worker, const std::string& message,
@@ -38,7 +43,7 @@ void EndAttemptRecord(v1::AttemptCause cause, const std::string& worker, const s
   attempt->set_cause(cause);
   attempt->set_worker(worker);
   attempt->set_message(CleanUtf8(message, kMessageBytesMax));
-  attempt->set_detected_ms(unix_ms);
+  if (attempt->detected_ms() == 0) attempt->set_detected_ms(unix_ms);
 }
 
 void ResumeAttemptRecords(int64_t unix_ms, v1::JobResult& result) {

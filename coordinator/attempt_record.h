@@ -19,6 +19,8 @@ inline constexpr int kAttemptsKept = 128;
 v1::Attempt* OpenAttempt(v1::JobResult& result);
 // Another attempt begins, after `first_step`. REQUIRES: none is under way.
 void BeginAttemptRecord(int64_t epoch, int64_t first_step, v1::JobResult& result);
+// The attempt under way has failed, which is known from now on, and will be over once its workers have stopped.
+void NoteDetected(int64_t unix_ms, v1::JobResult& result);
 // The attempt under way, if there is one, is over. `worker`: to which that is laid; empty: to none.
 void EndAttemptRecord(v1::AttemptCause cause, const std::string& worker, const std::string& message,
                       int64_t unix_ms, v1::JobResult& result);

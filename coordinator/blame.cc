@@ -13,6 +13,12 @@ void Blame::Own(int32_t worker, std::string message, v1::AttemptCause cause) {
   }
 }
 
+void Blame::OwnOfJob(int32_t worker, std::string message) {
+  Own(worker, std::move(message));
+  if (accuses_job_.value_or(worker) != worker) own_->cause = v1::ATTEMPT_CAUSE_WOULD_REPEAT;
+  accuses_job_ = accuses_job_.value_or(worker);
+}
+
 void Blame::Pointing(int32_t worker, int32_t peer, std::string message, int64_t now_ns) {
   if (pointing_.empty()) {
     first_pointing_ = worker;

@@ -32,6 +32,9 @@ class Blame {
   // `worker` failed by itself, or was lost. Only the first counts.
   void Own(int32_t worker, std::string message,
            v1::AttemptCause cause = v1::ATTEMPT_CAUSE_RUN_FAILED);
+  // `worker` failed by itself for a reason that may be the job's: data that are not there, too little memory. Once a second
+  // worker says so, too, another attempt would end in the same way.
+  void OwnOfJob(int32_t worker, std::string message);
   // `worker` failed because it lost `peer` (kNobody if it cannot tell). Only its first counts.
   void Pointing(int32_t worker, int32_t peer, std::string message, int64_t now_ns);
 
@@ -54,6 +57,7 @@ class Blame {
 
   int64_t grace_ns_;
   std::optional<Verdict> own_;
+  std::optional<int32_t> accuses_job_;  // the first worker that does
   std::map<int32_t, Report> pointing_;
   int32_t first_pointing_ = kNobody;
   int64_t first_pointing_ns_ = 0;

@@ -277,7 +277,7 @@ std::string Coordinator::WhyUnusable(const Member& member) const {
   }
   return absl::StrCat("worker ", worker.name(), " does not stop its run of job ",
                       orphan->second.job_id,
-                      ", which has ended, and gets no work until it does; "
+                      ", which is over, and gets no work until it does; "
                       "restart the worker");
 }
 

@@ -5,15 +5,18 @@
 #include <variant>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/string_view.h"
 #include "base/seen_epoch.h"
 
 namespace penstock {
 namespace {
 
+constexpr absl::string_view kCannotPrepare = "cannot prepare";
+
 bool IsGone(const Crew::Part& part) { return part.stopped || part.lost; }
 
-// Data that are not as they should be, and memory that does not suffice, are the same the next time.
-v1::AttemptCause CauseOf(absl::StatusCode code) {
+// Returns whether the reason may be the job's: data that are not as they should be, and memory that does not suffice.
+bool MayBeOfJob(absl::StatusCode code) {
   switch (code) {
     case absl::StatusCode::kInvalidArgument:
     case absl::StatusCode::kNotFound:
@@ -22,19 +25,25 @@ v1::AttemptCause CauseOf(absl::StatusCode code) {
     case absl::StatusCode::kOutOfRange:
     case absl::StatusCode::kUnimplemented:
     case absl::StatusCode::kDataLoss:
-      return v1::ATTEMPT_CAUSE_WOULD_REPEAT;
+      return true;
     default:
-      return v1::ATTEMPT_CAUSE_RUN_FAILED;
+      return false;
   }
+}
+
+// Returns how the worker prepared; nothing if this answers something else.
+std::optional<absl::Status> PreparedBy(const WorkerResponse& response) {
+  if (const auto* run = std::get_if<absl::StatusOr<v1::PrepareRunResponse>>(&response)) {
+    return run->status();
+  }
+  const auto* profile = std::get_if<absl::StatusOr<v1::PrepareProfileResponse>>(&response);
+  return profile == nullptr ? std::nullopt : std::optional(profile->status());
 }
 
 // Returns the epoch that a worker names because it does not prepare an older one.
 std::optional<int64_t> SeenBy(const WorkerResponse& response) {
-  if (const auto* run = std::get_if<absl::StatusOr<v1::PrepareRunResponse>>(&response)) {
-    return SeenEpochOf(run->status());
-  }
-  const auto* profile = std::get_if<absl::StatusOr<v1::PrepareProfileResponse>>(&response);
-  return profile == nullptr ? std::nullopt : SeenEpochOf(profile->status());
+  const std::optional<absl::Status> prepared = PreparedBy(response);
+  return prepared.has_value() ? SeenEpochOf(*prepared) : std::nullopt;
 }
 
 }  // namespace
@@ -129,21 +138,17 @@ void Crew::Ask(int32_t worker_index, WorkerRequest request) {
 bool Crew::OnLaunch(int32_t worker_index, const WorkerResponse& response,
                     const std::string& schedule_digest, Now now) {
   Part& part = parts_[worker_index];
-  const auto* run = std::get_if<absl::StatusOr<v1::PrepareRunResponse>>(&response);
-  const auto* profile = std::get_if<absl::StatusOr<v1::PrepareProfileResponse>>(&response);
-  if (run != nullptr || profile != nullptr) {
+  if (const std::optional<absl::Status> prepared = PreparedBy(response)) {
     if (starting_) return false;
-    if (const absl::Status prepared = run != nullptr ? run->status() : profile->status();
-        !prepared.ok()) {
-      BlameCall(worker_index, "cannot prepare", prepared, now);
+    if (!prepared->ok()) {
+      BlameCall(worker_index, kCannotPrepare, *prepared, now);
       return false;
     }
+    const auto* run = std::get_if<absl::StatusOr<v1::PrepareRunResponse>>(&response);
     const std::string digest = run != nullptr ? (*run)->schedule_digest() : "";
     if (digest != schedule_digest) {
-      blame_.Own(worker_index,
-                 absl::StrCat("derives schedule ", digest, ", the coordinator ", schedule_digest,
-                              "; run the same build on both"),
-                 v1::ATTEMPT_CAUSE_WOULD_REPEAT);
+      blame_.Own(worker_index, absl::StrCat("derives schedule ", digest, ", the coordinator ",
+                                            schedule_digest, "; run the same build on both"));
       return false;
     }
     part.prepared = true;
@@ -191,22 +196,35 @@ void Crew::OnLost(const std::string& worker, uint64_t incarnation, const std::st
   blame_.Own(*index, absl::StrCat("was lost: ", reason), v1::ATTEMPT_CAUSE_WORKER_LOST);
 }
 
-void Crew::BlameCall(int32_t worker_index, const std::string& what, const absl::Status& status,
+void Crew::BlameCall(int32_t worker_index, absl::string_view what, const absl::Status& status,
                      Now now) {
   const std::string message = absl::StrCat(what, ": ", status.message());
   if (absl::IsUnavailable(status) || absl::IsDeadlineExceeded(status)) {
     job_.SetUnreachable();
     blame_.Pointing(worker_index, Blame::kNobody, message, now.monotonic_ns);
   } else {
-    blame_.Own(worker_index, message, CauseOf(status.code()));
+    BlameOwn(worker_index, status.code(), message);
   }
+}
+
+void Crew::BlameOwn(int32_t worker_index, absl::StatusCode code, const std::string& message) {
+  if (MayBeOfJob(code)) return blame_.OwnOfJob(worker_index, message);
+  blame_.Own(worker_index, message);
+}
+
+void Crew::OnLatePreparation(int32_t worker_index, const WorkerResponse& response, Now now) {
+  const std::optional<absl::Status> prepared = PreparedBy(response);
+  // Whatever else a worker says now may come of its being stopped.
+  if (!prepared.has_value() || !MayBeOfJob(prepared->code())) return;
+  BlameCall(worker_index, kCannotPrepare, *prepared, now);
 }
 
 void Crew::OnRunFailed(int32_t worker_index, const v1::RunFailed& failed, Now now) {
   if (failed.peer().empty()) {
-    const auto code = static_cast<absl::StatusCode>(failed.code());
-    return blame_.Own(worker_index, failed.message(),
-                      failed.not_finite() ? v1::ATTEMPT_CAUSE_WOULD_REPEAT : CauseOf(code));
+    if (failed.not_finite()) {
+      return blame_.Own(worker_index, failed.message(), v1::ATTEMPT_CAUSE_WOULD_REPEAT);
+    }
+    return BlameOwn(worker_index, static_cast<absl::StatusCode>(failed.code()), failed.message());
   }
   int32_t peer = Blame::kNobody;
   for (int32_t i = 0; i < size(); ++i) {

@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "absl/status/status.h"
+#include "absl/strings/string_view.h"
 #include "coordinator/blame.h"
 #include "coordinator/effects.h"
 #include "coordinator/job_run.h"
@@ -86,14 +87,16 @@ class Crew {
   void Stop(const std::string& reason);
   // Takes a response to that. Others are ignored.
   void OnStopped(int32_t worker_index, const WorkerResponse& response);
+  // The crew is being stopped, and a worker answers that it cannot prepare, which may say more of why. Other responses are
+  // ignored.
+  void OnLatePreparation(int32_t worker_index, const WorkerResponse& response, Now now);
 
   // ---- What goes wrong.
   // A worker was lost. It is to blame if it had anything left to do.
   void OnLost(const std::string& worker, uint64_t incarnation, const std::string& reason);
   void OnRunFailed(int32_t worker_index, const v1::RunFailed& failed, Now now);
   // A call failed: the worker may be to blame, or another that made it unreachable.
-  void BlameCall(int32_t worker_index, const std::string& what, const absl::Status& status,
-                 Now now);
+  void BlameCall(int32_t worker_index, absl::string_view what, const absl::Status& status, Now now);
 
   // ---- Leaving.
   // A worker has said that it will leave. Returns whether that is new.
@@ -106,6 +109,9 @@ class Crew {
   void SetLease(DirectoryLease lease) { lease_ = std::move(lease); }
 
  private:
+  // The worker is to blame, or perhaps the job.
+  void BlameOwn(int32_t worker_index, absl::StatusCode code, const std::string& message);
+
   JobRun& job_;
   int64_t epoch_;
   std::vector<Part> parts_;

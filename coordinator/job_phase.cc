@@ -113,17 +113,16 @@ void JobPhase::OnWithheld(const PrepareWithheld& news, Now now) {
   due_ns_.reset();
 }
 
-std::string JobPhase::WhoIsLate(int64_t seconds, bool ends) const {
+std::string JobPhase::WhatIsLate(int64_t seconds, bool ends) const {
   // A job that waits for a run of its planning goes back to the queue by itself.
   const bool advise = ends && !job_.of_planning();
-  return absl::StrCat(NamesOfMissing(), " did not ", crew_->starting() ? "start" : "prepare",
-                      " within ", seconds, " s",
-                      advise ? "; restart what hangs, and submit the job again" : "");
+  return absl::StrCat("did not ", crew_->starting() ? "start" : "prepare", " within ", seconds,
+                      " s", advise ? "; restart what hangs, and submit the job again" : "");
 }
 
 NextPhase JobPhase::FailAsLate(int64_t seconds, Now now) {
   job_.SetUnreachable();
-  return Fail(WhoIsLate(seconds, /*ends=*/true), now);
+  return Fail(absl::StrCat(NamesOfMissing(), " ", WhatIsLate(seconds, /*ends=*/true)), now);
 }
 
 std::string JobPhase::NamesOfMissing() const {
@@ -148,6 +147,7 @@ NextPhase Queued::Enter(Now now) {
 
 NextPhase Queued::Tick(Now now) {
   if (now.monotonic_ns >= terms_.rests_until_ns) terms_.rests_until_ns = 0;
+  if (!HoldsBack(now)) terms_.holds_back_until_ns = 0;
   if (terms_.workers_until_ns > 0 && now.monotonic_ns >= terms_.workers_until_ns) {
     terms_.workers_until_ns = 0;
     OnWaited();
@@ -157,7 +157,8 @@ NextPhase Queued::Tick(Now now) {
 
 std::optional<int64_t> Queued::NextDeadlineNs() const {
   std::optional<int64_t> next;
-  for (const int64_t until_ns : {terms_.rests_until_ns, terms_.workers_until_ns}) {
+  for (const int64_t until_ns :
+       {terms_.rests_until_ns, terms_.workers_until_ns, terms_.holds_back_until_ns}) {
     if (until_ns > 0) next = std::min(next.value_or(until_ns), until_ns);
   }
   return next;

@@ -103,8 +103,10 @@ class JobPhase {
   virtual NextPhase OnOverdue(int64_t /*seconds*/, Now) { return nullptr; }
   // Waits until the crew is launched, which has just been asked to prepare or has answered.
   void AwaitLaunch(Now now);
-  // Names the workers that have not prepared, or not started, for so long, and advises a user if the job ends with that.
-  std::string WhoIsLate(int64_t seconds, bool ends) const;
+  // Names those that have not prepared, or not started: a few, and the number of the others.
+  std::string NamesOfMissing() const;
+  // Says that they have not for `seconds`, and advises a user if the job ends with that.
+  std::string WhatIsLate(int64_t seconds, bool ends) const;
   // Fails the job because of them.
   NextPhase FailAsLate(int64_t seconds, Now now);
 
@@ -114,8 +116,6 @@ class JobPhase {
  private:
   int64_t StalledAtNs() const;
   void OnWithheld(const PrepareWithheld& news, Now now);
-  // Names those that have not prepared, or not started: a few, and the number of the others.
-  std::string NamesOfMissing() const;
 
   std::optional<int64_t> due_ns_;  // of what it waits for
   int64_t limit_ms_ = 0;
@@ -128,9 +128,11 @@ struct WaitTerms {
   std::string reason;
   // It is not begun again before this.
   int64_t rests_until_ns = 0;
-  // Until `workers_until_ns` it wants as many workers as it had.
+  // Until `workers_until_ns`, or for as long as it waits, it wants as many workers as it had.
   std::optional<int64_t> workers_before = std::nullopt;
   int64_t workers_until_ns = 0;
+  // Until then those behind it wait as well, whatever it waits for.
+  int64_t holds_back_until_ns = 0;
 };
 
 // Waits for workers. A job that recovers stays in that state.
@@ -143,6 +145,7 @@ class Queued : public JobPhase {
 
   int64_t rests_until_ns() const { return terms_.rests_until_ns; }
   std::optional<int64_t> workers_before() const { return terms_.workers_before; }
+  bool HoldsBack(Now now) const { return now.monotonic_ns < terms_.holds_back_until_ns; }
 
   NextPhase Enter(Now now) override;
   NextPhase Tick(Now now) override;

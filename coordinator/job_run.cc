@@ -68,6 +68,7 @@ int64_t JobRun::WorkersOf(int64_t free) const {
 
 bool JobRun::queued() const { return phase_->queued() != nullptr; }
 int64_t JobRun::rests_until_ns() const { return phase_->queued()->rests_until_ns(); }
+bool JobRun::HoldsBack(Now now) const { return phase_->queued()->HoldsBack(now); }
 bool JobRun::CanReturn() const { return phase_->CanReturn(); }
 JobRun* JobRun::planning_run() const { return phase_->run(); }
 bool JobRun::Over() const { return phase_->over(); }
@@ -154,7 +155,7 @@ absl::Status JobRun::CheckReport(int32_t worker_index, int64_t first_sequence,
 void JobRun::OnRefusedReport(int32_t worker_index, const absl::Status& refused, Now now) {
   Crew& crew = *phase_->crew();
   if (ended() || crew.parts()[worker_index].done) return;
-  crew.blame().Own(worker_index, std::string(refused.message()), v1::ATTEMPT_CAUSE_WOULD_REPEAT);
+  crew.blame().Own(worker_index, std::string(refused.message()));
   Become(phase_->Tick(now), now);
 }
 

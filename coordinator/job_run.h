@@ -100,6 +100,8 @@ struct JobRunLimits {
   // A job that takes all free workers and went back to the queue waits this long for as many as it had, for the one
   // that left is often about to come back.
   int64_t return_timeout_ms = 120'000;
+  // A job that recovers holds back those behind it for as long as it waits for workers, but not longer than this.
+  int64_t hold_back_ms = 300'000;
   // No epoch is below this: the first of the term in which this coordinator leads. 0: it is alone, and the first epoch of
   // a job is the time.
   int64_t epochs_from = 0;
@@ -147,6 +149,8 @@ class JobRun {
   virtual bool returned() const { return false; }
   // A job whose planning could not reach a worker is not begun again before this. REQUIRES: queued().
   int64_t rests_until_ns() const;
+  // Returns whether it recovers, and those behind it wait whatever it waits for. REQUIRES: queued().
+  bool HoldsBack(Now now) const;
   // Returns whether a call to a worker failed because nobody answered.
   bool unreachable() const { return unreachable_; }
   // Returns whether it can go back to the queue without losing a step.

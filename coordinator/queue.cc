@@ -51,10 +51,13 @@ bool Coordinator::ForgetOver() {
     const JobRun* run = FindRun(job_id);
     return run == nullptr || !run->queued();
   });
-  // A job that went back to the queue was there before those that wait.
+  // A job that went back to the queue was there before those that wait, except for those that recovered before it.
   for (const auto& [job_id, run] : runs_) {
     if (run->queued() && std::find(waiting_.begin(), waiting_.end(), job_id) == waiting_.end()) {
-      waiting_.insert(waiting_.begin(), job_id);
+      const auto behind = std::find_if(
+          waiting_.begin(), waiting_.end(),
+          [this](const std::string& before) { return !FindRun(before)->recovering(); });
+      waiting_.insert(behind, job_id);
     }
   }
   return runs_.size() < before;
@@ -79,8 +82,7 @@ void Coordinator::StartWaiting(Now now) {
       run->Wait(absl::StrCat("waits behind job ", held_back_by), now);
     } else {
       const bool holds_back = StartOrWait(*run, free, now);
-      // One that recovers does so whatever it waits for.
-      if (holds_back || (run->queued() && run->recovering())) held_back_by = job_id;
+      if (holds_back || (run->queued() && run->HoldsBack(now))) held_back_by = job_id;
     }
   }
 }

@@ -18,6 +18,8 @@ int64_t PauseMs(int64_t without_progress) {
   return std::min(kPauseMaxMs, kFirstPauseMs << std::min(without_progress - 1, kDoublingsMax));
 }
 
+int64_t WaitMs(const v1::RecoverySpec& rules) { return 1000 * rules.wait_seconds(); }
+
 }  // namespace
 
 bool Recovers(const v1::JobSpec& spec) {
@@ -30,12 +32,11 @@ bool IsFailure(v1::AttemptCause cause) {
          cause != v1::ATTEMPT_CAUSE_COORDINATOR_RESTARTED;
 }
 
-bool MayEndOtherwise(v1::AttemptCause cause) {
-  return cause != v1::ATTEMPT_CAUSE_WOULD_REPEAT && cause != v1::ATTEMPT_CAUSE_NOT_SAVED;
-}
+bool MayEndOtherwise(v1::AttemptCause cause) { return cause != v1::ATTEMPT_CAUSE_WOULD_REPEAT; }
 
 FailedAttempts CountFailures(const google::protobuf::RepeatedPtrField<v1::Attempt>& attempts) {
   FailedAttempts failed;
+  int64_t stuck_since_ms = 0;
   for (const v1::Attempt& attempt : attempts) {
     const bool gained = attempt.last_step() > std::max(failed.furthest_step, attempt.first_step());
     failed.furthest_step = std::max(failed.furthest_step, attempt.last_step());
@@ -43,15 +44,21 @@ FailedAttempts CountFailures(const google::protobuf::RepeatedPtrField<v1::Attemp
     if (gained) failed.without_progress = 0;
     if (!IsFailure(attempt.cause())) continue;
     ++failed.failures;
-    if (!gained) ++failed.without_progress;
+    if (gained) continue;
+    if (failed.without_progress++ == 0) stuck_since_ms = attempt.detected_ms();
+    failed.without_progress_ms = std::max<int64_t>(0, attempt.detected_ms() - stuck_since_ms);
   }
+  if (failed.without_progress == 0) failed.without_progress_ms = 0;
   return failed;
 }
 
 AfterFailureDecision AfterFailure(const v1::RecoverySpec& rules, const FailedAttempts& failed) {
   if (!MayEndOtherwise(failed.cause))
     return {.why_not = "another attempt would end in the same way"};
-  if (failed.without_progress >= rules.no_progress_max()) {
+  // A network that is broken is mended sooner or later, and no attempt does anything to it.
+  const bool may_wait =
+      failed.cause == v1::ATTEMPT_CAUSE_UNREACHABLE && failed.without_progress_ms < WaitMs(rules);
+  if (failed.without_progress >= rules.no_progress_max() && !may_wait) {
     return {.why_not =
                 absl::StrCat(failed.without_progress,
                              " attempts in a row came no further than step ", failed.furthest_step,
@@ -65,9 +72,28 @@ AfterFailureDecision AfterFailure(const v1::RecoverySpec& rules, const FailedAtt
   return {.pause_ms = PauseMs(failed.without_progress)};
 }
 
+AfterFailureDecision AfterFailedSearch(const v1::RecoverySpec& rules, const absl::Status& failure,
+                                       const FailedSearches& failed) {
+  switch (failure.code()) {
+    case absl::StatusCode::kInvalidArgument:
+    case absl::StatusCode::kFailedPrecondition:
+    case absl::StatusCode::kDataLoss:
+    case absl::StatusCode::kUnimplemented:
+      return {.why_not = "another look would find the same"};
+    default:
+      break;
+  }
+  if (failed.since_ms >= WaitMs(rules)) {
+    return {.why_not = absl::StrCat("the job has looked ", failed.count, " times in ",
+                                    failed.since_ms / 1000, " s (recovery.wait_seconds is ",
+                                    rules.wait_seconds(), ")")};
+  }
+  return {.pause_ms = PauseMs(failed.count)};
+}
+
 CrewChoice ChooseCrew(const v1::RecoverySpec& rules, const CrewQuestion& question) {
   if (question.free >= question.needed) return CrewChoice::kAsMany;
-  if (question.waited_ms < 1000 * rules.wait_seconds()) return CrewChoice::kWait;
+  if (question.waited_ms < WaitMs(rules)) return CrewChoice::kWait;
   return question.fewer_do ? CrewChoice::kFewer : CrewChoice::kNone;
 }
 

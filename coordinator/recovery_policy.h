@@ -13,6 +13,7 @@
 #include <map>
 #include <string>
 
+#include "absl/status/status.h"
 #include "penstock/v1/cluster.pb.h"
 #include "penstock/v1/job.pb.h"
 
@@ -31,7 +32,8 @@ struct FailedAttempts {
   int64_t failures = 0;
   // How many of them, up to the last, did no step that none before them had done.
   int64_t without_progress = 0;
-  int64_t furthest_step = 0;  // of all
+  int64_t without_progress_ms = 0;  // from the first of these to the last
+  int64_t furthest_step = 0;        // of all
 };
 // REQUIRES: the last attempt failed.
 FailedAttempts CountFailures(const google::protobuf::RepeatedPtrField<v1::Attempt>& attempts);
@@ -42,6 +44,15 @@ struct AfterFailureDecision {
 };
 // REQUIRES: the defaults of `rules` are filled in.
 AfterFailureDecision AfterFailure(const v1::RecoverySpec& rules, const FailedAttempts& failed);
+
+// The looks for the checkpoint to go on from that have failed, up to the last.
+struct FailedSearches {
+  int64_t count = 0;     // at least 1
+  int64_t since_ms = 0;  // from the first to the last
+};
+// Returns whether the job looks again: a disk may be away for a while. REQUIRES: as above.
+AfterFailureDecision AfterFailedSearch(const v1::RecoverySpec& rules, const absl::Status& failure,
+                                       const FailedSearches& failed);
 
 enum class CrewChoice : uint8_t { kAsMany, kFewer, kWait, kNone };
 

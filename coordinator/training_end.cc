@@ -89,10 +89,10 @@ class Draining final : public Ending {
         absl::StrCat("the workers did not drain within ", job_.limits().drain_timeout_ms / 1000,
                      " s, so the steps after the last checkpoint are lost");
     if (attempt().new_split.has_value()) {
-      return Fail(absl::StrCat("for a new split ", lost), now);
+      return FailAttempt(absl::StrCat("for a new split ", lost), v1::ATTEMPT_CAUSE_STALLED, now);
     }
     if (const std::string& reason = crew_->return_reason(); !reason.empty()) {
-      return Fail(absl::StrCat(reason, ", and ", lost), now);
+      return FailAttempt(absl::StrCat(reason, ", and ", lost), v1::ATTEMPT_CAUSE_STALLED, now);
     }
     job_.summary().set_reason(absl::StrCat(job_.cancel_reason(), "; stopped hard, for ", lost));
     return End(v1::JOB_STATE_CANCELLED, now);

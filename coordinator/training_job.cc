@@ -115,7 +115,7 @@ TrainingJob::TrainingJob(const v1::GetJobResponse& record, int64_t last_sequence
                          CoordinatorEffects& effects)
     : JobRun(record, last_sequence, std::move(job), limits, effects),
       earlier_(earlier),
-      returned_(record.summary().step() > 0),
+      returned_(record.summary().step() > 0 || record.result().attempts_size() > 0),
       replans_(record.result().feedback().replans()),
       wall_before_s_(record.result().wall_seconds()) {
   feedback_.GoOnFrom(record.result().feedback());
@@ -138,13 +138,23 @@ absl::Status TrainingJob::TakeSpec(v1::JobSpec spec) {
 }
 
 absl::Status TrainingJob::TakeSplit(const NewSplit& split) {
-  v1::JobSpec changed = spec();
+  const v1::JobSpec before = spec();
+  v1::JobSpec changed = before;
   changed.mutable_pipeline()->mutable_stage_layers()->Assign(split.stage_layers.begin(),
                                                              split.stage_layers.end());
   *changed.mutable_prediction() = split.prediction;
   PENSTOCK_RETURN_IF_ERROR(TakeSpec(std::move(changed)));
+  before_split_ = before;
   ++replans_;
   return absl::OkStatus();
+}
+
+void TrainingJob::DropSplit(Now now) {
+  std::optional<v1::JobSpec> before = std::exchange(before_split_, std::nullopt);
+  if (!before.has_value() || progress_.step() > attempt_->start.step) return;
+  if (!TakeSpec(*std::move(before)).ok()) return;  // it was taken before
+  StopReplanning();
+  Log("goes back to the split of before, and keeps it, for no step was done with the new one", now);
 }
 
 bool TrainingJob::Recovers() const { return penstock::Recovers(spec()) && cancel_reason().empty(); }
@@ -158,6 +168,15 @@ void TrainingJob::EndAttempt(v1::AttemptCause cause, const std::string& worker,
   }
   EndAttemptRecord(cause, worker, message, now.unix_ms, *result_);
   if (IsFailure(cause) && !worker.empty()) avoided_.OnBlamed(worker, now.monotonic_ns);
+}
+
+void TrainingJob::NoteFailure(Now now) {
+  if (result_.has_value()) NoteDetected(now.unix_ms, *result_);
+}
+
+FailedSearches TrainingJob::OnSearchFailed(Now now) {
+  if (failed_searches_++ == 0) search_failed_ns_ = now.monotonic_ns;
+  return {.count = failed_searches_, .since_ms = (now.monotonic_ns - search_failed_ns_) / kNsPerMs};
 }
 
 void TrainingJob::SetReturned() {

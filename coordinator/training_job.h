@@ -107,6 +107,15 @@ class TrainingJob final : public JobRun {
   // The attempt under way is over before the job, for this cause. `worker`: to which that is laid; empty: to none.
   void EndAttempt(v1::AttemptCause cause, const std::string& worker, const std::string& message,
                   Now now);
+  // The attempt under way has failed, and is over once its workers have stopped.
+  void NoteFailure(Now now);
+  // An attempt has failed: if it was the first with a new split, and did no step, goes back to the split before, for good.
+  void DropSplit(Now now);
+  bool stopped_replanning() const { return stopped_replanning_; }
+  void StopReplanning() { stopped_replanning_ = true; }
+  // A look for the job's start has failed, or has not. Returns those that have failed since one has not.
+  FailedSearches OnSearchFailed(Now now);
+  void OnSearchDone() { failed_searches_ = 0; }
   // The job waits for workers, to go on.
   void SetReturned();
   // A checkpoint could not be saved. The log tells the first of several in a row.
@@ -141,10 +150,15 @@ class TrainingJob final : public JobRun {
   RunProgress progress_{0, 0};
   RunFeedback feedback_;
   AvoidedWorkers avoided_;
-  bool returned_;               // it waits, or is about to train, after it went back to the queue
-  int64_t replans_;             // also those in an earlier process
-  double wall_before_s_;        // of training in an earlier process
-  int64_t lost_plannings_ = 0;  // during which a worker was lost
+  bool returned_;    // it waits, or is about to train, after it went back to the queue
+  int64_t replans_;  // also those in an earlier process
+  std::optional<v1::JobSpec>
+      before_split_;  // as it was before the last new split, until an attempt with that has failed
+  bool stopped_replanning_ = false;
+  int64_t failed_searches_ = 0;   // since the last that has not failed
+  int64_t search_failed_ns_ = 0;  // the first of these
+  double wall_before_s_;          // of training in an earlier process
+  int64_t lost_plannings_ = 0;    // during which a worker was lost
 };
 
 }  // namespace penstock

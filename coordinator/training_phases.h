@@ -48,7 +48,9 @@ class AttemptPhase : public JobPhase {
  protected:
   TrainingAttempt& attempt() const { return job_.attempt(); }
   std::string NameOf(int32_t worker_index) const override;
-  bool MayReplan() const { return job_.spec().feedback().replan() == "auto"; }
+  bool MayReplan() const {
+    return job_.spec().feedback().replan() == "auto" && !job_.stopped_replanning();
+  }
   // All workers have reported their stages at the cut after `step`, which is not the last one.
   virtual NextPhase OnCut(int64_t /*step*/, Now) { return nullptr; }
   // A worker is done after `step`.

@@ -27,6 +27,7 @@ NextPhase AttemptPhase::Reconfigure(Reconfiguration change, Now now) {
                         .workers_until_ns =
                             now.monotonic_ns + job_.limits().return_timeout_ms * kNsPerMs});
   }
+  job_.DropSplit(now);
   const AfterFailureDecision decision =
       AfterFailure(job_.spec().recovery(), CountFailures(job_.result().attempts()));
   if (!decision.why_not.empty()) {
@@ -61,6 +62,7 @@ class Stopping final : public AttemptPhase {
   NextPhase Enter(Now now) override {
     deadline_ns_ = now.monotonic_ns + job_.limits().stop_timeout_ms * kNsPerMs;
     job_.summary().set_reason(TextOf(crew_->blame().Best()));
+    job_.NoteFailure(now);
     job_.SetState(v1::JOB_STATE_RECOVERING, now);
     AskToStop(now);
     return GoOnIfStopped(now);
@@ -73,13 +75,14 @@ class Stopping final : public AttemptPhase {
 
   NextPhase OnResponse(int32_t worker_index, const WorkerResponse& response, Now now) override {
     crew_->OnStopped(worker_index, response);
+    crew_->OnLatePreparation(worker_index, response, now);
     return GoOnIfStopped(now);
   }
 
   NextPhase OnEvent(int32_t worker_index, const v1::RunEvent& event, Now now) override {
-    const v1::RunFailed& failed = event.run_failed();
+    // Or a neighbour was.
     const bool was_stopped =
-        event.has_run_failed() && failed.peer().empty() && failed.code() == v1::STATUS_CODE_ABORTED;
+        event.has_run_failed() && event.run_failed().code() == v1::STATUS_CODE_ABORTED;
     // The attempt has failed, whatever a worker has come to.
     if (event.has_run_done() || was_stopped) return nullptr;
     AttemptPhase::OnEvent(worker_index, event, now);
@@ -133,11 +136,12 @@ class Stopping final : public AttemptPhase {
   int64_t deadline_ns_ = 0;
 };
 
+int64_t WaitNs(const v1::JobSpec& spec) { return 1000 * kNsPerMs * spec.recovery().wait_seconds(); }
+
 // A job that recovers waits for as many workers as it had.
 class WaitingToRecover final : public Queued {
  public:
-  WaitingToRecover(TrainingJob& job, WaitTerms terms, Now now)
-      : Queued(job, std::move(terms)), job_(job), since_ns_(now.monotonic_ns) {}
+  WaitingToRecover(TrainingJob& job, WaitTerms terms) : Queued(job, std::move(terms)), job_(job) {}
 
   NextPhase Enter(Now now) override {
     job_.summary().set_reason(terms().reason);
@@ -151,19 +155,22 @@ class WaitingToRecover final : public Queued {
 
   NextPhase OnFree(const std::vector<WorkerOffer>& free, Now now) override {
     const v1::RecoverySpec& rules = job_.spec().recovery();
+    since_ns_ = since_ns_.value_or(now.monotonic_ns);
     CrewQuestion question{.needed = job_.WorkersNeeded(),
                           .free = CountUsable(free),
-                          .waited_ms = (now.monotonic_ns - since_ns_) / kNsPerMs};
+                          .waited_ms = (now.monotonic_ns - *since_ns_) / kNsPerMs};
     // It costs some time to know what else would do.
     if (ChooseCrew(rules, question) != CrewChoice::kNone) return nullptr;
     const absl::StatusOr<v1::JobSpec> fewer = WithFewer(question.free);
     question.fewer_do = fewer.ok();
     if (ChooseCrew(rules, question) != CrewChoice::kFewer) {
-      return Fail(absl::StrCat(terms().reason, "; the job has waited ", question.waited_ms / 1000,
-                               " s for ", question.needed, " workers, and ", question.free,
-                               " are free (recovery.wait_seconds is ", rules.wait_seconds(),
-                               "): ", fewer.status().message()),
-                  now);
+      return Fail(
+          absl::StrCat(terms().reason, "; the job has waited ", question.waited_ms / 1000,
+                       " s for ", question.needed, " workers, and ",
+                       question.free == 0 ? "none" : absl::StrCat(question.free),
+                       question.free == 1 ? " is" : " are", " free (recovery.wait_seconds is ",
+                       rules.wait_seconds(), "): ", fewer.status().message()),
+          now);
     }
     if (const absl::Status taken = job_.TakeSpec(*fewer); !taken.ok()) {
       return Fail(absl::StrCat("cannot go on with fewer workers: ", taken.message()), now);
@@ -174,6 +181,13 @@ class WaitingToRecover final : public Queued {
                           question.waited_ms / 1000, " s"),
              now);
     return nullptr;
+  }
+
+  std::optional<int64_t> NextDeadlineNs() const override {
+    std::optional<int64_t> next = Queued::NextDeadlineNs();
+    if (!since_ns_.has_value()) return next;
+    const int64_t due_ns = *since_ns_ + WaitNs(job_.spec());
+    return std::min(next.value_or(due_ns), due_ns);
   }
 
  private:
@@ -206,7 +220,8 @@ class WaitingToRecover final : public Queued {
   }
 
   TrainingJob& job_;
-  const int64_t since_ns_;
+  // Since when it could be begun, if there were enough workers: its pause is over, and no other job comes first.
+  std::optional<int64_t> since_ns_;
 };
 
 }  // namespace
@@ -218,15 +233,13 @@ NextPhase StopAndRecover(TrainingJob& job, std::unique_ptr<Crew> crew) {
 NextPhase WaitToRecover(TrainingJob& job, const std::string& reason, int64_t workers,
                         int64_t pause_ms, Now now) {
   job.SetReturned();
-  const int64_t pause_ns = pause_ms * kNsPerMs;
-  const int64_t wait_ns = 1000 * kNsPerMs * job.spec().recovery().wait_seconds();
+  const int64_t hold_ns = std::min(WaitNs(job.spec()), job.limits().hold_back_ms * kNsPerMs);
+  const int64_t rests_until_ns = now.monotonic_ns + pause_ms * kNsPerMs;
   return std::make_unique<WaitingToRecover>(
-      job,
-      WaitTerms{.reason = reason,
-                .rests_until_ns = pause_ns > 0 ? now.monotonic_ns + pause_ns : 0,
-                .workers_before = workers,
-                .workers_until_ns = now.monotonic_ns + std::max(pause_ns, wait_ns)},
-      now);
+      job, WaitTerms{.reason = reason,
+                     .rests_until_ns = pause_ms > 0 ? rests_until_ns : 0,
+                     .workers_before = workers,
+                     .holds_back_until_ns = rests_until_ns + hold_ns});
 }
 
 }  // namespace penstock

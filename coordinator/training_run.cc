@@ -160,6 +160,10 @@ NextPhase AttemptPhase::GoOnSaved(Now now) {
     const std::string drained = absl::StrCat(
         "drained ", split.has_value() ? "for a new split" : absl::StrCat("because ", reason),
         ", but ", error.empty() ? "nothing was saved" : error);
+    if (split.has_value()) job_.StopReplanning();
+    if (job_.Recovers()) {
+      return Reconfigure({.cause = v1::ATTEMPT_CAUSE_NOT_SAVED, .message = drained}, now);
+    }
     job_.EndAttempt(v1::ATTEMPT_CAUSE_NOT_SAVED, "", drained, now);
     return Fail(absl::StrCat(drained, kAdvice), now);
   }

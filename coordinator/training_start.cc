@@ -11,6 +11,7 @@
 #include "checkpoint/layout.h"
 #include "checkpoint/start.h"
 #include "coordinator/job_planning.h"
+#include "coordinator/recovery_policy.h"
 #include "coordinator/start_query.h"
 #include "coordinator/training_phases.h"
 #include "job/defaults.h"
@@ -136,6 +137,7 @@ class Planning final : public JobPhase {
                now);
     }
     if (!status.ok()) return Fail(absl::StrCat("cannot be planned: ", status.message()), now);
+    job_.lost_plannings() = 0;
     crew_->BeginAgain(std::move(workers), now);  // later than the runs of the planning
     return Launch(job_, std::move(crew_), std::move(start_), /*has_new_split=*/false);
   }
@@ -165,19 +167,28 @@ class FindingStart final : public JobPhase {
   NextPhase OnAnswer(EffectAnswer& answer, Now now) override {
     auto* const found = std::get_if<StartFound>(&answer);
     if (found == nullptr) return nullptr;
-    if (!found->start.ok()) {
-      return Fail(absl::StrCat("cannot start: ", found->start.status().message()), now);
-    }
+    if (!found->start.ok()) return OnNotFound(found->start.status(), now);
+    job_.OnSearchDone();
     StopAwaiting();
     if (crew_->blame().any()) {
       const std::string reason = TextOf(crew_->blame().Best());
-      return WaitToRecover(job_, reason, crew_->size(), /*pause_ms=*/0, now);
+      if (job_.recovering()) return WaitToRecover(job_, reason, crew_->size(), /*pause_ms=*/0, now);
+      return std::make_unique<Queued>(job_, WaitTerms{.reason = reason});
     }
     crew_->SetLease(std::move(found->lease));
     return GoOnFrom(*std::move(found->start), now);
   }
 
  private:
+  NextPhase OnNotFound(const absl::Status& failure, Now now) {
+    const std::string error = absl::StrCat("cannot start: ", failure.message());
+    if (!job_.recovering() || !job_.Recovers()) return Fail(error, now);
+    const AfterFailureDecision decision =
+        AfterFailedSearch(job_.spec().recovery(), failure, job_.OnSearchFailed(now));
+    if (!decision.why_not.empty()) return Fail(absl::StrCat(error, "; ", decision.why_not), now);
+    return WaitToRecover(job_, error, crew_->size(), decision.pause_ms, now);
+  }
+
   // A job that recovers goes on with other workers, once it is known where: until then the directory is not its own to
   // be looked through again.
   NextPhase FailIfBlamed(Now now) override {
@@ -350,8 +361,14 @@ class Launching final : public AttemptPhase {
 
   NextPhase OnOverdue(int64_t seconds, Now now) override {
     job_.SetUnreachable();
-    return FailAttempt(WhoIsLate(seconds, /*ends=*/!job_.Recovers()),
-                       v1::ATTEMPT_CAUSE_UNREACHABLE, now);
+    const std::vector<int32_t> late = crew_->Missing();
+    const std::string what = WhatIsLate(seconds, /*ends=*/!job_.Recovers());
+    if (late.size() == 1) {
+      crew_->blame().Own(late.front(), what, v1::ATTEMPT_CAUSE_UNREACHABLE);
+      return FailIfBlamed(now);
+    }
+    return FailAttempt(absl::StrCat(NamesOfMissing(), " ", what), v1::ATTEMPT_CAUSE_UNREACHABLE,
+                       now);
   }
 
   // All may be done before the last answer to StartRun comes.

@@ -69,12 +69,8 @@ const JobRows& RowsOfJobs() {
        "Times the job went on after a worker, or the coordinator, had left or failed.",
        Value<&JobFigures::result, &Result::recoveries>},
       {kCounter, "penstock_job_redone_steps_total", "",
-       "Steps that were done again after an attempt at the job had failed, in its latest 128.",
-       [](const JobFigures& of, MetricSamples& samples) {
-         int64_t redone = 0;
-         for (const v1::Attempt& attempt : of.result->attempts()) redone += attempt.steps_redone();
-         samples.Add(static_cast<double>(redone));
-       }},
+       "Steps that were done again after an attempt at the job had failed.",
+       Value<&JobFigures::result, &Result::steps_redone>},
       {kGauge, "penstock_job_planning_seconds", "",
        "Time it took to plan the job: to split its layers and to verify the schedule.",
        Value<&JobFigures::result, &Result::planning_seconds>},

@@ -46,6 +46,19 @@ TEST(Blame, Best_IsWhatIsKnownSoFar) {
   EXPECT_EQ(blame.Best().cause, v1::ATTEMPT_CAUSE_WOULD_REPEAT);
 }
 
+TEST(Blame, TwoWorkersThatSayItIsTheJob_AreBelieved) {
+  Blame blame(kGrace);
+  blame.OwnOfJob(1, "no such file");
+  EXPECT_EQ(blame.Best().cause, v1::ATTEMPT_CAUSE_RUN_FAILED);
+  blame.OwnOfJob(1, "no such file");
+  EXPECT_EQ(blame.Best().cause, v1::ATTEMPT_CAUSE_RUN_FAILED) << "the same worker";
+  blame.Own(2, "went wrong");
+  EXPECT_EQ(blame.Best().cause, v1::ATTEMPT_CAUSE_RUN_FAILED) << "for a reason of its own";
+  blame.OwnOfJob(0, "no such file");
+  EXPECT_EQ(blame.Best().cause, v1::ATTEMPT_CAUSE_WOULD_REPEAT);
+  EXPECT_EQ(blame.Best().worker, 1) << "the first";
+}
+
 // Worker 3 dies; 2 notices and goes; 1 notices that 2 went. The report of 1 comes first.
 TEST(Blame, ChainOfPointing_EndsAtTheSilentOne) {
   Blame blame(kGrace);

@@ -179,7 +179,7 @@ TEST(Stuck, WorkerDoesNotStop_GetsNoWorkUntilItHas) {
     const v1::ListWorkersResponse workers = cluster.coordinator().ListWorkers(cluster.now());
     EXPECT_EQ(workers.workers(0).unusable_reason(), "");
     EXPECT_THAT(workers.workers(1).unusable_reason(),
-                StartsWith("worker w1 does not stop its run of job small-1, which has ended"));
+                StartsWith("worker w1 does not stop its run of job small-1, which is over"));
     EXPECT_EQ(workers.workers(1).job_id(), job);
     const std::string large = cluster.Submit(SmallJob(2, 2));
     EXPECT_THAT(cluster.Summary(large).reason(),
@@ -214,7 +214,7 @@ TEST(Stuck, WorkerThatAJobNames_IsSaidToBeStuckAndOtherStuckOnesAreNotMentioned)
   }
   EXPECT_EQ(cluster.Summary(waiting[0]).reason(),
             "waits for worker w1, which pipeline.worker_names asks for: worker w1 does not stop "
-            "its run of job small-1, which has ended, and gets no work until it does; restart the "
+            "its run of job small-1, which is over, and gets no work until it does; restart the "
             "worker");
   EXPECT_EQ(
       cluster.Summary(waiting[1]).reason(),

@@ -290,6 +290,106 @@ TEST(RunFails, LossIsNotFinite_FailsTheJobAtOnce) {
   EXPECT_EQ(cluster.Saved(job).result().attempts(0).cause(), v1::ATTEMPT_CAUSE_WOULD_REPEAT);
 }
 
+// Another worker may have what one lacks; if two lack it, it is the job.
+TEST(CannotPrepare, OneWorker_IsAvoided_TwoWorkers_FailTheJobAtOnce) {
+  for (const bool both : {false, true}) {
+    SCOPED_TRACE(both);
+    SimulatedCluster cluster({.workers = 3});
+    cluster.cannot_prepare[1] = absl::NotFoundError("text.txt: no such file");
+    if (both) cluster.cannot_prepare[0] = cluster.cannot_prepare[1];
+    cluster.RunFor(10);
+    const std::string job = cluster.Submit(SavedJob(20, 2, 5));
+    ASSERT_TRUE(cluster.RunUntilOver(kLimitMs));
+    const v1::JobResult& result = cluster.Saved(job).result();
+    if (both) {
+      EXPECT_EQ(cluster.Summary(job).state(), v1::JOB_STATE_FAILED);
+      EXPECT_THAT(cluster.Summary(job).error(),
+                  AllOf(HasSubstr("no such file"), HasSubstr("in the same way")));
+      ASSERT_EQ(result.attempts_size(), 1);
+      EXPECT_EQ(result.attempts(0).cause(), v1::ATTEMPT_CAUSE_WOULD_REPEAT);
+    } else {
+      EXPECT_EQ(cluster.Summary(job).state(), v1::JOB_STATE_SUCCEEDED);
+      ASSERT_EQ(result.attempts_size(), 3);
+      EXPECT_EQ(result.attempts(1).cause(), v1::ATTEMPT_CAUSE_RUN_FAILED);
+      EXPECT_EQ(result.attempts(1).worker(), "w1");
+      EXPECT_THAT(WorkersOf(cluster.Saved(job)), ElementsAre("w0", "w2"));
+    }
+    ExpectCleanEnd(cluster);
+  }
+}
+
+// Its disk comes back, or does not.
+TEST(DiskAway, WhileTheJobRecovers_ItLooksAgainForAWhile) {
+  for (const bool comes_back : {true, false}) {
+    SCOPED_TRACE(comes_back);
+    SimulatedCluster cluster({.workers = 2});
+    cluster.RunFor(10);
+    v1::JobSpec spec = SavedJob(30, 2, 5);
+    spec.mutable_recovery()->set_wait_seconds(20);
+    const std::string job = cluster.Submit(spec);
+    cluster.At(1000, [&] {
+      cluster.disk_back_ms = comes_back ? 8000 : kLimitMs;
+      cluster.Kill(1);
+      cluster.Restart(1);
+    });
+    cluster.RunFor(5000);
+    EXPECT_EQ(cluster.Summary(job).state(), v1::JOB_STATE_RECOVERING);
+    EXPECT_THAT(cluster.Summary(job).reason(), HasSubstr("Input/output error"));
+    ASSERT_TRUE(cluster.RunUntilOver(kLimitMs));
+    if (comes_back) {
+      EXPECT_EQ(cluster.Summary(job).state(), v1::JOB_STATE_SUCCEEDED);
+      ExpectEachStepOnce(cluster, job, 30);
+    } else {
+      EXPECT_EQ(cluster.Summary(job).state(), v1::JOB_STATE_FAILED);
+      EXPECT_THAT(cluster.Summary(job).error(),
+                  AllOf(HasSubstr("cannot start: Input/output error"), HasSubstr("times in")));
+      EXPECT_LT(cluster.now().monotonic_ns, 60'000 * kNsPerMs);
+    }
+    ExpectCleanEnd(cluster);
+  }
+}
+
+// ------------------------------------------------------------- workers that hang while others leave
+
+// The worker that hangs neither holds nor stops; the drain's limit ends the attempt and not the job.
+TEST(ExecutorStuck, WhileTheJobDrains_TheJobGoesOnFromItsCheckpoint) {
+  SimulatedCluster cluster({.workers = 3});  // of an older build: no pulse
+  cluster.RunFor(10);
+  const std::string job = cluster.Submit(SavedJob(60, 2, 5));
+  cluster.At(1000, [&] {
+    cluster.FreezeExecutor(1);
+    cluster.Leave(0);
+  });
+  cluster.At(200'000, [&] { cluster.Restart(0); });
+  ASSERT_TRUE(cluster.RunUntilOver(kLimitMs)) << cluster.transcript();
+  EXPECT_EQ(cluster.Summary(job).state(), v1::JOB_STATE_SUCCEEDED);
+  EXPECT_THAT(WorkersOf(cluster.Saved(job)), ElementsAre("w0", "w2"));
+  const v1::Attempt& attempt = cluster.Saved(job).result().attempts(0);
+  EXPECT_EQ(attempt.cause(), v1::ATTEMPT_CAUSE_STALLED);
+  EXPECT_THAT(attempt.message(), HasSubstr("did not drain within 120 s"));
+  ExpectEachStepOnce(cluster, job, 60);
+  EXPECT_THAT(cluster.violations(), IsEmpty());
+}
+
+// One is killed, and another does not stop: it is not waited for beyond the limit, and gets no work.
+TEST(ExecutorStuck, WhileTheJobStops_ItIsLeftOut) {
+  SimulatedCluster cluster({.workers = 4});
+  cluster.RunFor(10);
+  const std::string job = cluster.Submit(SavedJob(60, 2, 5));
+  cluster.At(1000, [&] {
+    cluster.FreezeExecutor(0);
+    cluster.Kill(1);
+  });
+  ASSERT_TRUE(cluster.RunUntilOver(kLimitMs)) << cluster.transcript();
+  EXPECT_EQ(cluster.Summary(job).state(), v1::JOB_STATE_SUCCEEDED);
+  EXPECT_THAT(WorkersOf(cluster.Saved(job)), ElementsAre("w2", "w3"));
+  const v1::Attempt& attempt = cluster.Saved(job).result().attempts(0);
+  EXPECT_EQ(attempt.worker(), "w1");
+  EXPECT_GT(attempt.resumed_ms() - attempt.detected_ms(), 29'000) << "known at once, then waited";
+  ExpectEachStepOnce(cluster, job, 60);
+  EXPECT_THAT(cluster.violations(), IsEmpty());
+}
+
 TEST(TooFewWorkers, MethodWithLateGradients_WaitsAndThenFailsNamingWhatIsLacking) {
   SimulatedCluster cluster({.workers = 2});
   cluster.RunFor(10);
@@ -307,7 +407,7 @@ TEST(TooFewWorkers, MethodWithLateGradients_WaitsAndThenFailsNamingWhatIsLacking
   EXPECT_THAT(
       cluster.Summary(job).error(),
       AllOf(HasSubstr("worker w1 (stage 1): went away"),
-            HasSubstr("waited 20 s for 2 workers, and 1 are free"), HasSubstr("with pipedream")));
+            HasSubstr("waited 20 s for 2 workers, and 1 is free"), HasSubstr("with pipedream")));
   ExpectCleanEnd(cluster);
 }
 
@@ -343,6 +443,89 @@ TEST(TooFewWorkers, FewerStagesThanTheJobWants_FailsIt) {
 }
 
 // -------------------------------------------------------------------- while the job recovers
+
+// The first to recover comes first, and only the time counts in which a job could begin.
+TEST(Recovering, TwoJobs_EachHasItsTimeToWait) {
+  SimulatedCluster cluster({.workers = 4});
+  cluster.RunFor(10);
+  std::vector<std::string> jobs;
+  for (const char* directory : {"/ckpt-a", "/ckpt-b"}) {
+    v1::JobSpec spec = SavedJob(40, 2, 5);
+    spec.mutable_pipeline()->set_method("pipedream");
+    spec.mutable_model()->mutable_gpt()->set_tied_head(false);
+    spec.mutable_checkpoint()->set_directory(directory);
+    spec.mutable_recovery()->set_wait_seconds(20);
+    jobs.push_back(cluster.Submit(spec));
+  }
+  cluster.At(1000, [&] {
+    for (const int worker : {0, 1, 2}) cluster.Kill(worker);
+  });
+  cluster.RunFor(3000);
+  for (const std::string& job : jobs) {
+    EXPECT_EQ(cluster.Summary(job).state(), v1::JOB_STATE_RECOVERING);
+  }
+  // One of them waits behind the other for 15 s, then for workers of its own for 15 s.
+  cluster.At(16'000, [&] { cluster.Restart(0); });
+  cluster.At(34'000, [&] { cluster.Restart(1); });
+  ASSERT_TRUE(cluster.RunUntilOver(kLimitMs)) << cluster.transcript();
+  for (const std::string& job : jobs) {
+    EXPECT_EQ(cluster.Summary(job).state(), v1::JOB_STATE_SUCCEEDED) << cluster.transcript();
+    ExpectEachStepOnce(cluster, job, 40);
+  }
+  ExpectCleanEnd(cluster);
+}
+
+TEST(Recovering, ForLong_LetsOthersPass) {
+  SimulatedCluster cluster({.workers = 2});
+  cluster.RunFor(10);
+  v1::JobSpec spec = SavedJob(30, 2, 5);
+  spec.mutable_recovery()->set_wait_seconds(100'000);
+  const std::string job = cluster.Submit(spec);
+  const std::string behind = cluster.Submit(SmallJob(2, 1));
+  cluster.At(1000, [&] { cluster.Kill(1); });
+  cluster.RunFor(299'000);
+  EXPECT_EQ(cluster.Summary(behind).state(), v1::JOB_STATE_QUEUED);
+  cluster.RunFor(5000);
+  EXPECT_EQ(cluster.Summary(behind).state(), v1::JOB_STATE_SUCCEEDED);
+  EXPECT_EQ(cluster.Summary(job).state(), v1::JOB_STATE_RECOVERING);
+  cluster.Restart(1);
+  ASSERT_TRUE(cluster.RunUntilOver(kLimitMs));
+  EXPECT_EQ(cluster.Summary(job).state(), v1::JOB_STATE_SUCCEEDED);
+}
+
+// It waits for those, however many others are free.
+TEST(Recovering, JobThatNamesItsWorkers_GetsThemBack) {
+  SimulatedCluster cluster({.workers = 4});
+  cluster.RunFor(10);
+  v1::JobSpec spec = SavedJob(30, 2, 5);
+  for (const char* name : {"w2", "w1"}) spec.mutable_pipeline()->add_worker_names(name);
+  const std::string job = cluster.Submit(spec);
+  cluster.At(1000, [&] { cluster.Kill(1); });
+  cluster.At(9000, [&] { cluster.Restart(1); });
+  cluster.RunFor(5000);
+  EXPECT_THAT(cluster.Summary(job).reason(), HasSubstr("waits for worker w1"));
+  ASSERT_TRUE(cluster.RunUntilOver(kLimitMs));
+  EXPECT_EQ(cluster.Summary(job).state(), v1::JOB_STATE_SUCCEEDED);
+  EXPECT_THAT(WorkersOf(cluster.Saved(job)), ElementsAre("w2", "w1"));
+  ExpectEachStepOnce(cluster, job, 30);
+  ExpectCleanEnd(cluster);
+}
+
+// Until its workers are back, nobody else begins in its directory, though no step was done.
+TEST(Restarted, CoordinatorBeforeTheFirstStep_TheDirectoryStaysTheJobs) {
+  SimulatedCluster cluster({.workers = 3});
+  cluster.RunFor(10);
+  const std::string job = cluster.Submit(SavedJob(30, 2, 5));
+  const std::string rival = cluster.Submit(SavedJob(5, 1, 5));
+  ASSERT_TRUE(cluster.RunUntilState(job, v1::JOB_STATE_RUNNING));
+  EXPECT_EQ(cluster.Summary(job).step(), 0);
+  cluster.RestartCoordinator();
+  EXPECT_TRUE(cluster.coordinator().FindRun(job)->returned());
+  ASSERT_TRUE(cluster.RunUntilOver(kLimitMs));
+  EXPECT_EQ(cluster.Summary(job).state(), v1::JOB_STATE_SUCCEEDED);
+  EXPECT_EQ(cluster.Summary(rival).state(), v1::JOB_STATE_SUCCEEDED);
+  EXPECT_THAT(cluster.violations(), IsEmpty());
+}
 
 TEST(Recovering, Cancelled_EndsTheJobAtOnce) {
   for (int64_t cancel_ms = 1008; cancel_ms < 1300; cancel_ms += 3) {

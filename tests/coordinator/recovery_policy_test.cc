@@ -44,7 +44,7 @@ TEST(Causes, WhichAreFailures_AndWhichMayEndOtherwise) {
         Case{v1::ATTEMPT_CAUSE_UNREACHABLE, true, true},
         Case{v1::ATTEMPT_CAUSE_STALLED, true, true},
         Case{v1::ATTEMPT_CAUSE_WOULD_REPEAT, true, false},
-        Case{v1::ATTEMPT_CAUSE_NOT_SAVED, true, false}, Case{v1::ATTEMPT_CAUSE_LEFT, false, true},
+        Case{v1::ATTEMPT_CAUSE_NOT_SAVED, true, true}, Case{v1::ATTEMPT_CAUSE_LEFT, false, true},
         Case{v1::ATTEMPT_CAUSE_NEW_SPLIT, false, true},
         Case{v1::ATTEMPT_CAUSE_COORDINATOR_RESTARTED, false, true}}) {
     EXPECT_EQ(IsFailure(c.cause), c.failure) << c.cause;
@@ -56,6 +56,7 @@ struct Past {
   int64_t first;
   int64_t last;
   v1::AttemptCause cause = v1::ATTEMPT_CAUSE_WORKER_LOST;
+  int64_t detected_ms = 0;
 };
 
 FailedAttempts Count(const std::vector<Past>& past) {
@@ -65,6 +66,7 @@ FailedAttempts Count(const std::vector<Past>& past) {
     attempt.set_first_step(one.first);
     attempt.set_last_step(one.last);
     attempt.set_cause(one.cause);
+    attempt.set_detected_ms(one.detected_ms);
   }
   return CountFailures(attempts);
 }
@@ -93,8 +95,6 @@ TEST(CountFailures, AttemptsThatDidNotFail_CountNeitherWay) {
 TEST(AfterFailure, WouldEndInTheSameWay_IsTheEnd) {
   EXPECT_THAT(AfterFailure(Rules(), Count({{0, 12, v1::ATTEMPT_CAUSE_WOULD_REPEAT}})).why_not,
               HasSubstr("in the same way"));
-  EXPECT_THAT(AfterFailure(Rules(), Count({{0, 12, v1::ATTEMPT_CAUSE_NOT_SAVED}})).why_not,
-              HasSubstr("in the same way"));
 }
 
 TEST(AfterFailure, Pause_GrowsWhileThereIsNoProgress) {
@@ -117,6 +117,39 @@ TEST(AfterFailure, NoProgress_EndsAtItsBound) {
   EXPECT_THAT(AfterFailure(Rules(), Count({{0, 12}, {10, 12}, {10, 12}, {10, 12}})).why_not,
               AllOf(HasSubstr("3 attempts in a row came no further than step 12"),
                     HasSubstr("recovery.no_progress_max is 3")));
+}
+
+// A broken link comes back, and pauses between attempts are short at first.
+TEST(AfterFailure, NoProgressOverABrokenLink_AlsoHasItsTime) {
+  const auto cause = v1::ATTEMPT_CAUSE_UNREACHABLE;
+  const auto why_not = [&](int64_t until_ms) {
+    return AfterFailure(Rules(), Count({{0, 12, cause, 500},
+                                        {10, 12, cause, 1000},
+                                        {10, 10, cause, 2500},
+                                        {10, 10, cause, until_ms}}))
+        .why_not;
+  };
+  EXPECT_EQ(why_not(20'000), "");
+  EXPECT_EQ(why_not(300'999), "");
+  EXPECT_THAT(why_not(301'000), HasSubstr("3 attempts in a row"));
+  EXPECT_EQ(why_not(0), "") << "a clock that was set back";
+  EXPECT_NE(AfterFailure(Rules(), Count({{0, 0, cause, 1}, {0, 0, cause, 2}, {0, 0}})).why_not, "")
+      << "the last was lost for another reason";
+  EXPECT_EQ(Count({{0, 0, cause, 1000}, {0, 4, cause, 9000}}).without_progress_ms, 0);
+}
+
+TEST(AfterFailedSearch, DiskMayComeBack_WhatIsOnItDoesNotChange) {
+  const absl::Status away = absl::InternalError("Input/output error");
+  EXPECT_EQ(AfterFailedSearch(Rules(), away, {.count = 1}).why_not, "");
+  EXPECT_EQ(AfterFailedSearch(Rules(), away, {.count = 1}).pause_ms, 1000);
+  EXPECT_EQ(AfterFailedSearch(Rules(), away, {.count = 3, .since_ms = 3000}).pause_ms, 4000);
+  EXPECT_EQ(AfterFailedSearch(Rules(), away, {.count = 9, .since_ms = 299'999}).why_not, "");
+  EXPECT_THAT(AfterFailedSearch(Rules(), away, {.count = 9, .since_ms = 300'000}).why_not,
+              HasSubstr("looked 9 times in 300 s"));
+  for (const absl::Status& stays : {absl::DataLossError(""), absl::FailedPreconditionError(""),
+                                    absl::InvalidArgumentError("")}) {
+    EXPECT_NE(AfterFailedSearch(Rules(), stays, {.count = 1}).why_not, "") << stays;
+  }
 }
 
 TEST(AfterFailure, Restarts_EndAtTheirBound) {

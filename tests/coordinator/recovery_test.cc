@@ -106,10 +106,12 @@ TEST(Leave, JobWithoutACheckpointDirectory_RunsToItsEndFirst) {
   EXPECT_FALSE(cluster.alive(0));
 }
 
-TEST(Leave, SaveFails_FailsTheJobSayingSo) {
+TEST(Leave, SaveFails_FailsTheJobThatDoesNotRecoverSayingSo) {
   SimulatedCluster cluster({.workers = 2, .commit_failure_percent = 100});
   cluster.RunFor(10);
-  const std::string job = cluster.Submit(SavedJob(1000, 2));
+  v1::JobSpec spec = SavedJob(1000, 2);
+  spec.mutable_recovery()->set_mode("off");
+  const std::string job = cluster.Submit(spec);
   cluster.At(1000, [&] { cluster.Leave(1); });
   ASSERT_TRUE(cluster.RunUntilOver(kLimitMs));
   EXPECT_EQ(cluster.Summary(job).state(), v1::JOB_STATE_FAILED);
@@ -117,22 +119,31 @@ TEST(Leave, SaveFails_FailsTheJobSayingSo) {
               AllOf(HasSubstr("drained because worker w1 is leaving"), HasSubstr("disk full")));
 }
 
-// The checkpoint before the drain's is no place to go on from: the steps in between would be lost without a word.
-TEST(Leave, SaveOfTheDrainFails_FailsTheJobAlthoughAnOlderCheckpointIsThere) {
+// The steps after the checkpoint before the drain's are done again, as after any failure.
+TEST(Leave, SaveOfTheDrainFails_TheJobGoesOnFromTheCheckpointBefore) {
   SimulatedCluster cluster({.workers = 2});
   cluster.RunFor(10);
-  v1::JobSpec spec = SavedJob(1000, 2);
+  v1::JobSpec spec = SavedJob(100, 2);
   spec.mutable_checkpoint()->set_every_steps(5);
   const std::string job = cluster.Submit(spec);
   ASSERT_TRUE(cluster.RunUntil([&] { return !cluster.commits().empty(); }));
   cluster.RunFor(100);
   cluster.disk_full = true;
   cluster.Leave(1);
+  cluster.RunFor(2000);
+  EXPECT_EQ(cluster.Summary(job).state(), v1::JOB_STATE_RECOVERING);
+  cluster.disk_full = false;
+  cluster.Restart(1);
   ASSERT_TRUE(cluster.RunUntilOver(kLimitMs));
-  EXPECT_EQ(cluster.Summary(job).state(), v1::JOB_STATE_FAILED);
-  EXPECT_THAT(cluster.Summary(job).error(), AllOf(HasSubstr("drained because worker w1 is leaving"),
+  EXPECT_EQ(cluster.Summary(job).state(), v1::JOB_STATE_SUCCEEDED);
+  const v1::JobResult& result = cluster.Saved(job).result();
+  ASSERT_EQ(result.attempts_size(), 2);
+  EXPECT_EQ(result.attempts(0).cause(), v1::ATTEMPT_CAUSE_NOT_SAVED);
+  EXPECT_THAT(result.attempts(0).message(), AllOf(HasSubstr("drained because worker w1 is leaving"),
                                                   HasSubstr("No space left on device")));
-  EXPECT_EQ(cluster.Saved(job).result().checkpoint(), "/ckpt/step-5");
+  EXPECT_EQ(result.attempts(1).first_step(), 5);
+  EXPECT_EQ(result.losses_size(), 100);
+  EXPECT_THAT(cluster.violations(), IsEmpty());
 }
 
 // A rolling restart: the same job goes on as often as workers leave, on as many as it had.

@@ -265,10 +265,46 @@ TEST(Replan, NearTheEnd_IsLeftAlone) {
   EXPECT_THAT(cluster.Logs(job), ::testing::Contains(HasSubstr("no new split for the last")));
 }
 
-TEST(Replan, CheckpointCannotBeSaved_FailsAndSaysHowToGoOn) {
+// It would drain for it again and again, and lose steps each time.
+TEST(Replan, CheckpointCannotBeSaved_TheJobGoesOnWithTheSplitThatItHas) {
   SimulatedCluster cluster({.workers = 2, .commit_failure_percent = 100, .pass_ms = {1, 2}});
   cluster.RunFor(10);
-  const std::string job = cluster.Submit(ReplannedJob(30));
+  const std::string job = cluster.Submit(ReplannedJob(200));
+  ASSERT_TRUE(cluster.RunUntilOver(kLimitMs));
+  const v1::GetJobResponse& saved = cluster.Saved(job);
+  EXPECT_THAT(saved.spec().pipeline().stage_layers(), ElementsAre(3, 4));
+  EXPECT_EQ(saved.result().steps(), 200);
+  ASSERT_EQ(saved.result().attempts_size(), 2);
+  EXPECT_EQ(saved.result().attempts(0).cause(), v1::ATTEMPT_CAUSE_NOT_SAVED);
+  EXPECT_THAT(cluster.Summary(job).error(), HasSubstr("training is complete, but"));
+  EXPECT_THAT(cluster.violations(), IsEmpty());
+}
+
+TEST(Replan, WorkersFailOfTheNewSplit_TheJobGoesBackToTheOneBefore) {
+  SimulatedCluster cluster({.workers = 2, .pass_ms = {1, 2}});
+  cluster.RunFor(10);
+  const std::string job = cluster.Submit(ReplannedJob(100));
+  ASSERT_TRUE(
+      cluster.RunUntil([&] { return cluster.Saved(job).spec().pipeline().stage_layers(0) == 5; }));
+  cluster.cannot_prepare[0] = absl::ResourceExhaustedError("too little memory for 5 layers");
+  ASSERT_TRUE(
+      cluster.RunUntil([&] { return cluster.Saved(job).spec().pipeline().stage_layers(0) == 3; }));
+  cluster.cannot_prepare.clear();
+  ASSERT_TRUE(cluster.RunUntilOver(kLimitMs));
+  EXPECT_EQ(cluster.Summary(job).state(), v1::JOB_STATE_SUCCEEDED);
+  EXPECT_THAT(cluster.Saved(job).spec().pipeline().stage_layers(), ElementsAre(3, 4));
+  EXPECT_EQ(cluster.Saved(job).result().losses_size(), 100);
+  EXPECT_THAT(cluster.Logs(job),
+              ::testing::Contains(HasSubstr("goes back to the split of before")));
+  EXPECT_THAT(cluster.violations(), IsEmpty());
+}
+
+TEST(Replan, CheckpointCannotBeSaved_FailsAJobThatDoesNotRecoverAndSaysHowToGoOn) {
+  SimulatedCluster cluster({.workers = 2, .commit_failure_percent = 100, .pass_ms = {1, 2}});
+  cluster.RunFor(10);
+  v1::JobSpec spec = ReplannedJob(30);
+  spec.mutable_recovery()->set_mode("off");
+  const std::string job = cluster.Submit(spec);
   ASSERT_TRUE(cluster.RunUntilOver(kLimitMs));
   EXPECT_EQ(cluster.Summary(job).state(), v1::JOB_STATE_FAILED);
   EXPECT_THAT(cluster.Summary(job).error(),

@@ -593,6 +593,9 @@ absl::StatusOr<v1::StopRunResponse> SimulatedCluster::Handle(int worker,
 
 absl::StatusOr<v1::PrepareRunResponse> SimulatedCluster::Handle(
     int worker, const v1::PrepareRunRequest& request) {
+  if (const auto refused = cannot_prepare.find(worker); refused != cannot_prepare.end()) {
+    return refused->second;
+  }
   Worker& w = workers_[worker];
   Worker::Epochs& epochs = w.epochs[request.job_id()];
   if (request.epoch() < epochs.first) {
@@ -649,6 +652,9 @@ void SimulatedCluster::Perform(const FindCheckpoint& find) {
     if (life != life_) return;
     DirectoryLease lease;
     absl::StatusOr<FoundStart> found = found_start;
+    if (now_ms_ < disk_back_ms) {
+      return Answer(life, find.job_id, StartFound{absl::InternalError("Input/output error"), {}});
+    }
     if (const std::string& root = find.query.root; !root.empty()) {
       const std::string directory = DirectoryOf(root);
       const auto latest = latest_.find({directory, find.job_id});

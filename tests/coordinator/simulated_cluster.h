@@ -98,6 +98,10 @@ class SimulatedCluster {
 
   // What FindCheckpoint finds, unless a job goes on from what was committed here.
   absl::StatusOr<FoundStart> found_start = FoundStart{};
+  // Until this it finds nothing, for the disk is away.
+  int64_t disk_back_ms = 0;
+  // What the workers of these numbers answer when they are to prepare.
+  std::map<int, absl::Status> cannot_prepare;
   // The note of every commit that succeeds.
   std::string commit_note;
   // The disk of the checkpoints hangs: nobody hears of what is asked of it.
