@@ -64,7 +64,7 @@ TEST(Deadline, WorkerDoesNotPrepare_FailsTheJobWithItsName) {
   cluster.RunFor(20'000);
   EXPECT_EQ(cluster.Summary(job).state(), v1::JOB_STATE_FAILED);
   EXPECT_EQ(cluster.Summary(job).error(),
-            "worker w1 (stage 1) did not prepare within 900 s; restart what hangs, and submit the "
+            "worker w1 (stage 1): did not prepare within 900 s; restart what hangs, and submit the "
             "job again");
   EXPECT_THAT(cluster.violations(), IsEmpty());
 }
@@ -127,7 +127,7 @@ TEST(Deadline, WorkerDoesNotStart_FailsTheJobWithItsName) {
   EXPECT_EQ(coordinator.FindSummary(job)->reason(), "waits for worker w1 (stage 1) to start");
   cluster.RunFor(70'000);
   EXPECT_THAT(coordinator.FindSummary(job)->error(),
-              StartsWith("worker w1 (stage 1) did not start within 60 s"));
+              StartsWith("worker w1 (stage 1): did not start within 60 s"));
 }
 
 // A job that profiles waits for its workers in the same way.

@@ -373,18 +373,18 @@ TEST(ExecutorStuck, WhileTheJobDrains_TheJobGoesOnFromItsCheckpoint) {
 
 // One is killed, and another does not stop: it is not waited for beyond the limit, and gets no work.
 TEST(ExecutorStuck, WhileTheJobStops_ItIsLeftOut) {
-  SimulatedCluster cluster({.workers = 4});
+  SimulatedCluster cluster({.workers = 5});  // of an older build: no pulse
   cluster.RunFor(10);
-  const std::string job = cluster.Submit(SavedJob(60, 2, 5));
+  const std::string job = cluster.Submit(SavedJob(60, 3, 5));
   cluster.At(1000, [&] {
     cluster.FreezeExecutor(0);
-    cluster.Kill(1);
+    cluster.Kill(2);
   });
   ASSERT_TRUE(cluster.RunUntilOver(kLimitMs)) << cluster.transcript();
   EXPECT_EQ(cluster.Summary(job).state(), v1::JOB_STATE_SUCCEEDED);
-  EXPECT_THAT(WorkersOf(cluster.Saved(job)), ElementsAre("w2", "w3"));
+  EXPECT_THAT(WorkersOf(cluster.Saved(job)), ElementsAre("w1", "w3", "w4"));
   const v1::Attempt& attempt = cluster.Saved(job).result().attempts(0);
-  EXPECT_EQ(attempt.worker(), "w1");
+  EXPECT_EQ(attempt.worker(), "w2");
   EXPECT_GT(attempt.resumed_ms() - attempt.detected_ms(), 29'000) << "known at once, then waited";
   ExpectEachStepOnce(cluster, job, 60);
   EXPECT_THAT(cluster.violations(), IsEmpty());
@@ -450,7 +450,7 @@ TEST(Recovering, TwoJobs_EachHasItsTimeToWait) {
   cluster.RunFor(10);
   std::vector<std::string> jobs;
   for (const char* directory : {"/ckpt-a", "/ckpt-b"}) {
-    v1::JobSpec spec = SavedJob(40, 2, 5);
+    v1::JobSpec spec = SavedJob(400, 2, 5);
     spec.mutable_pipeline()->set_method("pipedream");
     spec.mutable_model()->mutable_gpt()->set_tied_head(false);
     spec.mutable_checkpoint()->set_directory(directory);
@@ -460,17 +460,24 @@ TEST(Recovering, TwoJobs_EachHasItsTimeToWait) {
   cluster.At(1000, [&] {
     for (const int worker : {0, 1, 2}) cluster.Kill(worker);
   });
-  cluster.RunFor(3000);
+  cluster.RunFor(6000);
   for (const std::string& job : jobs) {
     EXPECT_EQ(cluster.Summary(job).state(), v1::JOB_STATE_RECOVERING);
   }
-  // One of them waits behind the other for 15 s, then for workers of its own for 15 s.
+  // The one whose neighbours told of it first begins with two workers. The other has waited behind it until then, and waits
+  // another 18 s for workers of its own.
   cluster.At(16'000, [&] { cluster.Restart(0); });
-  cluster.At(34'000, [&] { cluster.Restart(1); });
+  cluster.RunFor(12'000);
+  EXPECT_EQ(cluster.Summary(jobs[0]).state(), v1::JOB_STATE_RECOVERING);
+  EXPECT_EQ(cluster.Summary(jobs[1]).state(), v1::JOB_STATE_RUNNING);
+  cluster.At(34'000, [&] {
+    cluster.Restart(1);
+    cluster.Restart(2);
+  });
   ASSERT_TRUE(cluster.RunUntilOver(kLimitMs)) << cluster.transcript();
   for (const std::string& job : jobs) {
     EXPECT_EQ(cluster.Summary(job).state(), v1::JOB_STATE_SUCCEEDED) << cluster.transcript();
-    ExpectEachStepOnce(cluster, job, 40);
+    ExpectEachStepOnce(cluster, job, 400);
   }
   ExpectCleanEnd(cluster);
 }

@@ -47,7 +47,7 @@ class HostileWorkerTest : public ::testing::Test {
   std::string job_;
 };
 
-TEST_F(HostileWorkerTest, StagesThatTheRunDoesNotHave_FailTheJobAndAreNotKept) {
+TEST_F(HostileWorkerTest, StagesThatTheRunDoesNotHave_FailTheAttemptAndAreNotKept) {
   v1::RunEvent event;
   event.mutable_cut_reached()->set_step(20);
   for (int stage = 0; stage < 44'000; ++stage) {
@@ -56,8 +56,8 @@ TEST_F(HostileWorkerTest, StagesThatTheRunDoesNotHave_FailTheJobAndAreNotKept) {
   EXPECT_THAT(Report(event), StatusIs(absl::StatusCode::kInvalidArgument,
                                       AllOf(HasSubstr("worker w1"),
                                             HasSubstr("reports 44000 stages; the run has 2"))));
-  EXPECT_EQ(cluster_.Summary(job_).state(), v1::JOB_STATE_FAILED);
-  EXPECT_EQ(cluster_.Summary(job_).error(),
+  EXPECT_EQ(cluster_.Summary(job_).state(), v1::JOB_STATE_RECOVERING);
+  EXPECT_EQ(cluster_.Summary(job_).reason(),
             "worker w1 (stage 1): reports 44000 stages; the run has 2");
   EXPECT_LE(cluster_.Saved(job_).result().per_stage_size(), 2);
   EXPECT_EQ(cluster_.coordinator().rejected().count(Rejection::kMalformed), 1);

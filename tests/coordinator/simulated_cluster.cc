@@ -105,13 +105,21 @@ void SimulatedCluster::At(int64_t ms, std::function<void()> what) {
 }
 
 void SimulatedCluster::Say(const std::string& line) {
+  if (!options_.checks) return;
   absl::StrAppend(&transcript_, absl::StrFormat("%8.3f  ", 1e-3 * now_ms_), line, "\n");
 }
 
 bool SimulatedCluster::Tell(const std::function<void()>& event) {
   const int64_t life = life_;
+  const int64_t began_ns = options_.stopwatch_ns != nullptr ? options_.stopwatch_ns() : 0;
   event();
+  if (options_.stopwatch_ns != nullptr) {
+    const int64_t took_ns = options_.stopwatch_ns() - began_ns;
+    coordinator_ns_ += took_ns;
+    longest_turn_ns_ = std::max(longest_turn_ns_, took_ns);
+  }
   PerformEffects();
+  if (!options_.checks) return life == life_;
   const absl::Status invariants = coordinator_->CheckInvariants();
   if (!invariants.ok()) {
     violations_.push_back(absl::StrCat(now_ms_, " ms: ", invariants.ToString()));
@@ -429,7 +437,8 @@ void SimulatedCluster::FailNeighbours(int worker) {
     }
     After(5 + Delay(), [this, other, generation = o.generation, peer = failed.name] {
       Worker& o = workers_[other];
-      if (o.generation != generation || !o.alive || o.state != Worker::State::kRunning) {
+      if (o.generation != generation || !o.alive || o.executor_frozen ||
+          o.state != Worker::State::kRunning) {
         return;
       }
       v1::RunEvent event;

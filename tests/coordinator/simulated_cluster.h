@@ -51,7 +51,11 @@ struct SimulatedClusterOptions {
   // Of one pass of a microbatch through a layer, by worker: then a step takes as long as the slowest stage for all of
   // its microbatches' passes, and stages report what theirs take. Empty: a step takes step_ms, and nothing is told.
   std::vector<int64_t> pass_ms = {};
-  CoordinatorLimits limits;
+  // After each event invariants are checked, and a transcript is kept. Benchmarks do without.
+  bool checks = true;
+  // Measures how long the coordinator computes; null: nobody does.
+  int64_t (*stopwatch_ns)() = nullptr;
+  CoordinatorLimits limits = {};
 };
 
 // By when whatever a test waits for has happened.
@@ -149,6 +153,9 @@ class SimulatedCluster {
   // Things that must never happen: a broken invariant, a request for a busy worker, ...
   const std::vector<std::string>& violations() const { return violations_; }
   const std::string& transcript() const { return transcript_; }
+  // How long the coordinator has computed, and at most in one turn.
+  int64_t coordinator_ns() const { return coordinator_ns_; }
+  int64_t longest_turn_ns() const { return longest_turn_ns_; }
 
  private:
   struct Worker {
@@ -292,6 +299,8 @@ class SimulatedCluster {
   std::map<std::pair<int, std::string>, int> starts_;
   std::vector<std::string> violations_;
   std::string transcript_;
+  int64_t coordinator_ns_ = 0;
+  int64_t longest_turn_ns_ = 0;
 };
 
 // One size of microbatches, and all workers that are free.
