@@ -8,6 +8,7 @@
 #define PENSTOCK_FAULT_POINT_LIST(ROW)                                                  \
   /* Files that are written durably: layers, manifests, the witness of the state. */    \
   ROW(kFileBeforeWrite, "file.before_write", kFails)                                    \
+  ROW(kFileDuringWrite, "file.during_write", kEnds)                                     \
   ROW(kFileBeforeFsync, "file.before_fsync", kFails)                                    \
   ROW(kFileAfterFsync, "file.after_fsync", kEnds)                                       \
   ROW(kFileBeforeRename, "file.before_rename", kFails)                                  \
@@ -51,6 +52,7 @@
   ROW(kLoopAfterRestore, "loop.after_restore", kEnds)                                   \
   ROW(kLoopBeforeWrite, "loop.before_write", kEnds)                                     \
   ROW(kLoopAfterWrite, "loop.after_write", kEnds)                                       \
+  ROW(kLoopAfterKeep, "loop.after_keep", kEnds)                                         \
   ROW(kLoopBeforeEffects, "loop.before_effects", kEnds)                                 \
   ROW(kLoopAfterEffects, "loop.after_effects", kEnds)                                   \
   ROW(kLoopBeforeAnswers, "loop.before_answers", kEnds)                                 \
@@ -65,6 +67,7 @@
   ROW(kRegistrationBeforeCall, "registration.before_call", kEnds)                       \
   ROW(kRegistrationAfterAnswer, "registration.after_answer", kEnds)                     \
   ROW(kDrainBeforeWorker, "drain.before_worker", kEnds)                                 \
+  ROW(kDrainDuringWorker, "drain.during_worker", kEnds)                                 \
   ROW(kDrainAfterWorker, "drain.after_worker", kEnds)                                   \
   ROW(kReportBeforeSend, "report.before_send", kEnds)                                   \
   ROW(kReportAfterAnswer, "report.after_answer", kEnds)                                 \
@@ -73,7 +76,7 @@
   ROW(kRunAfterPrepare, "run.after_prepare", kEnds)                                     \
   ROW(kRunBeforeStart, "run.before_start", kFails)                                      \
   ROW(kRunBeforeStop, "run.before_stop", kEnds)                                         \
-  ROW(kRunAfterStop, "run.after_stop", kEnds)                                           \
+  ROW(kRunAfterEnd, "run.after_end", kEnds)                                             \
   ROW(kRunAtCut, "run.at_cut", kFails)                                                  \
   ROW(kRunBeforeDone, "run.before_done", kFails)                                        \
   ROW(kExecutorAfterAction, "executor.after_action", kFails)                            \
