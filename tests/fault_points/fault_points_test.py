@@ -76,6 +76,15 @@ class Test:
         self.etcd = etcd
         self.reference = None  # the SHA-256 of the weights of an undisturbed run
 
+    def check_refusals(self):
+        """A program that is told a wrong point or action says so, and does not start."""
+        for program in ("penstock-coordinator", "penstock-worker"):
+            for wrong, expected in (("store.befor_commit=kill", "store.before_commit"), ("run.at_cut=die", "expected kill")):
+                ran = subprocess.run([self.programs / program, "--insecure"], stdin=subprocess.DEVNULL, capture_output=True,
+                                     text=True, timeout=20, check=False, env={clusters.VARIABLE: wrong})
+                if ran.returncode != 2 or expected not in ran.stderr:
+                    raise clusters.Trouble(f"{program} with {wrong} ended with {ran.returncode}: {ran.stderr}")
+
     def scenarios(self):
         in_etcd = [(scenario, True) for scenario in scenarios.IN_ETCD] if self.etcd else []
         return [(scenario, False) for scenario in scenarios.IN_A_FILE] + in_etcd
@@ -170,6 +179,7 @@ def main():
     failed = []
     try:
         test = Test(flags, folder, etcd)
+        test.check_refusals()
         reaches = test.census(points)
         with concurrent.futures.ThreadPoolExecutor(flags.jobs) as pool:
             for name, fired, troubles in pool.map(lambda name: test.run_point(name, reaches[name], flags), chosen):
