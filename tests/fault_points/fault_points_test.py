@@ -70,7 +70,7 @@ class Etcd:
 
 class Test:
     def __init__(self, flags, folder, etcd):
-        self.programs = pathlib.Path(flags.build) / "bin"
+        self.programs = pathlib.Path(flags.build).resolve() / "bin"
         self.action = ACTIONS[flags.action]
         self.folder = folder
         self.etcd = etcd
@@ -190,6 +190,8 @@ def main():
                     print(f"    {trouble}", flush=True)
                 if not good:
                     failed.append(name)
+    except clusters.Trouble as trouble:
+        sys.exit(f"without any fault: {trouble}; logs are in {folder}")
     finally:
         if etcd is not None:
             etcd.stop()
