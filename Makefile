@@ -2,14 +2,18 @@
 PRESET ?= release
 TEXT ?=
 
-# Of gpu-check: where the figures go as JSON, and the steps to run (all of them if empty). Of fuzz: one target.
+# Of gpu-check: where the figures go as JSON, and the steps to run (all of them if empty). Of fuzz: one target. Of
+# fault-points: the points whose names contain it.
 JSON ?=
 ONLY ?=
 
 # Of fuzz: how long each target runs.
 SECONDS ?= 60
 
-.PHONY: setup configure build programs test test-asan test-tsan fuzz test-compose demo bench parity gpu-bundle gpu-check format
+# Of fault-points: how often each is tried.
+TIMES ?= 25
+
+.PHONY: setup configure build programs test test-asan test-tsan fuzz test-compose fault-points demo bench parity gpu-bundle gpu-check format
 
 setup:
 	@scripts/setup.sh
@@ -42,6 +46,12 @@ fuzz:
 # Brings docker-compose.yml up for real and takes it down; COMPILE=1 compiles in the image.
 test-compose: build
 	@scripts/compose_test.sh build/$(PRESET) $(if $(COMPILE),--compile)
+
+# Kills processes of real clusters at each fault point: docs/testing.md.
+fault-points:
+	@$(MAKE) --no-print-directory configure PRESET=faults
+	@cmake --build --preset faults
+	@PYTHONDONTWRITEBYTECODE=1 python3 tests/fault_points/fault_points_test.py build/faults --times $(TIMES) $(if $(ONLY),--only $(ONLY))
 
 demo: programs
 	@scripts/demo.sh build/$(PRESET) $(TEXT)

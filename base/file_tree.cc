@@ -10,6 +10,7 @@
 #include <memory>
 
 #include "absl/strings/str_cat.h"
+#include "base/fault_points.h"
 #include "base/status.h"
 
 namespace penstock {
@@ -31,15 +32,23 @@ absl::Status WriteAll(int fd, const std::string& path, absl::string_view bytes) 
   return absl::OkStatus();
 }
 
+absl::Status WriteAndSync(int fd, const std::string& path,
+                          absl::Span<const absl::string_view> pieces) {
+  PENSTOCK_FAULT_POINT_STATUS(kFileBeforeWrite);
+  for (absl::string_view piece : pieces) {
+    PENSTOCK_RETURN_IF_ERROR(WriteAll(fd, path, piece));
+    PENSTOCK_FAULT_POINT(kFileDuringWrite);
+  }
+  PENSTOCK_FAULT_POINT_STATUS(kFileBeforeFsync);
+  // A failed fsync is never retried: the kernel may already have dropped the pages.
+  if (fsync(fd) != 0) return FileError("sync", path, errno);
+  PENSTOCK_FAULT_POINT(kFileAfterFsync);
+  return absl::OkStatus();
+}
+
 absl::Status WriteSyncAndClose(int fd, const std::string& path,
                                absl::Span<const absl::string_view> pieces) {
-  absl::Status status;
-  for (absl::string_view piece : pieces) {
-    status = WriteAll(fd, path, piece);
-    if (!status.ok()) break;
-  }
-  // A failed fsync is never retried: the kernel may already have dropped the pages.
-  if (status.ok() && fsync(fd) != 0) status = FileError("sync", path, errno);
+  absl::Status status = WriteAndSync(fd, path, pieces);
   if (close(fd) != 0 && status.ok()) status = FileError("close", path, errno);
   return status;
 }
@@ -109,6 +118,7 @@ int RemoveTree(int directory, const std::string& name) {
   if (const int error = ReadNames(Descriptor(own), names); error != 0) return error;
   for (const std::string& child : names) {
     if (const int error = RemoveTree(inner.get(), child); error != 0) return error;
+    PENSTOCK_FAULT_POINT(kFileDuringRemoval);
   }
   return unlinkat(directory, name.c_str(), AT_REMOVEDIR) == 0 || errno == ENOENT ? 0 : errno;
 }
@@ -219,11 +229,15 @@ absl::Status FileTree::RenameDurably(const std::string& from, const std::string&
   const std::string verb = absl::StrCat("rename ", from, " to");
   PENSTOCK_ASSIGN_OR_RETURN(const Place source, PlaceOf(verb, from));
   PENSTOCK_ASSIGN_OR_RETURN(const Place target, PlaceOf(verb, to));
+  PENSTOCK_FAULT_POINT_STATUS(kFileBeforeRename);
   if (renameat(source.directory.get(), source.name.c_str(), target.directory.get(),
                target.name.c_str()) != 0) {
     return FileError(verb, to, errno);
   }
-  return SyncDirectory(ParentOf(to));
+  PENSTOCK_FAULT_POINT(kFileAfterRename);
+  PENSTOCK_RETURN_IF_ERROR(SyncDirectory(ParentOf(to)));
+  PENSTOCK_FAULT_POINT(kFileAfterParentFsync);
+  return absl::OkStatus();
 }
 
 absl::Status FileTree::SyncDirectory(const std::string& path) {
@@ -272,6 +286,7 @@ absl::Status FileTree::RemoveAll(const std::string& path) {
   const absl::StatusOr<Place> place = PlaceOf("remove", path);
   if (absl::IsNotFound(place.status())) return absl::OkStatus();
   PENSTOCK_RETURN_IF_ERROR(place.status());
+  PENSTOCK_FAULT_POINT_STATUS(kFileBeforeRemoval);
   const int error = RemoveTree(place->directory.get(), place->name);
   return error == 0 ? absl::OkStatus() : FileError("remove", path, error);
 }

@@ -11,6 +11,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "base/fault_points.h"
 #include "base/sha256.h"
 #include "base/status.h"
 #include "checkpoint/layout.h"
@@ -105,12 +106,14 @@ absl::Status RemoveCheckpoint(Files& files, const std::string& root, int64_t ste
   const std::string grave = GravePath(root, step);
   PENSTOCK_RETURN_IF_ERROR(files.RemoveAll(grave));
   PENSTOCK_RETURN_IF_ERROR(files.RenameDurably(JoinPath(root, StepDirectoryName(step)), grave));
+  PENSTOCK_FAULT_POINT_STATUS(kCheckpointInGrave);
   return files.RemoveAll(grave);
 }
 
 // Removes all but the newest `keep` of the checkpoints up to `step`. Later ones come from another life
 // of the job (it started again from an older checkpoint) and are its owner's to remove.
 absl::Status Prune(Files& files, const std::string& root, int64_t step, int32_t keep) {
+  PENSTOCK_FAULT_POINT_STATUS(kCheckpointBeforePrune);
   PENSTOCK_ASSIGN_OR_RETURN(std::vector<int64_t> steps, StepsIn(files, root));
   steps.erase(std::remove_if(steps.begin(), steps.end(), [&](int64_t s) { return s > step; }),
               steps.end());
@@ -132,6 +135,7 @@ absl::Status Replace(Files& files, const std::string& staging, const std::string
                      const std::string& grave) {
   PENSTOCK_RETURN_IF_ERROR(files.RemoveAll(grave));
   PENSTOCK_RETURN_IF_ERROR(files.RenameDurably(directory, grave));
+  PENSTOCK_FAULT_POINT(kCheckpointBetweenNames);
   absl::Status renamed = files.RenameDurably(staging, directory);
   if (renamed.ok()) {
     files.RemoveAll(grave).IgnoreError();  // the next attempt's sweep removes what is left
@@ -160,10 +164,14 @@ absl::Status RemoveStaging(Files& files, const std::string& root,
 absl::Status Publish(Files& files, const std::string& staging, const Manifest& manifest,
                      const std::string& root, const std::string& directory) {
   const std::string text = SerializeManifest(manifest);
+  PENSTOCK_FAULT_POINT_STATUS(kCheckpointBeforeManifest);
   PENSTOCK_RETURN_IF_ERROR(
       files.WriteDurably(JoinPath(staging, kManifestName), {absl::string_view(text)}));
+  PENSTOCK_FAULT_POINT(kCheckpointAfterManifest);
   PENSTOCK_RETURN_IF_ERROR(files.SyncDirectory(staging));
+  PENSTOCK_FAULT_POINT_STATUS(kCheckpointBeforeReadBack);
   PENSTOCK_RETURN_IF_ERROR(VerifyCheckpoint(files, staging).status());
+  PENSTOCK_FAULT_POINT_STATUS(kCheckpointBeforePublish);
   if (!files.Exists(directory)) return files.RenameDurably(staging, directory);
   return Replace(files, staging, directory, GravePath(root, manifest.step));
 }
@@ -180,6 +188,7 @@ absl::StatusOr<std::vector<CheckpointFile>> WriteLayer(Files& files, const std::
   PENSTOCK_ASSIGN_OR_RETURN(CheckpointFile weights,
                             WriteArrays(files, staging, WeightsFileName(state.layer, state.name),
                                         state.layer, state.weights));
+  PENSTOCK_FAULT_POINT_STATUS(kSaveBetweenFiles);
   PENSTOCK_ASSIGN_OR_RETURN(CheckpointFile optimizer,
                             WriteArrays(files, staging, OptimizerFileName(state.layer, state.name),
                                         state.layer, state.optimizer_state));
@@ -195,8 +204,10 @@ absl::StatusOr<CommittedCheckpoint> CommitCheckpoint(Files& files, const CommitO
     const std::string staging = StagingPath(options.root, manifest.step, options.tag);
     PENSTOCK_RETURN_IF_ERROR(Publish(files, staging, manifest, options.root, committed.directory));
   }
+  PENSTOCK_FAULT_POINT(kCheckpointAfterPublish);
   absl::Status cleared = DiscardStaging(files, options.root, options.tag, manifest.step);
   cleared.Update(Prune(files, options.root, manifest.step, options.keep));
+  PENSTOCK_FAULT_POINT(kCheckpointAfterPrune);
   if (!cleared.ok()) {
     committed.note = absl::StrCat(committed.directory,
                                   " is saved, but what is older stays: ", cleared.message());
@@ -245,6 +256,7 @@ absl::StatusOr<FoundCheckpoint> FindLatestCheckpoint(Files& files, const std::st
 
 absl::StatusOr<LayerState> LoadLayer(Files& files, const std::string& directory,
                                      const Manifest& manifest, int32_t layer) {
+  PENSTOCK_FAULT_POINT_STATUS(kCheckpointBeforeLoad);
   LayerState state = {.layer = layer};
   bool has_weights = false;
   bool has_optimizer = false;
@@ -298,6 +310,7 @@ absl::StatusOr<LayerState> LoadWholeLayer(Files& files, const std::string& direc
 
 absl::Status DiscardStaging(Files& files, const std::string& root, absl::string_view tag,
                             int64_t step) {
+  PENSTOCK_FAULT_POINT_STATUS(kCheckpointBeforeDiscard);
   return RemoveStaging(files, root, [&](const StagingName& name) {
     return name.step <= step &&
            StagingDirectoryName(name.step, name.tag) == StagingDirectoryName(name.step, tag);
@@ -305,7 +318,10 @@ absl::Status DiscardStaging(Files& files, const std::string& root, absl::string_
 }
 
 absl::Status SweepStaging(Files& files, const std::string& root) {
-  return RemoveStaging(files, root, [](const StagingName&) { return true; });
+  PENSTOCK_FAULT_POINT_STATUS(kCheckpointBeforeSweep);
+  PENSTOCK_RETURN_IF_ERROR(RemoveStaging(files, root, [](const StagingName&) { return true; }));
+  PENSTOCK_FAULT_POINT(kCheckpointAfterSweep);
+  return absl::OkStatus();
 }
 
 absl::Status SweepStagingOf(Files& files, const std::string& root, absl::string_view job_id) {

@@ -13,6 +13,7 @@ option(PENSTOCK_PRECOMPILED_HEADERS "Precompile the gRPC and GoogleTest headers"
 option(PENSTOCK_UNITY "Compile several files of a target together: a tenth of the time from scratch" ON)
 set(PENSTOCK_SANITIZE "" CACHE STRING "Sanitizers, comma separated: address,undefined or thread")
 option(PENSTOCK_FUZZ "Build the fuzz targets with libFuzzer (Clang; the preset fuzz sets the sanitizers)" OFF)
+option(PENSTOCK_FAULT_POINTS "Build in the places at which tests make processes die (base/fault_points.h); never for use" OFF)
 set(PENSTOCK_CUDA "AUTO" CACHE STRING "CUDA back-end: AUTO (where there are a GPU and the toolkit), ON or OFF")
 
 include(hardening)

@@ -7,6 +7,7 @@
 #include "absl/strings/str_cat.h"
 #include "base/check.h"
 #include "base/deadline.h"
+#include "base/fault_points.h"
 #include "base/status.h"
 
 namespace penstock {
@@ -84,11 +85,13 @@ absl::StatusOr<std::vector<SavedLayer>> CheckpointWriter::Write(
   std::vector<SavedLayer> saved;
   for (const LayerSnapshot& layer : layers) {
     PENSTOCK_RETURN_IF_ERROR(cancelled());
+    PENSTOCK_FAULT_POINT_STATUS(kSaveBeforeLayer);
     SavedLayer& entry = saved.emplace_back();
     entry.layer = layer.state.layer;
     entry.name = layer.state.name;
     entry.sha256 = ParametersDigest(layer.parameters());
     PENSTOCK_ASSIGN_OR_RETURN(entry.files, WriteLayer(files_, staging, layer.state));
+    PENSTOCK_FAULT_POINT(kSaveAfterLayer);
   }
   return saved;
 }

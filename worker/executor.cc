@@ -5,6 +5,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/check.h"
+#include "base/fault_points.h"
 #include "base/status.h"
 #include "compute/clip.h"
 #include "job/run/message_bytes.h"
@@ -195,6 +196,7 @@ absl::Status Executor::Perform(const Action& action) {
   timer_.End();
   actions_done_.Add(1);
   courier_.pulse().Beat();
+  PENSTOCK_FAULT_POINT_STATUS(kExecutorAfterAction);
   return absl::OkStatus();
 }
 
@@ -532,9 +534,11 @@ absl::Status Executor::Update(LocalStage& local, const Effect& effect, double le
 
 absl::Status Executor::Step(LocalStage& local, const Effect& effect) {
   const double learning_rate = RateOfUpdate(parts_.job, local.lateness, effect.microbatches);
+  PENSTOCK_FAULT_POINT_STATUS(kExecutorBeforeUpdate);
   PENSTOCK_RETURN_IF_ERROR(
       effect.moves ? Update(local, effect, learning_rate)
                    : local.stage->KeepWeights(effect.version, effect.oldest_live_version));
+  PENSTOCK_FAULT_POINT_STATUS(kExecutorAfterUpdate);
   PENSTOCK_RETURN_IF_ERROR(EndPass(ActionKind::kUpdate, local));
   local.meter->Publish(machine_.counts(local.id), machine_.delays(local.id));
   local.meter->figure(v1::StageReport::kUpdatesFieldNumber)

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "base/fault_points.h"
 #include "base/status.h"
 #include "base/utf8.h"
 #include "job/fingerprint.h"
@@ -325,6 +326,7 @@ absl::StatusOr<int64_t> TrainingRun::TrainToTheEnd() {
   PENSTOCK_RETURN_IF_ERROR(WaitForCheckpoint());
   final_digests_ = LayerDigests();
   PENSTOCK_RETURN_IF_ERROR(environment_.backend.Synchronize());
+  PENSTOCK_FAULT_POINT_STATUS(kRunBeforeDone);
   return step;
 }
 
@@ -332,6 +334,7 @@ absl::StatusOr<int64_t> TrainingRun::TrainToCut(int64_t from_step, const Cut& cu
   PENSTOCK_ASSIGN_OR_RETURN(const MicrobatchRange done,
                             executor_->Train(RangeOfSteps(plan_.job, from_step, cut.step)));
   const int64_t step = done.end() / plan_.job.microbatches;
+  PENSTOCK_FAULT_POINT_STATUS(kRunAtCut);
   if (done.count > 0) ReportCut(step);
   const bool cut_short = step < cut.step;
   if (cut.validate && !cut_short) PENSTOCK_RETURN_IF_ERROR(Validate(step));
@@ -446,6 +449,7 @@ void TrainingRun::ReportCut(int64_t step) {
 }
 
 void TrainingRun::ReportSave(int64_t step, const absl::StatusOr<std::vector<SavedLayer>>& layers) {
+  PENSTOCK_FAULT_POINT(kSaveBeforeReport);
   v1::RunEvent event;
   if (!layers.ok()) {
     v1::SaveFailed& failed = *event.mutable_save_failed();

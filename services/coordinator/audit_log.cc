@@ -14,6 +14,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/deadline.h"
+#include "base/fault_points.h"
 #include "base/file_tree.h"
 #include "base/mutex.h"
 #include "base/status.h"
@@ -261,6 +262,7 @@ absl::Status AuditLog::Parts::Open() {
 }
 
 absl::Status AuditLog::Parts::Append(const std::string& lines) {
+  PENSTOCK_FAULT_POINT_STATUS(kAuditBeforeWrite);
   const std::string text = torn_ ? absl::StrCat("\n", lines) : lines;
   // One write keeps lines whole if a second process writes too.
   errno = ENOSPC;  // why a disk takes a part
@@ -270,8 +272,9 @@ absl::Status AuditLog::Parts::Append(const std::string& lines) {
     return FileError("write", options_.path, errno);
   }
   torn_ = false;
-  return options_.sync(file_->get()) == 0 ? absl::OkStatus()
-                                          : FileError("sync", options_.path, errno);
+  if (options_.sync(file_->get()) != 0) return FileError("sync", options_.path, errno);
+  PENSTOCK_FAULT_POINT(kAuditAfterWrite);
+  return absl::OkStatus();
 }
 
 }  // namespace penstock

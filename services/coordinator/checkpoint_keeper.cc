@@ -10,6 +10,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/fault_points.h"
 #include "base/status.h"
 #include "checkpoint/checkpoint.h"
 #include "checkpoint/start.h"
@@ -33,6 +34,7 @@ absl::StatusOr<FoundStart> InTime(CondVar::Clock::time_point until, DirectoryLea
 
 absl::Status Claim(Files& files, const std::string& job_id, const std::string& root,
                    const LockFileOpener& open, DirectoryLease& lease, FoundStart& start) {
+  PENSTOCK_FAULT_POINT_STATUS(kKeeperBeforeClaim);
   PENSTOCK_RETURN_IF_ERROR(Annotate(files.CreateDirectories(root), "checkpoint.directory"));
   absl::StatusOr<std::shared_ptr<DirectoryLock>> lock = DirectoryLock::Take(root, open);
   if (absl::IsUnimplemented(lock.status())) {
@@ -42,6 +44,7 @@ absl::Status Claim(Files& files, const std::string& job_id, const std::string& r
   PENSTOCK_RETURN_IF_ERROR(lock.status());
   PENSTOCK_RETURN_IF_ERROR(SweepStaging(files, root));
   lease = *std::move(lock);
+  PENSTOCK_FAULT_POINT(kKeeperAfterClaim);
   return absl::OkStatus();
 }
 
@@ -199,9 +202,11 @@ absl::Status CheckpointKeeper::LookAhead(const v1::CheckpointSpec& checkpoint) {
 
 void CheckpointKeeper::Perform(const CommitStaged& commit) {
   auto task = [parts = parts_, commit] {
-    parts->Answer(commit.job_id, CheckpointCommitted{commit.manifest.step,
-                                                     CommitCheckpoint(parts->files, commit.options,
-                                                                      commit.manifest)});
+    PENSTOCK_FAULT_POINT(kKeeperBeforeCommit);
+    absl::StatusOr<CommittedCheckpoint> committed =
+        CommitCheckpoint(parts->files, commit.options, commit.manifest);
+    PENSTOCK_FAULT_POINT(kKeeperAfterCommit);
+    parts->Answer(commit.job_id, CheckpointCommitted{commit.manifest.step, std::move(committed)});
   };
   if (absl::Status asked = disks_.Submit(commit.options.root, std::move(task)); !asked.ok()) {
     parts_->Answer(commit.job_id, CheckpointCommitted{commit.manifest.step, std::move(asked)});

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "absl/strings/escaping.h"
+#include "base/fault_points.h"
 #include "base/status.h"
 #include "services/coordinator/drafted.h"
 #include "services/coordinator/etcd_rows.h"
@@ -269,8 +270,10 @@ absl::Status EtcdStore::Commit(etcdserverpb::TxnRequest transaction) {
   transaction.add_failure()->mutable_request_range()->set_key(turn);
   for (int attempt = 0; attempt < kAttemptsMax; ++attempt) {
     is_next.set_mod_revision(turn_revision_);
+    PENSTOCK_FAULT_POINT_STATUS(kEtcdBeforeTransaction);
     PENSTOCK_ASSIGN_OR_RETURN(const etcdserverpb::TxnResponse response,
                               etcd_.Txn(transaction, etcd_limits::kCallTimeout));
+    PENSTOCK_FAULT_POINT_STATUS(kEtcdAfterTransaction);
     if (response.succeeded()) {
       turn_revision_ = response.header().revision();
       return absl::OkStatus();

@@ -6,6 +6,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/check.h"
+#include "base/fault_points.h"
 #include "base/status.h"
 #include "services/rpc/completion_poller.h"
 #include "services/rpc/status.h"
@@ -41,6 +42,7 @@ EventLoop::~EventLoop() { Stop(); }
 absl::Status EventLoop::Start() {
   PENSTOCK_ASSIGN_OR_RETURN(std::vector<StoredJob> jobs, store_->Load());
   coordinator_.Restore(std::move(jobs), ReadClock());
+  PENSTOCK_FAULT_POINT(kLoopAfterRestore);
   const bool goes_on = PerformEffects();
   PENSTOCK_RETURN_IF_ERROR(store_status_);
   if (!goes_on) return absl::AbortedError("another coordinator may lead by now");
@@ -109,8 +111,12 @@ void EventLoop::Run() {
     PENSTOCK_CHECK(coordinator_.CheckInvariants().ok());
 #endif
     if (!PerformEffects() || !MayAct()) return GiveUp();
-    for (const auto& answer : std::exchange(answers_, {})) {
-      answer();
+    if (!answers_.empty()) {
+      PENSTOCK_FAULT_POINT(kLoopBeforeAnswers);
+      for (const auto& answer : std::exchange(answers_, {})) {
+        answer();
+      }
+      PENSTOCK_FAULT_POINT(kLoopAfterAnswers);
     }
     events.clear();
   }
@@ -191,6 +197,8 @@ bool EventLoop::PerformEffects() {
       PerformNow(prepare);
     }
   }
+  if (outside_.empty()) return true;
+  PENSTOCK_FAULT_POINT(kLoopBeforeEffects);
   for (CoordinatorEffect& effect : std::exchange(outside_, {})) {
     if (!store_status_.ok() && AsksToPrepare(effect)) {
       TellWithheld(effect, true);
@@ -199,6 +207,7 @@ bool EventLoop::PerformEffects() {
       PerformNow(effect);
     }
   }
+  PENSTOCK_FAULT_POINT(kLoopAfterEffects);
   return true;
 }
 
@@ -225,6 +234,7 @@ absl::Status EventLoop::Keep(const SaveJob* save) {
   const bool may_try = store_status_.ok() || clock_.MonotonicNs() >= keep_retry_ns_;
   if (may_try && (save != nullptr || !pending_.empty())) {
     WriteNow(save);
+    PENSTOCK_FAULT_POINT(kLoopAfterKeep);
     keep_retry_ns_ = clock_.MonotonicNs() + absl::ToInt64Nanoseconds(kKeepRetryInterval);
   }
   if (store_status_.ok() || (save == nullptr && pending_.empty())) return absl::OkStatus();
@@ -268,6 +278,7 @@ void EventLoop::WritePending() {
 void EventLoop::WriteNow(const SaveJob* save) {
   std::vector<StateStore::Change> changes = pending_.Changes();
   if (save != nullptr) changes.push_back({.job = save});
+  PENSTOCK_FAULT_POINT(kLoopBeforeWrite);
   const absl::Status before =
       std::exchange(store_status_, changes.empty() ? store_->Touch() : store_->Write(changes));
   if (!store_status_.ok()) {
@@ -282,6 +293,7 @@ void EventLoop::WriteNow(const SaveJob* save) {
     Log(absl::StrCat("the ", store_->name(), " can be written again"));
     performer_.OnStoreWritable(true);
   }
+  PENSTOCK_FAULT_POINT(kLoopAfterWrite);
   for (const PublishEvent& event : pending_.Written()) {
     performer_.OnEventStored(event);
   }

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "base/fault_points.h"
 #include "base/status.h"
 #include "services/coordinator/drafted.h"
 #include "services/coordinator/job_store_rows.h"
@@ -30,6 +31,7 @@ absl::StatusOr<SqliteStatement*> JobStore::Writer(const std::string& sql) {
 }
 
 absl::Status JobStore::InTransaction(const std::function<absl::Status()>& act) {
+  PENSTOCK_FAULT_POINT_STATUS(kStoreBeforeTransaction);
   PENSTOCK_RETURN_IF_ERROR(database_.Execute("BEGIN"));
   absl::Status status = act();
   if (status.ok()) status = database_.Execute("COMMIT");
@@ -59,10 +61,14 @@ absl::Status JobStore::WriteAndSync(absl::Span<const Change> changes, bool durab
   Draft draft{.last_number = index_.last_number, .seal = index_.seal};
   PENSTOCK_RETURN_IF_ERROR(InTransaction([&]() -> absl::Status {
     PENSTOCK_RETURN_IF_ERROR(WriteAll(changes, draft));
-    if (!durable) return absl::OkStatus();
-    ++draft.seal.changes;
-    return WriteSeal(draft.seal);
+    if (durable) {
+      ++draft.seal.changes;
+      PENSTOCK_RETURN_IF_ERROR(WriteSeal(draft.seal));
+    }
+    PENSTOCK_FAULT_POINT_STATUS(kStoreBeforeCommit);
+    return absl::OkStatus();
   }));
+  PENSTOCK_FAULT_POINT(kStoreAfterCommit);
   Take(draft.jobs, index_.jobs);
   Take(draft.timelines, index_.timelines);
   Take(draft.last_sequences, index_.last_sequences);
@@ -77,6 +83,7 @@ absl::Status JobStore::WriteWitness() {
   if (!witness_.has_value()) return absl::OkStatus();
   const absl::Status written = witness_->Write(index_.seal.changes);
   witness_is_behind_ = !written.ok();
+  PENSTOCK_FAULT_POINT(kStoreAfterWitness);
   return written;
 }
 
@@ -218,6 +225,7 @@ absl::StatusOr<JobStore::Settings> JobStore::ReadSettings() {
 }
 
 absl::StatusOr<std::vector<StoredJob>> JobStore::Load() {
+  PENSTOCK_FAULT_POINT(kStoreAfterOpen);
   std::map<int64_t, const std::string*> ids;  // by number
   for (const auto& [job_id, row] : index_.jobs) ids[row.number] = &job_id;
   std::vector<StoredJob> jobs;

@@ -20,6 +20,7 @@
 #include "absl/time/clock.h"
 #include "base/clock.h"
 #include "base/confined_files.h"
+#include "base/fault_points.h"
 #include "base/rejected_messages.h"
 #include "base/status.h"
 #include "services/coordinator/coordinator_member.h"
@@ -227,6 +228,7 @@ absl::StatusOr<Running> Start(const Flags& flags, CoordinatorServerOptions optio
 absl::Status DrainUnlessSignalled(const Running& coordinator, const sigset_t& signals) {
   constexpr absl::Duration kSignalInterval = absl::Milliseconds(200);
   const int64_t give_up_ns = RealClock().MonotonicNs() + absl::ToInt64Nanoseconds(kDrainTimeout);
+  PENSTOCK_FAULT_POINT(kDrainBeforeCoordinator);
   for (;;) {
     const absl::Status drained = coordinator.drain(kSignalInterval);
     if (!absl::IsDeadlineExceeded(drained) || RealClock().MonotonicNs() >= give_up_ns) {
@@ -290,6 +292,9 @@ std::vector<MetricFamily> Collect(const Running& coordinator, const Tracing& tra
 
 int Main(int argc, char** argv) {
   const sigset_t signals = BlockEndSignals();
+  if (const absl::Status armed = PENSTOCK_ARM_FAULT_POINTS(); !armed.ok()) {
+    return Complain(armed, kBadUsage);
+  }
   int exit_code = kDone;
   const std::optional<Flags> flags = ParseFlags(argc, argv, exit_code);
   if (!flags.has_value()) {
@@ -382,6 +387,7 @@ int Main(int argc, char** argv) {
   if (!drained.ok()) {
     log.warn("not drained: {}", std::string(drained.message()));
   }
+  PENSTOCK_FAULT_POINT(kDrainAfterCoordinator);
   http.reset();
   running->shutdown();
   if (tracing->exporter != nullptr) tracing->exporter->Stop(absl::Now() + kExportTimeout);

@@ -3,6 +3,8 @@
 #include <utility>
 #include <variant>
 
+#include "base/fault_points.h"
+
 namespace penstock {
 namespace {
 
@@ -21,12 +23,14 @@ auto MethodOf(const v1::StopRunRequest&) { return &Stub::AsyncStopRun; }
 void WorkerCaller::Attempt(std::shared_ptr<const CallWorker> call, int attempt) {
   const bool prepares = std::holds_alternative<v1::PrepareRunRequest>(call->request) ||
                         std::holds_alternative<v1::PrepareProfileRequest>(call->request);
+  PENSTOCK_FAULT_POINT(kCallBeforeStart);
   std::visit(
       [&](const auto& request) {
         calls_.Start(
             call->worker, call->address, MethodOf(request), request,
             prepares ? kPrepareTimeout : kControlTimeout,
             [this, call, attempt](auto response) {
+              PENSTOCK_FAULT_POINT(kCallAfterAnswer);
               const absl::Status status = response.status();
               loop_.Post([this, call, attempt, status,
                           answer =

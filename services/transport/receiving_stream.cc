@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "base/fault_points.h"
 #include "base/status.h"
 #include "base/utf8.h"
 #include "services/rpc/access.h"
@@ -233,6 +234,7 @@ absl::Status ReceivingStream::TakeTensor(const FrameHeader& header, FrameReader&
     edge_->meter().AddTransfer(arriving_since_, LinkMeter::Now());
     message = *std::move(whole);
   }
+  PENSTOCK_FAULT_POINT(kTensorAfterReceive);
   PENSTOCK_RETURN_IF_ERROR(edge_->Deliver(number_, std::move(message)));
   WriteNext();
   return absl::OkStatus();
@@ -302,6 +304,7 @@ void ReceivingStream::WriteProgress() {
       progress.received < told_.received + kUntoldMax) {
     return;
   }
+  PENSTOCK_FAULT_POINT(kTensorBeforeCredit);
   FrameHeader header;
   header.kind = !welcomed_    ? FrameKind::kWelcome
                 : asks_again_ ? FrameKind::kAgain

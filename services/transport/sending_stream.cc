@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "base/fault_points.h"
 #include "base/status.h"
 #include "base/utf8.h"
 #include "services/rpc/channel.h"
@@ -71,6 +72,7 @@ bool SendingStream::HasFailedHere() const {
 // ------------------------------------------------------------------------------ one call
 
 void SendingStream::Dial() {
+  PENSTOCK_FAULT_POINT(kTensorBeforeDial);
   call_ = std::make_unique<Call>();
   call_->stub.emplace(MakeTensorChannel(options_.address, options_.credentials));
   call_->stream = call_->stub->PrepareCall(&call_->context, kTensorStreamMethod, &queue());
@@ -88,6 +90,7 @@ void SendingStream::OnStarted(bool ok) {
   if (ok) {
     if (!was_welcomed_) suspicion_.OnOpen(LinkMeter::Now());
     call_->can_write = true;
+    PENSTOCK_FAULT_POINT(kTensorBeforeHello);
     FrameHeader header;
     header.kind = FrameKind::kHello;
     header.key = options_.key;
@@ -154,6 +157,7 @@ FrameHeader SendingStream::TensorHeader(FrameKind kind) const {
 }
 
 void SendingStream::WriteMessage() {
+  PENSTOCK_FAULT_POINT(kTensorBeforeSend);
   const Message& message = *current_.message;
   const int64_t size_bytes = message.tensor.size_bytes();
   grpc::ByteBuffer frame;

@@ -5,6 +5,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/deadline.h"
+#include "base/fault_points.h"
 #include "services/rpc/completion_poller.h"
 
 namespace penstock {
@@ -105,7 +106,10 @@ void EventReporter::Report() {
       request = NextBatch();
       trace = trace_;
     }
-    backoff = HandleAnswer(request, parts_.send(request, trace), backoff);
+    PENSTOCK_FAULT_POINT(kReportBeforeSend);
+    const absl::StatusOr<v1::ReportRunResponse> answer = parts_.send(request, trace);
+    PENSTOCK_FAULT_POINT(kReportAfterAnswer);
+    backoff = HandleAnswer(request, answer, backoff);
   }
 }
 

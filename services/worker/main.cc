@@ -12,6 +12,7 @@
 #include <atomic>
 #include <cstdlib>
 #include <functional>
+#include <iostream>
 #include <memory>
 #include <optional>
 #include <random>
@@ -22,6 +23,7 @@
 
 #include "base/clock.h"
 #include "base/confined_files.h"
+#include "base/fault_points.h"
 #include "base/files.h"
 #include "base/status.h"
 #include "job/profile/device_times.h"
@@ -143,6 +145,7 @@ class Worker {
       log_.info("waits up to {} for its job to drain; a second signal ends at once",
                 absl::FormatDuration(flags_.drain_timeout));
     }
+    PENSTOCK_FAULT_POINT(kDrainBeforeWorker);
     registration_->Leave();
     while (!registration_->may_leave()) {
       StopReason again = stop_.AwaitFor(kLookInterval);
@@ -152,6 +155,7 @@ class Worker {
         break;
       }
     }
+    PENSTOCK_FAULT_POINT(kDrainAfterWorker);
     return reason;
   }
 
@@ -382,6 +386,10 @@ class Worker {
 }  // namespace penstock
 
 int main(int argc, char** argv) {
+  if (const absl::Status armed = PENSTOCK_ARM_FAULT_POINTS(); !armed.ok()) {
+    std::cerr << "penstock-worker: " << std::string(armed.message()) << "\n";
+    return penstock::kBadUsage;
+  }
   int exit_code = 0;
   const auto flags = penstock::ParseWorkerFlags(argc, argv, exit_code);
   if (!flags.has_value()) return exit_code;

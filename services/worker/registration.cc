@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "base/deadline.h"
+#include "base/fault_points.h"
 #include "services/rpc/completion_poller.h"
 
 namespace penstock {
@@ -95,7 +96,9 @@ int64_t Registration::AwaitRegistration(int64_t after, absl::Duration pause) {
 }
 
 absl::Duration Registration::Register() {
+  PENSTOCK_FAULT_POINT(kRegistrationBeforeCall);
   const absl::StatusOr<v1::RegisterWorkerResponse> answer = parts_.register_worker(parts_.worker);
+  PENSTOCK_FAULT_POINT(kRegistrationAfterAnswer);
   if (absl::IsInvalidArgument(answer.status()) || absl::IsFailedPrecondition(answer.status())) {
     refused_ = true;
     parts_.on_refused(answer.status());
@@ -125,6 +128,7 @@ absl::Duration Registration::Beat() {
   request.set_leaving(leaving());
   const absl::Status status = parts_.heartbeat(request);
   if (request.leaving()) {
+    PENSTOCK_FAULT_POINT(kDrainDuringWorker);
     OnLeavingAnswer(status, !request.job_id().empty());
     return kLeavingInterval;
   }

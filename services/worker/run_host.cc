@@ -9,6 +9,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/deadline.h"
+#include "base/fault_points.h"
 #include "base/seen_epoch.h"
 #include "base/status.h"
 #include "services/rpc/completion_poller.h"
@@ -111,6 +112,7 @@ void RunHost::DoPrepare(Attempt& attempt) {
   const RunRequest& request = attempt.request;
   parts_.on_attempt(attempt.job_id, attempt.epoch, attempt.trace);
   const absl::Status prepared = [&]() -> absl::Status {
+    PENSTOCK_FAULT_POINT_STATUS(kRunBeforePrepare);
     PENSTOCK_ASSIGN_OR_RETURN(transport_, parts_.join(request));
     PENSTOCK_ASSIGN_OR_RETURN(backend_, parts_.make_backend(request));
     PENSTOCK_ASSIGN_OR_RETURN(run_, parts_.prepare(request, *backend_, *transport_, parts_.on_event,
@@ -118,6 +120,7 @@ void RunHost::DoPrepare(Attempt& attempt) {
     return absl::OkStatus();
   }();
   if (!prepared.ok()) return DropRun(attempt, prepared);
+  PENSTOCK_FAULT_POINT(kRunAfterPrepare);
   {
     MutexLock lock(mutex_);
     attempt.run = run_.get();
@@ -176,6 +179,7 @@ void RunHost::DropRun(Attempt& attempt, const absl::Status& outcome) {
   transport_.reset();
   backend_.reset();
   ReturnFreedMemory();
+  PENSTOCK_FAULT_POINT(kRunAfterEnd);
   {
     MutexLock lock(mutex_);
     attempt.phase = Phase::kEnded;
@@ -230,6 +234,7 @@ absl::StatusOr<v1::PrepareRunResponse> RunHost::Prepare(const RunRequest& reques
 }
 
 absl::Status RunHost::Start(const std::string& job_id, int64_t epoch) {
+  PENSTOCK_FAULT_POINT_STATUS(kRunBeforeStart);
   MutexLock lock(mutex_);
   PENSTOCK_RETURN_IF_ERROR(CheckEpoch(job_id, epoch));
   const bool same = attempt_ != nullptr && attempt_->job_id == job_id && attempt_->epoch == epoch;
@@ -259,6 +264,7 @@ absl::Status RunHost::Cut(const std::string& job_id, int64_t epoch, int64_t step
 
 absl::Status RunHost::Stop(const std::string& job_id, int64_t epoch, const std::string& reason,
                            absl::Time deadline) {
+  PENSTOCK_FAULT_POINT(kRunBeforeStop);
   MutexLock lock(mutex_);
   // A PrepareRun that comes late must not bring it back.
   Fence(job_id, /*first=*/std::min(epoch, kEpochMax) + 1, /*seen=*/epoch);

@@ -1,11 +1,14 @@
 #!/usr/bin/env python3
-"""Checks that programs were built with the hardening of cmake/hardening.cmake.
+"""Checks that programs were built with the hardening of cmake/hardening.cmake, and without fault points.
 
-usage: hardening_test.py READELF [--fortified] FILE...
+usage: hardening_test.py READELF [--fortified] [--without-fault-points LIST] FILE...
 
 FILE: a program, or a shared library, which is told by its name (.so). --fortified: calls of the C library are checked,
-which only optimised builds have. Says for each file what it lacks; exits with 1 if there is anything.
+which only optimised builds have. --without-fault-points: none of the names in LIST (base/fault_point_list.h) is in a file.
+Says for each file what is wrong; exits with 1 if there is anything.
 """
+import argparse
+import pathlib
 import re
 import subprocess
 import sys
@@ -47,18 +50,35 @@ def missing(readelf, path, fortified):
     return lacks
 
 
-def main(arguments):
-    readelf, *paths = arguments
-    fortified = "--fortified" in paths
-    paths = [path for path in paths if path != "--fortified"]
-    if not paths:
-        sys.exit(__doc__)
-    faults = [f"{path} lacks {what}" for path in paths for what in missing(readelf, path, fortified)]
+def fault_point_texts(list_path):
+    """What only a program with fault points contains: their names, and the variable that arms them."""
+    names = re.findall(r'ROW\(\w+, "([a-z_.]+)"', pathlib.Path(list_path).read_text())
+    if not names:
+        sys.exit(f"{list_path}: has no fault points")
+    return [*names, "PENSTOCK_FAULT_POINTS"]
+
+
+def contained(path, texts):
+    content = pathlib.Path(path).read_bytes()
+    return [text for text in texts if text.encode() in content]
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("readelf")
+    parser.add_argument("--fortified", action="store_true")
+    parser.add_argument("--without-fault-points", metavar="LIST")
+    parser.add_argument("paths", nargs="+")
+    flags = parser.parse_args()
+    faults = [f"{path} lacks {what}" for path in flags.paths for what in missing(flags.readelf, path, flags.fortified)]
+    if flags.without_fault_points:
+        texts = fault_point_texts(flags.without_fault_points)
+        faults += [f"{path} has the fault point {text}" for path in flags.paths for text in contained(path, texts)]
     for fault in faults:
         print(fault)
-    print(f"{len(paths)} files checked, {len(faults)} faults")
+    print(f"{len(flags.paths)} files checked, {len(faults)} faults")
     sys.exit(1 if faults else 0)
 
 
 if __name__ == "__main__":
-    main(sys.argv[1:])
+    main()

@@ -1,0 +1,226 @@
+"""A cluster of real processes whose supervisor starts again what ends, without the fault that ended it."""
+import json
+import os
+import pathlib
+import random
+import re
+import signal
+import socket
+import subprocess
+import threading
+import time
+
+VARIABLE = "PENSTOCK_FAULT_POINTS"
+RESTART_SECONDS = 0.1
+COMMAND_SECONDS = 20  # for one command of penstock
+PATIENCE_SECONDS = 120  # for what a job waits for
+
+
+class Trouble(Exception):
+    """Something that should not have happened."""
+
+
+def free_port():
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return probe.getsockname()[1]
+
+
+class Life:
+    """A process of the cluster, from its start to its end."""
+
+    def __init__(self, process, log):
+        self.process = process
+        self.log = log
+        self.told_to_end = False
+
+    def text(self):
+        return self.log.read_text(errors="replace")
+
+    def hits(self):
+        """How often each point was reached at least, and what was done last there: {name: (hit, action)}."""
+        found = {}
+        for name, hit, action in re.findall(r"^fault point ([a-z_.]+): hit (\d+): (\w+)$", self.text(), re.MULTILINE):
+            found[name] = (int(hit), action)
+        return found
+
+
+class Cluster:
+    """Use as a context manager: all processes are gone at its end.
+
+    `fault_of(name, number)`: what the variable says for a life of a process, its lives counted from 0; None: nothing.
+    """
+
+    def __init__(self, programs, folder, fault_of, workers=2, state=None):
+        self.programs = pathlib.Path(programs)
+        self.folder = pathlib.Path(folder)
+        self.checkpoints = self.folder / "checkpoints"
+        self.fault_of = fault_of
+        port = free_port()
+        self.address = f"127.0.0.1:{port}"
+        common = ["--insecure", "--metrics", "off", "--checkpoint-root", self.checkpoints]
+        self.commands = {"coordinator": [self.programs / "penstock-coordinator", *common, "--listen", self.address,
+                                         "--state", state or self.folder / "state.sqlite"]}
+        for number in range(workers):
+            self.commands[f"worker-{number}"] = [
+                self.programs / "penstock-worker", *common, "--coordinator", self.address, "--name", f"worker-{number}",
+                "--data-root", self.folder, "--threads", "1", "--device", "cpu"]
+        self.lives = {name: [] for name in self.commands}
+        self.lock = threading.Lock()
+        self.closing = False
+        self.last_error = ""  # of a command of penstock
+        self.supervisor = threading.Thread(target=self._supervise)
+
+    def __enter__(self):
+        self.checkpoints.mkdir()
+        for name in self.commands:
+            self._start(name)
+        self.supervisor.start()
+        return self
+
+    def __exit__(self, *_):
+        self.closing = True
+        self.supervisor.join()
+        for lives in self.lives.values():
+            lives[-1].process.kill()
+        for lives in self.lives.values():
+            lives[-1].process.wait()
+
+    def _start(self, name):
+        lives = self.lives[name]
+        environment = {key: value for key, value in os.environ.items() if key != VARIABLE}
+        fault = self.fault_of(name, len(lives))
+        if fault:
+            environment[VARIABLE] = fault
+        log = self.folder / f"{name}.{len(lives)}.log"
+        with open(log, "wb") as out:
+            process = subprocess.Popen([str(word) for word in self.commands[name]], stdin=subprocess.DEVNULL, stdout=out,
+                                       stderr=out, env=environment, cwd=self.folder)
+        with self.lock:
+            lives.append(Life(process, log))
+
+    def _supervise(self):
+        restart_at = {}
+        while not self.closing:
+            for name, lives in self.lives.items():
+                if lives[-1].process.poll() is None:
+                    continue
+                due = restart_at.setdefault((name, len(lives)), time.monotonic() + RESTART_SECONDS)
+                if time.monotonic() >= due:
+                    self._start(name)
+            time.sleep(0.01)
+
+    def signal(self, name, number):
+        with self.lock:
+            life = self.lives[name][-1]
+        life.told_to_end = True
+        life.process.send_signal(number)
+
+    def lives_of(self, name):
+        with self.lock:
+            return list(self.lives[name])
+
+    def await_next_life(self, name, after):
+        """Until process `name` has had more than `after` lives."""
+        self.eventually(lambda: len(self.lives_of(name)) > after, f"{name} has been started again")
+
+    def crashes(self):
+        """Ends of processes that nobody asked for, each as a text. A fault's own SIGKILL is none."""
+        found = []
+        for name, lives in self.lives.items():
+            for number, life in enumerate(lives):
+                code = life.process.poll()
+                is_fault = any(action == "kill" for _, action in life.hits().values())
+                if code is None or life.told_to_end and code in (0, 1, -signal.SIGKILL):
+                    continue
+                if code == -signal.SIGKILL and (is_fault or self.closing):
+                    continue
+                last = (life.text().strip().splitlines() or ["nothing"])[-1]
+                found.append(f"{name} ended with {code}: {last}")
+        return found
+
+    def eventually(self, condition, what, seconds=PATIENCE_SECONDS):
+        give_up_at = time.monotonic() + seconds
+        while True:
+            value = condition()
+            if value:
+                return value
+            if time.monotonic() > give_up_at:
+                raise Trouble(f"after {seconds:g} s still not: {what}")
+            time.sleep(0.02)
+
+    def run(self, *arguments):
+        """The JSON that a command of penstock prints, or None if it failed."""
+        command = [self.programs / "penstock", *arguments, "--json", "--insecure", "--coordinator", self.address]
+        environment = {key: value for key, value in os.environ.items() if key != VARIABLE}
+        try:
+            ran = subprocess.run([str(word) for word in command], stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+                                 timeout=COMMAND_SECONDS, check=False, env=environment, cwd=self.folder)
+        except subprocess.TimeoutExpired:
+            self.last_error = f"penstock {arguments[0]} did not end within {COMMAND_SECONDS} s"
+            return None
+        self.last_error = ran.stderr.decode(errors="replace").strip()
+        return json.loads(ran.stdout) if ran.returncode == 0 and ran.stdout else None
+
+    def submit(self, key, *arguments):
+        """Submits the job, again and again under one key, until the coordinator has taken it. Returns its ID."""
+        try:
+            return self.eventually(
+                lambda: self.run("submit", "job.yaml", "--no-wait", "--idempotency-key", key, *arguments),
+                f"job {key} is submitted", seconds=30)["job_id"]
+        except Trouble as trouble:
+            raise Trouble(f"{trouble}: {self.last_error}") from None
+
+    def cancel(self, job_id):
+        """Asks for it, again and again until the coordinator has taken it or the job has ended by itself."""
+        def taken():
+            job = self.job(job_id)
+            return job and job["ended_unix_ms"] is not None or self.run("cancel", job_id)
+        self.eventually(taken, f"job {job_id} is asked to end")
+
+    def job(self, job_id):
+        return self.run("status", job_id)
+
+    def await_step(self, job_id, step):
+        """Until the job has trained `step` steps, or has ended."""
+        def far_enough():
+            job = self.job(job_id)
+            return job if job and (job["step"] >= step or job["ended_unix_ms"] is not None) else None
+        return self.eventually(far_enough, f"job {job_id} has trained {step} steps")
+
+    def await_end(self, job_id):
+        last = {}
+        def ended():
+            job = self.job(job_id)
+            last.update(job or {})
+            return job if job and job["ended_unix_ms"] is not None else None
+        try:
+            return self.eventually(ended, "the job has ended")
+        except Trouble as trouble:
+            raise Trouble(f"{trouble}: {last.get('state')} at step {last.get('step')}, reason {last.get('reason')}, "
+                          f"error {last.get('error')}") from None
+
+
+def write_job(folder, steps, every_steps):
+    """A byte GPT of two stages, its text, and the job file."""
+    letters = random.Random(1)
+    words = ("".join(letters.choice("etaoinshrdlu") for _ in range(letters.randint(1, 8))) for _ in range(3000))
+    (folder / "input.txt").write_text(" ".join(words))
+    (folder / "job.yaml").write_text(f"""\
+name: faults
+model:
+  gpt: {{layers: 4, width: 32, heads: 2, context: 16, tied_head: false}}
+data:
+  text: {{path: input.txt, tokenizer: bytes}}
+training:
+  steps: {steps}
+  batch: 16
+  microbatches: 4
+  optimizer: {{adamw: {{learning_rate: 1.0e-3}}}}
+  seed: 1
+checkpoint: {{directory: {folder}/checkpoints, every_steps: {every_steps}, keep: 2}}
+recovery: {{wait_seconds: 60}}
+pipeline:
+  method: 1f1b
+  stages: 2
+""")

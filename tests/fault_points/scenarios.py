@@ -1,0 +1,61 @@
+"""What a cluster does in a trial. Each scenario ends with a job that has trained all its steps, and returns its status."""
+import signal
+
+STEPS = 400
+EVERY_STEPS = 40
+ONE_THIRD = STEPS // 3
+
+
+def plain(cluster):
+    return cluster.await_end(cluster.submit("plain"))
+
+
+def worker_drains(cluster):
+    """A worker is asked to leave in mid-run, and comes back."""
+    job_id = cluster.submit("drain")
+    cluster.await_step(job_id, ONE_THIRD)
+    lives = len(cluster.lives_of("worker-1"))
+    cluster.signal("worker-1", signal.SIGTERM)
+    cluster.await_next_life("worker-1", lives)
+    return cluster.await_end(job_id)
+
+
+def coordinator_drains(cluster):
+    """The coordinator is asked to end in mid-run, and comes back."""
+    job_id = cluster.submit("drain")
+    cluster.await_step(job_id, ONE_THIRD)
+    lives = len(cluster.lives_of("coordinator"))
+    cluster.signal("coordinator", signal.SIGTERM)
+    cluster.await_next_life("coordinator", lives)
+    return cluster.await_end(job_id)
+
+
+def coordinator_is_killed(cluster):
+    job_id = cluster.submit("kill")
+    cluster.await_step(job_id, ONE_THIRD)
+    lives = len(cluster.lives_of("coordinator"))
+    cluster.signal("coordinator", signal.SIGKILL)
+    cluster.await_next_life("coordinator", lives)
+    return cluster.await_end(job_id)
+
+
+def cancelled_and_resumed(cluster):
+    job_id = cluster.submit("first")
+    cluster.await_step(job_id, ONE_THIRD)
+    cluster.cancel(job_id)
+    cluster.await_end(job_id)
+    return cluster.await_end(cluster.submit("second", "--resume", "latest"))
+
+
+def damaged_and_resumed(cluster):
+    """The newest checkpoint of a finished job lacks the end of a file, and the job goes on from the one before."""
+    cluster.await_end(cluster.submit("first"))
+    newest = max(cluster.checkpoints.glob("step-*"))
+    damaged = min(newest.glob("layer-*"))
+    damaged.write_bytes(damaged.read_bytes()[:-1])
+    return cluster.await_end(cluster.submit("second", "--resume", "latest"))
+
+
+IN_A_FILE = [plain, worker_drains, coordinator_drains, coordinator_is_killed, cancelled_and_resumed, damaged_and_resumed]
+# With the coordinator's state in etcd.
+IN_ETCD = [plain, coordinator_is_killed]
