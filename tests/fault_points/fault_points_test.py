@@ -24,8 +24,10 @@ import sys
 import tempfile
 import time
 
-import cluster as clusters
-import scenarios
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "support"))
+
+import cluster as clusters  # noqa: E402  (it is not beside this file)
+import scenarios  # noqa: E402
 
 LIST = pathlib.Path(__file__).resolve().parents[2] / "base" / "fault_point_list.h"
 ACTIONS = {"kill": "kill", "fail": "fail", "full": "full", "sleep": "sleep:1500"}

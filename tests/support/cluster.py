@@ -65,7 +65,9 @@ class Cluster:
             self.commands[f"worker-{number}"] = [
                 self.programs / "penstock-worker", *common, "--coordinator", self.address, "--name", f"worker-{number}",
                 "--data-root", self.folder, "--threads", "1", "--device", "cpu"]
+        self.workers = [name for name in self.commands if name != "coordinator"]
         self.lives = {name: [] for name in self.commands}
+        self.thaws = []
         self.lock = threading.Lock()
         self.closing = False
         self.last_error = ""  # of a command of penstock
@@ -115,6 +117,20 @@ class Cluster:
             life = self.lives[name][-1]
         life.told_to_end = True
         life.process.send_signal(number)
+
+    def freeze(self, name, seconds):
+        """Stops the process's threads for so long, while this returns at once."""
+        with self.lock:
+            life = self.lives[name][-1]
+        life.process.send_signal(signal.SIGSTOP)
+        thaw = threading.Timer(seconds, lambda: life.process.poll() is None and life.process.send_signal(signal.SIGCONT))
+        self.thaws.append(thaw)
+        thaw.start()
+
+    def thaw(self):
+        """Waits until no process is frozen."""
+        for thaw in self.thaws:
+            thaw.join()
 
     def lives_of(self, name):
         with self.lock:
@@ -201,8 +217,8 @@ class Cluster:
                           f"error {last.get('error')}") from None
 
 
-def write_job(folder, steps, every_steps):
-    """A byte GPT of two stages, its text, and the job file."""
+def write_job(folder, steps, every_steps, pipeline="method: 1f1b\n  stages: 2"):
+    """A byte GPT, its text, and the job file. `pipeline`: the keys of that part of it."""
     letters = random.Random(1)
     words = ("".join(letters.choice("etaoinshrdlu") for _ in range(letters.randint(1, 8))) for _ in range(3000))
     (folder / "input.txt").write_text(" ".join(words))
@@ -221,6 +237,5 @@ training:
 checkpoint: {{directory: {folder}/checkpoints, every_steps: {every_steps}, keep: 2}}
 recovery: {{wait_seconds: 60}}
 pipeline:
-  method: 1f1b
-  stages: 2
+  {pipeline}
 """)
