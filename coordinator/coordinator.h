@@ -5,7 +5,7 @@
 // cannot starve a large one; a job that needs more workers than there are lets others pass. A job
 // that takes whatever is free waits while workers are about to become free or to join. A job that
 // recovers comes first, and holds back the others also while it pauses or the cluster has too few
-// workers for it. A worker works on one job at a time, and so does a checkpoint directory. A worker
+// workers for it. What no job waits for goes to jobs that have lost workers (growth.h). A worker works on one job at a time, and so does a checkpoint directory. A worker
 // that does not stop a run is asked again and again and gets no work until it tells of another run,
 // or of none, or is a new process.
 //
@@ -159,7 +159,10 @@ class Coordinator {
   void Settle(Now now);
   // Returns whether there were any.
   bool ForgetOver();
-  void StartWaiting(Now now);
+  // Returns whether a job waits for workers that are free, or will be.
+  bool StartWaiting(Now now);
+  // Offers the free workers, for which no job waits, to jobs that have lost some.
+  void OfferSpare(Now now);
   // Starts the job, or says why it waits. Takes its workers out of `free`. Returns whether it holds
   // back those behind it, also if it does not recover.
   bool StartOrWait(JobRun& run, std::vector<WorkerOffer>& free, Now now);
