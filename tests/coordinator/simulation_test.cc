@@ -24,6 +24,7 @@ struct Outcome {
   std::map<v1::JobState, int> states;
   int64_t replans = 0;
   int64_t recoveries = 0;
+  int64_t growths = 0;
   std::string transcript;
 };
 
@@ -64,6 +65,11 @@ Outcome RunHistory(uint64_t seed, bool kills_coordinator) {
       // There are few faults, but all may come before the first step.
       spec.mutable_recovery()->set_no_progress_max(50);
       spec.mutable_recovery()->set_restarts_max(50);
+      // It goes on with fewer workers soon, and grows back when they return.
+      if (below(2) == 0) {
+        spec.mutable_recovery()->set_wait_seconds(below(3));
+        spec.mutable_training()->set_steps(100 + below(100));
+      }
     }
     if (stages > 1 && spec.checkpoint().every_steps() > 0 && below(2) == 0) {
       PredictOnEqualWorkers(spec, 1e-3 * static_cast<double>(options.step_ms));
@@ -141,6 +147,7 @@ Outcome RunHistory(uint64_t seed, bool kills_coordinator) {
     }
     outcome.recoveries += cluster.Saved(job).result().recoveries();
     outcome.replans += cluster.Saved(job).result().feedback().replans();
+    outcome.growths += cluster.Saved(job).result().growths();
   }
   EXPECT_THAT(cluster.violations(), IsEmpty()) << cluster.transcript();
   EXPECT_THAT(cluster.StillTraining(), IsEmpty()) << cluster.transcript();
@@ -168,6 +175,7 @@ Outcome RunHistories(uint64_t count, bool kills_coordinator) {
     }
     all.replans += outcome.replans;
     all.recoveries += outcome.recoveries;
+    all.growths += outcome.growths;
     if (testing::Test::HasFailure()) {
       break;
     }
@@ -186,6 +194,7 @@ TEST(Simulation, RandomHistories_EndWithEveryJobOver) {
   EXPECT_GT(all.states[v1::JOB_STATE_CANCELLED], 50);
   EXPECT_GT(all.replans, 50);
   EXPECT_GT(all.recoveries, 50);
+  EXPECT_GT(all.growths, 20);
 }
 
 TEST(Simulation, RandomHistoriesWithKillsOfTheCoordinator_EndWithEveryJobOver) {
@@ -195,6 +204,7 @@ TEST(Simulation, RandomHistoriesWithKillsOfTheCoordinator_EndWithEveryJobOver) {
   EXPECT_GT(all.states[v1::JOB_STATE_FAILED], 100);
   EXPECT_GT(all.states[v1::JOB_STATE_CANCELLED], 20);
   EXPECT_GT(all.recoveries, 50);
+  EXPECT_GT(all.growths, 20);
 }
 
 TEST(Simulation, SameSeed_HasTheSameHistory) {
