@@ -27,8 +27,7 @@ std::shared_ptr<const LiveRun> LiveRuns::Look(const std::string& job_id, int64_t
             auto gathered = std::make_shared<const LiveRun>(std::move(live));
             MutexLock lock(mutex_);
             const auto job = jobs_.find(job_id);
-            if (job == jobs_.end() || job->second.epoch != epoch)
-              return;  // forgotten meanwhile
+            if (job == jobs_.end() || job->second.epoch != epoch) return;  // forgotten meanwhile
             job->second.latest = std::move(gathered);
             job->second.gathering = false;
           });
