@@ -28,6 +28,8 @@ struct GrowthRules {
   int64_t failed_max = 3;
   // The workers are held this long before a cut of the job's own, so that the run ends there, and no cut is added.
   int64_t lead_ms = 1000;
+  // The time between two looks at the free workers, which take long in a large cluster.
+  int64_t ask_ms = 200;
   // A cut of its own that is farther away is not waited for: the run is cut where it is.
   int64_t wait_for_cut_ms = 600'000;
   // A run that has less than this left after the cut stays as it is.

@@ -172,6 +172,7 @@ absl::Status TrainingJob::Grow(const Growth& growth) {
   if (full_crew_.has_prediction()) *full.mutable_prediction() = full_crew_.prediction();
   PENSTOCK_RETURN_IF_ERROR(TakeSpec(std::move(full)));
   grown_ = std::move(grown);
+  before_split_.reset();  // it was another crew's
   result_->set_growths(result_->growths() + 1);
   return absl::OkStatus();
 }

@@ -2,7 +2,7 @@
 //
 //   FindingStart -> [Planning ->] Launching -> Running -> [Draining ->] [Saving ->] Gathering -> Ended
 //                                     ^                                    |
-//                                     +- with a new split, more workers ---+--> Queued, where the job was saved
+//                                     +--- with a new split, more workers ---+--> Queued, where the job was saved
 //
 // Each of them can also end in Ended at once (job_phase.h). In a job that recovers, those from Launching to Saving end
 // in Stopping instead when a worker fails, and so does FindingStart without stopping anybody:

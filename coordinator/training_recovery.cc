@@ -72,6 +72,7 @@ class Stopping final : public AttemptPhase {
     deadline_ns_ = now.monotonic_ns + job_.limits().stop_timeout_ms * kNsPerMs;
     job_.summary().set_reason(TextOf(crew_->blame().Best()));
     job_.NoteFailure(now);
+    attempt().growth.reset();
     job_.SetState(v1::JOB_STATE_RECOVERING, now);
     AskToStop(now);
     return GoOnIfStopped(now);

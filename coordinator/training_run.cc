@@ -149,6 +149,7 @@ NextPhase AttemptPhase::GoOnSaved(Now now) {
   const absl::string_view change = attempt().drains_for();
   const std::string& reason = crew_->return_reason();
   if (!attempt().cut_short() || (change.empty() && reason.empty())) {
+    attempt().growth.reset();  // the job ends
     return GatherAndEnd(job_, std::move(crew_));
   }
   for (int32_t i = 0; i < crew_->size() && !change.empty(); ++i) {
@@ -302,7 +303,8 @@ class Running final : public AttemptPhase {
   bool Fits(v1::JobState state) const override { return state == v1::JOB_STATE_RUNNING; }
 
   bool WantsMore(Now now) const override {
-    return grows_from_ms_.has_value() && now.unix_ms >= *grows_from_ms_ && !crew_->blame().any() &&
+    return grows_from_ms_.has_value() && now.unix_ms >= *grows_from_ms_ &&
+           now.monotonic_ns >= asks_from_ns_ && !crew_->blame().any() &&
            attempt().remaining.StepSeconds().value_or(0) > 0 &&
            IsTimeToHold(attempt().CutsToGrow(), job_.progress().step());
   }
@@ -314,7 +316,10 @@ class Running final : public AttemptPhase {
     const auto& places = job_.full_crew().workers();
     Growth growth{.joining = ChooseToJoin(std::vector<std::string>(places.begin(), places.end()),
                                           std::move(usable), job_.lacks())};
-    if (static_cast<int64_t>(growth.joining.size()) < job_.lacks()) return nullptr;
+    if (static_cast<int64_t>(growth.joining.size()) < job_.lacks()) {
+      asks_from_ns_ = now.monotonic_ns + kGrowthRules.ask_ms * kNsPerMs;
+      return nullptr;
+    }
     job_.Log(absl::StrCat("goes on with ", places.size(), " workers again instead of ",
                           crew_->size(), ", from its next cut"),
              now);
@@ -379,6 +384,7 @@ class Running final : public AttemptPhase {
   std::string refusal_;     // why the last look found no split
   // Since 1970; absent: the job does not lack workers, or does not grow.
   std::optional<int64_t> grows_from_ms_;
+  int64_t asks_from_ns_ = 0;  // for workers
 };
 
 }  // namespace
