@@ -4,6 +4,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <numeric>
 
 #include "absl/strings/str_cat.h"
@@ -23,15 +24,15 @@ using ::testing::Optional;
 
 // --------------------------------------------------------------------------------------- the policy
 
-struct Past {
+struct EndedAttempt {
   v1::AttemptCause cause;
   int64_t detected_ms;
   int64_t resumed_ms;
 };
 
-std::optional<int64_t> GrowsFrom(const std::vector<Past>& past) {
+std::optional<int64_t> GrowsFrom(const std::vector<EndedAttempt>& past) {
   google::protobuf::RepeatedPtrField<v1::Attempt> attempts;
-  for (const Past& one : past) {
+  for (const EndedAttempt& one : past) {
     v1::Attempt& attempt = *attempts.Add();
     attempt.set_cause(one.cause);
     attempt.set_detected_ms(one.detected_ms);
@@ -54,10 +55,10 @@ TEST(GrowsFromMs, AfterALossSoonAfterAGrowth_WaitsForLongerEachTimeAndThenStays)
       << "it has trained for a minute";
   // It did not come to train.
   EXPECT_THAT(GrowsFrom({{kGrew, 10'000, 300'000}, {kLost, 200'000, 300'000}}), Optional(260'000));
-  std::vector<Past> past = {{kGrew, 10'000, 11'000}, {kLost, 12'000, 13'000}};
+  std::vector<EndedAttempt> past = {{kGrew, 10'000, 11'000}, {kLost, 12'000, 13'000}};
   past.insert(past.end(), {{kGrew, 100'000, 101'000}, {kLost, 102'000, 103'000}});
   EXPECT_THAT(GrowsFrom(past), Optional(222'000));
-  std::vector<Past> good = past;
+  std::vector<EndedAttempt> good = past;
   good.insert(good.end(), {{kGrew, 300'000, 301'000}, {kLost, 400'000, 401'000}});
   EXPECT_THAT(GrowsFrom(good), Optional(0)) << "the last was good";
   past.insert(past.end(), {{kGrew, 300'000, 301'000}, {kLost, 302'000, 303'000}});
@@ -101,13 +102,13 @@ TEST(IsTimeToHold, TooLittleIsLeft_Never) {
   EXPECT_TRUE(IsTimeToHold({.own = own, .steps = 140, .step_s = 0.2}, 95));
 }
 
-std::vector<WorkerOffer> Offers(const std::vector<std::string>& names) {
+std::vector<WorkerOffer> OffersOf(const std::vector<std::string>& names) {
   std::vector<WorkerOffer> offers;
   for (const std::string& name : names) offers.push_back({.name = name});
   return offers;
 }
 
-std::vector<std::string> NamesOf(const std::vector<WorkerOffer>& offers) {
+std::vector<std::string> OfferNames(const std::vector<WorkerOffer>& offers) {
   std::vector<std::string> names;
   for (const WorkerOffer& offer : offers) names.push_back(offer.name);
   return names;
@@ -115,21 +116,22 @@ std::vector<std::string> NamesOf(const std::vector<WorkerOffer>& offers) {
 
 TEST(ChooseToJoin, ThoseThatHadAPlace_ComeFirst) {
   const std::vector<std::string> places = {"w0", "w2"};
-  EXPECT_THAT(NamesOf(ChooseToJoin(places, Offers({"w1", "w2", "w3"}), 2)),
+  EXPECT_THAT(OfferNames(ChooseToJoin(places, OffersOf({"w1", "w2", "w3"}), 2)),
               ElementsAre("w2", "w1"));
-  EXPECT_THAT(NamesOf(ChooseToJoin(places, Offers({"w1"}), 2)), ElementsAre("w1"));
+  EXPECT_THAT(OfferNames(ChooseToJoin(places, OffersOf({"w1"}), 2)), ElementsAre("w1"));
 }
 
 TEST(InPlaces, KeepsPlacesAndFillsTheOthers) {
   const std::vector<std::string> places = {"w0", "w1", "w2"};
-  EXPECT_THAT(NamesOf(InPlaces(places, Offers({"w2", "w9", "w0"}))), ElementsAre("w0", "w9", "w2"));
-  EXPECT_THAT(NamesOf(InPlaces(places, Offers({"w2", "w9"}))), ElementsAre("w2", "w9"))
+  EXPECT_THAT(OfferNames(InPlaces(places, OffersOf({"w2", "w9", "w0"}))),
+              ElementsAre("w0", "w9", "w2"));
+  EXPECT_THAT(OfferNames(InPlaces(places, OffersOf({"w2", "w9"}))), ElementsAre("w2", "w9"))
       << "there is no third place";
 }
 
 // ---------------------------------------------------------------------------------- in a cluster
 
-std::vector<std::string> WorkersOf(const v1::GetJobResponse& job) {
+std::vector<std::string> PlannedWorkersOf(const v1::GetJobResponse& job) {
   std::vector<std::string> workers;
   for (const v1::StageAssignment& stage : job.plan().stages()) workers.push_back(stage.worker());
   return workers;
@@ -143,7 +145,8 @@ std::vector<v1::AttemptCause> CausesOf(const v1::GetJobResponse& job) {
 
 // Saved every 20 steps of 0.1 s, and goes on with fewer workers after 2 s.
 v1::JobSpec GrowingJob(int64_t steps, int32_t stages) {
-  v1::JobSpec spec = SavedJob(steps, stages);
+  v1::JobSpec spec = SmallJob(steps, stages);
+  spec.mutable_checkpoint()->set_directory("/ckpt");
   spec.mutable_checkpoint()->set_every_steps(20);
   spec.mutable_recovery()->set_wait_seconds(2);
   return spec;
@@ -197,7 +200,7 @@ TEST(Growth, WorkerIsBack_TheJobGoesOnWithAsManyFromItsNextCut) {
     cluster.Restart(2);
     cluster.RunFor(4000);
     const v1::GetJobResponse& saved = cluster.Saved(shrunk.job);
-    EXPECT_THAT(WorkersOf(saved), ElementsAre("w0", "w1", "w2"));
+    EXPECT_THAT(PlannedWorkersOf(saved), ElementsAre("w0", "w1", "w2"));
     ASSERT_TRUE(cluster.RunUntilOver(kLimitMs)) << cluster.transcript();
     ExpectGoodEnd(cluster, shrunk.job, 300);
     EXPECT_THAT(CausesOf(saved), ElementsAre(v1::ATTEMPT_CAUSE_WORKER_LOST, v1::ATTEMPT_CAUSE_GREW,
@@ -279,7 +282,7 @@ TEST(Growth, LostAgainSoonAfter_AnotherWorkerJoinsAfterAWhile) {
   cluster.RunFor(50'000);
   EXPECT_EQ(cluster.Saved(shrunk.job).plan().stages_size(), 2);
   cluster.RunFor(10'000);
-  EXPECT_THAT(WorkersOf(cluster.Saved(shrunk.job)), ElementsAre("w0", "w1", "w2"));
+  EXPECT_THAT(PlannedWorkersOf(cluster.Saved(shrunk.job)), ElementsAre("w0", "w1", "w2"));
   ASSERT_TRUE(cluster.RunUntilOver(kLimitMs));
   ExpectGoodEnd(cluster, shrunk.job, 1500);
 }
@@ -296,7 +299,7 @@ TEST(Growth, WorkerThatJoinsCannotPrepare_TheJobGoesOnWithoutIt) {
   EXPECT_THAT(CausesOf(saved),
               ElementsAre(v1::ATTEMPT_CAUSE_WORKER_LOST, v1::ATTEMPT_CAUSE_GREW,
                           v1::ATTEMPT_CAUSE_RUN_FAILED, v1::ATTEMPT_CAUSE_UNSPECIFIED));
-  EXPECT_THAT(WorkersOf(saved), ElementsAre("w0", "w1"));
+  EXPECT_THAT(PlannedWorkersOf(saved), ElementsAre("w0", "w1"));
   const v1::Attempt& failed = saved.result().attempts(2);
   EXPECT_LT(failed.resumed_ms() - failed.detected_ms(), 1500) << "it did not wait for a third";
   EXPECT_THAT(cluster.Logs(shrunk.job),
