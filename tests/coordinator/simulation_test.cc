@@ -67,8 +67,8 @@ Outcome RunHistory(uint64_t seed, bool kills_coordinator) {
       spec.mutable_recovery()->set_restarts_max(50);
       // It goes on with fewer workers soon, and grows back when they return.
       if (below(2) == 0) {
-        spec.mutable_recovery()->set_wait_seconds(below(3));
-        spec.mutable_training()->set_steps(100 + below(100));
+        spec.mutable_recovery()->set_wait_seconds(1 + below(3));
+        spec.mutable_training()->set_steps(200 + below(100));
       }
     }
     if (stages > 1 && spec.checkpoint().every_steps() > 0 && below(2) == 0) {
@@ -141,7 +141,8 @@ Outcome RunHistory(uint64_t seed, bool kills_coordinator) {
     ++outcome.states[summary.state()];
     if (summary.state() == v1::JOB_STATE_FAILED && IsSaved(cluster.Saved(job)) &&
         cancelled.count(job) == 0) {
-      EXPECT_THAT(summary.error(), AnyOf(HasSubstr("saved"), HasSubstr("cannot be planned")))
+      EXPECT_THAT(summary.error(), AnyOf(HasSubstr("saved"), HasSubstr("cannot be planned"),
+                                         HasSubstr("recovery.wait_seconds")))
           << job << "\n"
           << cluster.transcript();
     }
