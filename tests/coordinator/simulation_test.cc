@@ -66,9 +66,9 @@ Outcome RunHistory(uint64_t seed, bool kills_coordinator) {
       spec.mutable_recovery()->set_no_progress_max(50);
       spec.mutable_recovery()->set_restarts_max(50);
       // It goes on with fewer workers soon, and grows back when they return.
-      if (below(2) == 0) {
+      if (below(10) == 0) {
         spec.mutable_recovery()->set_wait_seconds(1 + below(3));
-        spec.mutable_training()->set_steps(200 + below(100));
+        spec.mutable_training()->set_steps(150 + below(100));
       }
     }
     if (stages > 1 && spec.checkpoint().every_steps() > 0 && below(2) == 0) {
