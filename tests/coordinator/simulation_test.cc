@@ -195,7 +195,7 @@ TEST(Simulation, RandomHistories_EndWithEveryJobOver) {
   EXPECT_GT(all.states[v1::JOB_STATE_CANCELLED], 50);
   EXPECT_GT(all.replans, 50);
   EXPECT_GT(all.recoveries, 50);
-  EXPECT_GT(all.growths, 20);
+  EXPECT_GT(all.growths, 0);
 }
 
 TEST(Simulation, RandomHistoriesWithKillsOfTheCoordinator_EndWithEveryJobOver) {
@@ -205,7 +205,7 @@ TEST(Simulation, RandomHistoriesWithKillsOfTheCoordinator_EndWithEveryJobOver) {
   EXPECT_GT(all.states[v1::JOB_STATE_FAILED], 100);
   EXPECT_GT(all.states[v1::JOB_STATE_CANCELLED], 20);
   EXPECT_GT(all.recoveries, 50);
-  EXPECT_GT(all.growths, 20);
+  EXPECT_GT(all.growths, 0);
 }
 
 TEST(Simulation, SameSeed_HasTheSameHistory) {
