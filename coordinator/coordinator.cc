@@ -219,15 +219,16 @@ void Coordinator::OnProbed(const ProbeWorker& probe, const absl::Status& answer,
 }
 
 absl::Status Coordinator::LetGo(const std::string& worker, Now now) {
-  JobRun* user = UserOf(worker);
-  if (user == nullptr) {
+  const std::unordered_map<std::string, JobRun*> users = Users();
+  const auto user = users.find(worker);
+  if (user == users.end()) {
     membership_.Dismiss(worker);
     orphans_.erase(worker);
     Settle(now);  // a job may wait for it by name
     return absl::NotFoundError(absl::StrCat("worker ", worker, " has left"));
   }
   membership_.SetLeaving(worker);
-  user->OnWorkerLeaving(worker, now);
+  user->second->OnWorkerLeaving(worker, now);
   Settle(now);
   return absl::OkStatus();
 }
@@ -306,13 +307,16 @@ absl::StatusOr<v1::ReportRunResponse> Coordinator::ReportRun(const v1::ReportRun
   const int64_t had = run->NextSequence(*index) - request.first_sequence();
   rejected_.Count(Rejection::kDuplicate, std::clamp<int64_t>(had, 0, request.events_size()));
   v1::ReportRunResponse response;
+  const int64_t phases = run->phases_begun();
   response.set_next_sequence(run->OnReport(*index, request.first_sequence(), events, now));
-  Settle(now);
+  // Each worker reports each step, and nearly all of these reports change nothing for those that wait.
+  if (run->phases_begun() != phases || run->of_planning()) Settle(now);
   return response;
 }
 
 v1::ListWorkersResponse Coordinator::ListWorkers(Now now) const {
   v1::ListWorkersResponse response;
+  const std::unordered_map<std::string, JobRun*> users = Users();
   for (const auto& [name, member] : membership_.members()) {
     v1::WorkerSummary& worker = *response.add_workers();
     worker.set_name(name);
@@ -323,8 +327,8 @@ v1::ListWorkersResponse Coordinator::ListWorkers(Now now) const {
     worker.set_leaving(member.leaving);
     worker.set_metrics_address(member.registration.metrics_address());
     worker.set_last_heartbeat_ms_ago((now.monotonic_ns - member.heard_ns) / kNsPerMs);
-    if (const JobRun* run = UserOf(name); run != nullptr) {
-      worker.set_job_id(run->id());
+    if (const auto user = users.find(name); user != users.end()) {
+      worker.set_job_id(user->second->id());
     } else if (const std::string reason = member.alive ? WhyUnusable(member) : "";
                !reason.empty()) {
       worker.set_job_id(orphans_.at(name).job_id);
@@ -517,12 +521,13 @@ absl::Status Coordinator::CheckInvariants() const {
   for (const auto& [job_id, run] : runs_) {
     PENSTOCK_RETURN_IF_ERROR(run->CheckInvariants());
   }
-  for (const auto& [name, member] : membership_.members()) {
-    const auto users = std::count_if(runs_.begin(), runs_.end(), [&, name = name](const auto& run) {
-      return run.second->Uses(name);
-    });
-    if (users > 1) {
-      return absl::InternalError(absl::StrCat("worker ", name, " is taken by ", users, " runs"));
+  const std::unordered_map<std::string, JobRun*> users = Users();
+  for (const auto& [job_id, run] : runs_) {
+    for (const std::string& worker : run->InUse()) {
+      const std::string& other = users.at(worker)->id();
+      if (other == job_id) continue;
+      return absl::InternalError(
+          absl::StrCat("worker ", worker, " is taken by ", other, " and ", job_id));
     }
   }
   return absl::OkStatus();

@@ -21,6 +21,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <unordered_map>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -164,30 +165,33 @@ class Coordinator {
   bool StartWaiting(Now now);
   // Offers the free workers, for which no job waits, to jobs that have lost some.
   void OfferSpare(Now now);
-  // Starts the job, or says why it waits. Takes its workers out of `free`. Returns whether it holds
-  // back those behind it, also if it does not recover.
-  bool StartOrWait(JobRun& run, std::vector<WorkerOffer>& free, Now now);
-  // Starts the job on these workers and takes them out of `free`.
-  static void BeginOn(JobRun& run, const std::vector<WorkerOffer>& chosen,
-                      std::vector<WorkerOffer>& free, Now now);
+  // What jobs that wait are begun with. It is made once for all of them, for there may be a thousand workers.
+  struct Supply {
+    std::vector<WorkerOffer> free;
+    size_t usable = 0;     // workers that can be given work, free or not
+    std::string unusable;  // why others cannot: of one, and the number of the rest
+    int64_t stopping = 0;  // of the usable ones: they have not left a job that has ended
+    // The jobs under way that write checkpoints, by directory.
+    std::map<std::string, std::vector<const JobRun*>> writers;
+  };
+  Supply MakeSupply() const;
+  // Starts the job, or says why it waits. Takes its workers out of the supply. Returns whether it
+  // holds back those behind it, also if it does not recover.
+  bool StartOrWait(JobRun& run, Supply& supply, Now now);
+  // Starts the job on these workers and takes them out of the supply.
+  static void BeginOn(JobRun& run, const std::vector<WorkerOffer>& chosen, Supply& supply, Now now);
   // Does the same for a job that names its workers.
-  bool StartOnNamed(JobRun& run, std::vector<WorkerOffer>& free, Now now);
+  bool StartOnNamed(JobRun& run, Supply& supply, Now now);
   // Says why a job that takes all free workers should wait; empty if it need not.
-  std::string WhyNotAllFree(Now now);
-  // Returns the number of alive workers that have not left a job that has ended.
-  int64_t StoppingWorkers() const;
-  // Returns another job under way that writes the same checkpoints, or null.
-  const JobRun* DirectoryUser(const JobRun& run) const;
-  std::vector<WorkerOffer> FreeWorkers() const;
-  JobRun* UserOf(const std::string& worker) const;
+  std::string WhyNotAllFree(const Supply& supply, Now now);
+  // Returns the runs that take workers, by worker.
+  std::unordered_map<std::string, JobRun*> Users() const;
   // A worker tells of a run that no job has: it is asked to stop.
   void OnOrphan(const v1::HeartbeatRequest& request, Now now);
   // A worker tells of no such run.
   void ForgetOrphan(const std::string& worker, Now now);
   // Returns why an alive worker gets no work, or an empty string.
   std::string WhyUnusable(const Member& member) const;
-  // Returns the workers that can be given work, and adds to `reason` why others cannot: of one, and the number of the rest.
-  std::vector<const Member*> Usable(std::string* reason = nullptr) const;
 
   const CoordinatorLimits limits_;
   Membership membership_;

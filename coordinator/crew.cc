@@ -86,9 +86,12 @@ std::vector<WorkerOffer> Crew::Workers() const {
   return workers;
 }
 
-bool Crew::Uses(const std::string& worker) const {
-  return std::any_of(parts_.begin(), parts_.end(),
-                     [&](const Part& part) { return part.worker.name == worker && !IsGone(part); });
+std::vector<std::string> Crew::InUse() const {
+  std::vector<std::string> names;
+  for (const Part& part : parts_) {
+    if (!IsGone(part)) names.push_back(part.worker.name);
+  }
+  return names;
 }
 
 std::optional<int32_t> Crew::Find(const std::string& worker, uint64_t incarnation) const {

@@ -51,7 +51,8 @@ class Crew {
   const std::vector<Part>& parts() const { return parts_; }  // by worker index
   std::vector<Part>& parts() { return parts_; }
   std::vector<WorkerOffer> Workers() const;
-  bool Uses(const std::string& worker) const;
+  // Returns the names of those that have not stopped and are not lost.
+  std::vector<std::string> InUse() const;
   // Returns the index of this incarnation of a worker.
   std::optional<int32_t> Find(const std::string& worker, uint64_t incarnation) const;
   // Returns whether the workers have heard of the attempt, and whether they are being started.

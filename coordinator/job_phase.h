@@ -74,8 +74,9 @@ class JobPhase {
   // Returns whether the job has ended and no worker is taken any more.
   virtual bool over() const { return false; }
   Crew* crew() const { return crew_.get(); }
-  virtual bool Uses(const std::string& worker) const {
-    return crew_ != nullptr && crew_->Uses(worker);
+  // Returns the names of the workers that are taken.
+  virtual std::vector<std::string> InUse() const {
+    return crew_ == nullptr ? std::vector<std::string>() : crew_->InUse();
   }
   // Returns the run that it has under way, or null.
   virtual JobRun* run() { return nullptr; }

@@ -494,8 +494,8 @@ void JobPlanning::Tick(Now now) {
   GoOn(now);
 }
 
-bool JobPlanning::Uses(const std::string& worker) const {
-  return run_ != nullptr && run_->Uses(worker);
+std::vector<std::string> JobPlanning::InUse() const {
+  return run_ == nullptr ? std::vector<std::string>() : run_->InUse();
 }
 
 std::optional<int64_t> JobPlanning::NextDeadlineNs() const {

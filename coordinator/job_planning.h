@@ -92,7 +92,7 @@ class JobPlanning {
   // The run under way, or null. Its own events are its owner's to hand on.
   JobRun* run() { return run_.get(); }
   const JobRun* run() const { return run_.get(); }
-  bool Uses(const std::string& worker) const;
+  std::vector<std::string> InUse() const;
   std::optional<int64_t> NextDeadlineNs() const;
   // Set once, when nothing runs any more.
   const std::optional<Outcome>& outcome() const { return outcome_; }

@@ -1,6 +1,7 @@
 #include "coordinator/job_run.h"
 
 #include <algorithm>
+#include <filesystem>
 #include <variant>
 #include <vector>
 
@@ -15,6 +16,15 @@
 #include "job/job_trace.h"
 
 namespace penstock {
+
+namespace {
+
+std::string Normalised(const std::string& directory) {
+  const std::filesystem::path normal = std::filesystem::path(directory).lexically_normal();
+  return normal.has_filename() ? normal.string() : normal.parent_path().string();
+}
+
+}  // namespace
 
 std::unique_ptr<JobRun> JobRun::Make(const v1::GetJobResponse& record, int64_t last_sequence,
                                      ResolvedJob job, const JobRunLimits& limits,
@@ -31,6 +41,7 @@ JobRun::JobRun(const v1::GetJobResponse& record, int64_t last_sequence, Resolved
     : summary_(record.summary()),
       spec_(record.spec()),
       resolved_(std::move(job)),
+      directory_(Normalised(spec_.checkpoint().directory())),
       traceparent_(record.traceparent()),
       trace_(JobTraceOf(record)),
       limits_(limits),
@@ -73,7 +84,7 @@ bool JobRun::CanReturn() const { return phase_->CanReturn(); }
 bool JobRun::WantsMore(Now now) const { return phase_->WantsMore(now); }
 JobRun* JobRun::planning_run() const { return phase_->run(); }
 bool JobRun::Over() const { return phase_->over(); }
-bool JobRun::Uses(const std::string& worker) const { return phase_->Uses(worker); }
+std::vector<std::string> JobRun::InUse() const { return phase_->InUse(); }
 std::optional<int64_t> JobRun::NextDeadlineNs() const { return phase_->NextDeadlineNs(); }
 
 std::optional<int32_t> JobRun::IndexOf(const std::string& worker, uint64_t incarnation,
@@ -103,6 +114,7 @@ absl::Status JobRun::CheckInvariants() const {
 void JobRun::Become(NextPhase next, Now now) {
   while (next != nullptr) {
     phase_ = std::move(next);
+    ++phases_begun_;
     next = phase_->Enter(now);
   }
 }

@@ -165,7 +165,13 @@ class JobRun {
   JobRun* planning_run() const;
   // Returns whether it has ended and no worker is taken any more: the run can be dropped.
   bool Over() const;
-  bool Uses(const std::string& worker) const;
+  // Returns the names of the workers that are taken. One that its planning uses may be there twice.
+  std::vector<std::string> InUse() const;
+  // Returns checkpoint.directory in one spelling of "ck", "./ck", "ck/" and "a/../ck". Links are not followed: two names for
+  // one directory are found out by its lock.
+  const std::string& directory() const { return directory_; }
+  // Returns how many phases it has begun: what it holds, and whether it waits, changes with them.
+  int64_t phases_begun() const { return phases_begun_; }
   // Returns the worker's index in the plan, if this incarnation of it takes part in epoch `epoch`.
   std::optional<int32_t> IndexOf(const std::string& worker, uint64_t incarnation,
                                  int64_t epoch) const;
@@ -285,6 +291,7 @@ class JobRun {
   v1::JobSummary summary_;
   v1::JobSpec spec_;
   ResolvedJob resolved_;
+  const std::string directory_;
   const std::string traceparent_;
   const TraceContext trace_;
   const JobRunLimits& limits_;
@@ -299,6 +306,7 @@ class JobRun {
   int64_t progressed_ns_ = 0;
   int64_t ended_ns_ = 0;
   std::unique_ptr<JobPhase> phase_;  // never null
+  int64_t phases_begun_ = 0;
 };
 
 }  // namespace penstock

@@ -99,8 +99,10 @@ class Planning final : public JobPhase {
   }
   bool CanReturn() const override { return true; }
   bool over() const override { return job_.ended() && planning_.Stopped(); }
-  bool Uses(const std::string& worker) const override {
-    return JobPhase::Uses(worker) || planning_.Uses(worker);
+  std::vector<std::string> InUse() const override {
+    std::vector<std::string> names = JobPhase::InUse();
+    for (std::string& name : planning_.InUse()) names.push_back(std::move(name));
+    return names;
   }
   JobRun* run() override { return planning_.run(); }
   std::optional<int64_t> NextDeadlineNs() const override { return planning_.NextDeadlineNs(); }
