@@ -46,7 +46,7 @@ class AttemptPhase : public JobPhase {
   NextPhase End(v1::JobState state, Now now) override;
   NextPhase FailIfBlamed(Now now) override;
   bool DropJoining(const std::string& worker) override;
-  bool Uses(const std::string& worker) const override;
+  std::vector<std::string> InUse() const override;
   NextPhase Tick(Now now) override;
   std::optional<int64_t> NextDeadlineNs() const override;
 

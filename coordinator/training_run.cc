@@ -213,12 +213,12 @@ bool AttemptPhase::DropJoining(const std::string& worker) {
                                }) > 0;
 }
 
-bool AttemptPhase::Uses(const std::string& worker) const {
+std::vector<std::string> AttemptPhase::InUse() const {
+  std::vector<std::string> names = JobPhase::InUse();
   const std::optional<Growth>& growth = attempt().growth;
-  return JobPhase::Uses(worker) ||
-         (growth.has_value() &&
-          std::any_of(growth->joining.begin(), growth->joining.end(),
-                      [&](const WorkerOffer& joining) { return joining.name == worker; }));
+  if (!growth.has_value()) return names;
+  for (const WorkerOffer& joining : growth->joining) names.push_back(joining.name);
+  return names;
 }
 
 std::string AttemptPhase::NameOf(int32_t worker_index) const {
