@@ -310,7 +310,7 @@ absl::StatusOr<v1::ReportRunResponse> Coordinator::ReportRun(const v1::ReportRun
   const int64_t phases = run->phases_begun();
   response.set_next_sequence(run->OnReport(*index, request.first_sequence(), events, now));
   // Each worker reports each step, and nearly all of these reports change nothing for those that wait.
-  if (run->phases_begun() != phases || run->of_planning()) Settle(now);
+  if (run->phases_begun() != phases || run->of_planning() || run->WantsMore(now)) Settle(now);
   return response;
 }
 

@@ -5,9 +5,10 @@
 // cannot starve a large one; a job that needs more workers than there are lets others pass. A job
 // that takes whatever is free waits while workers are about to become free or to join. A job that
 // recovers comes first, and holds back the others also while it pauses or the cluster has too few
-// workers for it. A worker works on one job at a time, and so does a checkpoint directory. A worker
-// that does not stop a run is asked again and again and gets no work until it tells of another run,
-// or of none, or is a new process.
+// workers for it. Free workers for which no job waits go to jobs that have lost some (growth.h).
+// A worker works on one job at a time, and so does a checkpoint directory. A worker that does not
+// stop a run is asked again and again and gets no work until it tells of another run, or of none,
+// or is a new process.
 //
 // A state machine without clock or I/O (effects.h): each method may add effects, which the owner
 // takes and performs in order. Thread-compatible. Invariants (CheckInvariants): those of Membership
@@ -160,7 +161,10 @@ class Coordinator {
   void Settle(Now now);
   // Returns whether there were any.
   bool ForgetOver();
-  void StartWaiting(Now now);
+  // Returns whether a job waits for workers that are free, or will be.
+  bool StartWaiting(Now now);
+  // Offers the free workers, for which no job waits, to jobs that have lost some.
+  void OfferSpare(Now now);
   // What jobs that wait are begun with. It is made once for all of them, for there may be a thousand workers.
   struct Supply {
     std::vector<WorkerOffer> free;

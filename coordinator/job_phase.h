@@ -54,6 +54,10 @@ class JobPhase {
   virtual NextPhase Tick(Now now);
   // It waits, and these workers are free. Called before it is begun on any.
   virtual NextPhase OnFree(const std::vector<WorkerOffer>& /*free*/, Now) { return nullptr; }
+  // It WantsMore, and these workers are free, for which no other job waits.
+  virtual NextPhase OnSpare(const std::vector<WorkerOffer>& /*free*/, Now) { return nullptr; }
+  // Returns whether the worker was to join with the next attempt, which it does no longer.
+  virtual bool DropJoining(const std::string& /*worker*/) { return false; }
   // Something happened to a run that the phase has under way.
   virtual NextPhase GoOn(Now) { return nullptr; }
 
@@ -63,6 +67,8 @@ class JobPhase {
     return state == v1::JOB_STATE_PREPARING || state == v1::JOB_STATE_RECOVERING;
   }
   virtual bool CanReturn() const { return job_.IsSaved(); }
+  // Returns whether it is time to go on with more workers, if there are enough.
+  virtual bool WantsMore(Now) const { return false; }
   // Returns this phase if the job waits, or null.
   virtual const Queued* queued() const { return nullptr; }
   // Returns whether the job has ended and no worker is taken any more.

@@ -81,6 +81,7 @@ bool JobRun::queued() const { return phase_->queued() != nullptr; }
 int64_t JobRun::rests_until_ns() const { return phase_->queued()->rests_until_ns(); }
 bool JobRun::HoldsBack(Now now) const { return phase_->queued()->HoldsBack(now); }
 bool JobRun::CanReturn() const { return phase_->CanReturn(); }
+bool JobRun::WantsMore(Now now) const { return phase_->WantsMore(now); }
 JobRun* JobRun::planning_run() const { return phase_->run(); }
 bool JobRun::Over() const { return phase_->over(); }
 std::vector<std::string> JobRun::InUse() const { return phase_->InUse(); }
@@ -120,6 +121,10 @@ void JobRun::Become(NextPhase next, Now now) {
 
 void JobRun::OnFree(const std::vector<WorkerOffer>& free, Now now) {
   Become(phase_->OnFree(free, now), now);
+}
+
+void JobRun::OnSpare(const std::vector<WorkerOffer>& free, Now now) {
+  Become(phase_->OnSpare(free, now), now);
 }
 
 void JobRun::Wait(const std::string& reason, Now now) {
@@ -213,11 +218,12 @@ std::optional<int64_t> JobRun::OnHeartbeat(int32_t worker_index,
 
 void JobRun::OnWorkerLost(const std::string& worker, uint64_t incarnation,
                           const std::string& reason, Now now) {
+  phase_->DropJoining(worker);
   Become(phase_->OnWorkerLost(worker, incarnation, reason, now), now);
 }
 
 void JobRun::OnWorkerLeaving(const std::string& worker, Now now) {
-  if (ended() || !phase_->crew()->OnLeaving(worker)) return;
+  if (phase_->DropJoining(worker) || ended() || !phase_->crew()->OnLeaving(worker)) return;
   if (CanReturn()) return Return(absl::StrCat("worker ", worker, " is leaving"), now);
   Log(absl::StrCat("worker ", worker,
                    " is leaving, and ends with what the job has not done by then: ", WhyNotSaved()),

@@ -159,6 +159,8 @@ class JobRun {
   bool recovering() const { return state() == v1::JOB_STATE_RECOVERING; }
   // Returns whether it takes the worker only where others do not suffice.
   virtual bool Avoids(const std::string& /*worker*/, Now) const { return false; }
+  // Returns whether it trains with fewer workers than it had, and it is time to go on with as many.
+  bool WantsMore(Now now) const;
   // Returns the run that its planning has under way, or null.
   JobRun* planning_run() const;
   // Returns whether it has ended and no worker is taken any more: the run can be dropped.
@@ -184,6 +186,8 @@ class JobRun {
   // It waits, and these workers are free: one that has waited for long enough may end, or take fewer of them than before.
   // REQUIRES: queued().
   void OnFree(const std::vector<WorkerOffer>& free, Now now);
+  // It WantsMore, and these workers are free, for which no job waits.
+  void OnSpare(const std::vector<WorkerOffer>& free, Now now);
   // Says why the job waits. REQUIRES: queued().
   void Wait(const std::string& reason, Now now);
   // It is a run of another job's planning.

@@ -13,9 +13,17 @@ void Coordinator::Settle(Now now) {
   if (draining_) {
     return;
   }
+  bool are_wanted = false;
   do {
-    StartWaiting(now);
+    are_wanted = StartWaiting(now);
   } while (ForgetOver());  // a job that failed at once has left its workers to the next
+  if (!are_wanted) OfferSpare(now);
+}
+
+void Coordinator::OfferSpare(Now now) {
+  for (auto& [job_id, run] : runs_) {
+    if (run->WantsMore(now)) run->OnSpare(MakeSupply().free, now);
+  }
 }
 
 bool Coordinator::ForgetOver() {
@@ -51,9 +59,9 @@ bool Coordinator::ForgetOver() {
   return runs_.size() < before;
 }
 
-void Coordinator::StartWaiting(Now now) {
+bool Coordinator::StartWaiting(Now now) {
   if (waiting_.empty()) {
-    return;
+    return false;
   }
   Supply supply = MakeSupply();
   std::string held_back_by;
@@ -76,6 +84,7 @@ void Coordinator::StartWaiting(Now now) {
       if (holds_back || (run->queued() && run->HoldsBack(now))) held_back_by = job_id;
     }
   }
+  return !held_back_by.empty();
 }
 
 Coordinator::Supply Coordinator::MakeSupply() const {

@@ -29,7 +29,7 @@ bool Recovers(const v1::JobSpec& spec) {
 
 bool IsFailure(v1::AttemptCause cause) {
   return cause != v1::ATTEMPT_CAUSE_LEFT && cause != v1::ATTEMPT_CAUSE_NEW_SPLIT &&
-         cause != v1::ATTEMPT_CAUSE_COORDINATOR_RESTARTED;
+         cause != v1::ATTEMPT_CAUSE_GREW && cause != v1::ATTEMPT_CAUSE_COORDINATOR_RESTARTED;
 }
 
 bool MayEndOtherwise(v1::AttemptCause cause) { return cause != v1::ATTEMPT_CAUSE_WOULD_REPEAT; }

@@ -5,6 +5,8 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/string_view.h"
+#include "coordinator/growth.h"
 #include "coordinator/training_phases.h"
 
 namespace penstock {
@@ -26,8 +28,9 @@ class Ending : public AttemptPhase {
 
  private:
   NextPhase GoOnFor(const std::string& reason, Now now) {
-    // A job that goes back to the queue gets its layers when it goes on.
+    // A job that goes back to the queue gets its layers and workers when it goes on.
     attempt().new_split.reset();
+    attempt().growth.reset();
     job_.summary().set_reason(reason);
     job_.SetState(v1::JOB_STATE_DRAINING, now);
     return nullptr;
@@ -88,8 +91,8 @@ class Draining final : public Ending {
     const std::string lost =
         absl::StrCat("the workers did not drain within ", job_.limits().drain_timeout_ms / 1000,
                      " s, so the steps after the last checkpoint are lost");
-    if (attempt().new_split.has_value()) {
-      return FailAttempt(absl::StrCat("for a new split ", lost), v1::ATTEMPT_CAUSE_STALLED, now);
+    if (const absl::string_view change = attempt().drains_for(); !change.empty()) {
+      return FailAttempt(absl::StrCat("for ", change, " ", lost), v1::ATTEMPT_CAUSE_STALLED, now);
     }
     if (const std::string& reason = crew_->return_reason(); !reason.empty()) {
       return FailAttempt(absl::StrCat(reason, ", and ", lost), v1::ATTEMPT_CAUSE_STALLED, now);
@@ -117,6 +120,9 @@ class Draining final : public Ending {
     for (const std::optional<int64_t>& step : held_steps_) {
       if (!step.has_value()) return;
       request.set_step(std::max(request.step(), *step));
+    }
+    if (attempt().growth.has_value()) {
+      request.set_step(CutToGrow(attempt().CutsToGrow(), request.step()));
     }
     attempt().drain_step = request.step();
     job_.Log(absl::StrCat("drains after step ", request.step()), now);

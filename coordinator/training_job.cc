@@ -121,6 +121,7 @@ TrainingJob::TrainingJob(const v1::GetJobResponse& record, int64_t last_sequence
   feedback_.GoOnFrom(record.result().feedback());
   if (record.has_planning()) planning_ = record.planning();
   if (record.has_result()) result_ = record.result();
+  full_crew_ = record.full_crew();
 }
 
 std::unique_ptr<JobPhase> TrainingJob::FirstPhase(std::unique_ptr<Crew> crew) {
@@ -157,6 +158,40 @@ void TrainingJob::DropSplit(Now now) {
   Log("goes back to the split of before, and keeps it, for no step was done with the new one", now);
 }
 
+int64_t TrainingJob::lacks() const {
+  return full_crew_.workers_size() - static_cast<int64_t>(attempt_->reported_step.size());
+}
+
+absl::Status TrainingJob::Grow(const Growth& growth) {
+  Grown grown{.before = spec(),
+              .workers_before = static_cast<int64_t>(attempt_->reported_step.size()),
+              .joined = growth.joining};
+  v1::JobSpec full = spec();
+  *full.mutable_pipeline() = full_crew_.pipeline();
+  full.clear_prediction();
+  if (full_crew_.has_prediction()) *full.mutable_prediction() = full_crew_.prediction();
+  PENSTOCK_RETURN_IF_ERROR(TakeSpec(std::move(full)));
+  grown_ = std::move(grown);
+  before_split_.reset();  // it was another crew's
+  result_->set_growths(result_->growths() + 1);
+  return absl::OkStatus();
+}
+
+std::optional<int64_t> TrainingJob::DropGrowth(const std::string& worker, Now now) {
+  std::optional<Grown> grown = std::exchange(grown_, std::nullopt);
+  if (!grown.has_value() || progress_.step() > attempt_->start.step) return std::nullopt;
+  const bool has_joined = std::any_of(grown->joined.begin(), grown->joined.end(),
+                                      [&](const WorkerOffer& one) { return one.name == worker; });
+  for (size_t i = 1; has_joined && i < AvoidedWorkers::kBlamesMin; ++i) {
+    avoided_.OnBlamed(worker, now.monotonic_ns);  // it is to blame for all of the growth
+  }
+  if (!TakeSpec(std::move(grown->before)).ok()) return std::nullopt;  // it was taken before
+  Log(absl::StrCat("goes back to ", grown->workers_before,
+                   " workers, for no step was done with more"),
+      now);
+  return grown->workers_before;
+}
+
 bool TrainingJob::Recovers() const { return penstock::Recovers(spec()) && cancel_reason().empty(); }
 
 void TrainingJob::EndAttempt(v1::AttemptCause cause, const std::string& worker,
@@ -167,6 +202,7 @@ void TrainingJob::EndAttempt(v1::AttemptCause cause, const std::string& worker,
     attempt->set_last_step(progress_.step());
   }
   EndAttemptRecord(cause, worker, message, now.unix_ms, *result_);
+  if (!IsFailure(cause) && cause != v1::ATTEMPT_CAUSE_GREW) grown_.reset();
   if (IsFailure(cause) && !worker.empty()) avoided_.OnBlamed(worker, now.monotonic_ns);
 }
 
@@ -206,6 +242,14 @@ absl::Status TrainingJob::BeginAttempt(const std::vector<WorkerOffer>& workers, 
   }
   feedback_.Begin(spec(), attempt_->plan, attempt_->start.step, attempt_->start.extra_cuts);
   summary().set_step(progress_.told_step());
+
+  if (static_cast<int>(workers.size()) >= full_crew_.workers_size()) {
+    full_crew_.clear_workers();
+    for (const WorkerOffer& worker : workers) full_crew_.add_workers(worker.name);
+    *full_crew_.mutable_pipeline() = spec().pipeline();
+    full_crew_.clear_prediction();
+    if (spec().has_prediction()) *full_crew_.mutable_prediction() = spec().prediction();
+  }
 
   if (!result_.has_value()) result_.emplace();
   BeginAttemptRecord(epoch(), attempt_->start.step, *result_);
@@ -330,6 +374,7 @@ void TrainingJob::NoteSaved(int64_t step, Now now) {
 
 void TrainingJob::WriteTo(v1::GetJobResponse& record) const {
   if (planning_.has_value()) *record.mutable_planning() = *planning_;
+  if (full_crew_.workers_size() > 0) *record.mutable_full_crew() = full_crew_;
   if (!result_.has_value()) return;
   v1::JobResult& result = *record.mutable_result() = *result_;
   if (!attempt_.has_value()) return;

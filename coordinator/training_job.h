@@ -14,8 +14,10 @@
 #include <vector>
 
 #include "absl/status/status.h"
+#include "absl/strings/string_view.h"
 #include "coordinator/block_delay_watch.h"
 #include "coordinator/checkpoint_tracker.h"
+#include "coordinator/growth.h"
 #include "coordinator/job_run.h"
 #include "coordinator/recovery_policy.h"
 #include "coordinator/remaining_time.h"
@@ -25,6 +27,11 @@
 #include "planner/job/replan.h"
 
 namespace penstock {
+
+// More workers for a job that has fewer than it had.
+struct Growth {
+  std::vector<WorkerOffer> joining;
+};
 
 struct TrainingAttempt {
   // REQUIRES: `job` is `spec` resolved, `plan` is of both; both outlive the attempt.
@@ -40,6 +47,14 @@ struct TrainingAttempt {
   bool cut_short() const { return drain_step.value_or(job.steps) < job.steps; }
   // Returns the cuts of this attempt and those before it, up to `step`, that are not among the regular ones.
   std::vector<int64_t> ExtraCutsUpTo(int64_t step) const;
+  // Says for which change the run drains, to go on at once; empty: for none.
+  absl::string_view drains_for() const {
+    return new_split.has_value() ? "a new split" : growth.has_value() ? "more workers" : "";
+  }
+  // REQUIRES: the time of a step is known.
+  GrowthCuts CutsToGrow() const {
+    return {.own = cuts, .steps = job.steps, .step_s = *remaining.StepSeconds()};
+  }
   // All workers have written this checkpoint. Returns its manifest without the job's id and epoch.
   Manifest ManifestOf(const CheckpointTracker::Complete& complete);
 
@@ -65,6 +80,7 @@ struct TrainingAttempt {
   std::optional<int64_t> drifts_since;
   std::vector<int64_t> reported_step;  // by worker
   std::optional<NewSplit> new_split;   // the run drains for it
+  std::optional<Growth> growth;        // likewise
   std::optional<int64_t> drain_step;   // the cut of a drain, once it is known
   int64_t done_ns = 0;                 // when all workers were done
 };
@@ -111,6 +127,14 @@ class TrainingJob final : public JobRun {
   void NoteFailure(Now now);
   // An attempt has failed: if it was the first with a new split, and did no step, goes back to the split before, for good.
   void DropSplit(Now now);
+  // The number of workers that the attempt under way lacks of the most that one had.
+  int64_t lacks() const;
+  const v1::FullCrew& full_crew() const { return full_crew_; }
+  // Takes back what the job said when it had the most workers, for `growth`. Errors: those of ResolveJob.
+  absl::Status Grow(const Growth& growth);
+  // An attempt has failed, and `worker` is to blame: if it was the first after the job grew, and did no step, goes back to
+  // the job and the number of workers before, which is returned, and avoids the worker if it has just joined.
+  std::optional<int64_t> DropGrowth(const std::string& worker, Now now);
   bool stopped_replanning() const { return stopped_replanning_; }
   void StopReplanning() { stopped_replanning_ = true; }
   // A look for the job's start has failed, or has not. Returns those that have failed since one has not.
@@ -155,6 +179,14 @@ class TrainingJob final : public JobRun {
   std::optional<v1::JobSpec>
       before_split_;  // as it was before the last new split, until an attempt with that has failed
   bool stopped_replanning_ = false;
+  v1::FullCrew full_crew_;
+  // The last growth, until an attempt has failed.
+  struct Grown {
+    v1::JobSpec before;
+    int64_t workers_before = 0;
+    std::vector<WorkerOffer> joined;
+  };
+  std::optional<Grown> grown_;
   int64_t failed_searches_ = 0;   // since the last that has not failed
   int64_t search_failed_ns_ = 0;  // the first of these
   double wall_before_s_;          // of training in an earlier process

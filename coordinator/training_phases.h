@@ -2,7 +2,7 @@
 //
 //   FindingStart -> [Planning ->] Launching -> Running -> [Draining ->] [Saving ->] Gathering -> Ended
 //                                     ^                                    |
-//                                     +------- with a new split -----------+--> Queued, where the job was saved
+//                                     +--- with a new split, more workers ---+--> Queued, where the job was saved
 //
 // Each of them can also end in Ended at once (job_phase.h). In a job that recovers, those from Launching to Saving end
 // in Stopping instead when a worker fails, and so does FindingStart without stopping anybody:
@@ -17,6 +17,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "coordinator/job_phase.h"
 #include "coordinator/training_job.h"
@@ -28,8 +29,10 @@ struct Reconfiguration {
   v1::AttemptCause cause = v1::ATTEMPT_CAUSE_UNSPECIFIED;
   std::string worker;   // to which the cause is laid; empty: to none
   std::string message;  // for people
-  // It goes on at once on the same workers, from here. Absent: it waits for workers, and looks where to start.
+  // It goes on at once from here, on the same workers and those that join them. Absent: it waits for workers, and looks
+  // where to start.
   std::optional<FoundStart> from = std::nullopt;
+  std::vector<WorkerOffer> joining = {};
 };
 
 // A phase of an attempt: handles what the workers report, which is the same in all of them.
@@ -42,6 +45,8 @@ class AttemptPhase : public JobPhase {
   NextPhase OnEvent(int32_t worker_index, const v1::RunEvent& event, Now now) override;
   NextPhase End(v1::JobState state, Now now) override;
   NextPhase FailIfBlamed(Now now) override;
+  bool DropJoining(const std::string& worker) override;
+  std::vector<std::string> InUse() const override;
   NextPhase Tick(Now now) override;
   std::optional<int64_t> NextDeadlineNs() const override;
 
@@ -78,6 +83,8 @@ class AttemptPhase : public JobPhase {
                       const google::protobuf::RepeatedPtrField<v1::StageReport>& stages, Now now);
   void OnLayersSaved(int32_t worker_index, const v1::LayersSaved& saved, Now now);
   NextPhase OnRunDone(int32_t worker_index, const v1::RunDone& done, Now now);
+  // The run has drained and is saved, to go on with more workers.
+  NextPhase GoOnWithMore(Now now);
 };
 
 // Finds the checkpoint to start from, and plans what the job leaves open.
@@ -87,8 +94,8 @@ NextPhase Launch(TrainingJob& job, std::unique_ptr<Crew> crew, FoundStart start,
                  bool has_new_split);
 // All workers have started.
 NextPhase Train(TrainingJob& job, std::unique_ptr<Crew> crew);
-// The job drains: because it was cancelled, goes back to the queue, or gets a new split, in which case its public state
-// stays RUNNING.
+// The job drains: because it was cancelled, goes back to the queue, or gets a new split or more workers, in which case its
+// public state stays RUNNING.
 NextPhase Drain(TrainingJob& job, std::unique_ptr<Crew> crew);
 // A worker has failed: the others are stopped, and what is being committed is waited for. REQUIRES: TrainingJob::Recovers().
 NextPhase StopAndRecover(TrainingJob& job, std::unique_ptr<Crew> crew);

@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "coordinator/growth.h"
 #include "coordinator/recovery_policy.h"
 #include "coordinator/training_phases.h"
 #include "job/fewer_stages.h"
@@ -11,13 +12,20 @@
 namespace penstock {
 
 NextPhase AttemptPhase::Reconfigure(Reconfiguration change, Now now) {
-  const int64_t workers = crew_->size();
+  int64_t workers = crew_->size();
   job_.EndAttempt(change.cause, change.worker, change.message, now);
   if (change.from.has_value()) {
-    crew_->BeginAgain(crew_->Workers(), now);
+    std::vector<WorkerOffer> crew = crew_->Workers();
+    if (!change.joining.empty()) {
+      crew.insert(crew.end(), change.joining.begin(), change.joining.end());
+      const auto& places = job_.full_crew().workers();
+      crew = InPlaces(std::vector<std::string>(places.begin(), places.end()), std::move(crew));
+    }
+    crew_->BeginAgain(std::move(crew), now);
     job_.summary().clear_reason();  // it has waited for the commit
     job_.SetState(v1::JOB_STATE_PREPARING, now);
-    return Launch(job_, std::move(crew_), *std::move(change.from), /*has_new_split=*/true);
+    return Launch(job_, std::move(crew_), *std::move(change.from),
+                  /*has_new_split=*/change.cause == v1::ATTEMPT_CAUSE_NEW_SPLIT);
   }
   if (!IsFailure(change.cause)) {
     job_.SetReturned();
@@ -28,6 +36,7 @@ NextPhase AttemptPhase::Reconfigure(Reconfiguration change, Now now) {
                             now.monotonic_ns + job_.limits().return_timeout_ms * kNsPerMs});
   }
   job_.DropSplit(now);
+  workers = job_.DropGrowth(change.worker, now).value_or(workers);
   const AfterFailureDecision decision =
       AfterFailure(job_.spec().recovery(), CountFailures(job_.result().attempts()));
   if (!decision.why_not.empty()) {
@@ -63,6 +72,7 @@ class Stopping final : public AttemptPhase {
     deadline_ns_ = now.monotonic_ns + job_.limits().stop_timeout_ms * kNsPerMs;
     job_.summary().set_reason(TextOf(crew_->blame().Best()));
     job_.NoteFailure(now);
+    attempt().growth.reset();
     job_.SetState(v1::JOB_STATE_RECOVERING, now);
     AskToStop(now);
     return GoOnIfStopped(now);

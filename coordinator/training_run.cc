@@ -1,5 +1,6 @@
 // Handles what the workers of an attempt report, and has the phase in which they train.
 #include <algorithm>
+#include <iterator>
 #include <utility>
 #include <variant>
 #include <vector>
@@ -7,7 +8,9 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
+#include "coordinator/growth.h"
 #include "coordinator/training_phases.h"
+#include "job/fewer_stages.h"
 
 namespace penstock {
 
@@ -143,23 +146,27 @@ NextPhase AttemptPhase::GoOnIfAllDone(Now now) {
 NextPhase AttemptPhase::GoOnSaved(Now now) {
   constexpr absl::string_view kAdvice = "; submit it again with checkpoint.resume: latest to go on";
   const std::optional<NewSplit>& split = attempt().new_split;
+  const absl::string_view change = attempt().drains_for();
   const std::string& reason = crew_->return_reason();
-  if (!attempt().cut_short() || (!split.has_value() && reason.empty())) {
+  if (!attempt().cut_short() || (change.empty() && reason.empty())) {
+    attempt().growth.reset();  // the job ends
     return GatherAndEnd(job_, std::move(crew_));
   }
-  for (int32_t i = 0; i < crew_->size() && split.has_value(); ++i) {
+  for (int32_t i = 0; i < crew_->size() && !change.empty(); ++i) {
     if (!crew_->parts()[i].lost) continue;
-    constexpr absl::string_view kLost = "was lost while the job drained for a new split";
-    crew_->blame().Own(i, absl::StrCat(kLost, job_.Recovers() ? "" : kAdvice),
-                       v1::ATTEMPT_CAUSE_WORKER_LOST);
+    crew_->blame().Own(
+        i,
+        absl::StrCat("was lost while the job drained for ", change, job_.Recovers() ? "" : kAdvice),
+        v1::ATTEMPT_CAUSE_WORKER_LOST);
     return FailIfBlamed(now);
   }
   const FoundStart& saved = attempt().saved;
   if (saved.checkpoint.empty() || saved.step != *attempt().drain_step) {
     const std::string& error = attempt().save_error;
     const std::string drained = absl::StrCat(
-        "drained ", split.has_value() ? "for a new split" : absl::StrCat("because ", reason),
-        ", but ", error.empty() ? "nothing was saved" : error);
+        "drained ",
+        change.empty() ? absl::StrCat("because ", reason) : absl::StrCat("for ", change), ", but ",
+        error.empty() ? "nothing was saved" : error);
     if (split.has_value()) job_.StopReplanning();
     if (job_.Recovers()) {
       return Reconfigure({.cause = v1::ATTEMPT_CAUSE_NOT_SAVED, .message = drained}, now);
@@ -173,10 +180,45 @@ NextPhase AttemptPhase::GoOnSaved(Now now) {
     }
     return Reconfigure({.cause = v1::ATTEMPT_CAUSE_NEW_SPLIT, .from = saved}, now);
   }
+  if (attempt().growth.has_value()) return GoOnWithMore(now);
   return Reconfigure(
       {.cause = v1::ATTEMPT_CAUSE_LEFT,
        .message = absl::StrCat(reason, "; the job is saved and goes on after step ", saved.step)},
       now);
+}
+
+NextPhase AttemptPhase::GoOnWithMore(Now now) {
+  const Growth& growth = *attempt().growth;
+  if (static_cast<int64_t>(growth.joining.size()) < job_.lacks()) {
+    const std::string gone = "a worker that was to join is gone, so the job goes on as it was";
+    job_.Log(gone, now);
+    return Reconfigure({.cause = v1::ATTEMPT_CAUSE_GREW, .message = gone, .from = attempt().saved},
+                       now);
+  }
+  if (const absl::Status grown = job_.Grow(growth); !grown.ok()) {
+    return Fail(absl::StrCat("cannot go on with more workers: ", grown.message()), now);
+  }
+  return Reconfigure(
+      {.cause = v1::ATTEMPT_CAUSE_GREW,
+       .message = absl::StrCat("goes on with ", job_.full_crew().workers_size(), " workers again"),
+       .from = attempt().saved,
+       .joining = growth.joining},
+      now);
+}
+
+bool AttemptPhase::DropJoining(const std::string& worker) {
+  std::optional<Growth>& growth = attempt().growth;
+  return growth.has_value() && std::erase_if(growth->joining, [&](const WorkerOffer& joining) {
+                                 return joining.name == worker;
+                               }) > 0;
+}
+
+std::vector<std::string> AttemptPhase::InUse() const {
+  std::vector<std::string> names = JobPhase::InUse();
+  const std::optional<Growth>& growth = attempt().growth;
+  if (!growth.has_value()) return names;
+  for (const WorkerOffer& joining : growth->joining) names.push_back(joining.name);
+  return names;
 }
 
 std::string AttemptPhase::NameOf(int32_t worker_index) const {
@@ -248,6 +290,9 @@ class Running final : public AttemptPhase {
 
   NextPhase Enter(Now now) override {
     job_.OnTraining(now);
+    if (job_.lacks() > 0 && job_.IsSaved() && AnyStagesAreAlike(job_.resolved())) {
+      grows_from_ms_ = GrowsFromMs(job_.result().attempts());
+    }
     if (!job_.cancel_reason().empty() || !crew_->return_reason().empty()) return BeginDrain(now);
     return GoOnIfAllDone(now);
   }
@@ -256,6 +301,31 @@ class Running final : public AttemptPhase {
   NextPhase Cancel(Now now) override { return crew_->blame().any() ? nullptr : BeginDrain(now); }
   NextPhase Return(Now now) override { return Running::Cancel(now); }
   bool Fits(v1::JobState state) const override { return state == v1::JOB_STATE_RUNNING; }
+
+  bool WantsMore(Now now) const override {
+    return grows_from_ms_.has_value() && now.unix_ms >= *grows_from_ms_ &&
+           now.monotonic_ns >= asks_from_ns_ && !crew_->blame().any() &&
+           attempt().remaining.StepSeconds().value_or(0) > 0 &&
+           IsTimeToHold(attempt().CutsToGrow(), job_.progress().step());
+  }
+
+  NextPhase OnSpare(const std::vector<WorkerOffer>& free, Now now) override {
+    std::vector<WorkerOffer> usable;
+    std::copy_if(free.begin(), free.end(), std::back_inserter(usable),
+                 [&](const WorkerOffer& worker) { return !job_.Avoids(worker.name, now); });
+    const auto& places = job_.full_crew().workers();
+    Growth growth{.joining = ChooseToJoin(std::vector<std::string>(places.begin(), places.end()),
+                                          std::move(usable), job_.lacks())};
+    if (static_cast<int64_t>(growth.joining.size()) < job_.lacks()) {
+      asks_from_ns_ = now.monotonic_ns + kGrowthRules.ask_ms * kNsPerMs;
+      return nullptr;
+    }
+    job_.Log(absl::StrCat("goes on with ", places.size(), " workers again instead of ",
+                          crew_->size(), ", from its next cut"),
+             now);
+    attempt().growth = std::move(growth);
+    return Drain(job_, std::move(crew_));
+  }
 
  private:
   using Reports = google::protobuf::RepeatedPtrField<v1::StageReport>;
@@ -312,6 +382,9 @@ class Running final : public AttemptPhase {
   const int64_t window_;    // steps
   Reports reports_of_cut_;  // of all stages at the last cut
   std::string refusal_;     // why the last look found no split
+  // Since 1970; absent: the job does not lack workers, or does not grow.
+  std::optional<int64_t> grows_from_ms_;
+  int64_t asks_from_ns_ = 0;  // for workers
 };
 
 }  // namespace

@@ -10,6 +10,7 @@
 #include "base/status.h"
 #include "checkpoint/layout.h"
 #include "checkpoint/start.h"
+#include "coordinator/growth.h"
 #include "coordinator/job_planning.h"
 #include "coordinator/recovery_policy.h"
 #include "coordinator/start_query.h"
@@ -271,19 +272,9 @@ class FindingStart final : public JobPhase {
   void KeepPlaces() {
     if (!job_.planning().has_value() || job_.planning()->candidates().empty()) return;
     if (job_.NamesWorkers()) return;
-    const auto& places = job_.planning()->candidates(0).workers();
-    std::vector<WorkerOffer> kept(crew_->size());
-    std::vector<WorkerOffer> others;
-    for (WorkerOffer& worker : crew_->Workers()) {
-      const auto at = std::find(places.begin(), places.end(), worker.name) - places.begin();
-      const bool is_place = at < std::min<int64_t>(places.size(), crew_->size());
-      (is_place ? kept[at] : others.emplace_back()) = std::move(worker);
-    }
-    auto other = others.begin();
-    for (WorkerOffer& worker : kept) {
-      if (worker.name.empty()) worker = std::move(*other++);
-    }
-    crew_->Reorder(std::move(kept));
+    const auto& names = job_.planning()->candidates(0).workers();
+    const std::vector<std::string> places(names.begin(), names.end());
+    crew_->Reorder(InPlaces(places, crew_->Workers()));
   }
 
   TrainingJob& job_;

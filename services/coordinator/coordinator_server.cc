@@ -206,7 +206,7 @@ class CoordinatorServer::Impl final : public EffectPerformer {
           LiveRun{.timeline = *std::move(found.stored), .stages = {stages.begin(), stages.end()}});
     } else if (state == v1::JOB_STATE_RUNNING || state == v1::JOB_STATE_DRAINING) {
       const v1::RunUse& use = view.record.result().feedback().measured();
-      view.live = live_.Look(job_id, AttemptOf(view.record.result()), view.record.plan(),
+      view.live = live_.Look(job_id, view.record.epoch(), view.record.plan(),
                              absl::Seconds(kStepsShown * use.step_seconds()));
     }
     return view;
@@ -312,11 +312,6 @@ class CoordinatorServer::Impl final : public EffectPerformer {
     if (log_ != nullptr) log_(*line);
     // The worker's refusal does not wait for the disk, and a failure is logged.
     if (audit_.has_value()) Audit({"register", "", refused}, call, [](const absl::Status&) {});
-  }
-
-  // Returns how often a job has begun again, from a checkpoint or with a new split: its workers are then others.
-  static int64_t AttemptOf(const v1::JobResult& result) {
-    return result.recoveries() + result.feedback().replans();
   }
 
   const std::function<void(const std::string&)> log_;

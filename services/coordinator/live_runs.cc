@@ -5,15 +5,15 @@
 
 namespace penstock {
 
-std::shared_ptr<const LiveRun> LiveRuns::Look(const std::string& job_id, int64_t attempt,
+std::shared_ptr<const LiveRun> LiveRuns::Look(const std::string& job_id, int64_t epoch,
                                               const v1::Plan& plan, absl::Duration wanted) {
   std::shared_ptr<const LiveRun> latest;
   {
     MutexLock lock(mutex_);
     const int64_t now_ns = clock_.MonotonicNs();
     if (!jobs_.contains(job_id)) MakeRoom(now_ns);
-    Job& job = jobs_.try_emplace(job_id, Job{.attempt = attempt}).first->second;
-    if (job.attempt != attempt) job = {.attempt = attempt};
+    Job& job = jobs_.try_emplace(job_id, Job{.epoch = epoch}).first->second;
+    if (job.epoch != epoch) job = {.epoch = epoch};
     job.looked_ns = now_ns;
     const bool fresh = job.asked_ns.has_value() &&
                        now_ns - *job.asked_ns < absl::ToInt64Nanoseconds(kRefreshInterval);
@@ -23,12 +23,11 @@ std::shared_ptr<const LiveRun> LiveRuns::Look(const std::string& job_id, int64_t
     latest = job.latest;
   }
   gather_(job_id, plan, std::clamp(wanted, kWindowMin, kWindowMax),
-          [this, job_id, attempt](LiveRun live) {
+          [this, job_id, epoch](LiveRun live) {
             auto gathered = std::make_shared<const LiveRun>(std::move(live));
             MutexLock lock(mutex_);
             const auto job = jobs_.find(job_id);
-            if (job == jobs_.end() || job->second.attempt != attempt)
-              return;  // forgotten meanwhile
+            if (job == jobs_.end() || job->second.epoch != epoch) return;  // forgotten meanwhile
             job->second.latest = std::move(gathered);
             job->second.gathering = false;
           });

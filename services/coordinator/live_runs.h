@@ -39,15 +39,15 @@ class LiveRuns {
   // REQUIRES: `clock` outlives it, and it outlives the gatherings.
   LiveRuns(Clock& clock, Gather gather) : clock_(clock), gather_(std::move(gather)) {}
 
-  // Returns the latest of `job_id`; null if nothing has been gathered yet. `attempt`: counts how often the job began
-  // again; nothing of another attempt is shown. `wanted`: this much of the timeline, within the limits.
-  std::shared_ptr<const LiveRun> Look(const std::string& job_id, int64_t attempt,
+  // Returns the latest of `job_id`; null if nothing has been gathered yet. `epoch`: of the attempt at it;
+  // nothing of another is shown. `wanted`: this much of the timeline, within the limits.
+  std::shared_ptr<const LiveRun> Look(const std::string& job_id, int64_t epoch,
                                       const v1::Plan& plan, absl::Duration wanted)
       ABSL_LOCKS_EXCLUDED(mutex_);
 
  private:
   struct Job {
-    int64_t attempt = 0;
+    int64_t epoch = 0;
     std::shared_ptr<const LiveRun> latest;
     bool gathering = false;
     int64_t looked_ns = 0;

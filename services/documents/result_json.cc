@@ -283,6 +283,7 @@ Json ResultJson(const v1::GetJobResponse& job, const ResultJsonOptions& options)
   json["samples_per_second"] = if_reported(result.samples_per_second());
   json["unit"] = work.count > 0 ? Json(std::string(work.unit)) : Json();
   json["attempts"] = AttemptsJson(result);
+  json["growths"] = result.growths();
   return json;
 }
 

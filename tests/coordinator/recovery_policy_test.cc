@@ -45,7 +45,7 @@ TEST(Causes, WhichAreFailures_AndWhichMayEndOtherwise) {
         Case{v1::ATTEMPT_CAUSE_STALLED, true, true},
         Case{v1::ATTEMPT_CAUSE_WOULD_REPEAT, true, false},
         Case{v1::ATTEMPT_CAUSE_NOT_SAVED, true, true}, Case{v1::ATTEMPT_CAUSE_LEFT, false, true},
-        Case{v1::ATTEMPT_CAUSE_NEW_SPLIT, false, true},
+        Case{v1::ATTEMPT_CAUSE_NEW_SPLIT, false, true}, Case{v1::ATTEMPT_CAUSE_GREW, false, true},
         Case{v1::ATTEMPT_CAUSE_COORDINATOR_RESTARTED, false, true}}) {
     EXPECT_EQ(IsFailure(c.cause), c.failure) << c.cause;
     EXPECT_EQ(MayEndOtherwise(c.cause), c.may_end_otherwise) << c.cause;

@@ -24,6 +24,7 @@ struct Outcome {
   std::map<v1::JobState, int> states;
   int64_t replans = 0;
   int64_t recoveries = 0;
+  int64_t growths = 0;
   std::string transcript;
 };
 
@@ -64,6 +65,11 @@ Outcome RunHistory(uint64_t seed, bool kills_coordinator) {
       // There are few faults, but all may come before the first step.
       spec.mutable_recovery()->set_no_progress_max(50);
       spec.mutable_recovery()->set_restarts_max(50);
+      // It goes on with fewer workers soon, and grows back when they return.
+      if (below(10) == 0) {
+        spec.mutable_recovery()->set_wait_seconds(1 + below(3));
+        spec.mutable_training()->set_steps(150 + below(100));
+      }
     }
     if (stages > 1 && spec.checkpoint().every_steps() > 0 && below(2) == 0) {
       PredictOnEqualWorkers(spec, 1e-3 * static_cast<double>(options.step_ms));
@@ -135,12 +141,14 @@ Outcome RunHistory(uint64_t seed, bool kills_coordinator) {
     ++outcome.states[summary.state()];
     if (summary.state() == v1::JOB_STATE_FAILED && IsSaved(cluster.Saved(job)) &&
         cancelled.count(job) == 0) {
-      EXPECT_THAT(summary.error(), AnyOf(HasSubstr("saved"), HasSubstr("cannot be planned")))
+      EXPECT_THAT(summary.error(), AnyOf(HasSubstr("saved"), HasSubstr("cannot be planned"),
+                                         HasSubstr("recovery.wait_seconds")))
           << job << "\n"
           << cluster.transcript();
     }
     outcome.recoveries += cluster.Saved(job).result().recoveries();
     outcome.replans += cluster.Saved(job).result().feedback().replans();
+    outcome.growths += cluster.Saved(job).result().growths();
   }
   EXPECT_THAT(cluster.violations(), IsEmpty()) << cluster.transcript();
   EXPECT_THAT(cluster.StillTraining(), IsEmpty()) << cluster.transcript();
@@ -168,6 +176,7 @@ Outcome RunHistories(uint64_t count, bool kills_coordinator) {
     }
     all.replans += outcome.replans;
     all.recoveries += outcome.recoveries;
+    all.growths += outcome.growths;
     if (testing::Test::HasFailure()) {
       break;
     }
@@ -186,6 +195,7 @@ TEST(Simulation, RandomHistories_EndWithEveryJobOver) {
   EXPECT_GT(all.states[v1::JOB_STATE_CANCELLED], 50);
   EXPECT_GT(all.replans, 50);
   EXPECT_GT(all.recoveries, 50);
+  EXPECT_GT(all.growths, 0);
 }
 
 TEST(Simulation, RandomHistoriesWithKillsOfTheCoordinator_EndWithEveryJobOver) {
@@ -195,6 +205,7 @@ TEST(Simulation, RandomHistoriesWithKillsOfTheCoordinator_EndWithEveryJobOver) {
   EXPECT_GT(all.states[v1::JOB_STATE_FAILED], 100);
   EXPECT_GT(all.states[v1::JOB_STATE_CANCELLED], 20);
   EXPECT_GT(all.recoveries, 50);
+  EXPECT_GT(all.growths, 0);
 }
 
 TEST(Simulation, SameSeed_HasTheSameHistory) {

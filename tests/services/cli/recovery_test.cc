@@ -11,15 +11,13 @@ using ::testing::HasSubstr;
 
 class RecoveryTest : public ClusterFixture {
  protected:
-  static constexpr const char* kSteps = "400";
-
   // Submits a job that is saved, and waits until it trains.
   std::string SubmitSaved(std::vector<std::string> more = {}) {
     std::vector<std::string> arguments = {"submit",
                                           job_.job(),
                                           "--no-wait",
                                           "--steps",
-                                          kSteps,
+                                          steps_,
                                           "--set",
                                           "validation.every_steps=0",
                                           "--set",
@@ -42,9 +40,11 @@ class RecoveryTest : public ClusterFixture {
   // Of a run without any interruption. Cuts change nothing about the weights of a synchronous method.
   std::string ReferenceWeights() const {
     const ProcessResult reference = RunProcess(job_.Train(
-        {"--reference", "--json", "--steps", kSteps, "--set", "validation.every_steps=0"}));
+        {"--reference", "--json", "--steps", steps_, "--set", "validation.every_steps=0"}));
     return Json::parse(reference.out)["weights_sha256"];
   }
+
+  std::string steps_ = "400";
 };
 
 TEST_F(RecoveryTest, WorkerIsStopped_ItsJobIsSavedAndGoesOnWhenItIsBack) {
@@ -93,6 +93,47 @@ TEST_F(RecoveryTest, WorkerIsKilled_ItsJobGoesOnFromItsLastCheckpointWhenItIsBac
       << "no heartbeat was waited for";
   EXPECT_EQ(failed["last_step"].get<int64_t>() - failed["steps_redone"].get<int64_t>(),
             done["result"]["attempts"].back()["first_step"]);
+}
+
+// On devices whose steps take so long that there is time enough left to be worth it.
+TEST_F(RecoveryTest, WorkerIsKilledAndComesBackLate_ItsJobGoesOnWithFewerAndThenWithAsMany) {
+  for (const auto& worker : workers_) {
+    worker->Signal(SIGTERM);
+    worker->Wait(kMinute);
+  }
+  job_.Write("device.yaml",
+             "model: {forward_ms: 4, backward_input_ms: 4, backward_weight_ms: 4, update_ms: 0}\n");
+  for (int i = 0; i < 4; ++i) StartWorker({"--emulate", job_.path("device.yaml")});
+  ASSERT_TRUE(Eventually([&] { return RunJson({"workers"}).size() == 4; }));
+  const auto await_attempt = [&](const std::string& id, size_t number) {
+    return Eventually(
+        [&] {
+          const Json status = RunJson({"status", id});
+          return status["state"] == "running" && status["result"]["attempts"].size() == number;
+        },
+        kMinute);
+  };
+  steps_ = "500";
+  const std::string id =
+      SubmitSaved({"--set", "pipeline.stages=4", "--set", "checkpoint.every_steps=20", "--set",
+                   "recovery.wait_seconds=0"});
+  workers_[4]->Signal(SIGKILL);
+  workers_[4]->Wait(kMinute);
+  ASSERT_TRUE(await_attempt(id, 2));
+  EXPECT_EQ(RunJson({"status", id})["result"]["stages"], 3);
+  RestartWorker(4);
+  const Json done = AwaitEnd(id);
+  EXPECT_EQ(done["state"], "succeeded") << done["error"];
+  const Json& result = done["result"];
+  EXPECT_EQ(result["stages"], 4);
+  EXPECT_EQ(result["growths"], 1);
+  EXPECT_EQ(result["losses"].size(), 500) << "steps that were done again count once";
+  EXPECT_EQ(result["extra_cuts"].size(), 0) << "it grew at a cut of its own";
+  EXPECT_EQ(result["weights_sha256"], ReferenceWeights());
+  ASSERT_EQ(result["attempts"].size(), 3);
+  EXPECT_EQ(result["attempts"][0]["cause"], "worker_lost");
+  EXPECT_EQ(result["attempts"][1]["cause"], "grew");
+  EXPECT_EQ(result["attempts"][1]["steps_redone"], 0);
 }
 
 TEST_F(RecoveryTest, WorkerIsKilledOfAJobThatDoesNotRecover_ItFails) {

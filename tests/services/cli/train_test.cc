@@ -344,7 +344,8 @@ TEST_F(TrainTest, Json_IsOneObjectWithTheDocumentedKeysInOrder) {
                                             "samples",
                                             "samples_per_second",
                                             "unit",
-                                            "attempts"}));
+                                            "attempts",
+                                            "growths"}));
   EXPECT_EQ(json["job"], "tiny");
   EXPECT_EQ(json["method"], "pipedream");
   EXPECT_EQ(json["steps"], 6);
