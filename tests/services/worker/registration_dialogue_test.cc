@@ -5,7 +5,7 @@
 namespace penstock {
 namespace {
 
-using Call = RegistrationDialogue::Call;
+using NextCall = RegistrationDialogue::Call;
 
 absl::StatusOr<v1::RegisterWorkerResponse> Welcome(int64_t interval_ms = 200) {
   v1::RegisterWorkerResponse response;
@@ -22,11 +22,11 @@ v1::HeartbeatRequest Beat(bool leaving = false, const std::string& job_id = "") 
 
 TEST(RegistrationDialogueTest, Registered_BeatsAtTheIntervalAskedFor) {
   RegistrationDialogue dialogue;
-  EXPECT_EQ(dialogue.Next(), Call::kRegister);
+  EXPECT_EQ(dialogue.Next(), NextCall::kRegister);
   const auto after = dialogue.OnRegistered(Welcome());
   EXPECT_EQ(after.wait, absl::Milliseconds(200));
   EXPECT_THAT(after.news, ::testing::Optional(IsOk()));
-  EXPECT_EQ(dialogue.Next(), Call::kHeartbeat);
+  EXPECT_EQ(dialogue.Next(), NextCall::kHeartbeat);
   EXPECT_EQ(dialogue.OnHeartbeat(Beat(), absl::OkStatus()).wait, absl::Milliseconds(200));
 }
 
@@ -44,7 +44,7 @@ TEST(RegistrationDialogueTest, CoordinatorAway_IsTriedWithAGrowingPauseAndToldOn
   const auto second = dialogue.OnRegistered(absl::UnavailableError("away"));
   EXPECT_EQ(second.wait, 2 * RegistrationDialogue::kBackoffMin);
   EXPECT_FALSE(second.news.has_value());
-  EXPECT_EQ(dialogue.Next(), Call::kRegister);
+  EXPECT_EQ(dialogue.Next(), NextCall::kRegister);
 }
 
 TEST(RegistrationDialogueTest, HeartbeatsThatFail_ComeNoFartherApart) {
@@ -54,20 +54,20 @@ TEST(RegistrationDialogueTest, HeartbeatsThatFail_ComeNoFartherApart) {
     const auto after = dialogue.OnHeartbeat(Beat(), absl::UnavailableError("away"));
     EXPECT_LE(after.wait, absl::Milliseconds(200));
   }
-  EXPECT_EQ(dialogue.Next(), Call::kHeartbeat);
+  EXPECT_EQ(dialogue.Next(), NextCall::kHeartbeat);
 }
 
 TEST(RegistrationDialogueTest, Forgotten_RegistersAtOnce) {
   RegistrationDialogue dialogue;
   dialogue.OnRegistered(Welcome());
   EXPECT_EQ(dialogue.OnHeartbeat(Beat(), absl::NotFoundError("who?")).wait, absl::ZeroDuration());
-  EXPECT_EQ(dialogue.Next(), Call::kRegister);
+  EXPECT_EQ(dialogue.Next(), NextCall::kRegister);
 }
 
 TEST(RegistrationDialogueTest, RefusedForGood_Ends) {
   RegistrationDialogue dialogue;
   EXPECT_TRUE(dialogue.OnRegistered(absl::FailedPreconditionError("other version")).refused);
-  EXPECT_EQ(dialogue.Next(), Call::kNone);
+  EXPECT_EQ(dialogue.Next(), NextCall::kNone);
   EXPECT_TRUE(dialogue.may_leave());
 }
 
@@ -82,7 +82,7 @@ TEST(RegistrationDialogueTest, Leaves_WhenItIsLetGo) {
   EXPECT_FALSE(dialogue.may_leave()) << "it has a run";
   dialogue.OnHeartbeat(Beat(true, "j"), absl::NotFoundError("gone"));
   EXPECT_TRUE(dialogue.may_leave());
-  EXPECT_EQ(dialogue.Next(), Call::kNone);
+  EXPECT_EQ(dialogue.Next(), NextCall::kNone);
 }
 
 TEST(RegistrationDialogueTest, LeavesWithoutARun_IfNobodyAnswers) {
@@ -99,7 +99,7 @@ TEST(RegistrationDialogueTest, LeavesWithoutARun_IfNobodyAnswers) {
 TEST(RegistrationDialogueTest, LeavesBeforeItIsRegistered_GoesAtOnce) {
   RegistrationDialogue dialogue;
   dialogue.Leave();
-  EXPECT_EQ(dialogue.Next(), Call::kNone);
+  EXPECT_EQ(dialogue.Next(), NextCall::kNone);
   EXPECT_TRUE(dialogue.may_leave());
 }
 

@@ -8,7 +8,7 @@ namespace {
 
 using ::testing::_;
 using ::testing::HasSubstr;
-using Work = RunDesk::Work;
+using DeskWork = RunDesk::Work;
 
 // Does nothing, and remembers why it was stopped.
 class IdleRun : public Run {
@@ -41,11 +41,11 @@ class RunDeskTest : public ::testing::Test {
     EXPECT_THAT(desk_.MakeRoom(RequestOf(job_id, epoch)), IsOkAndHolds(nullptr));
     const auto attempt = desk_.TakeUp(RequestOf(job_id, epoch), std::nullopt);
     EXPECT_THAT(attempt, IsOk());
-    EXPECT_EQ(desk_.NextWork(), Work::kPrepare);
+    EXPECT_EQ(desk_.NextWork(), DeskWork::kPrepare);
     desk_.SetPrepared(**attempt, run_);
     if (starts) {
       EXPECT_THAT(desk_.Start(job_id, epoch), IsOk());
-      EXPECT_EQ(desk_.NextWork(), Work::kExecute);
+      EXPECT_EQ(desk_.NextWork(), DeskWork::kExecute);
     }
     return *attempt;
   }
@@ -60,12 +60,12 @@ class RunDeskTest : public ::testing::Test {
 };
 
 TEST_F(RunDeskTest, WholeLife) {
-  EXPECT_EQ(desk_.NextWork(), Work::kNone);
+  EXPECT_EQ(desk_.NextWork(), DeskWork::kNone);
   const RunDesk::AttemptRef attempt = Begin("j", 1, /*starts=*/true);
   EXPECT_EQ(RunDesk::AnswerOf(*attempt)->schedule_digest(), "digest");
   EXPECT_THAT(desk_.FindRunning("j", 1), IsOkAndHolds(&run_));
   EXPECT_TRUE(desk_.IsActive());
-  EXPECT_EQ(desk_.NextWork(), Work::kNone);
+  EXPECT_EQ(desk_.NextWork(), DeskWork::kNone);
   End(*attempt);
   EXPECT_FALSE(desk_.IsActive());
   EXPECT_EQ(attempt->actions_done, 7);
@@ -96,7 +96,7 @@ TEST_F(RunDeskTest, NewerEpoch_FirstStopsTheOlderOne) {
   EXPECT_THAT(run_.stopped, HasSubstr("was given the run of job j, epoch 2"));
   EXPECT_THAT(desk_.TakeUp(RequestOf("j", 2), std::nullopt),
               StatusIs(absl::StatusCode::kAborted, HasSubstr("another run meanwhile")));
-  EXPECT_EQ(desk_.NextWork(), Work::kDiscard);
+  EXPECT_EQ(desk_.NextWork(), DeskWork::kDiscard);
   End(*older);
   EXPECT_THAT(desk_.TakeUp(RequestOf("j", 2), std::nullopt), IsOk());
 }
@@ -121,7 +121,7 @@ TEST_F(RunDeskTest, StoppedBeforeItStarted_DoesNotStart) {
   const RunDesk::AttemptRef attempt = Begin("j", 1, /*starts=*/false);
   EXPECT_EQ(desk_.Stop("j", 1, "no longer"), attempt);
   EXPECT_THAT(desk_.Start("j", 1), StatusIs(absl::StatusCode::kAborted, _));
-  EXPECT_EQ(desk_.NextWork(), Work::kDiscard);
+  EXPECT_EQ(desk_.NextWork(), DeskWork::kDiscard);
 }
 
 TEST_F(RunDeskTest, StopOfAnOlderEpoch_LeavesTheRunAlone) {
