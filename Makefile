@@ -13,7 +13,11 @@ SECONDS ?= 60
 # Of fault-points: how often each is tried.
 TIMES ?= 25
 
-.PHONY: setup configure build programs test test-asan test-tsan fuzz test-compose fault-points demo bench parity gpu-bundle gpu-check format
+# Of simulate: how many histories of a whole cluster, and the seed of the first.
+SEEDS ?= 100000
+SEED ?= 10000000
+
+.PHONY: setup configure build programs test test-asan test-tsan fuzz simulate test-compose fault-points demo bench parity gpu-bundle gpu-check format
 
 setup:
 	@scripts/setup.sh
@@ -42,6 +46,12 @@ fuzz:
 	@$(MAKE) --no-print-directory configure PRESET=fuzz
 	@cmake --build --preset fuzz
 	@scripts/fuzz.sh build/fuzz $(SECONDS) $(ONLY)
+
+# Histories of a whole cluster in virtual time (docs/testing.md).
+simulate: configure
+	@cmake --build --preset $(PRESET) --target simulation_world_test
+	@PENSTOCK_SIMULATION_SEED=$(SEED) PENSTOCK_SIMULATION_COUNT=$(SEEDS) \
+	  build/$(PRESET)/tests/simulation/simulation_world_test --gtest_filter=SimulationWorld.Histories*
 
 # Brings docker-compose.yml up for real and takes it down; COMPILE=1 compiles in the image.
 test-compose: build

@@ -1,13 +1,11 @@
-// CheckpointWriter: checks a snapshot of layers and writes it to disk while training goes on.
+// CheckpointWriter: a thread that saves a snapshot of layers (save_layers.h) while training goes on.
 //
 // At most one save is in flight: before the next one starts, and before a run ends in good order, the
 // caller waits for it. A save that fails is reported and forgotten; training does not depend on it.
-// Weights with a number that is not finite are never written: no checkpoint resumes from spoilt weights.
 //
 // Thread safety: Start and Wait by the executor's thread, Cancel by any.
 #pragma once
 
-#include <cstdint>
 #include <functional>
 #include <string>
 #include <thread>
@@ -19,18 +17,10 @@
 #include "absl/time/time.h"
 #include "base/files.h"
 #include "base/mutex.h"
-#include "checkpoint/checkpoint.h"
 #include "worker/layer_state.h"
+#include "worker/save_layers.h"
 
 namespace penstock {
-
-// A layer that was saved: its files, and the digest of its parameters (Stage::LayerDigests).
-struct SavedLayer {
-  int32_t layer = 0;  // of the model
-  std::string name;
-  std::string sha256;
-  std::vector<CheckpointFile> files;
-};
 
 class CheckpointWriter {
  public:
@@ -46,8 +36,7 @@ class CheckpointWriter {
   CheckpointWriter& operator=(const CheckpointWriter&) = delete;
 
   // Writes `layers` into the directory `staging`. REQUIRES: no save is in flight.
-  // `done` gets: FailedPrecondition naming a layer and tensor that is not finite, the reason given to
-  // Cancel, or the errors of Files.
+  // `done` gets the errors of SaveLayers, which goes on until Cancel gives a reason.
   void Start(std::string staging, std::vector<LayerSnapshot> layers, Done done);
 
   // Until no save is in flight. Errors: DeadlineExceeded, or the reason given to Cancel.
@@ -58,8 +47,6 @@ class CheckpointWriter {
   void Cancel(const absl::Status& reason);
 
  private:
-  absl::StatusOr<std::vector<SavedLayer>> Write(const std::string& staging,
-                                                const std::vector<LayerSnapshot>& layers);
   absl::Status cancelled() const ABSL_LOCKS_EXCLUDED(mutex_);
 
   Files& files_;

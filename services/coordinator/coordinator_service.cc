@@ -16,6 +16,7 @@
 #include "job/job_trace.h"
 #include "penstock/v1/cluster.grpc.pb.h"
 #include "services/coordinator/job_records.h"
+#include "services/coordinator/job_requests.h"
 #include "services/rpc/access.h"
 #include "services/rpc/address.h"
 #include "services/rpc/status.h"
@@ -139,11 +140,11 @@ absl::StatusOr<StreamPull<v1::AttachResponse>> AttachWorker(EventLoop& loop,
                                                             const v1::AttachRequest& request,
                                                             const CallInfo& call) {
   PENSTOCK_RETURN_IF_ERROR(CheckIsWorker(call, request.name()));
-  PENSTOCK_ASSIGN_OR_RETURN(
-      const int64_t stream,
-      loop.Ask<int64_t>(DeadlineOf(call), [request](Coordinator& coordinator, StateStore&, Now now) {
-        return coordinator.Attach(request, now);
-      }));
+  PENSTOCK_ASSIGN_OR_RETURN(const int64_t stream,
+                            loop.Ask<int64_t>(DeadlineOf(call), [request](Coordinator& coordinator,
+                                                                          StateStore&, Now now) {
+                              return coordinator.Attach(request, now);
+                            }));
   // It goes with the last copy of the source.
   return [attached =
               std::make_shared<const AttachedStream>(loop, request.name(), stream, call.deadline),
@@ -236,23 +237,6 @@ absl::StatusOr<Submission> Startable(absl::StatusOr<Submission> submission,
   return start;
 }
 
-// Takes the job only if it can be kept. `trace`: of its submission.
-absl::StatusOr<v1::SubmitJobResponse> Take(absl::StatusOr<Submission> submission,
-                                           const std::optional<TraceContext>& trace,
-                                           Coordinator& coordinator, EventLoop& loop, Now now) {
-  PENSTOCK_RETURN_IF_ERROR(submission.status());
-  v1::SubmitJobResponse response;
-  response.set_job_id(submission->job_id);
-  if (submission->record.has_value()) {
-    if (trace.has_value()) {
-      submission->record->record.set_traceparent(FormatTraceparent(*trace));
-    }
-    PENSTOCK_RETURN_IF_ERROR(loop.Keep(&*submission->record));
-    coordinator.AddJob(*submission->record, now);
-  }
-  return response;
-}
-
 void AddRegistry(RpcServer& server, CoordinatorParts parts) {
   Registry& registry = server.AddService<Registry>(Callers::kCluster);
   EventLoop& loop = parts.loop;
@@ -343,26 +327,27 @@ void AddAuditedCalls(RpcServer& server, Jobs& jobs, CoordinatorParts parts) {
                             [request, trace = call.trace,
                              start = parts.keeper.LookAhead(request.spec().checkpoint()),
                              &loop = parts.loop](Coordinator& coordinator, StateStore&, Now now) {
-                              return Take(Startable(coordinator.CheckSubmission(request, now),
-                                                    start, coordinator),
-                                          trace, coordinator, loop, now);
+                              return TakeJob(Startable(coordinator.CheckSubmission(request, now),
+                                                       start, coordinator),
+                                             trace, coordinator, loop, now);
                             });
                       };
                       Audited<v1::SubmitJobResponse>(parts, "submit", "", call, submit, reply);
                     });
-  server.UnaryAsync(
-      jobs, &Jobs::RequestSubmitProfile,
-      [parts](const v1::SubmitProfileRequest& request, const CallInfo& call,
-              const Reply<v1::SubmitJobResponse>& reply) {
-        const auto submit = [parts, &request, call] {
-          return parts.loop.Ask<v1::SubmitJobResponse>(
-              DeadlineOf(call), [request, trace = call.trace, &loop = parts.loop](
-                                    Coordinator& coordinator, StateStore&, Now now) {
-                return Take(coordinator.CheckProfile(request, now), trace, coordinator, loop, now);
-              });
-        };
-        Audited<v1::SubmitJobResponse>(parts, "submit-profile", "", call, submit, reply);
-      });
+  server.UnaryAsync(jobs, &Jobs::RequestSubmitProfile,
+                    [parts](const v1::SubmitProfileRequest& request, const CallInfo& call,
+                            const Reply<v1::SubmitJobResponse>& reply) {
+                      const auto submit = [parts, &request, call] {
+                        return parts.loop.Ask<v1::SubmitJobResponse>(
+                            DeadlineOf(call), [request, trace = call.trace, &loop = parts.loop](
+                                                  Coordinator& coordinator, StateStore&, Now now) {
+                              return TakeJob(coordinator.CheckProfile(request, now), trace,
+                                             coordinator, loop, now);
+                            });
+                      };
+                      Audited<v1::SubmitJobResponse>(parts, "submit-profile", "", call, submit,
+                                                     reply);
+                    });
   server.UnaryAsync(
       jobs, &Jobs::RequestCancelJob,
       [parts](const v1::CancelJobRequest& request, const CallInfo& call,
@@ -371,13 +356,8 @@ void AddAuditedCalls(RpcServer& server, Jobs& jobs, CoordinatorParts parts) {
           PENSTOCK_RETURN_IF_ERROR(Coordinator::CheckJobId(request.job_id()));
           return parts.loop.Ask<v1::CancelJobResponse>(
               DeadlineOf(call),
-              [request, &loop = parts.loop](Coordinator& coordinator, StateStore&,
-                                            Now now) -> absl::StatusOr<v1::CancelJobResponse> {
-                PENSTOCK_ASSIGN_OR_RETURN(const std::optional<SaveJob> cancelled,
-                                          coordinator.CheckCancel(request.job_id()));
-                // Also if it has ended: a restart must find that, too.
-                PENSTOCK_RETURN_IF_ERROR(loop.Keep(cancelled.has_value() ? &*cancelled : nullptr));
-                return coordinator.CancelJob(request.job_id(), now);
+              [request, &loop = parts.loop](Coordinator& coordinator, StateStore&, Now now) {
+                return CancelJob(request.job_id(), coordinator, loop, now);
               });
         };
         Audited<v1::CancelJobResponse>(parts, "cancel", request.job_id(), call, cancel, reply);

@@ -1,6 +1,7 @@
 #include "services/coordinator/event_loop.h"
 
 #include <algorithm>
+#include <limits>
 #include <utility>
 #include <variant>
 
@@ -40,13 +41,18 @@ EventLoop::EventLoop(Clock& clock, CoordinatorLimits limits, std::unique_ptr<Sta
 EventLoop::~EventLoop() { Stop(); }
 
 absl::Status EventLoop::Start() {
+  PENSTOCK_RETURN_IF_ERROR(Restore());
+  thread_ = std::thread([this] { Run(); });
+  return absl::OkStatus();
+}
+
+absl::Status EventLoop::Restore() {
   PENSTOCK_ASSIGN_OR_RETURN(std::vector<StoredJob> jobs, store_->Load());
   coordinator_.Restore(std::move(jobs), ReadClock());
   PENSTOCK_FAULT_POINT(kLoopAfterRestore);
   const bool goes_on = PerformEffects();
   PENSTOCK_RETURN_IF_ERROR(store_status_);
   if (!goes_on) return absl::AbortedError("another coordinator may lead by now");
-  thread_ = std::thread([this] { Run(); });
   return absl::OkStatus();
 }
 
@@ -97,29 +103,34 @@ void EventLoop::Stop() {
 
 void EventLoop::Run() {
   NameThread("coordinator");
-  std::vector<Event> events;
-  while (TakeTurn(events)) {
-    for (const Event& event : events) {
-      event(coordinator_, ReadClock());
-    }
-    const std::optional<int64_t> deadline = coordinator_.NextDeadlineNs();
-    const Now now = ReadClock();
-    if (deadline.has_value() && now.monotonic_ns >= *deadline) {
-      coordinator_.Tick(now);
-    }
-#ifndef NDEBUG
-    PENSTOCK_CHECK(coordinator_.CheckInvariants().ok());
-#endif
-    if (!PerformEffects() || !MayAct()) return GiveUp();
-    if (!answers_.empty()) {
-      PENSTOCK_FAULT_POINT(kLoopBeforeAnswers);
-      for (const auto& answer : std::exchange(answers_, {})) {
-        answer();
-      }
-      PENSTOCK_FAULT_POINT(kLoopAfterAnswers);
-    }
-    events.clear();
+  while (AwaitTurn() && TakeTurn()) {
   }
+}
+
+bool EventLoop::TakeTurn() {
+  for (const Event& event : TakeEvents()) {
+    event(coordinator_, ReadClock());
+  }
+  const std::optional<int64_t> deadline = coordinator_.NextDeadlineNs();
+  const Now now = ReadClock();
+  if (deadline.has_value() && now.monotonic_ns >= *deadline) {
+    coordinator_.Tick(now);
+  }
+#ifndef NDEBUG
+  PENSTOCK_CHECK(coordinator_.CheckInvariants().ok());
+#endif
+  if (!PerformEffects() || !MayAct()) {
+    GiveUp();
+    return false;
+  }
+  if (!answers_.empty()) {
+    PENSTOCK_FAULT_POINT(kLoopBeforeAnswers);
+    for (const auto& answer : std::exchange(answers_, {})) {
+      answer();
+    }
+    PENSTOCK_FAULT_POINT(kLoopAfterAnswers);
+  }
+  return true;
 }
 
 bool EventLoop::MayAct() {
@@ -141,35 +152,49 @@ void EventLoop::GiveUp() {
   timers_.clear();
 }
 
-bool EventLoop::TakeTurn(std::vector<Event>& events) {
-  std::optional<int64_t> deadline = coordinator_.NextDeadlineNs();
-  if (!store_status_.ok()) {
-    deadline = std::min(deadline.value_or(store_retry_ns_), store_retry_ns_);
-  }
+bool EventLoop::AwaitTurn() {
   MutexLock lock(mutex_);
   for (;;) {
     if (stopping_) {
       return false;
     }
+    const std::optional<int64_t> wake_ns = WakeNs();
     const int64_t now_ns = clock_.MonotonicNs();
-    while (!timers_.empty() && timers_.begin()->first <= now_ns) {
-      queue_.push_back(std::move(timers_.begin()->second));
-      timers_.erase(timers_.begin());
-    }
-    if (!queue_.empty() || (deadline.has_value() && now_ns >= *deadline)) {
-      events.swap(queue_);
-      return true;
-    }
-    std::optional<int64_t> wake = deadline;
-    if (!timers_.empty()) {
-      wake = std::min(wake.value_or(timers_.begin()->first), timers_.begin()->first);
-    }
-    if (wake.has_value()) {
-      changed_.WaitUntil(mutex_, CondVar::Clock::now() + std::chrono::nanoseconds(*wake - now_ns));
-    } else {
+    if (!wake_ns.has_value()) {
       changed_.Wait(mutex_);
+    } else if (now_ns >= *wake_ns) {
+      return true;
+    } else {
+      changed_.WaitUntil(mutex_,
+                         CondVar::Clock::now() + std::chrono::nanoseconds(*wake_ns - now_ns));
     }
   }
+}
+
+std::optional<int64_t> EventLoop::NextTurnNs() {
+  MutexLock lock(mutex_);
+  return stopping_ ? std::nullopt : WakeNs();
+}
+
+std::optional<int64_t> EventLoop::WakeNs() const {
+  if (!queue_.empty()) return std::numeric_limits<int64_t>::min();
+  std::optional<int64_t> wake_ns = coordinator_.NextDeadlineNs();
+  const auto at_latest = [&wake_ns](int64_t time_ns) {
+    wake_ns = std::min(wake_ns.value_or(time_ns), time_ns);
+  };
+  if (!store_status_.ok()) at_latest(store_retry_ns_);
+  if (!timers_.empty()) at_latest(timers_.begin()->first);
+  return wake_ns;
+}
+
+std::vector<EventLoop::Event> EventLoop::TakeEvents() {
+  MutexLock lock(mutex_);
+  const int64_t now_ns = clock_.MonotonicNs();
+  while (!timers_.empty() && timers_.begin()->first <= now_ns) {
+    queue_.push_back(std::move(timers_.begin()->second));
+    timers_.erase(timers_.begin());
+  }
+  return std::exchange(queue_, {});
 }
 
 void EventLoop::CollectEffects() {

@@ -17,14 +17,19 @@
 // performed and before answers are given. Once it is lost, or the store says that another leads, the loop ends: nothing of
 // what waits is done any more, and those who asked get Unavailable.
 //
-// Thread safety: Post, PostAfter, Ask and Stop from any thread.
+// The owner of a loop that is not started may drive it instead: Restore, then TakeTurn whenever NextTurnNs says so. Its thread
+// counts as the loop's then.
+//
+// Thread safety: Post, PostAfter, Ask, AskThen and Stop from any thread.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <functional>
 #include <future>
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <thread>
 #include <utility>
@@ -82,6 +87,14 @@ class EventLoop {
   // Takes back the stored jobs and starts the thread. Errors: those of StateStore::Load.
   absl::Status Start();
 
+  // What the thread does, for an owner that has none. REQUIRES: Start is not called.
+  // Takes back the stored jobs. Errors: as Start.
+  absl::Status Restore();
+  // Returns when a turn is due, as MonotonicNs; nothing: not before an event comes.
+  std::optional<int64_t> NextTurnNs() ABSL_LOCKS_EXCLUDED(mutex_);
+  // Takes the turn that is due, if one is. Returns whether the loop goes on.
+  bool TakeTurn() ABSL_LOCKS_EXCLUDED(mutex_);
+
   void Post(Event event) ABSL_LOCKS_EXCLUDED(mutex_);
   void PostAfter(absl::Duration delay, Event event) ABSL_LOCKS_EXCLUDED(mutex_);
 
@@ -91,6 +104,12 @@ class EventLoop {
   template <typename R>
   absl::StatusOr<R> Ask(absl::Time deadline,
                         std::function<absl::StatusOr<R>(Coordinator&, StateStore&, Now)> question);
+
+  // Runs `question` on the loop's thread, and then calls `done` there with what it returns, at the end of the turn.
+  // Errors also: Unavailable (stopped; from the thread that ended the loop).
+  template <typename R>
+  void AskThen(std::function<absl::StatusOr<R>(Coordinator&, StateStore&, Now)> question,
+               std::function<void(absl::StatusOr<R>)> done);
 
   // Writes `save`, if there is one, and all that waits to be written, before anything is done that depends on it. For
   // questions. Errors: Unavailable saying what cannot be written, why, and what to do. `save` is not kept then, and if the
@@ -112,23 +131,28 @@ class EventLoop {
 
  private:
   static constexpr absl::Duration kStoreRetryInterval = absl::Seconds(1);
-  // Sets a promise when it goes, if nobody has done so.
+  // Answers when it goes, if nobody has done so.
   template <typename R>
   struct Promise {
+    explicit Promise(std::function<void(absl::StatusOr<R>)> done) : done(std::move(done)) {}
     ~Promise() { Set(absl::UnavailableError("the coordinator is shutting down")); }
     void Set(absl::StatusOr<R> value) {
-      if (!std::exchange(done, true)) {
-        promise.set_value(std::move(value));
+      if (!std::exchange(is_set, true)) {
+        done(std::move(value));
       }
     }
-    std::promise<absl::StatusOr<R>> promise;
-    bool done = false;
+    const std::function<void(absl::StatusOr<R>)> done;
+    bool is_set = false;
   };
 
   Now ReadClock() const;
   void Run();
   // Waits for events or the next deadline. Returns false when stopped.
-  bool TakeTurn(std::vector<Event>& events) ABSL_LOCKS_EXCLUDED(mutex_);
+  bool AwaitTurn() ABSL_LOCKS_EXCLUDED(mutex_);
+  // Returns the time of the next timer or deadline; one that has passed if events wait.
+  std::optional<int64_t> WakeNs() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // Takes the events that wait, and those whose time has come.
+  std::vector<Event> TakeEvents() ABSL_LOCKS_EXCLUDED(mutex_);
   // Returns whether it may go on.
   bool PerformEffects();
   void PerformNow(const CoordinatorEffect& effect);
@@ -175,16 +199,24 @@ class EventLoop {
 };
 
 template <typename R>
-absl::StatusOr<R> EventLoop::Ask(
-    absl::Time deadline,
-    std::function<absl::StatusOr<R>(Coordinator&, StateStore&, Now)> question) {
-  auto promise = std::make_shared<Promise<R>>();
-  std::future<absl::StatusOr<R>> future = promise->promise.get_future();
+void EventLoop::AskThen(std::function<absl::StatusOr<R>(Coordinator&, StateStore&, Now)> question,
+                        std::function<void(absl::StatusOr<R>)> done) {
+  auto promise = std::make_shared<Promise<R>>(std::move(done));
   Post([this, promise = std::move(promise), question = std::move(question)](
            Coordinator& coordinator, Now now) {
     auto result = std::make_shared<absl::StatusOr<R>>(question(coordinator, *store_, now));
     answers_.push_back([promise, result] { promise->Set(std::move(*result)); });
   });
+}
+
+template <typename R>
+absl::StatusOr<R> EventLoop::Ask(
+    absl::Time deadline,
+    std::function<absl::StatusOr<R>(Coordinator&, StateStore&, Now)> question) {
+  auto promise = std::make_shared<std::promise<absl::StatusOr<R>>>();
+  std::future<absl::StatusOr<R>> future = promise->get_future();
+  AskThen<R>(std::move(question),
+             [promise](absl::StatusOr<R> value) { promise->set_value(std::move(value)); });
   const absl::Duration left = deadline - absl::Now();
   if (future.wait_for(absl::ToChronoMilliseconds(std::min(left, absl::Hours(1)))) !=
       std::future_status::ready) {

@@ -1,14 +1,12 @@
 // EventReporter: brings what happens in a run to the coordinator, in order, each event once.
 //
-// Events are numbered from 0 in each run, sent in batches, and kept until the coordinator says that it
-// has them; a coordinator that is away is asked again and again. When more events wait than
-// kEventsWaitingMax, or the coordinator calls the run over, the run is given up.
+// A thread around EventOutbox (event_outbox.h), which says what is sent, and when a run is given up: a coordinator that is
+// away is asked again and again.
 //
 // Thread safety: all methods may be called from any thread.
 #pragma once
 
 #include <cstdint>
-#include <deque>
 #include <functional>
 #include <optional>
 #include <string>
@@ -20,16 +18,13 @@
 #include "base/mutex.h"
 #include "base/trace_context.h"
 #include "penstock/v1/cluster.pb.h"
+#include "services/worker/event_outbox.h"
 
 namespace penstock {
 
 class EventReporter {
  public:
-  static constexpr size_t kEventsWaitingMax = 1 << 16;
-  // Bound on one call; far below the limit of a control message.
-  static constexpr int64_t kBatchBytesMax = 256 << 10;
-  static constexpr absl::Duration kBackoffMin = absl::Milliseconds(50);
-  static constexpr absl::Duration kBackoffMax = absl::Seconds(1);
+  static constexpr size_t kEventsWaitingMax = EventOutbox::kEventsWaitingMax;
 
   struct Parts {
     std::string worker;
@@ -64,25 +59,14 @@ class EventReporter {
 
  private:
   void Report() ABSL_LOCKS_EXCLUDED(mutex_);
-  v1::ReportRunRequest NextBatch() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  // Returns how long to wait before the next call.
-  absl::Duration HandleAnswer(const v1::ReportRunRequest& request,
-                              const absl::StatusOr<v1::ReportRunResponse>& answer,
-                              absl::Duration backoff) ABSL_LOCKS_EXCLUDED(mutex_);
+  // Stops the run, if there is one to be given up.
+  void GiveUp(const std::optional<EventOutbox::GivenUp>& given_up) ABSL_LOCKS_EXCLUDED(mutex_);
 
   const Parts parts_;
 
   mutable Mutex mutex_;
   CondVar changed_;
-  std::string job_id_ ABSL_GUARDED_BY(mutex_);
-  int64_t epoch_ ABSL_GUARDED_BY(mutex_) = 0;
-  std::optional<TraceContext> trace_ ABSL_GUARDED_BY(mutex_);
-  int64_t first_sequence_ ABSL_GUARDED_BY(mutex_) = 0;  // of waiting_.front()
-  std::deque<v1::RunEvent> waiting_ ABSL_GUARDED_BY(mutex_);
-  bool given_up_ ABSL_GUARDED_BY(mutex_) = false;  // later events of the run are dropped
-  v1::StepDone last_step_ ABSL_GUARDED_BY(mutex_);
-  int64_t tokens_ ABSL_GUARDED_BY(mutex_) = 0;
-  int64_t samples_ ABSL_GUARDED_BY(mutex_) = 0;
+  EventOutbox outbox_ ABSL_GUARDED_BY(mutex_);
   bool stopping_ ABSL_GUARDED_BY(mutex_) = false;
 
   std::thread thread_;

@@ -1,8 +1,8 @@
 // Registration: makes this worker known to the coordinator and keeps it known.
 //
-// Registers, then says "still alive" at the interval the coordinator asks for. When the coordinator
-// does not know the worker (any more), it registers again; when the coordinator is away, it keeps
-// trying. Only a refusal that trying again cannot change ends it.
+// Threads around RegistrationDialogue (registration_dialogue.h), which says which call is made when. A worker registers, then
+// says "still alive" at the interval the coordinator asks for. When the coordinator does not know the worker (any more), it
+// registers again; when the coordinator is away, it keeps trying. Only a refusal that trying again cannot change ends it.
 //
 // While it is registered, a stream to the coordinator is kept open beside that, on a thread of its own, and is opened again
 // whenever it has ended: its end tells the coordinator at once that this process may be gone, and this worker that the
@@ -14,7 +14,6 @@
 // Thread safety: all methods may be called from any thread.
 #pragma once
 
-#include <atomic>
 #include <cstdint>
 #include <functional>
 #include <string>
@@ -26,20 +25,12 @@
 #include "base/mutex.h"
 #include "penstock/v1/cluster.pb.h"
 #include "services/rpc/client.h"
+#include "services/worker/registration_dialogue.h"
 
 namespace penstock {
 
 class Registration {
  public:
-  static constexpr absl::Duration kBackoffMin = absl::Milliseconds(50);
-  static constexpr absl::Duration kBackoffMax = absl::Seconds(1);
-  // Between the heartbeats of a worker that leaves.
-  static constexpr absl::Duration kLeavingInterval = absl::Milliseconds(100);
-  // A worker without a run that leaves does so after this many heartbeats without an answer.
-  static constexpr int kLeavingAttemptsMax = 3;
-  // A stream that was open for so long is opened again at once; others after a pause that grows.
-  static constexpr absl::Duration kAttachedMin = absl::Seconds(1);
-
   struct Parts {
     v1::RegisterWorkerRequest worker;
     // One call to the coordinator each, with a deadline of its own.
@@ -63,45 +54,28 @@ class Registration {
 
   // From now on the worker leaves. Idempotent.
   void Leave() ABSL_LOCKS_EXCLUDED(mutex_);
-  // It may end: the coordinator has let it go, does not know it, or does not answer while it has no run.
-  bool may_leave() const { return may_leave_; }
+  // It may end: RegistrationDialogue::may_leave.
+  bool may_leave() const ABSL_LOCKS_EXCLUDED(mutex_);
 
  private:
   void Run() ABSL_LOCKS_EXCLUDED(mutex_);
   // Keeps the stream open.
   void StayAttached() ABSL_LOCKS_EXCLUDED(mutex_);
-  // Waits for `pause`, and until the worker has registered more than `after` times. Returns how often it has; 0 when the
-  // worker ends.
-  int64_t AwaitRegistration(int64_t after, absl::Duration pause) ABSL_LOCKS_EXCLUDED(mutex_);
-  // One step of the loop: a registration or a heartbeat. Returns the wait until the next.
-  absl::Duration Register() ABSL_LOCKS_EXCLUDED(mutex_);
-  absl::Duration Beat();
-  absl::Duration NextBackoff();
-  // Tells on_change if that is news.
-  void Note(const absl::Status& status);
+  // Waits until a stream may be opened. Returns the number of registrations by then; 0 when the worker ends.
+  int64_t AwaitRegistration() ABSL_LOCKS_EXCLUDED(mutex_);
+  // Makes the call. Returns the wait until the next one.
+  absl::Duration Make(RegistrationDialogue::Call call) ABSL_LOCKS_EXCLUDED(mutex_);
+  RegistrationDialogue::AfterAnswer Register() ABSL_LOCKS_EXCLUDED(mutex_);
+  RegistrationDialogue::AfterAnswer Beat() ABSL_LOCKS_EXCLUDED(mutex_);
   // Wakes early when the worker leaves, or its stream has ended. False when the worker ends.
   bool Sleep(absl::Duration wait) ABSL_LOCKS_EXCLUDED(mutex_);
-  bool leaving() const ABSL_LOCKS_EXCLUDED(mutex_);
-  // Handles the answer to a heartbeat of a worker that leaves.
-  void OnLeavingAnswer(const absl::Status& status, bool has_run);
 
   const Parts parts_;
 
-  // Used by the thread.
-  bool registered_ = false;
-  bool refused_ = false;
-  absl::Duration interval_ = absl::Milliseconds(500);
-  absl::Duration backoff_ = absl::ZeroDuration();
-  absl::Status noted_ = absl::UnknownError("not registered yet");
-
-  int unanswered_ = 0;  // heartbeats since it leaves
-
-  std::atomic<bool> may_leave_ = false;
   mutable Mutex mutex_;
   CondVar changed_;
-  bool leaving_ ABSL_GUARDED_BY(mutex_) = false;
+  RegistrationDialogue dialogue_ ABSL_GUARDED_BY(mutex_);
   bool stopping_ ABSL_GUARDED_BY(mutex_) = false;
-  int64_t registrations_ ABSL_GUARDED_BY(mutex_) = 0;
   bool stream_ended_ ABSL_GUARDED_BY(mutex_) = false;  // since the last heartbeat
 
   StreamCanceller canceller_;

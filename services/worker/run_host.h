@@ -1,17 +1,8 @@
 // RunHost: the worker's one executor thread, and the one run it may have at a time.
 //
-// An attempt at a job goes through
-//
-//   preparing -> prepared -> running -> ended
-//
-// on the executor thread; control calls ask for the next phase and wait for it. An attempt that is
-// stopped, or could not be prepared, is ended as well. Each has a back-end of its own, made as its job
-// wants it, and gives all memory back when it ends (on a GPU that exports, when the peers have closed
-// it). Only the newest attempt is kept; what it counted can be read until another takes its place.
-//
-// Epochs are fenced: of each job, whatever is older than the newest epoch seen, or was stopped, is
-// refused with Aborted and a note of that epoch (base/seen_epoch.h). An attempt is also refused that has the number of
-// another one, which a coordinator that lost its records may have given. What is refused has changed nothing: an attempt that runs goes on.
+// A thread around RunDesk (run_desk.h), which says what happens to an attempt at a job: control calls ask for its next phase
+// and wait until the executor thread has taken it. Each attempt has a back-end of its own, made as its job wants it, and gives
+// all memory back when it ends (on a GPU that exports, when the peers have closed it).
 //
 // Thread safety: all methods may be called from any thread.
 #pragma once
@@ -34,6 +25,7 @@
 #include "compute/backend.h"
 #include "penstock/v1/cluster.pb.h"
 #include "schedule/timeline.h"
+#include "services/worker/run_desk.h"
 #include "worker/run.h"
 #include "worker/transport.h"
 
@@ -123,37 +115,16 @@ class RunHost {
   const RejectedMessages& rejected() const { return rejected_; }
 
  private:
-  enum class Phase { kPreparing, kPrepared, kStarting, kRunning, kEnded };
+  using Attempt = RunDesk::Attempt;
 
-  struct Attempt {
-    RunRequest request;                 // constant
-    std::string job_id;                 // constant
-    int64_t epoch = 0;                  // constant
-    std::optional<TraceContext> trace;  // constant; of the job
-    Phase phase = Phase::kPreparing;
-    absl::Status stop;                // asked to stop, with the reason
-    bool prepared = false;            // it was, at some time
-    v1::PrepareRunResponse response;  // then
-    bool started = false;             // Start was granted, at some time
-    absl::Status outcome;             // of an ended one
-    Run* run = nullptr;               // while the executor thread has it
-    // Kept when the run is gone.
-    Timeline timeline;
-    std::vector<v1::StageReport> stages;
-    int64_t actions_done = 0;
+  // The next thing that the executor thread does; kNone: it ends.
+  struct Task {
+    RunDesk::Work work = RunDesk::Work::kNone;
+    RunDesk::AttemptRef attempt;
   };
-
-  struct JobEpochs {
-    std::string job_id;
-    int64_t first = 0;  // that is not refused
-    int64_t seen = 0;   // the largest
-  };
-
-  // The next thing that the executor thread does.
-  enum class Work { kPrepare, kExecute, kDiscard, kQuit };
 
   void ExecutorMain();
-  Work AwaitWork(std::shared_ptr<Attempt>& attempt) ABSL_LOCKS_EXCLUDED(mutex_);
+  Task AwaitWork() ABSL_LOCKS_EXCLUDED(mutex_);
   void DoPrepare(Attempt& attempt) ABSL_LOCKS_EXCLUDED(mutex_);
   void DoExecute(Attempt& attempt) ABSL_LOCKS_EXCLUDED(mutex_);
   void DoDiscard(Attempt& attempt) ABSL_LOCKS_EXCLUDED(mutex_);
@@ -163,27 +134,12 @@ class RunHost {
 
   // Errors: those of `check`.
   absl::Status CheckIsMeant(const RunRequest& request) const;
-  absl::Status CheckEpoch(const std::string& job_id, int64_t epoch) const
-      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  // Says that the attempt is not the one of this number that the worker knows.
-  absl::Status OtherOfItsEpoch(const std::string& job_id, int64_t epoch) const;
-  // The attempt that a control call means, with a run. Errors: Aborted, FailedPrecondition.
-  absl::StatusOr<Attempt*> FindRunning(const std::string& job_id, int64_t epoch) const
-      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  // Refuses, from now on, what is older than `first`. `seen`: the epoch that this is for.
-  void Fence(const std::string& job_id, int64_t first, int64_t seen)
-      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  void AskToStop(Attempt& attempt, const std::string& reason) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   // False if `deadline` came first.
-  bool AwaitEnded(const std::shared_ptr<Attempt>& attempt, absl::Time deadline)
+  bool AwaitEnded(const RunDesk::AttemptRef& attempt, absl::Time deadline)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  bool IsActive() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
-    return attempt_ != nullptr && attempt_->phase != Phase::kEnded;
-  }
 
   const RunHostParts parts_;
-  mutable RejectedMessages
-      rejected_;  // counted where epochs are checked, which changes no more than this
+  mutable RejectedMessages rejected_;
 
   // Used by the executor thread; each refers to those above it.
   std::unique_ptr<Backend> backend_;
@@ -193,12 +149,10 @@ class RunHost {
   mutable Mutex mutex_;
   CondVar changed_;
   std::optional<absl::StatusOr<DeviceDescription>> device_
-      ABSL_GUARDED_BY(mutex_);                   // once described
-  absl::Status closed_ ABSL_GUARDED_BY(mutex_);  // why no attempt is taken any more
+      ABSL_GUARDED_BY(mutex_);  // once described
   bool quit_ ABSL_GUARDED_BY(mutex_) = false;
-  // Shared with calls that wait for it; its fields but `request` are guarded by mutex_.
-  std::shared_ptr<Attempt> attempt_ ABSL_GUARDED_BY(mutex_);
-  std::vector<JobEpochs> epochs_ ABSL_GUARDED_BY(mutex_);  // the least recently used job first
+  // The fields of its attempts, but `request`, are guarded by mutex_ as well.
+  RunDesk desk_ ABSL_GUARDED_BY(mutex_){rejected_};
 
   std::thread executor_;
 };

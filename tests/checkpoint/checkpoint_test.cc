@@ -9,6 +9,7 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "base/random.h"
 #include "checkpoint/layout.h"
 #include "tests/support/memory_files.h"
 #include "tests/support/status_matchers.h"
@@ -285,6 +286,54 @@ TEST(Checkpoint, Commit_PowerFailureAnywhere_LeavesTheOldOrTheNewOne) {
     ExpectHolds(files, found, found.manifest.step);
     if (!crashed) break;
   }
+}
+
+// As above, but of what was not made durable, some changes are on the disk and others are not, in no order.
+TEST(Checkpoint, Commit_PowerFailureAnywhereThatKeepsAnyPart_LeavesTheOldOrTheNewOne) {
+  for (uint64_t seed = 0; seed < 20; ++seed) {
+    for (int64_t crash = 0;; ++crash) {
+      MemoryFiles files;
+      for (int64_t step : {1, 2}) ASSERT_THAT(Save(files, step), IsOk());
+      files.FailFrom(crash, absl::InternalError("crashed"), /*tears_writes=*/seed % 2 == 0);
+      const bool saved = Save(files, 3).ok();
+      const bool crashed = files.failed();
+      files.Heal();
+      RandomStream random(seed, crash);
+      files.Crash([&](const std::string&) { return random.Below(2) == 0; });
+      SCOPED_TRACE(testing::Message() << "crash at change " << crash << ", seed " << seed);
+      PENSTOCK_ASSERT_OK_AND_ASSIGN(FoundCheckpoint found, FindLatestCheckpoint(files, kRoot));
+      EXPECT_TRUE(found.passed_over.empty());
+      EXPECT_GE(found.manifest.step, saved ? 3 : 2);
+      ExpectHolds(files, found, found.manifest.step);
+      ASSERT_THAT(SweepStaging(files, kRoot), IsOk());
+      ASSERT_THAT(Save(files, 4), IsOk());
+      if (!crashed) break;
+    }
+  }
+}
+
+TEST(MemoryFiles, Crash_UndoesWhatDoesNotSurvive) {
+  MemoryFiles files;
+  ASSERT_THAT(files.CreateDirectories("/d"), IsOk());
+  ASSERT_THAT(files.WriteDurably("/d/old", {"1"}), IsOk());
+  ASSERT_THAT(files.SyncDirectory("/d"), IsOk());
+  ASSERT_THAT(files.WriteDurably("/d/a", {"2"}), IsOk());
+  ASSERT_THAT(files.WriteDurably("/d/b", {"3"}), IsOk());
+  ASSERT_THAT(files.RemoveAll("/d/old"), IsOk());
+  files.Crash([](const std::string& path) { return path == "/d/b"; });
+  EXPECT_THAT(files.List("/d"), IsOkAndHolds(ElementsAre("b", "old")));
+  files.Crash();
+  EXPECT_THAT(files.List("/d"), IsOkAndHolds(ElementsAre("b", "old"))) << "it is on the disk now";
+}
+
+TEST(MemoryFiles, Crash_LeavesWhatWasSynced) {
+  MemoryFiles files;
+  ASSERT_THAT(files.CreateDirectories("/d/e"), IsOk());
+  ASSERT_THAT(files.WriteDurably("/d/e/file", {"1"}), IsOk());
+  ASSERT_THAT(files.RemoveAll("/d/e"), IsOk());
+  ASSERT_THAT(files.SyncDirectory("/d"), IsOk());
+  files.Crash();
+  EXPECT_THAT(files.List("/d"), IsOkAndHolds(ElementsAre()));
 }
 
 // Damages each file of the newest checkpoint in each way.

@@ -5,17 +5,21 @@
 // contents of one place unreadable, FailRemovals(...) lets nothing be removed. SetCapacity(...) makes the disk small, so
 // that what is left lying there takes the room of what comes later.
 //
-// A new file's name is durable only once its directory is synced: Crash() takes away the files whose names are not, as a
-// power failure does. Of a write that failed nobody knows what is on the disk, so it counts as not there.
+// A new file's name, or its end, is durable only once its directory is synced. Crash() undoes what is not, as a power failure
+// does; Crash(survives) undoes any part of it, for disks keep such changes in whatever order they like. Of a write that failed
+// nobody knows what is on the disk, so it counts as not durable.
 #pragma once
 
 #include <algorithm>
 #include <cstring>
+#include <functional>
 #include <limits>
 #include <map>
 #include <memory>
+#include <optional>
 #include <set>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/strings/match.h"
@@ -51,11 +55,26 @@ class MemoryFiles : public Files {
     MutexLock lock(mutex_);
     return Used();
   }
-  // The machine loses power: what is not durable is gone.
+  // The machine loses power: what is not durable is undone.
   void Crash() {
+    Crash([](const std::string&) { return false; });
+  }
+  // The same, but of the changes that are not durable those stay for which `survives`, asked in their order, says so.
+  void Crash(const std::function<bool(const std::string& path)>& survives) {
     MutexLock lock(mutex_);
-    for (const std::string& path : unsynced_) files_.erase(path);
-    unsynced_.clear();
+    std::map<std::string, std::optional<std::string>> left;  // of each path that was changed
+    for (const Change& change : std::exchange(unsynced_, {})) {
+      const auto entry = left.emplace(change.path, change.before).first;
+      if (survives(change.path)) entry->second = change.after;
+    }
+    for (auto& [path, content] : left) {
+      if (content.has_value()) {
+        AddDirectories(path.substr(0, path.rfind('/')));  // of a removal that is undone
+        files_[path] = *std::move(content);
+      } else {
+        files_.erase(path);
+      }
+    }
   }
   // Whether a change has failed since the failures were set.
   bool failed() {
@@ -120,11 +139,10 @@ class MemoryFiles : public Files {
     MutexLock lock(mutex_);
     std::string content;
     for (absl::string_view piece : pieces) absl::StrAppend(&content, piece);
-    absl::Status status = Change();
+    absl::Status status = Count();
     if (!status.ok()) {
       if (tears_writes_) {
-        files_[path] = content.substr(0, content.size() / 2);
-        unsynced_.insert(path);
+        Put(path, content.substr(0, content.size() / 2), /*is_durable=*/false);
       }
       return status;
     }
@@ -134,14 +152,13 @@ class MemoryFiles : public Files {
       return absl::ResourceExhaustedError(
           absl::StrCat("cannot write ", path, ": No space left on device"));
     }
-    if (old == files_.end()) unsynced_.insert(path);
-    files_[path] = std::move(content);
+    Put(path, std::move(content), /*is_durable=*/old != files_.end());
     return absl::OkStatus();
   }
 
   absl::Status RenameDurably(const std::string& from, const std::string& to) override {
     MutexLock lock(mutex_);
-    absl::Status status = Change();
+    absl::Status status = Count();
     if (!status.ok()) return status;
     if (directories_.count(to) > 0) return absl::AlreadyExistsError(absl::StrCat(to, " exists"));
     std::map<std::string, std::string> files;
@@ -150,29 +167,26 @@ class MemoryFiles : public Files {
     std::set<std::string> directories;
     for (const std::string& path : directories_) directories.insert(Moved(path, from, to));
     directories_ = std::move(directories);
-    std::set<std::string> unsynced;
-    for (const std::string& path : unsynced_) unsynced.insert(Moved(path, from, to));
-    unsynced_ = std::move(unsynced);
+    for (Change& change : unsynced_) {
+      change.path = Moved(change.path, from, to);
+      change.entry = Moved(change.entry, from, to);
+    }
     Sync(to.substr(0, to.rfind('/')));
     return absl::OkStatus();
   }
 
   absl::Status SyncDirectory(const std::string& path) override {
     MutexLock lock(mutex_);
-    absl::Status status = Change();
+    absl::Status status = Count();
     if (status.ok()) Sync(path);
     return status;
   }
 
   absl::Status CreateDirectories(const std::string& path) override {
     MutexLock lock(mutex_);
-    absl::Status status = Change();
+    absl::Status status = Count();
     if (!status.ok()) return status;
-    for (size_t slash = path.find('/', 1); slash != std::string::npos;
-         slash = path.find('/', slash + 1)) {
-      directories_.insert(path.substr(0, slash));
-    }
-    directories_.insert(path);
+    AddDirectories(path);
     return absl::OkStatus();
   }
 
@@ -194,7 +208,7 @@ class MemoryFiles : public Files {
 
   absl::Status RemoveAll(const std::string& path) override {
     MutexLock lock(mutex_);
-    absl::Status status = Change();
+    absl::Status status = Count();
     if (!status.ok()) return status;
     const auto inside = [&](const std::string& entry) { return IsInside(entry, path); };
     const bool exists =
@@ -203,9 +217,11 @@ class MemoryFiles : public Files {
     if (exists && (unremovable_.empty() || unremovable_ == path)) {
       if (!removal_error_.ok()) return removal_error_;
     }
+    for (const auto& [file, content] : files_) {
+      if (inside(file)) unsynced_.push_back({.path = file, .entry = path, .before = content});
+    }
     std::erase_if(files_, [&](const auto& file) { return inside(file.first); });
     std::erase_if(directories_, inside);
-    std::erase_if(unsynced_, inside);
     return absl::OkStatus();
   }
 
@@ -233,7 +249,16 @@ class MemoryFiles : public Files {
     const std::string content_;
   };
 
-  absl::Status Change() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
+  // A change of a file that is not durable yet; no content: there is no such file.
+  struct Change {
+    std::string path;
+    std::string
+        entry;  // the name that was added or removed: the file's, or that of a directory around it
+    std::optional<std::string> before = std::nullopt;
+    std::optional<std::string> after = std::nullopt;
+  };
+
+  absl::Status Count() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
     const int64_t change = changes_++;
     return change >= fail_from_ && change < heal_from_ ? error_ : absl::OkStatus();
   }
@@ -242,10 +267,29 @@ class MemoryFiles : public Files {
     for (const auto& [path, content] : files_) bytes += static_cast<int64_t>(content.size());
     return bytes;
   }
-  // Makes the names of the files in `directory` durable, but not those further down.
+  void Put(const std::string& path, std::string content, bool is_durable)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
+    for (Change& change : unsynced_) {
+      if (change.path == path && change.after.has_value()) change.after = content;
+    }
+    if (!is_durable) unsynced_.push_back({.path = path, .entry = path, .after = content});
+    files_[path] = std::move(content);
+  }
+  // Durably, as Files::CreateDirectories.
+  void AddDirectories(const std::string& path) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
+    for (size_t slash = path.find('/', 1); slash != std::string::npos;
+         slash = path.find('/', slash + 1)) {
+      AddDirectory(path.substr(0, slash));
+    }
+    AddDirectory(path);
+  }
+  void AddDirectory(const std::string& path) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
+    if (directories_.insert(path).second) Sync(path.substr(0, path.rfind('/')));
+  }
+  // Makes the names in `directory` durable, but not those further down.
   void Sync(const std::string& directory) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
-    std::erase_if(unsynced_, [&](const std::string& path) {
-      return path.substr(0, path.rfind('/')) == directory;
+    std::erase_if(unsynced_, [&](const Change& change) {
+      return change.entry.substr(0, change.entry.rfind('/')) == directory;
     });
   }
   static bool IsInside(const std::string& entry, const std::string& path) {
@@ -259,7 +303,7 @@ class MemoryFiles : public Files {
   Mutex mutex_;
   std::map<std::string, std::string> files_;
   std::set<std::string> directories_;
-  std::set<std::string> unsynced_;  // files whose names are not durable
+  std::vector<Change> unsynced_;  // in their order
   int64_t capacity_ = std::numeric_limits<int64_t>::max();
   int64_t changes_ = 0;
   int64_t fail_from_ = std::numeric_limits<int64_t>::max();

@@ -17,6 +17,7 @@
 #include "services/coordinator/job_store.h"
 #include "services/rpc/status.h"
 #include "tests/services/coordinator/coordinator_fixture.h"
+#include "tests/support/manual_clock.h"
 
 namespace penstock {
 namespace {
@@ -230,6 +231,39 @@ TEST_F(EventLoopTest, WithoutItsMandate_NothingIsDoneOrAnswered) {
   holds_ = true;
   EXPECT_THAT(StoredRecord("test-1").status(), StatusIs(absl::StatusCode::kUnavailable, _))
       << "it does not come back";
+}
+
+// An owner without threads takes the turns itself, when they are due.
+TEST(EventLoopTurns, AreTakenWhenTheyAreDue) {
+  ManualClock clock(1'000'000'000);
+  NotingPerformer performer;
+  PENSTOCK_ASSERT_OK_AND_ASSIGN(JobStore store, JobStore::Open(""));
+  EventLoop loop(clock, CoordinatorLimits(), std::make_unique<JobStore>(std::move(store)),
+                 performer, nullptr);
+  ASSERT_THAT(loop.Restore(), IsOk());
+  EXPECT_EQ(loop.NextTurnNs(), std::nullopt);
+  std::vector<std::string> seen;
+  loop.PostAfter(absl::Milliseconds(5), [&](Coordinator&, Now) { seen.push_back("timer"); });
+  EXPECT_EQ(loop.NextTurnNs(), clock.now_ns + 5'000'000);
+  EXPECT_TRUE(loop.TakeTurn());
+  EXPECT_THAT(seen, ElementsAre());
+  loop.AskThen<int>([&](Coordinator&, StateStore&, Now) { return seen.push_back("asked"), 7; },
+                    [&](absl::StatusOr<int> answer) {
+                      EXPECT_THAT(answer, IsOkAndHolds(7));
+                      seen.push_back("answered");
+                    });
+  EXPECT_LE(*loop.NextTurnNs(), clock.now_ns);
+  clock.now_ns += 5'000'000;
+  EXPECT_TRUE(loop.TakeTurn());
+  EXPECT_THAT(seen, ElementsAre("asked", "timer", "answered"));
+  loop.Stop();
+  EXPECT_EQ(loop.NextTurnNs(), std::nullopt);
+  loop.AskThen<int>([](Coordinator&, StateStore&, Now) { return 7; },
+                    [&](const absl::StatusOr<int>& answer) {
+                      EXPECT_THAT(answer, StatusIs(absl::StatusCode::kUnavailable, _));
+                      seen.push_back("refused");
+                    });
+  EXPECT_EQ(seen.back(), "refused");
 }
 
 }  // namespace
