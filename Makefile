@@ -13,11 +13,15 @@ SECONDS ?= 60
 # Of fault-points: how often each is tried.
 TIMES ?= 25
 
+# Of chaos: the minutes of each of its two parts, and the seed of what is drawn: another each day.
+MINUTES ?= 3
+CHAOS_SEED ?= $(shell date +%j)
+
 # Of simulate: how many histories of a whole cluster, and the seed of the first.
 SEEDS ?= 100000
 SEED ?= 10000000
 
-.PHONY: setup configure build programs test test-asan test-tsan fuzz simulate test-compose fault-points demo bench parity gpu-bundle gpu-check format
+.PHONY: setup configure build programs test test-asan test-tsan fuzz simulate test-compose fault-points chaos soak demo bench parity gpu-bundle gpu-check format
 
 setup:
 	@scripts/setup.sh
@@ -62,6 +66,16 @@ fault-points:
 	@$(MAKE) --no-print-directory configure PRESET=faults
 	@cmake --build --preset faults
 	@PYTHONDONTWRITEBYTECODE=1 python3 tests/fault_points/fault_points_test.py build/faults --times $(TIMES) $(if $(ONLY),--only $(ONLY))
+
+# Disturbs real clusters at random and compares weights; half of the time workers that are killed stay away.
+chaos: programs
+	@$(CHAOS) --minutes $(MINUTES) --links
+	@$(CHAOS) --minutes $(MINUTES) --links --spare 1
+
+soak:
+	@$(MAKE) --no-print-directory chaos MINUTES=30
+
+CHAOS = PYTHONDONTWRITEBYTECODE=1 python3 tests/chaos/chaos.py build/$(PRESET) --seed $(CHAOS_SEED)
 
 demo: programs
 	@scripts/demo.sh build/$(PRESET) $(TEXT)

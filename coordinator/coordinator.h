@@ -175,6 +175,8 @@ class Coordinator {
     std::map<std::string, std::vector<const JobRun*>> writers;
   };
   Supply MakeSupply() const;
+  // Returns a job that stops its workers to recover on them and will wait before all that do not recover; empty: none.
+  std::string FirstToRecover(Now now) const;
   // Starts the job, or says why it waits. Takes its workers out of the supply. Returns whether it
   // holds back those behind it, also if it does not recover.
   bool StartOrWait(JobRun& run, Supply& supply, Now now);

@@ -69,6 +69,8 @@ class JobPhase {
   virtual bool CanReturn() const { return job_.IsSaved(); }
   // Returns whether it is time to go on with more workers, if there are enough.
   virtual bool WantsMore(Now) const { return false; }
+  // Returns whether the job recovers, and those behind it wait whatever it waits for.
+  virtual bool HoldsBack(Now) const { return false; }
   // Returns this phase if the job waits, or null.
   virtual const Queued* queued() const { return nullptr; }
   // Returns whether the job has ended and no worker is taken any more.
@@ -152,13 +154,13 @@ class Queued : public JobPhase {
 
   int64_t rests_until_ns() const { return terms_.rests_until_ns; }
   std::optional<int64_t> workers_before() const { return terms_.workers_before; }
-  bool HoldsBack(Now now) const { return now.monotonic_ns < terms_.holds_back_until_ns; }
 
   NextPhase Enter(Now now) override;
   NextPhase Tick(Now now) override;
   bool Fits(v1::JobState state) const override {
     return state == v1::JOB_STATE_QUEUED || state == v1::JOB_STATE_RECOVERING;
   }
+  bool HoldsBack(Now now) const override { return now.monotonic_ns < terms_.holds_back_until_ns; }
   const Queued* queued() const override { return this; }
   std::optional<int64_t> NextDeadlineNs() const override;
 

@@ -52,6 +52,8 @@ JobRun::JobRun(const v1::GetJobResponse& record, int64_t last_sequence, Resolved
 
 JobRun::~JobRun() = default;
 
+void JobRun::BeginWith(std::unique_ptr<JobPhase> waiting) { phase_ = std::move(waiting); }
+
 // ---------------------------------------------------------------------------------------- looking
 
 v1::GetJobResponse JobRun::Record() const {
@@ -79,7 +81,7 @@ int64_t JobRun::WorkersOf(int64_t free) const {
 
 bool JobRun::queued() const { return phase_->queued() != nullptr; }
 int64_t JobRun::rests_until_ns() const { return phase_->queued()->rests_until_ns(); }
-bool JobRun::HoldsBack(Now now) const { return phase_->queued()->HoldsBack(now); }
+bool JobRun::HoldsBack(Now now) const { return phase_->HoldsBack(now); }
 bool JobRun::CanReturn() const { return phase_->CanReturn(); }
 bool JobRun::WantsMore(Now now) const { return phase_->WantsMore(now); }
 JobRun* JobRun::planning_run() const { return phase_->run(); }

@@ -149,7 +149,7 @@ class JobRun {
   virtual bool returned() const { return false; }
   // A job whose planning could not reach a worker is not begun again before this. REQUIRES: queued().
   int64_t rests_until_ns() const;
-  // Returns whether it recovers, and those behind it wait whatever it waits for. REQUIRES: queued().
+  // Returns whether it recovers, and those behind it wait whatever it waits for.
   bool HoldsBack(Now now) const;
   // Returns whether a call to a worker failed because nobody answered.
   bool unreachable() const { return unreachable_; }
@@ -263,6 +263,8 @@ class JobRun {
  protected:
   JobRun(const v1::GetJobResponse& record, int64_t last_sequence, ResolvedJob job,
          const JobRunLimits& limits, CoordinatorEffects& effects);
+  // Waits in this phase instead of as one that was just submitted. REQUIRES: it is being constructed.
+  void BeginWith(std::unique_ptr<JobPhase> waiting);
   // REQUIRES: `resolved` is `spec`, resolved.
   void SetSpec(v1::JobSpec spec, ResolvedJob resolved);
   int64_t started_ns() const { return started_ns_; }

@@ -60,9 +60,8 @@ bool Coordinator::ForgetOver() {
 }
 
 bool Coordinator::StartWaiting(Now now) {
-  if (waiting_.empty()) {
-    return false;
-  }
+  const std::string stopping = FirstToRecover(now);
+  if (waiting_.empty()) return !stopping.empty();
   Supply supply = MakeSupply();
   std::string held_back_by;
   for (const std::string& job_id : waiting_) {
@@ -77,14 +76,25 @@ bool Coordinator::StartWaiting(Now now) {
       run->Wait(absl::StrCat("waits for job ", (*other)->id(),
                              ", which uses the same checkpoint.directory"),
                 now);
-    } else if (!held_back_by.empty()) {
+      continue;
+    }
+    // A job that recovers comes behind those that recovered before it, and before all others.
+    if (held_back_by.empty() && !run->recovering()) held_back_by = stopping;
+    if (!held_back_by.empty()) {
       run->Wait(absl::StrCat("waits behind job ", held_back_by), now);
     } else {
       const bool holds_back = StartOrWait(*run, supply, now);
       if (holds_back || (run->queued() && run->HoldsBack(now))) held_back_by = job_id;
     }
   }
-  return !held_back_by.empty();
+  return !held_back_by.empty() || !stopping.empty();
+}
+
+std::string Coordinator::FirstToRecover(Now now) const {
+  for (const auto& [job_id, run] : runs_) {
+    if (!run->queued() && run->HoldsBack(now)) return job_id;
+  }
+  return "";
 }
 
 Coordinator::Supply Coordinator::MakeSupply() const {

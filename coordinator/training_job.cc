@@ -122,6 +122,7 @@ TrainingJob::TrainingJob(const v1::GetJobResponse& record, int64_t last_sequence
   if (record.has_planning()) planning_ = record.planning();
   if (record.has_result()) result_ = record.result();
   full_crew_ = record.full_crew();
+  if (returned_) BeginWith(WaitToReturn(*this, WaitTerms{.reason = record.summary().reason()}));
 }
 
 std::unique_ptr<JobPhase> TrainingJob::FirstPhase(std::unique_ptr<Crew> crew) {
@@ -202,7 +203,9 @@ void TrainingJob::EndAttempt(v1::AttemptCause cause, const std::string& worker,
     attempt->set_last_step(progress_.step());
   }
   EndAttemptRecord(cause, worker, message, now.unix_ms, *result_);
+  // One that ended in good order has shown that its split, or its crew, works.
   if (!IsFailure(cause) && cause != v1::ATTEMPT_CAUSE_GREW) grown_.reset();
+  if (!IsFailure(cause) && cause != v1::ATTEMPT_CAUSE_NEW_SPLIT) before_split_.reset();
   if (IsFailure(cause) && !worker.empty()) avoided_.OnBlamed(worker, now.monotonic_ns);
 }
 

@@ -99,9 +99,12 @@ NextPhase Train(TrainingJob& job, std::unique_ptr<Crew> crew);
 NextPhase Drain(TrainingJob& job, std::unique_ptr<Crew> crew);
 // A worker has failed: the others are stopped, and what is being committed is waited for. REQUIRES: TrainingJob::Recovers().
 NextPhase StopAndRecover(TrainingJob& job, std::unique_ptr<Crew> crew);
-// The job waits for `workers` workers, for as long as recovery.wait_seconds says, after a pause.
+// An attempt has failed. The job waits for `workers` workers, for as long as recovery.wait_seconds says, after a pause.
 NextPhase WaitToRecover(TrainingJob& job, const std::string& reason, int64_t workers,
                         int64_t pause_ms, Now now);
+// No attempt has failed: a worker left in good order, or the coordinator was restarted. The job waits in the queue, and
+// after recovery.wait_seconds takes fewer workers if it recovers and they do.
+NextPhase WaitToReturn(TrainingJob& job, WaitTerms terms);
 // All workers are done and a checkpoint is being committed.
 NextPhase AwaitCommits(TrainingJob& job, std::unique_ptr<Crew> crew);
 // Fetches the timeline; then the job has ended.

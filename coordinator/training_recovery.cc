@@ -29,7 +29,7 @@ NextPhase AttemptPhase::Reconfigure(Reconfiguration change, Now now) {
   }
   if (!IsFailure(change.cause)) {
     job_.SetReturned();
-    return std::make_unique<Queued>(
+    return WaitToReturn(
         job_, WaitTerms{.reason = change.message,
                         .workers_before = workers,
                         .workers_until_ns =
@@ -112,6 +112,8 @@ class Stopping final : public AttemptPhase {
   }
 
   bool Fits(v1::JobState state) const override { return state == v1::JOB_STATE_RECOVERING; }
+  // The workers that have stopped, and those that join, are for this job.
+  bool HoldsBack(Now) const override { return true; }
 
  private:
   NextPhase FailIfBlamed(Now) override { return nullptr; }
@@ -148,12 +150,17 @@ class Stopping final : public AttemptPhase {
 
 int64_t WaitNs(const v1::JobSpec& spec) { return 1000 * kNsPerMs * spec.recovery().wait_seconds(); }
 
-// A job that recovers waits for as many workers as it had.
-class WaitingToRecover final : public Queued {
+// A job that is to go on waits for as many workers as it had. If there are fewer for recovery.wait_seconds, it takes them,
+// or ends if it recovers from a failure.
+class WaitingForCrew final : public Queued {
  public:
-  WaitingToRecover(TrainingJob& job, WaitTerms terms) : Queued(job, std::move(terms)), job_(job) {}
+  enum class After : uint8_t { kFailure, kGoodOrder };
+
+  WaitingForCrew(TrainingJob& job, After after, WaitTerms terms)
+      : Queued(job, std::move(terms)), job_(job), after_(after) {}
 
   NextPhase Enter(Now now) override {
+    if (after_ == After::kGoodOrder) return Queued::Enter(now);
     job_.summary().set_reason(terms().reason);
     if (job_.recovering()) {
       job_.Save();  // all has been told
@@ -164,6 +171,7 @@ class WaitingToRecover final : public Queued {
   }
 
   NextPhase OnFree(const std::vector<WorkerOffer>& free, Now now) override {
+    if (!job_.Recovers()) return nullptr;
     const v1::RecoverySpec& rules = job_.spec().recovery();
     since_ns_ = since_ns_.value_or(now.monotonic_ns);
     CrewQuestion question{.needed = job_.WorkersNeeded(),
@@ -171,9 +179,12 @@ class WaitingToRecover final : public Queued {
                           .waited_ms = (now.monotonic_ns - *since_ns_) / kNsPerMs};
     // It costs some time to know what else would do.
     if (ChooseCrew(rules, question) != CrewChoice::kNone) return nullptr;
+    if (too_few_ == question.free) return nullptr;
     const absl::StatusOr<v1::JobSpec> fewer = WithFewer(question.free);
     question.fewer_do = fewer.ok();
     if (ChooseCrew(rules, question) != CrewChoice::kFewer) {
+      too_few_ = question.free;
+      if (after_ == After::kGoodOrder) return nullptr;
       return Fail(
           absl::StrCat(terms().reason, "; the job has waited ", question.waited_ms / 1000,
                        " s for ", question.needed, " workers, and ",
@@ -193,16 +204,25 @@ class WaitingToRecover final : public Queued {
     return nullptr;
   }
 
+  NextPhase Tick(Now now) override {
+    if (since_ns_.has_value() && now.monotonic_ns >= DueNs()) has_waited_ = true;
+    return Queued::Tick(now);
+  }
+
   std::optional<int64_t> NextDeadlineNs() const override {
     std::optional<int64_t> next = Queued::NextDeadlineNs();
-    if (!since_ns_.has_value()) return next;
-    const int64_t due_ns = *since_ns_ + WaitNs(job_.spec());
-    return std::min(next.value_or(due_ns), due_ns);
+    // After that it goes on, or not, whenever it comes to be its turn, which may be later.
+    if (!since_ns_.has_value() || has_waited_) return next;
+    return std::min(next.value_or(DueNs()), DueNs());
   }
 
  private:
-  // Only OnFree knows whether fewer would do.
-  void OnWaited() override {}
+  int64_t DueNs() const { return *since_ns_ + WaitNs(job_.spec()); }
+
+  // After a failure, only OnFree knows whether fewer would do.
+  void OnWaited() override {
+    if (after_ == After::kGoodOrder) Queued::OnWaited();
+  }
 
   int64_t CountUsable(const std::vector<WorkerOffer>& free) const {
     if (!job_.NamesWorkers()) return static_cast<int64_t>(free.size());
@@ -230,8 +250,11 @@ class WaitingToRecover final : public Queued {
   }
 
   TrainingJob& job_;
+  After after_;
   // Since when it could be begun, if there were enough workers: its pause is over, and no other job comes first.
   std::optional<int64_t> since_ns_;
+  bool has_waited_ = false;         // for as long as it may
+  std::optional<int64_t> too_few_;  // with which it cannot go on, although it has waited
 };
 
 }  // namespace
@@ -245,11 +268,16 @@ NextPhase WaitToRecover(TrainingJob& job, const std::string& reason, int64_t wor
   job.SetReturned();
   const int64_t hold_ns = std::min(WaitNs(job.spec()), job.limits().hold_back_ms * kNsPerMs);
   const int64_t rests_until_ns = now.monotonic_ns + pause_ms * kNsPerMs;
-  return std::make_unique<WaitingToRecover>(
-      job, WaitTerms{.reason = reason,
-                     .rests_until_ns = pause_ms > 0 ? rests_until_ns : 0,
-                     .workers_before = workers,
-                     .holds_back_until_ns = rests_until_ns + hold_ns});
+  return std::make_unique<WaitingForCrew>(
+      job, WaitingForCrew::After::kFailure,
+      WaitTerms{.reason = reason,
+                .rests_until_ns = pause_ms > 0 ? rests_until_ns : 0,
+                .workers_before = workers,
+                .holds_back_until_ns = rests_until_ns + hold_ns});
+}
+
+NextPhase WaitToReturn(TrainingJob& job, WaitTerms terms) {
+  return std::make_unique<WaitingForCrew>(job, WaitingForCrew::After::kGoodOrder, std::move(terms));
 }
 
 }  // namespace penstock

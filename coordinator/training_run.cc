@@ -243,6 +243,12 @@ NextPhase AttemptPhase::FailIfBlamed(Now now) {
   const std::optional<Blame::Verdict> verdict = blame.Decide(now.monotonic_ns);
   if (!verdict.has_value()) return nullptr;
   job_.EndAttempt(verdict->cause, WorkerOf(*verdict), verdict->message, now);
+  if (!job_.cancel_reason().empty()) {
+    job_.summary().set_reason(absl::StrCat(job_.cancel_reason(), "; stopped hard, for ",
+                                           TextOf(*verdict),
+                                           ", so the steps after the last checkpoint are lost"));
+    return End(v1::JOB_STATE_CANCELLED, now);
+  }
   return Fail(TextOf(*verdict), now);
 }
 

@@ -1,11 +1,13 @@
 #!/usr/bin/env python3
 """Disturbs real clusters at random, and checks that training ends as if nothing had happened.
 
-usage: chaos.py BUILD [--minutes M | --trials N] [--seed N] [--methods NAME...] [--faults NAME...] [--json FILE]
+usage: chaos.py BUILD [--minutes M | --trials N] [--seed N] [--methods NAME...] [--faults NAME...] [--spare N] [--links]
+                [--json FILE]
 
 Each method first trains undisturbed. Then, for as long as it is told, a run of a method is started on a cluster of its own,
-one to three faults of faults.py are drawn with their moments, and what was killed is started again after 100 ms. The
-job must end with the weights of the undisturbed run, and no worker but those of the faults may be to blame; where only
+one to three faults of faults.py are drawn with their moments, and what was killed is started again after 100 ms, or, with
+--spare, workers stay away and one that was left over takes their place. With --links others reach each worker through a
+proxy, whose faults are drawn as well. The job must end with the weights of the undisturbed run, and no worker but those of the faults may be to blame; where only
 faults were drawn that a cluster should not notice, no attempt may fail.
 
 Prints a line for each run and, at the end, by fault: the seconds until the job had come further than before it, as
@@ -57,10 +59,11 @@ def came_further(job, before, ends_attempts):
 class Trial:
     """One run of a job on a cluster of its own."""
 
-    def __init__(self, programs, folder, method, spare):
+    def __init__(self, programs, folder, method, flags):
         folder.mkdir(parents=True)
         clusters.write_job(folder, STEPS, EVERY_STEPS, METHODS[method])
-        self.cluster = clusters.Cluster(programs, folder, lambda *_: None, workers=WORKERS.get(method, 2) + spare)
+        self.cluster = clusters.Cluster(programs, folder, lambda *_: None, workers=WORKERS.get(method, 2) + flags.spare,
+                                        restarts=not flags.spare, linked=flags.links)
         self.done = []  # (fault, the workers that it concerns, seconds until the job came further or None)
 
     def run(self, drawn, draw):
@@ -117,6 +120,7 @@ class Chaos:
         self.programs = pathlib.Path(flags.build) / "bin"
         self.folder = folder
         self.among = [faults.BY_NAME[name] for name in flags.faults]
+        self.among = [fault for fault in self.among if flags.links or not fault.needs_links]
         self.figures = {fault.name: table.Figures() for fault in self.among}
         self.undisturbed = {}  # by method: (weights, seconds)
         self.redone = []
@@ -124,7 +128,7 @@ class Chaos:
 
     def train_undisturbed(self):
         for method in self.flags.methods:
-            trial = Trial(self.programs, self.folder / f"undisturbed-{method}", method, self.flags.spare)
+            trial = Trial(self.programs, self.folder / f"undisturbed-{method}", method, self.flags)
             job, seconds = trial.run([], random.Random(0))
             trial.check(job, None)
             self.undisturbed[method] = (job["result"]["weights_sha256"], seconds)
@@ -134,9 +138,9 @@ class Chaos:
         draw = random.Random(f"{self.flags.seed} {number}")
         method = draw.choice(self.flags.methods)
         weights, seconds = self.undisturbed[method]
-        drawn = faults.draw_faults(draw, self.among, seconds)
+        drawn = faults.draw_faults(draw, self.among, seconds, self.flags.spare or None)
         folder = self.folder / f"trial-{number}"
-        trial = Trial(self.programs, folder, method, self.flags.spare)
+        trial = Trial(self.programs, folder, method, self.flags)
         said = f"{number:5} {method:10} " + ", ".join(f"{fault.name} at {moment:.1f} s" for moment, fault in drawn)
         try:
             job, took = trial.run(drawn, draw)
@@ -185,7 +189,8 @@ def main():
     parser.add_argument("--minutes", type=float, default=3)
     parser.add_argument("--trials", type=int, help="so many runs instead")
     parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--spare", type=int, default=0, help="workers more than the job needs")
+    parser.add_argument("--spare", type=int, default=0, help="so many workers more than the job needs; killed ones stay away")
+    parser.add_argument("--links", action="store_true", help="disturb links, too; all bytes then pass a proxy")
     parser.add_argument("--methods", nargs="+", choices=METHODS, default=list(METHODS))
     parser.add_argument("--faults", nargs="+", choices=faults.BY_NAME, default=list(faults.BY_NAME))
     parser.add_argument("--only-trial", type=int, help="this run alone")

@@ -39,6 +39,21 @@ def freeze_shortly(cluster, taken, draw):
     return set()
 
 
+def cut_link(cluster, taken, draw):
+    cluster.links[draw.choice(taken)].cut(1.0)
+    return set()
+
+
+def black_hole(cluster, taken, draw):
+    cluster.links[draw.choice(taken)].swallow(6.0)
+    return set(taken)  # a neighbour that hears nothing any more does not know on which side that is
+
+
+def flip_bit(cluster, taken, draw):
+    cluster.links[draw.choice(taken)].flip()
+    return set()
+
+
 def freeze_coordinator(cluster, *_):
     cluster.freeze("coordinator", 2.0)
     return set()
@@ -54,23 +69,36 @@ class Fault:
     do: typing.Callable
     weight: int  # how often it is drawn
     ends_attempts: bool = True  # the attempt at the job that is under way ends
+    needs_links: bool = False
+    kills_workers: int = 0  # so many, or all (-1)
 
 
 FAULTS = [
-    Fault("kill", kill, weight=6),
-    Fault("kill-two", kill_two, weight=1),
+    Fault("kill", kill, weight=6, kills_workers=1),
+    Fault("kill-two", kill_two, weight=1, kills_workers=2),
     Fault("kill-coordinator", kill_coordinator, weight=2),
-    Fault("kill-all", kill_all, weight=1),
+    Fault("kill-all", kill_all, weight=1, kills_workers=-1),
     Fault("freeze", freeze, weight=1),
     Fault("freeze-shortly", freeze_shortly, weight=1, ends_attempts=False),
     Fault("freeze-coordinator", freeze_coordinator, weight=1, ends_attempts=False),
+    Fault("cut-link", cut_link, weight=1, ends_attempts=False, needs_links=True),
+    Fault("flip-bit", flip_bit, weight=1, ends_attempts=False, needs_links=True),
+    Fault("black-hole", black_hole, weight=1, needs_links=True),
 ]
 BY_NAME = {fault.name: fault for fault in FAULTS}
 
 
-def draw_faults(draw, among, seconds):
-    """One to three faults of a run that takes about `seconds` undisturbed: [(seconds after its first step, fault)]."""
-    count = draw.choice([1, 1, 2, 3])
-    chosen = draw.choices(among, weights=[fault.weight for fault in among], k=count)
+def draw_faults(draw, among, seconds, spare=None):
+    """One to three faults of a run that takes about `seconds` undisturbed: [(seconds after its first step, fault)].
+
+    `spare`: how many workers may be killed; None: any number, for they come back.
+    """
+    chosen = []
+    for _ in range(draw.choice([1, 1, 2, 3])):
+        may = [fault for fault in among if spare is None or 0 <= fault.kills_workers <= spare]
+        fault = draw.choices(may, weights=[fault.weight for fault in may])[0]
+        chosen.append(fault)
+        if spare is not None:
+            spare -= fault.kills_workers
     moments = sorted(draw.uniform(0.0, 0.9 * seconds) for _ in chosen)
     return list(zip(moments, chosen))

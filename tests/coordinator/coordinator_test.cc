@@ -192,7 +192,7 @@ TEST(Resume, CheckpointAtTheEnd_SucceedsWithoutTraining) {
   EXPECT_EQ(cluster.Saved(job).result().checkpoint(), "/ckpt/step-10");
 }
 
-TEST(Resume, WorkerThatHoldsBeforeTheStart_FailsTheJobWithItsName) {
+TEST(Resume, WorkerThatHoldsBeforeTheStart_EndsTheJobHardWithItsName) {
   SimulatedCluster cluster({.workers = 1});
   cluster.RunFor(10);
   cluster.found_start = FoundStart{.checkpoint = "/ckpt/step-10", .step = 10};
@@ -209,8 +209,10 @@ TEST(Resume, WorkerThatHoldsBeforeTheStart_FailsTheJobWithItsName) {
   coordinator.OnAnswer(job,
                        CallAnswer{.epoch = coordinator.FindRun(job)->epoch(), .response = response},
                        cluster.now());
-  EXPECT_THAT(coordinator.FindSummary(job)->error(),
-              AllOf(StartsWith("worker w0"), HasSubstr("holds after step -3, before step 10")));
+  EXPECT_EQ(coordinator.FindSummary(job)->state(), v1::JOB_STATE_CANCELLED);
+  EXPECT_THAT(coordinator.FindSummary(job)->reason(),
+              AllOf(HasSubstr("stopped hard, for worker w0"),
+                    HasSubstr("holds after step -3, before step 10")));
 }
 
 TEST(Checkpoint, OlderOnesCannotBeRemoved_IsLoggedAndNoFailure) {
@@ -706,6 +708,23 @@ TEST(Drain, WorkersDoNotAnswer_EndsHardAfterTheTimeout) {
   ASSERT_TRUE(cluster.RunUntilOver(kLimitMs));
   EXPECT_EQ(cluster.Summary(job).state(), v1::JOB_STATE_CANCELLED);
   EXPECT_THAT(cluster.Summary(job).reason(), HasSubstr("stopped hard"));
+  EXPECT_THAT(cluster.StillTraining(), IsEmpty());
+}
+
+// What was asked for has come about; the reason says at what cost.
+TEST(Drain, WorkerOfACancelledJobDies_EndsHardAsCancelled) {
+  SimulatedCluster cluster({.workers = 2, .step_ms = 5000});
+  cluster.RunFor(10);
+  const std::string job = cluster.Submit(SmallJob(10, 2));
+  cluster.RunFor(12'000);
+  ASSERT_THAT(cluster.coordinator().CancelJob(job, cluster.now()), IsOk());
+  cluster.PerformEffects();
+  cluster.Kill(1);
+  ASSERT_TRUE(cluster.RunUntilOver(kLimitMs));
+  EXPECT_EQ(cluster.Summary(job).state(), v1::JOB_STATE_CANCELLED);
+  EXPECT_THAT(cluster.Summary(job).reason(),
+              AllOf(HasSubstr("cancelled by the user; stopped hard, for worker w1"),
+                    HasSubstr("so the steps after the last checkpoint are lost")));
   EXPECT_THAT(cluster.StillTraining(), IsEmpty());
 }
 

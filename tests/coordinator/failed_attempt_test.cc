@@ -130,6 +130,26 @@ TEST(WorkerKilled, JobsBehindIt_WaitUntilItTrainsAgain) {
   EXPECT_EQ(cluster.Summary(behind).state(), v1::JOB_STATE_SUCCEEDED);
 }
 
+// The workers that are left stop one after the other, and those that have stopped are not for others.
+TEST(WorkerKilled, JobsBehindIt_WaitWhileItsWorkersStop) {
+  SimulatedCluster cluster({.workers = 3});
+  cluster.RunFor(10);
+  const std::string job = cluster.Submit(SavedJob(30, 3, 5));
+  const std::string behind = cluster.Submit(SmallJob(2, 1));
+  cluster.At(1000, [&] {
+    cluster.FreezeExecutor(1);
+    cluster.Kill(2);
+  });
+  cluster.At(6000, [&] { cluster.ThawExecutor(1); });
+  cluster.At(8000, [&] { cluster.Restart(2); });
+  cluster.RunFor(5000);
+  EXPECT_EQ(cluster.Summary(job).state(), v1::JOB_STATE_RECOVERING);
+  EXPECT_EQ(cluster.Summary(behind).reason(), absl::StrCat("waits behind job ", job));
+  ASSERT_TRUE(cluster.RunUntilOver(kLimitMs));
+  EXPECT_EQ(cluster.Summary(job).state(), v1::JOB_STATE_SUCCEEDED);
+  EXPECT_EQ(cluster.Summary(behind).state(), v1::JOB_STATE_SUCCEEDED);
+}
+
 TEST(WorkerKilled, WhileTheCheckpointIsSought_AnotherIsTaken) {
   SimulatedCluster cluster({.workers = 3, .delay_ms_min = 20'000, .delay_ms_max = 20'000});
   cluster.RunFor(20'010);

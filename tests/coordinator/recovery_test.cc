@@ -178,6 +178,66 @@ TEST(Leave, NeverComesBack_TheJobGoesOnWithFewerAfterAWhile) {
   EXPECT_EQ(cluster.Saved(job).plan().stages_size(), 2);
 }
 
+TEST(Leave, NeverComesBack_JobWithANumberOfStagesGoesOnWithFewerOnceItHasWaited) {
+  SimulatedCluster cluster({.workers = 3});
+  cluster.RunFor(10);
+  v1::JobSpec spec = SavedJob(100, 3);
+  spec.mutable_recovery()->set_wait_seconds(40);
+  const std::string job = cluster.Submit(std::move(spec));
+  cluster.At(6000, [&] { cluster.Leave(2); });
+  cluster.RunFor(30'000);
+  EXPECT_EQ(cluster.Summary(job).state(), v1::JOB_STATE_QUEUED);
+  ASSERT_TRUE(cluster.RunUntilOver(kLimitMs));
+  EXPECT_EQ(cluster.Summary(job).state(), v1::JOB_STATE_SUCCEEDED);
+  EXPECT_EQ(cluster.Saved(job).plan().stages_size(), 2);
+  EXPECT_EQ(cluster.Saved(job).result().steps(), 100);
+}
+
+// The time at which it would take fewer passes while another job, which recovers, comes first.
+TEST(Leave, ItsTurnComesLate_TheJobGoesOnWithFewerThen) {
+  SimulatedCluster cluster({.workers = 4});
+  cluster.RunFor(10);
+  v1::JobSpec spec = SavedJob(300, 2);
+  spec.mutable_recovery()->set_wait_seconds(8);
+  spec.mutable_checkpoint()->set_directory("/first");
+  const std::string first = cluster.Submit(spec);
+  spec.mutable_checkpoint()->set_directory("/second");
+  const std::string second = cluster.Submit(spec);
+  cluster.At(2000, [&] { cluster.Leave(3); });
+  cluster.At(7000, [&] {
+    cluster.FreezeExecutor(0);
+    cluster.Kill(1);
+  });
+  cluster.At(20'000, [&] {
+    cluster.ThawExecutor(0);
+    cluster.Restart(1);
+  });
+  cluster.RunFor(15'000);
+  EXPECT_EQ(cluster.Summary(second).reason(), absl::StrCat("waits behind job ", first));
+  ASSERT_TRUE(cluster.RunUntilOver(kLimitMs));
+  EXPECT_EQ(cluster.Summary(first).state(), v1::JOB_STATE_SUCCEEDED);
+  EXPECT_EQ(cluster.Summary(second).state(), v1::JOB_STATE_SUCCEEDED);
+  EXPECT_EQ(cluster.Saved(second).plan().stages_size(), 1);
+}
+
+// With this method, another number of stages would be another training.
+TEST(Leave, NeverComesBack_JobThatNeedsItsStagesWaitsOn) {
+  SimulatedCluster cluster({.workers = 3});
+  cluster.RunFor(10);
+  v1::JobSpec spec = SavedJob(100, 3);
+  spec.mutable_pipeline()->set_method("pipedream");
+  spec.mutable_model()->mutable_gpt()->set_tied_head(false);
+  spec.mutable_recovery()->set_wait_seconds(40);
+  const std::string job = cluster.Submit(std::move(spec));
+  cluster.At(6000, [&] { cluster.Leave(2); });
+  cluster.At(400'000, [&] { cluster.Restart(2); });
+  cluster.RunFor(300'000);
+  EXPECT_EQ(cluster.Summary(job).state(), v1::JOB_STATE_QUEUED);
+  EXPECT_THAT(cluster.Summary(job).reason(), HasSubstr("needs 3, the cluster has 2"));
+  ASSERT_TRUE(cluster.RunUntilOver(1'000'000));
+  EXPECT_EQ(cluster.Summary(job).state(), v1::JOB_STATE_SUCCEEDED);
+}
+
 TEST(Membership, LostWorker_IsForgottenAfterAWhile) {
   SimulatedClusterOptions options{.workers = 2};
   options.limits.membership.remember_lost_ms = 60'000;

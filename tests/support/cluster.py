@@ -10,6 +10,8 @@ import subprocess
 import threading
 import time
 
+import links  # it is beside this file
+
 VARIABLE = "PENSTOCK_FAULT_POINTS"
 RESTART_SECONDS = 0.1
 COMMAND_SECONDS = 20  # for one command of penstock
@@ -49,9 +51,11 @@ class Cluster:
     """Use as a context manager: all processes are gone at its end.
 
     `fault_of(name, number)`: what the variable says for a life of a process, its lives counted from 0; None: nothing.
+    `restarts`: whether processes that end are started again. `linked`: whether others reach each worker through a link
+    (links.py).
     """
 
-    def __init__(self, programs, folder, fault_of, workers=2, state=None):
+    def __init__(self, programs, folder, fault_of, workers=2, state=None, restarts=True, linked=False):
         self.programs = pathlib.Path(programs)
         self.folder = pathlib.Path(folder)
         self.checkpoints = self.folder / "checkpoints"
@@ -59,12 +63,16 @@ class Cluster:
         port = free_port()
         self.address = f"127.0.0.1:{port}"
         common = ["--insecure", "--metrics", "off", "--checkpoint-root", self.checkpoints]
+        self.restarts = restarts
+        self.links = {}  # by worker
         self.commands = {"coordinator": [self.programs / "penstock-coordinator", *common, "--listen", self.address,
                                          "--state", state or self.folder / "state.sqlite"]}
         for number in range(workers):
             self.commands[f"worker-{number}"] = [
                 self.programs / "penstock-worker", *common, "--coordinator", self.address, "--name", f"worker-{number}",
                 "--data-root", self.folder, "--threads", "1", "--device", "cpu"]
+            if linked:
+                self._link(f"worker-{number}")
         self.workers = [name for name in self.commands if name != "coordinator"]
         self.lives = {name: [] for name in self.commands}
         self.thaws = []
@@ -72,6 +80,11 @@ class Cluster:
         self.closing = False
         self.last_error = ""  # of a command of penstock
         self.supervisor = threading.Thread(target=self._supervise)
+
+    def _link(self, worker):
+        port = free_port()
+        self.links[worker] = links.Link(("127.0.0.1", port))
+        self.commands[worker] += ["--listen", f"127.0.0.1:{port}", "--advertise", self.links[worker].address]
 
     def __enter__(self):
         self.checkpoints.mkdir()
@@ -87,6 +100,8 @@ class Cluster:
             lives[-1].process.kill()
         for lives in self.lives.values():
             lives[-1].process.wait()
+        for link in self.links.values():
+            link.close()
 
     def _start(self, name):
         lives = self.lives[name]
@@ -105,12 +120,15 @@ class Cluster:
         restart_at = {}
         while not self.closing:
             for name, lives in self.lives.items():
-                if lives[-1].process.poll() is None:
+                if lives[-1].process.poll() is None or not self._starts_again(name):
                     continue
                 due = restart_at.setdefault((name, len(lives)), time.monotonic() + RESTART_SECONDS)
                 if time.monotonic() >= due:
                     self._start(name)
             time.sleep(0.01)
+
+    def _starts_again(self, name):
+        return self.restarts or name == "coordinator"
 
     def signal(self, name, number):
         with self.lock:

@@ -47,7 +47,9 @@ class HangingDisk {
       return fsync(file);
     };
   }
-  void AwaitFirstSync() { reached_.get_future().wait(); }
+  void AwaitFirstSync() {
+    EXPECT_EQ(reached_.get_future().wait_for(std::chrono::seconds(60)), std::future_status::ready);
+  }
   void Open() { gate_.set_value(); }
   int syncs() const { return syncs_; }
 

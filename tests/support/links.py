@@ -1,0 +1,103 @@
+"""A TCP proxy in front of a process, which disturbs what comes to it."""
+import contextlib
+import socket
+import threading
+import time
+
+CHUNK_BYTES = 64 * 1024
+
+
+class Link:
+    """Forwards connections from a port of its own to `target`, a (host, port), until close().
+
+    cut(seconds)      closes all connections, and new ones at once
+    swallow(seconds)  forwards nothing and closes nothing, so that neither side hears of it
+    flip()            inverts one bit in the middle of the next large piece that goes to the process
+    """
+
+    def __init__(self, target):
+        self.target = target
+        self.listener = socket.create_server(("127.0.0.1", 0))
+        self.address = f"127.0.0.1:{self.listener.getsockname()[1]}"
+        self.lock = threading.Lock()
+        self.pairs = set()  # of connected sockets
+        self.cut_until = self.swallow_until = 0.0
+        self.to_flip = 0
+        self.closing = False
+        threading.Thread(target=self._accept, daemon=True).start()
+
+    def cut(self, seconds):
+        self.cut_until = time.monotonic() + seconds
+        self._drop_all()
+
+    def swallow(self, seconds):
+        self.swallow_until = time.monotonic() + seconds
+
+    def flip(self):
+        with self.lock:
+            self.to_flip += 1
+
+    def close(self):
+        self.closing = True
+        self.listener.close()
+        self._drop_all()
+
+    def _accept(self):
+        while not self.closing:
+            try:
+                outside, _ = self.listener.accept()
+            except OSError:
+                return
+            threading.Thread(target=self._connect, args=(outside,), daemon=True).start()
+
+    def _connect(self, outside):
+        self._wait_while_swallowing()
+        try:
+            if time.monotonic() < self.cut_until:
+                raise ConnectionError("cut")
+            inside = socket.create_connection(self.target, timeout=1)
+        except OSError:
+            outside.close()  # as if the process were not there
+            return
+        inside.settimeout(None)
+        pair = (outside, inside)
+        for end in pair:
+            end.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        with self.lock:
+            self.pairs.add(pair)
+        threading.Thread(target=self._pump, args=(pair, inside, outside), daemon=True).start()
+        self._pump(pair, outside, inside)
+
+    def _pump(self, pair, source, destination):
+        with contextlib.suppress(OSError):
+            while data := source.recv(CHUNK_BYTES):
+                self._wait_while_swallowing()
+                destination.sendall(self._spoil(data) if destination is pair[1] else data)
+        self._drop(pair)
+
+    def _spoil(self, data):
+        with self.lock:
+            if not self.to_flip or len(data) < CHUNK_BYTES // 32:
+                return data
+            self.to_flip -= 1
+        spoilt = bytearray(data)
+        spoilt[len(data) // 2] ^= 1
+        return bytes(spoilt)
+
+    def _wait_while_swallowing(self):
+        while not self.closing and time.monotonic() < self.swallow_until:
+            time.sleep(0.01)
+
+    def _drop_all(self):
+        with self.lock:
+            pairs = list(self.pairs)
+        for pair in pairs:
+            self._drop(pair)
+
+    def _drop(self, pair):
+        with self.lock:
+            self.pairs.discard(pair)
+        for end in pair:
+            with contextlib.suppress(OSError):
+                end.shutdown(socket.SHUT_RDWR)
+            end.close()
