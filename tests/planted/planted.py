@@ -48,7 +48,7 @@ class Trials:
         tests = [test for test in tests if self.results.passed_without.get(test) != self.tree.commit]
         if not tests:
             return
-        say(f"building {len(tests)} tests without a bug: {' '.join(tests)}")
+        say(f"building without a bug: {' '.join(tests)}")
         error = self.build.make(tests)
         if error:
             raise checkout.Trouble(f"the tests do not build without a bug:\n{error}")
@@ -84,7 +84,7 @@ class Trials:
         for test in bug.tests:
             began = time.monotonic()
             error = self.build.make([test])
-            result["build_seconds"] += time.monotonic() - began
+            result["build_seconds"] = round(result["build_seconds"] + time.monotonic() - began, 1)
             if error:
                 result["outcome"] = kept.INVALID
                 self.keep(f"{bug.name}-{test}", error)
