@@ -22,7 +22,7 @@ import time
 HERE = pathlib.Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE))
 
-import bugs as planted  # noqa: E402  (it is beside this file)
+import bugs  # noqa: E402  (they are beside this file)
 import checkout  # noqa: E402
 import programs  # noqa: E402
 import results as kept  # noqa: E402
@@ -42,9 +42,9 @@ class Trials:
         self.logs = logs
         self.all_tests = all_tests
 
-    def check_without(self, bugs):
+    def check_without(self, chosen):
         """Builds the tests, and raises Trouble if one does not pass without a bug."""
-        tests = sorted({test for bug in bugs for test in bug.tests})
+        tests = sorted({test for bug in chosen for test in bug.tests})
         tests = [test for test in tests if self.results.passed_without.get(test) != self.tree.commit]
         if not tests:
             return
@@ -108,8 +108,8 @@ class Trials:
         say(kept.line(bug.name, result))
 
 
-def check_patches(folder, bugs):
-    wrong = [f"{bug.name}: {why}" for bug in bugs if (why := checkout.why_not_applied(folder, bug.patch))]
+def check_patches(folder, chosen):
+    wrong = [f"{bug.name}: {why}" for bug in chosen if (why := checkout.why_not_applied(folder, bug.patch))]
     if wrong:
         raise checkout.Trouble("these patches apply no longer; make them again for the code of today:\n" + "\n".join(wrong))
 
@@ -117,7 +117,7 @@ def check_patches(folder, bugs):
 def run(flags):
     """Returns the exit code."""
     results = kept.Results(flags.json)
-    chosen = planted.select(planted.read(), flags.only)
+    chosen = bugs.select(bugs.read(), flags.only)
     if not chosen:
         raise checkout.Trouble(f"no bug is named {' '.join(flags.only)}; bugs.json has their names")
     left = [bug for bug in chosen if flags.again or results.decided(bug) is None]
@@ -125,7 +125,7 @@ def run(flags):
         if bug not in left:
             say(kept.line(bug.name, results.decided(bug)) + ", decided before")
     if left:
-        tree = checkout.Checkout(planted.SOURCE, flags.work or flags.build / "checkout")
+        tree = checkout.Checkout(bugs.SOURCE, flags.work or flags.build / "checkout")
         check_patches(tree.folder, left)
         build = programs.Build(tree.folder, flags.jobs, flags.limit)
         build.configure()
@@ -154,7 +154,7 @@ def main():
     if flags.markdown is not None:
         if not flags.markdown.exists():
             parser.error(f"there is no file {flags.markdown}")
-        print(kept.table(planted.read(), kept.Results(flags.markdown)))
+        print(kept.table(bugs.read(), kept.Results(flags.markdown)))
         return 0
     if flags.build is None:
         parser.error("BUILD is missing: a folder for the checkout, such as build/planted")

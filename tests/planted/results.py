@@ -56,7 +56,7 @@ def line(name, result):
 
 
 def table(bugs, results):
-    """A table for README.md."""
+    """What README.md shows."""
     lines = ["| | bug | in | should be caught by | who caught it |", "|---|---|---|---|---|"]
     for bug in bugs:
         known = results.by_bug.get(bug.name)
