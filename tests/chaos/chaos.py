@@ -106,7 +106,7 @@ class Trial:
             raise clusters.Trouble(f"the weights are {weights[:12]}..., expected {reference[:12]}...")
         concerned = set().union(*(workers for _, workers, _ in self.done))
         failed = [attempt for attempt in ended_attempts(job)
-                  if attempt["cause"] not in ("left", "new_split", "coordinator_restarted")]
+                  if attempt["cause"] not in ("left", "new_split", "grew", "coordinator_restarted")]
         for attempt in failed:
             if attempt["worker"] and attempt["worker"] not in concerned:
                 raise clusters.Trouble(f"{attempt['worker']} is blamed: {attempt['message']}")
@@ -135,8 +135,9 @@ class Chaos:
             print(f"undisturbed: {method}, {seconds:.1f} s", flush=True)
 
     def trial(self, number):
-        draw = random.Random(f"{self.flags.seed} {number}")
-        method = draw.choice(self.flags.methods)
+        # Of streams of their own, so that the run is the same again with its method alone.
+        method = random.Random(f"{self.flags.seed} {number} method").choice(self.flags.methods)
+        draw = random.Random(f"{self.flags.seed} {number} faults")
         weights, seconds = self.undisturbed[method]
         drawn = faults.draw_faults(draw, self.among, seconds, self.flags.spare or None)
         folder = self.folder / f"trial-{number}"
@@ -147,8 +148,7 @@ class Chaos:
             trial.check(job, weights)
         except clusters.Trouble as trouble:
             self.troubles += 1
-            print(f"{said}\n    WRONG: {trouble}\n    kept in {folder}; again: {pathlib.Path(__file__).name} {self.flags.build} "
-                  f"--seed {self.flags.seed} --only-trial {number} --methods {method}", flush=True)
+            print(f"{said}\n    WRONG: {trouble}\n    kept in {folder}; again: {self.command_of(number, method)}", flush=True)
         else:
             self.redone.append(sum(attempt["steps_redone"] for attempt in job["result"]["attempts"]))
             recovered = ", ".join("ended" if seconds is None else f"{seconds:.2f} s" for _, _, seconds in trial.done)
@@ -161,6 +161,17 @@ class Chaos:
                 of.over_first += 1
             else:
                 of.recovery_seconds.append(recovered)
+
+    def command_of(self, number, method):
+        words = [pathlib.Path(__file__).name, self.flags.build, "--seed", self.flags.seed, "--only-trial", number,
+                 "--methods", method]
+        if self.flags.links:
+            words.append("--links")
+        if self.flags.spare:
+            words += ["--spare", self.flags.spare]
+        if set(self.flags.faults) != set(faults.BY_NAME):
+            words += ["--faults", *self.flags.faults]
+        return " ".join(str(word) for word in words)
 
     def run(self):
         self.train_undisturbed()
