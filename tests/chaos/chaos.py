@@ -1,19 +1,19 @@
 #!/usr/bin/env python3
 """Disturbs real clusters at random, and checks that training ends as if nothing had happened.
 
-usage: chaos.py BUILD [--minutes M | --trials N] [--seed N] [--methods NAME...] [--faults NAME...] [--spare N] [--links]
-                [--json FILE]
+usage: chaos.py BUILD [--minutes M | --trials N] [--seed N] [--methods NAME...] [--faults NAME...] [--most N] [--spare N]
+                [--links] [--json FILE]
 
 Each method first trains undisturbed. Then, for as long as it is told, a run of a method is started on a cluster of its own,
-one to three faults of faults.py are drawn with their moments, and what was killed is started again after 100 ms, or, with
+one to three faults of faults.py are drawn with the pauses between them, and what was killed is started again after 100 ms, or, with
 --spare, workers stay away and one that was left over takes their place. With --links others reach each worker through a
 proxy, whose faults are drawn as well. The job must end with the weights of the undisturbed run, and no worker but those of the faults may be to blame; where only
 faults were drawn that a cluster should not notice, no attempt may fail.
 
 Prints a line for each run and, at the end, by fault: the seconds until the job had come further than before it, as
 `penstock status` saw it. Steps that are done again until then count. Exits with 1 if anything went wrong; the folders of those
-runs are kept, and their lines say which command repeats them. The same seed draws the same faults, but not the same
-moments to the millisecond.
+runs are kept, and their lines say which command repeats them. The same seed draws the same faults, but a pause is a part
+of the time of the undisturbed run.
 """
 import argparse
 import json
@@ -33,6 +33,7 @@ import table  # noqa: E402
 
 STEPS = 600
 EVERY_STEPS = 30
+MOST_FAULTS = 3  # in a run
 # The layers of the stages are given, for a split by measured times may differ from run to run, and weights with it.
 METHODS = {
     "1f1b": "method: 1f1b\n  stage_layers: [5, 6]",
@@ -72,8 +73,8 @@ class Trial:
             job_id = cluster.submit("job")
             cluster.await_step(job_id, 1)
             began = time.monotonic()
-            for moment, fault in drawn:
-                time.sleep(max(0.0, began + moment - time.monotonic()))
+            for pause, fault in drawn:
+                time.sleep(pause)
                 self.disturb(job_id, fault, draw)
             job = cluster.await_end(job_id)
             seconds = time.monotonic() - began
@@ -139,10 +140,10 @@ class Chaos:
         method = random.Random(f"{self.flags.seed} {number} method").choice(self.flags.methods)
         draw = random.Random(f"{self.flags.seed} {number} faults")
         weights, seconds = self.undisturbed[method]
-        drawn = faults.draw_faults(draw, self.among, seconds, self.flags.spare or None)
+        drawn = faults.draw_faults(draw, self.among, seconds, self.flags.most, self.flags.spare or None)
         folder = self.folder / f"trial-{number}"
         trial = Trial(self.programs, folder, method, self.flags)
-        said = f"{number:5} {method:10} " + ", ".join(f"{fault.name} at {moment:.1f} s" for moment, fault in drawn)
+        said = f"{number:5} {method:10} " + ", ".join(f"{fault.name} after {pause:.1f} s" for pause, fault in drawn)
         try:
             job, took = trial.run(drawn, draw)
             trial.check(job, weights)
@@ -152,7 +153,7 @@ class Chaos:
         else:
             self.redone.append(sum(attempt["steps_redone"] for attempt in job["result"]["attempts"]))
             recovered = ", ".join("ended" if seconds is None else f"{seconds:.2f} s" for _, _, seconds in trial.done)
-            print(f"{said}: came further after {recovered}; {took:.1f} s, {self.redone[-1]} steps done again", flush=True)
+            print(f"{said}: over after {recovered}; {took:.1f} s, {self.redone[-1]} steps done again", flush=True)
             shutil.rmtree(folder)
         for fault, _, recovered in trial.done:
             of = self.figures[fault.name]
@@ -167,6 +168,8 @@ class Chaos:
                  "--methods", method]
         if self.flags.links:
             words.append("--links")
+        if self.flags.most != MOST_FAULTS:
+            words += ["--most", self.flags.most]
         if self.flags.spare:
             words += ["--spare", self.flags.spare]
         if set(self.flags.faults) != set(faults.BY_NAME):
@@ -200,6 +203,7 @@ def main():
     parser.add_argument("--minutes", type=float, default=3)
     parser.add_argument("--trials", type=int, help="so many runs instead")
     parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--most", type=int, default=MOST_FAULTS, help="the most faults in a run")
     parser.add_argument("--spare", type=int, default=0, help="so many workers more than the job needs; killed ones stay away")
     parser.add_argument("--links", action="store_true", help="disturb links, too; all bytes then pass a proxy")
     parser.add_argument("--methods", nargs="+", choices=METHODS, default=list(METHODS))
