@@ -34,6 +34,7 @@ import table  # noqa: E402
 STEPS = 600
 EVERY_STEPS = 30
 MOST_FAULTS = 3  # in a run
+STEPS_ON_THEIR_WAY_SECONDS = 0.3  # which a cut link does not stop
 # The layers of the stages are given, for a split by measured times may differ from run to run, and weights with it.
 METHODS = {
     "1f1b": "method: 1f1b\n  stage_layers: [5, 6]",
@@ -50,11 +51,11 @@ def ended_attempts(job):
 
 
 def came_further(job, before, ends_attempts):
-    """Whether the job has done a step since that it had not done when the fault ended its attempt, if it ends one."""
-    if not ends_attempts:
-        return job["step"] > before["step"]
+    """Whether the job has done a step since that it had not done before the fault, or when that ended its attempt."""
     ended = ended_attempts(job)
-    return len(ended) > len(ended_attempts(before)) and job["step"] > max(attempt["last_step"] for attempt in ended)
+    if len(ended) == len(ended_attempts(before)):
+        return not ends_attempts and job["step"] > before["step"]
+    return job["step"] > max(attempt["last_step"] for attempt in ended)
 
 
 class Trial:
@@ -90,6 +91,9 @@ class Trial:
         taken = sorted({stage["worker"] for stage in before["result"]["per_stage"]}) or self.cluster.workers
         since = time.monotonic()
         concerned = fault.do(self.cluster, taken, draw)
+        if fault.ends_attempts is None:
+            time.sleep(STEPS_ON_THEIR_WAY_SECONDS)
+            before = self.cluster.job(job_id) or before
         def further():
             job = self.cluster.job(job_id)
             over = job and job["ended_unix_ms"] is not None
@@ -111,7 +115,7 @@ class Trial:
         for attempt in failed:
             if attempt["worker"] and attempt["worker"] not in concerned:
                 raise clusters.Trouble(f"{attempt['worker']} is blamed: {attempt['message']}")
-        if failed and not any(fault.ends_attempts for fault, _, _ in self.done):
+        if failed and all(fault.ends_attempts is False for fault, _, _ in self.done):
             raise clusters.Trouble(f"an attempt has failed of what should not be noticed: {failed[0]['message']}")
 
 

@@ -68,7 +68,7 @@ class Fault:
     name: str
     do: typing.Callable
     weight: int  # how often it is drawn
-    ends_attempts: bool = True  # the attempt at the job that is under way ends
+    ends_attempts: typing.Optional[bool] = True  # the attempt at the job that is under way ends; None: it may
     needs_links: bool = False
     kills_workers: int = 0  # so many, or all (-1)
 
@@ -83,7 +83,7 @@ FAULTS = [
     Fault("freeze-coordinator", freeze_coordinator, weight=1, ends_attempts=False),
     Fault("cut-link", cut_link, weight=1, ends_attempts=False, needs_links=True),
     Fault("flip-bit", flip_bit, weight=1, ends_attempts=False, needs_links=True),
-    Fault("black-hole", black_hole, weight=1, needs_links=True),
+    Fault("black-hole", black_hole, weight=1, ends_attempts=None, needs_links=True),
 ]
 BY_NAME = {fault.name: fault for fault in FAULTS}
 
@@ -101,6 +101,6 @@ def draw_faults(draw, among, seconds, most=3, spare=None):
         chosen.append(fault)
         if spare is not None:
             spare -= fault.kills_workers
-    moments = sorted(draw.uniform(0.0, 0.9 * seconds) for _ in chosen)
+    moments = sorted(draw.uniform(0.0, 0.7 * seconds) for _ in chosen)
     pauses = [later - earlier for earlier, later in zip([0.0, *moments], moments)]
     return list(zip(pauses, chosen))

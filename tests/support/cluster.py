@@ -56,7 +56,7 @@ class Cluster:
     """
 
     def __init__(self, programs, folder, fault_of, workers=2, state=None, restarts=True, linked=False):
-        self.programs = pathlib.Path(programs)
+        self.programs = pathlib.Path(programs).resolve()  # processes start in another folder
         self.folder = pathlib.Path(folder)
         self.checkpoints = self.folder / "checkpoints"
         self.fault_of = fault_of
