@@ -180,7 +180,7 @@ StageReports StragglerWatch::Recent() const {
 std::map<std::string, double> StragglerWatch::SlowRatios() const {
   std::map<std::string, double> ratios;
   for (const Worker& worker : workers_) {
-    if (worker.ratio.has_value()) ratios[worker.name] = *worker.ratio;
+    ratios[worker.name] = worker.ratio.value_or(1.0);
   }
   return ratios;
 }

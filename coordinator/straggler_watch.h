@@ -61,7 +61,7 @@ class StragglerWatch {
   // Returns the latest reports of all stages, with the times of passes since each worker's last whole window began
   // (TimesSince, planner/job/replan.h).
   StageReports Recent() const;
-  // Returns, by name, how many times as long as before the passes of a worker's last window took, where it is known.
+  // Returns, by name, how many times as long as before the passes of each worker's last window took; 1 until it is known.
   std::map<std::string, double> SlowRatios() const;
 
  private:
