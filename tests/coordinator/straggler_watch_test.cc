@@ -5,6 +5,8 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <limits>
+#include <map>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
@@ -128,8 +130,9 @@ TEST(StragglerWatch, OneSlow_IsNamedAfterTwoWindowsAndToldWhenItIsBack) {
   run.Windows(200, {10, 100, 30});
   EXPECT_THAT(run.Window({10, 22, 30}), IsEmpty());
   EXPECT_THAT(run.Window({10, 22, 30}), ElementsAre("w1 is back"));
-  EXPECT_EQ(run.text(), "is no longer slow: a pass takes 36.7 ms in the mean, 1.10 times as long as "
-                        "before");
+  EXPECT_EQ(run.text(),
+            "is no longer slow: a pass takes 36.7 ms in the mean, 1.10 times as long as "
+            "before");
 }
 
 TEST(StragglerWatch, AllSlow_NobodyIsNamed) {
@@ -180,8 +183,6 @@ TEST(StragglerWatch, LittleByLittle_IsWhatItTakesBefore) {
   for (int i = 0; i < 2000; ++i, pass_ms *= 1.001) run.Windows(1, {10, pass_ms});
 }
 
-// A worker with two stages, one of which has none of the passes for a while: they are held against passes of the same
-// kinds.
 TEST(StragglerWatch, SeveralStages_CountTogether) {
   WatchedRun run(PlanOf({{0, 3}, {1, 2}}));
   run.Windows(5, {10, 20});
@@ -201,7 +202,7 @@ TEST(StragglerWatch, FewPasses_MakeAWindowOnlyTogether) {
   // Answers that come too early, and workers that wait or do not answer.
   WatchedRun early(PlanOf({{0}, {1}}));
   early.Windows(5, {10, 20});
-  for (int i = 0; i < 4; ++i) EXPECT_THAT(early.Window({10, 100}, 100, 2.0), IsEmpty());
+  for (int i = 0; i < 3; ++i) EXPECT_THAT(early.Window({10, 100}, 100, 2.0), IsEmpty());
   for (int i = 0; i < 10; ++i) EXPECT_THAT(early.Window({10}), IsEmpty());
   EXPECT_THAT(early.Window({10, 100}), ElementsAre("w1 is slow"));
 }
@@ -285,7 +286,7 @@ TEST(StragglerWatch, ReportsThatCannotBe_BeginAgain) {
 
 // Means of windows that lie 30 % apart from each other.
 TEST(StragglerWatch, ManyRunsOfNoise_NameNobody) {
-  for (uint64_t seed = 0; seed < 200; ++seed) {
+  for (uint64_t seed = 0; seed < 50; ++seed) {
     RandomStream random(seed, 1);
     const auto noisy = [&](double ms) { return ms * (0.85 + 0.003 * random.Below(101)); };
     WatchedRun run(PlanOf({{0}, {1}, {2}, {3}}));
@@ -305,17 +306,19 @@ v1::JobSpec WatchedJob(int64_t steps) {
   return spec;
 }
 
-v1::JobSpec PredictedJob(int64_t steps) {
-  v1::JobSpec spec = WatchedJob(steps);
-  PredictOnEqualWorkers(spec, 0.036);
-  spec.mutable_feedback()->set_replan("auto");
+// On two workers, split 3-4: a step of 48 ms.
+v1::JobSpec PredictedJob(const std::string& replan) {
+  v1::JobSpec spec = SmallJob(20'000, 2);
+  for (const int layers : {3, 4}) spec.mutable_pipeline()->add_stage_layers(layers);
+  spec.mutable_checkpoint()->set_directory("/ckpt");
+  PredictOnEqualWorkers(spec, 0.048);
+  spec.mutable_feedback()->set_replan(replan);
   return spec;
 }
 
 std::vector<std::string> OfSlowness(std::vector<std::string> logs) {
-  std::erase_if(logs, [](const std::string& log) {
-    return log.find(" slow") == std::string::npos;
-  });
+  std::erase_if(logs,
+                [](const std::string& log) { return log.find(" slow") == std::string::npos; });
   return logs;
 }
 
@@ -328,18 +331,17 @@ TEST(Straggler, BecomesSlow_IsNamedWithin30SecondsAndWhenItIsBack) {
     EXPECT_THAT(cluster.Logs(job), IsEmpty());
     cluster.SetPassMs(slow, 5);
     cluster.RunFor(30'000);
-    EXPECT_THAT(
-        OfSlowness(cluster.Logs(job)),
-        ElementsAre(AllOf(HasSubstr(absl::StrCat("worker w", slow, " (stage ", slow, ") is slow")),
-                          HasSubstr("5.00 times as long as before"),
-                          HasSubstr("1.00 to 1.00 times"))));
+    EXPECT_THAT(OfSlowness(cluster.Logs(job)),
+                ElementsAre(AllOf(
+                    HasSubstr(absl::StrCat("worker w", slow, " (stage ", slow, ") is slow")),
+                    HasSubstr("5.00 times as long as before"), HasSubstr("1.00 to 1.00 times"))));
     cluster.RunFor(30'000);
     cluster.SetPassMs(slow, 1);
     cluster.RunFor(30'000);
-    EXPECT_THAT(OfSlowness(cluster.Logs(job)),
-                ElementsAre(HasSubstr("is slow"),
-                            HasSubstr(absl::StrCat("worker w", slow, " (stage ", slow,
-                                                   ") is no longer slow"))));
+    EXPECT_THAT(
+        OfSlowness(cluster.Logs(job)),
+        ElementsAre(HasSubstr("is slow"), HasSubstr(absl::StrCat("worker w", slow, " (stage ", slow,
+                                                                 ") is no longer slow"))));
     EXPECT_THAT(cluster.violations(), IsEmpty());
   }
 }
@@ -362,38 +364,36 @@ TEST(Straggler, BecomesSlowSoonAfterARecovery_IsNamed) {
 
 // No cut is near, and what the workers have told is enough.
 TEST(Straggler, ReplanAuto_LayersAreMovedAndComeBack) {
-  SimulatedCluster cluster({.workers = 3, .pass_ms = {1, 1, 1}});
+  SimulatedCluster cluster({.workers = 2, .pass_ms = {1, 1}});
   cluster.RunFor(10);
-  const std::string job = cluster.Submit(PredictedJob(20'000));
+  const std::string job = cluster.Submit(PredictedJob("auto"));
   cluster.RunFor(60'000);
-  cluster.SetPassMs(2, 5);
+  cluster.SetPassMs(1, 5);
   cluster.RunFor(30'000);
-  EXPECT_THAT(cluster.Saved(job).spec().pipeline().stage_layers(), ElementsAre(3, 3, 1))
+  EXPECT_THAT(cluster.Saved(job).spec().pipeline().stage_layers(), ElementsAre(6, 1))
       << absl::StrJoin(cluster.Logs(job), "\n");
   EXPECT_EQ(cluster.Saved(job).result().feedback().replans(), 1);
   EXPECT_EQ(cluster.Summary(job).state(), v1::JOB_STATE_RUNNING);
   cluster.RunFor(60'000);
-  cluster.SetPassMs(2, 1);
+  cluster.SetPassMs(1, 1);
   cluster.RunFor(30'000);
   EXPECT_THAT(OfSlowness(cluster.Logs(job)),
-              ElementsAre(HasSubstr("worker w2 (stage 2) is slow"),
-                          HasSubstr("worker w2 (stage 2) is no longer slow")));
+              ElementsAre(HasSubstr("worker w1 (stage 1) is slow"),
+                          HasSubstr("worker w1 (stage 1) is no longer slow")));
   EXPECT_EQ(cluster.Saved(job).result().feedback().replans(), 2)
       << absl::StrJoin(cluster.Logs(job), "\n");
-  EXPECT_GT(cluster.Saved(job).spec().pipeline().stage_layers(2), 1);
+  EXPECT_GT(cluster.Saved(job).spec().pipeline().stage_layers(1), 2);
   EXPECT_THAT(cluster.violations(), IsEmpty());
 }
 
 TEST(Straggler, ReplanNever_LayersStay) {
-  SimulatedCluster cluster({.workers = 3, .pass_ms = {1, 1, 1}});
+  SimulatedCluster cluster({.workers = 2, .pass_ms = {1, 1}});
   cluster.RunFor(10);
-  v1::JobSpec spec = PredictedJob(20'000);
-  spec.mutable_feedback()->set_replan("never");
-  const std::string job = cluster.Submit(spec);
+  const std::string job = cluster.Submit(PredictedJob("never"));
   cluster.RunFor(60'000);
-  cluster.SetPassMs(2, 5);
+  cluster.SetPassMs(1, 5);
   cluster.RunFor(60'000);
-  EXPECT_THAT(OfSlowness(cluster.Logs(job)), ElementsAre(HasSubstr("worker w2 (stage 2) is slow")));
+  EXPECT_THAT(OfSlowness(cluster.Logs(job)), ElementsAre(HasSubstr("worker w1 (stage 1) is slow")));
   EXPECT_EQ(cluster.Saved(job).result().feedback().replans(), 0);
 }
 
@@ -426,21 +426,43 @@ TEST(Straggler, ManySeedsOfJitter_TheSlowOneIsNamed) {
     const int slow = static_cast<int>(seed % 3);
     cluster.SetPassMs(slow, slow == 1 ? 10 : 5);
     cluster.RunFor(30'000);
-    EXPECT_THAT(OfSlowness(cluster.Logs(job)),
-                ElementsAre(HasSubstr(absl::StrCat("worker w", slow, " (stage ", slow,
-                                                   ") is slow"))))
+    EXPECT_THAT(
+        OfSlowness(cluster.Logs(job)),
+        ElementsAre(HasSubstr(absl::StrCat("worker w", slow, " (stage ", slow, ") is slow"))))
         << seed;
   }
 }
 
-// The same worker sends what cannot be: it is not believed, and the others are watched on.
-TEST(Straggler, JobsWithoutTimes_GoOn) {
+TEST(Straggler, WorkersThatTellNoTimes_AreNotNamed) {
   SimulatedCluster cluster({.workers = 3});
   cluster.RunFor(10);
   const std::string job = cluster.Submit(WatchedJob(600));
   ASSERT_TRUE(cluster.RunUntilOver(kLimitMs));
   EXPECT_EQ(cluster.Summary(job).state(), v1::JOB_STATE_SUCCEEDED);
   EXPECT_THAT(cluster.Logs(job), IsEmpty());
+}
+
+// A worker that tells of another's stage makes nobody slow.
+TEST(Straggler, ReportsOfStagesOfOthers_CountForNothing) {
+  SimulatedCluster cluster({.workers = 2, .pass_ms = {1, 1}});
+  cluster.RunFor(10);
+  const std::string job = cluster.Submit(PredictedJob("auto"));
+  cluster.RunFor(60'000);
+  v1::StageReport report;
+  report.set_stage(0);
+  v1::ActionTime& time = *report.add_actions();
+  time.set_action("F");
+  for (int i = 1; i <= 5; ++i) {
+    time.set_count(1'000'000 * i);
+    time.set_seconds(1e9 * i);
+    PassesGathered gathered = {.epoch = cluster.Saved(job).epoch(), .stages = {{}, {}, {}}};
+    for (int worker = 1; worker < 3; ++worker) *gathered.stages[worker].Add() = report;
+    cluster.RunFor(6000);
+    cluster.coordinator().OnAnswer(job, gathered, cluster.now());
+    cluster.PerformEffects();
+  }
+  EXPECT_THAT(cluster.Logs(job), IsEmpty());
+  EXPECT_THAT(cluster.violations(), IsEmpty());
 }
 
 }  // namespace
