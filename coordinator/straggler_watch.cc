@@ -64,9 +64,14 @@ std::vector<StragglerWatch::News> StragglerWatch::OnReports(absl::Span<const Sta
     }
   }
   // Only now, because each is judged beside the others.
+  std::vector<std::pair<double, int32_t>> ratios;
+  for (size_t i = 0; i < workers_.size(); ++i) {
+    if (workers_[i].ratio.has_value()) ratios.emplace_back(*workers_[i].ratio, i);
+  }
+  std::sort(ratios.begin(), ratios.end());
   std::vector<News> news;
   for (const int32_t index : measured) {
-    if (std::optional<News> turn = Judge(index)) news.push_back(*std::move(turn));
+    if (std::optional<News> turn = Judge(index, ratios)) news.push_back(*std::move(turn));
   }
   return news;
 }
@@ -140,29 +145,28 @@ bool StragglerWatch::Measure(Worker& worker, const std::map<Kind, Passes>& passe
   return is_known;
 }
 
-std::optional<StragglerWatch::News> StragglerWatch::Judge(int32_t index) {
+std::optional<StragglerWatch::News> StragglerWatch::Judge(
+    int32_t index, absl::Span<const std::pair<double, int32_t>> ratios) {
   Worker& worker = workers_[index];
-  std::vector<double> others;
-  for (const Worker& other : workers_) {
-    if (&other != &worker && other.ratio.has_value()) others.push_back(*other.ratio);
-  }
-  std::sort(others.begin(), others.end());
   const double ratio = *worker.ratio;
+  const bool has_others = ratios.size() > 1;
+  const double least = ratios[has_others && ratios.front().second == index ? 1 : 0].first;
+  const double most =
+      ratios[ratios.size() - (has_others && ratios.back().second == index ? 2 : 1)].first;
   // How slow even the least slow of the others has become.
-  const double all = others.empty() ? 1.0 : std::max(1.0, others.front());
+  const double all = has_others ? std::max(1.0, least) : 1.0;
   const bool speaks = worker.is_slow ? ratio < kBackBelow : ratio >= kSlowFrom * all;
-  worker.windows_to_turn = speaks ? worker.windows_to_turn + 1 : 0;
-  if (worker.windows_to_turn < kWindowsToTurn) return std::nullopt;
-  worker.windows_to_turn = 0;
+  worker.windows_of_turn = speaks ? worker.windows_of_turn + 1 : 0;
+  if (worker.windows_of_turn < (worker.is_slow ? kWindowsBack : kWindowsSlow)) return std::nullopt;
+  worker.windows_of_turn = 0;
   worker.is_slow = !worker.is_slow;
   worker.slow_at_first = 1.0;
-  std::string text = absl::StrFormat(
-      "is %s: a pass takes %.3g ms in the mean, %.2f times as long "
-      "as before",
-      worker.is_slow ? "slow" : "no longer slow", 1e3 * worker.pass_s, ratio);
-  if (worker.is_slow && !others.empty()) {
+  std::string text =
+      absl::StrFormat("is %s: a pass takes %.3g ms in the mean, %.2f times as long as before",
+                      worker.is_slow ? "slow" : "no longer slow", 1e3 * worker.pass_s, ratio);
+  if (worker.is_slow && has_others) {
     absl::StrAppendFormat(&text, "; those of the other workers take %.2f to %.2f times as long",
-                          others.front(), others.back());
+                          least, most);
   }
   return News{.worker = index, .is_slow = worker.is_slow, .text = std::move(text)};
 }

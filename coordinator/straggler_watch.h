@@ -8,9 +8,9 @@
 // few.
 //
 // A worker is slow after two windows in a row that took 1.5 times as long as before, unless the others have all become
-// slow as well: then it is what they have in common, such as longer samples. It is no longer slow after two windows
-// below 1.25 times. So one long pass says nothing, and a worker that swings about a bound is not told of each time.
-// Windows in which a worker is slow do not count as its earlier ones.
+// slow as well: then it is what they have in common, such as longer samples. It is no longer slow after six windows in a
+// row below 1.25 times. So one long pass says nothing, and a worker that is slow now and then is told of once. Windows in
+// which a worker is slow do not count as its earlier ones.
 //
 // A worker that is slow from the start has no faster passes to be held against; its steps show it (run_feedback.h).
 //
@@ -42,7 +42,9 @@ class StragglerWatch {
   // Times as long as before.
   static constexpr double kSlowFrom = 1.5;
   static constexpr double kBackBelow = 1.25;
-  static constexpr int kWindowsToTurn = 2;
+  // Windows in a row.
+  static constexpr int kWindowsSlow = 2;
+  static constexpr int kWindowsBack = 6;
 
   struct News {
     int32_t worker = 0;  // its index in the plan
@@ -85,7 +87,7 @@ class StragglerWatch {
     // Its first windows with these stages take this many times as long as if it were not slow.
     double slow_at_first = 1.0;
     bool is_slow = false;
-    int windows_to_turn = 0;  // in a row that speak for a turn
+    int windows_of_turn = 0;  // in a row that speak for a turn
     // Of the last whole window.
     std::optional<double> ratio;
     double pass_s = 0;
@@ -100,7 +102,8 @@ class StragglerWatch {
   // Ends the worker's window, if it may. Returns whether it did and its ratio is known.
   static bool EndWindow(Worker& worker, const StageReports& reports, Now now);
   static bool Measure(Worker& worker, const std::map<Kind, Passes>& passes);
-  std::optional<News> Judge(int32_t index);
+  // `ratios`: of all workers that have one, with their indices, in ascending order.
+  std::optional<News> Judge(int32_t index, absl::Span<const std::pair<double, int32_t>> ratios);
 
   int32_t stages_ = 0;
   std::vector<Worker> workers_;  // by index in the plan

@@ -115,7 +115,7 @@ class WatchedRun {
   std::string text_;
 };
 
-TEST(StragglerWatch, OneSlow_IsNamedAfterTwoWindowsAndToldWhenItIsBack) {
+TEST(StragglerWatch, OneSlow_IsNamedAfterTwoWindowsAndIsBackAfterSix) {
   WatchedRun run(PlanOf({{0}, {1}, {2}}));
   run.Windows(5, {10, 20, 30});
   EXPECT_THAT(run.Window({10, 100, 33}), IsEmpty()) << "one window says nothing";
@@ -128,7 +128,7 @@ TEST(StragglerWatch, OneSlow_IsNamedAfterTwoWindowsAndToldWhenItIsBack) {
               ElementsAre(Pair("w0", DoubleNear(1.0, 1e-9)), Pair("w1", DoubleNear(5.0, 1e-9)),
                           Pair("w2", DoubleNear(1.1, 1e-9))));
   run.Windows(200, {10, 100, 30});
-  EXPECT_THAT(run.Window({10, 22, 30}), IsEmpty());
+  run.Windows(5, {10, 22, 30});
   EXPECT_THAT(run.Window({10, 22, 30}), ElementsAre("w1 is back"));
   EXPECT_EQ(run.text(),
             "is no longer slow: a pass takes 36.7 ms in the mean, 1.10 times as long as "
@@ -175,6 +175,7 @@ TEST(StragglerWatch, SwingsAboutABound_AreToldOnce) {
   EXPECT_THAT(run.Window({10, 31}), ElementsAre("w1 is slow"));
   for (int i = 0; i < 50; ++i) run.Windows(1, {10, i % 2 == 0 ? 29.0 : 31.0});
   for (int i = 0; i < 50; ++i) run.Windows(1, {10, i % 2 == 0 ? 24.0 : 26.0});
+  for (int i = 0; i < 50; ++i) run.Windows(1, {10, i % 6 == 0 ? 100.0 : 20.0});
 }
 
 TEST(StragglerWatch, LittleByLittle_IsWhatItTakesBefore) {
@@ -225,7 +226,7 @@ TEST(StragglerWatch, AnotherAttemptOnTheSameStages_GoesOn) {
   run.Windows(1, {10, 100});
   EXPECT_THAT(run.Window({10, 100}), ElementsAre("w1 is slow"));
   run.Begin(PlanOf({{0}, {1}}));
-  run.Windows(1, {10, 20});
+  run.Windows(5, {10, 20});
   EXPECT_THAT(run.Window({10, 20}), ElementsAre("w1 is back"));
 }
 
@@ -242,7 +243,7 @@ TEST(StragglerWatch, SlowWorkerWithOtherLayers_IsToldWhenItIsBack) {
   run.Begin(plan);
   run.Windows(20, {15, 50});
   EXPECT_THAT(run.watch().SlowRatios(), Contains(Pair("w1", DoubleNear(5.0, 1e-9))));
-  run.Windows(1, {15, 10});
+  run.Windows(5, {15, 10});
   EXPECT_THAT(run.Window({15, 10}), ElementsAre("w1 is back"));
   run.Windows(20, {15, 10});
   run.Windows(1, {15, 50});
@@ -322,7 +323,7 @@ std::vector<std::string> OfSlowness(std::vector<std::string> logs) {
   return logs;
 }
 
-TEST(Straggler, BecomesSlow_IsNamedWithin30SecondsAndWhenItIsBack) {
+TEST(Straggler, BecomesSlow_IsNamedWithin30SecondsAndToldWhenItIsBack) {
   for (int slow = 0; slow < 3; ++slow) {
     SimulatedCluster cluster({.workers = 3, .pass_ms = {1, 1, 1}});
     cluster.RunFor(10);
@@ -337,7 +338,7 @@ TEST(Straggler, BecomesSlow_IsNamedWithin30SecondsAndWhenItIsBack) {
                     HasSubstr("5.00 times as long as before"), HasSubstr("1.00 to 1.00 times"))));
     cluster.RunFor(30'000);
     cluster.SetPassMs(slow, 1);
-    cluster.RunFor(30'000);
+    cluster.RunFor(45'000);
     EXPECT_THAT(
         OfSlowness(cluster.Logs(job)),
         ElementsAre(HasSubstr("is slow"), HasSubstr(absl::StrCat("worker w", slow, " (stage ", slow,
@@ -376,7 +377,7 @@ TEST(Straggler, ReplanAuto_LayersAreMovedAndComeBack) {
   EXPECT_EQ(cluster.Summary(job).state(), v1::JOB_STATE_RUNNING);
   cluster.RunFor(60'000);
   cluster.SetPassMs(1, 1);
-  cluster.RunFor(30'000);
+  cluster.RunFor(45'000);
   EXPECT_THAT(OfSlowness(cluster.Logs(job)),
               ElementsAre(HasSubstr("worker w1 (stage 1) is slow"),
                           HasSubstr("worker w1 (stage 1) is no longer slow")));
