@@ -3,7 +3,7 @@ PRESET ?= release
 TEXT ?=
 
 # Of gpu-check: where the figures go as JSON, and the steps to run (all of them if empty). Of fuzz: one target. Of
-# fault-points: the points whose names contain it.
+# fault-points: the points whose names contain it. Of planted: numbers of bugs, or parts of their names.
 JSON ?=
 ONLY ?=
 
@@ -21,7 +21,7 @@ CHAOS_SEED ?= $(shell date +%j)
 SEEDS ?= 100000
 SEED ?= 10000000
 
-.PHONY: setup configure build programs test test-asan test-tsan fuzz simulate test-compose fault-points chaos soak demo bench parity gpu-bundle gpu-check format
+.PHONY: setup configure build programs test test-asan test-tsan fuzz simulate test-compose fault-points chaos soak planted demo bench parity gpu-bundle gpu-check format
 
 setup:
 	@scripts/setup.sh
@@ -74,6 +74,10 @@ chaos: programs
 
 soak:
 	@$(MAKE) --no-print-directory chaos MINUTES=30
+
+# Plants known bugs, one after the other, into a checkout of its own, where a test must catch each: docs/testing.md.
+planted: setup
+	@PYTHONDONTWRITEBYTECODE=1 python3 tests/planted/planted.py build/planted --json build/planted/results.json $(if $(ONLY),--only $(ONLY))
 
 CHAOS = PYTHONDONTWRITEBYTECODE=1 python3 tests/chaos/chaos.py build/$(PRESET) --seed $(CHAOS_SEED)
 
