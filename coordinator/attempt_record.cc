@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "absl/strings/str_cat.h"
 #include "base/utf8.h"
 
 namespace penstock {
@@ -51,6 +52,11 @@ void ResumeAttemptRecords(int64_t unix_ms, v1::JobResult& result) {
     const bool over = attempt.cause() != v1::ATTEMPT_CAUSE_UNSPECIFIED;
     if (over && attempt.resumed_ms() == 0) attempt.set_resumed_ms(unix_ms);
   }
+}
+
+std::string WhatIsLostOf(const v1::JobResult& result) {
+  if (result.checkpoint().empty()) return "nothing of it is saved";
+  return absl::StrCat("its steps after ", result.checkpoint(), " are lost");
 }
 
 void ResumeOwn(const v1::JobResult& result, v1::CheckpointSpec& checkpoint) {

@@ -30,11 +30,8 @@ std::string WhatIsLost(const v1::GetJobResponse& record) {
                        summary.state() == v1::JOB_STATE_DRAINING ||
                        summary.state() == v1::JOB_STATE_RECOVERING;
   if (record.has_profile_spec() || summary.started_unix_ms() == 0 || !trained) return "";
-  const std::string& checkpoint = record.result().checkpoint();
-  return absl::StrCat(
-      "; the coordinator was restarted before the job had ended, ",
-      checkpoint.empty() ? "and nothing was saved"
-                         : absl::StrCat("so steps after its checkpoint ", checkpoint, " are lost"));
+  return absl::StrCat("; the coordinator was restarted before the job had ended, so ",
+                      WhatIsLostOf(record.result()));
 }
 
 }  // namespace
@@ -65,6 +62,7 @@ void Coordinator::Restore(std::vector<StoredJob> jobs, Now now) {
     if (resolved.ok() && WaitsAgain(job.record, now)) {
       job.record.clear_plan();  // of an attempt of that process, if it had any
       AddRun(job.record, job.last_sequence, *std::move(resolved));
+      Find(job.record.summary().job_id())->OnRestart(now);
     } else {
       EndAfterRestart(std::move(job), now);
     }
@@ -103,10 +101,15 @@ bool Coordinator::WaitsAgain(v1::GetJobResponse& record, Now now) {
   if (!IsSaved(record) && !Recovers(record.spec())) return false;
   ResumeOwn(record.result(), *record.mutable_spec()->mutable_checkpoint());
   if (record.has_result()) {
-    EndAttemptRecord(v1::ATTEMPT_CAUSE_COORDINATOR_RESTARTED, "", "the coordinator was restarted",
-                     now.unix_ms, *record.mutable_result());
+    const v1::Attempt* const open = OpenAttempt(*record.mutable_result());
+    const bool has_failed = open != nullptr && open->detected_ms() > 0;
+    EndAttemptRecord(
+        has_failed ? v1::ATTEMPT_CAUSE_RUN_FAILED : v1::ATTEMPT_CAUSE_COORDINATOR_RESTARTED, "",
+        has_failed ? summary.reason() : "the coordinator was restarted", now.unix_ms,
+        *record.mutable_result());
   }
-  summary.set_state(v1::JOB_STATE_QUEUED);
+  // A job that recovers goes on doing so.
+  if (summary.state() != v1::JOB_STATE_RECOVERING) summary.set_state(v1::JOB_STATE_QUEUED);
   summary.clear_estimated_remaining_seconds();
   summary.set_reason(absl::StrCat(
       "the coordinator was restarted; the job ",
@@ -145,7 +148,11 @@ void Coordinator::AddRun(const v1::GetJobResponse& record, int64_t last_sequence
   const std::string job_id = record.summary().job_id();
   runs_[job_id] =
       JobRun::Make(record, last_sequence, std::move(job), limits_.run, earlier_, effects_);
-  waiting_.push_back(job_id);
+  if (record.summary().state() == v1::JOB_STATE_RECOVERING) {
+    WaitFirst(job_id);
+  } else {
+    waiting_.push_back(job_id);
+  }
 }
 
 absl::StatusOr<v1::RegisterWorkerResponse> Coordinator::RegisterWorker(

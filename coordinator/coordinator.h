@@ -163,8 +163,10 @@ class Coordinator {
   bool ForgetOver();
   // Returns whether a job waits for workers that are free, or will be.
   bool StartWaiting(Now now);
-  // Offers the free workers, for which no job waits, to jobs that have lost some.
-  void OfferSpare(Now now);
+  // Offers the free workers to jobs that have lost some, or none if `are_wanted` by jobs that wait.
+  void OfferSpare(bool are_wanted, Now now);
+  // The job waits before all but those that recovered before it. REQUIRES: it does not wait yet.
+  void WaitFirst(const std::string& job_id);
   // What jobs that wait are begun with. It is made once for all of them, for there may be a thousand workers.
   struct Supply {
     std::vector<WorkerOffer> free;

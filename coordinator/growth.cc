@@ -34,14 +34,18 @@ std::optional<int64_t> GrowsFromMs(
   for (int i = 0; i < attempts.size(); ++i) {
     const v1::Attempt& attempt = attempts[i];
     if (attempt.cause() == v1::ATTEMPT_CAUSE_UNSPECIFIED) continue;
-    const bool grown = i > 0 && attempts[i - 1].cause() == v1::ATTEMPT_CAUSE_GREW;
+    // One whose joining worker was gone went on as it was, and names that worker.
+    const bool grown = i > 0 && attempts[i - 1].cause() == v1::ATTEMPT_CAUSE_GREW &&
+                       attempts[i - 1].worker().empty();
     // Where it did not come to train, the job trained again only after it.
     const int64_t trained_since_ms = grown ? attempts[i - 1].resumed_ms() : 0;
     const bool is_proved =
         trained_since_ms > 0 && attempt.detected_ms() - trained_since_ms >= kGrowthRules.proof_ms;
     if (grown && is_proved) failed = 0;
-    const bool not_saved = attempt.cause() == v1::ATTEMPT_CAUSE_NOT_SAVED;
-    if (not_saved || (grown && !is_proved && IsFailure(attempt.cause()))) {
+    const bool joining_gone =
+        attempt.cause() == v1::ATTEMPT_CAUSE_GREW && !attempt.worker().empty();
+    const bool fails = IsFailure(attempt.cause());
+    if (joining_gone || (fails && (attempt.ends_to_grow() || (grown && !is_proved)))) {
       ++failed;
       failed_ms = attempt.detected_ms();
     }
@@ -60,6 +64,10 @@ bool IsTimeToHold(const GrowthCuts& cuts, int64_t step) {
   if (!is_near && !is_far) return false;
   const int64_t cut = is_near ? next : step + 1;
   return ms_until(cuts.steps) - ms_until(cut) >= kGrowthRules.left_min_ms;
+}
+
+int64_t LeadMs(const GrowthCuts& cuts) {
+  return static_cast<int64_t>(1e3 * cuts.step_s * static_cast<double>(LeadSteps(cuts)));
 }
 
 int64_t CutToGrow(const GrowthCuts& cuts, int64_t held) {

@@ -20,13 +20,15 @@
 namespace penstock {
 
 struct GrowthRules {
-  // A growth has failed if the attempt that follows it fails within this time of training.
+  // A growth has failed if the attempt that follows it fails within this time of training, or if the one that was to end
+  // for it failed instead, or if a worker that was to join was gone by then.
   int64_t proof_ms = 60'000;
   // The pause after a failed growth, which doubles with each further one in a row.
   int64_t first_pause_ms = 60'000;
   // After so many in a row the job does not grow any more.
   int64_t failed_max = 3;
-  // The workers are held this long before a cut of the job's own, so that the run ends there, and no cut is added.
+  // The workers are held this long before a cut of the job's own, so that the run ends there and no cut is added, if the
+  // workers hold in time.
   int64_t lead_ms = 1000;
   // The time between two looks at the free workers, which take long in a large cluster.
   int64_t ask_ms = 200;
@@ -49,6 +51,8 @@ struct GrowthCuts {
 };
 // Returns whether a run that has done `step` is to be held now.
 bool IsTimeToHold(const GrowthCuts& cuts, int64_t step);
+// Returns how long the steps take from the hold to the cut, at most.
+int64_t LeadMs(const GrowthCuts& cuts);
 // Returns the step after which a run is cut whose workers can stop after `held` at the earliest.
 int64_t CutToGrow(const GrowthCuts& cuts, int64_t held);
 

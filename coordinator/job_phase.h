@@ -1,8 +1,8 @@
 // JobPhase: what a job does at the moment, as an object that has the state that this takes and no other.
 //
 // An event goes in, the next phase comes out, or null: this phase goes on. A phase adds what it wants done to its job
-// as effects. Events that do not concern a phase leave it as it is. The phases of training are in training_start.cc and
-// training_run.cc, those of measuring in profile_job.cc; this header has what both share.
+// as effects. Events that do not concern a phase leave it as it is. The phases of training are in training_phases.h,
+// those of measuring in profile_job.cc; this header has what both share.
 //
 // State machines without clock or I/O (effects.h); thread-compatible.
 #pragma once

@@ -52,8 +52,6 @@ JobRun::JobRun(const v1::GetJobResponse& record, int64_t last_sequence, Resolved
 
 JobRun::~JobRun() = default;
 
-void JobRun::BeginWith(std::unique_ptr<JobPhase> waiting) { phase_ = std::move(waiting); }
-
 // ---------------------------------------------------------------------------------------- looking
 
 v1::GetJobResponse JobRun::Record() const {
@@ -128,6 +126,10 @@ void JobRun::OnFree(const std::vector<WorkerOffer>& free, Now now) {
 void JobRun::OnSpare(const std::vector<WorkerOffer>& free, Now now) {
   Become(phase_->OnSpare(free, now), now);
 }
+
+std::unique_ptr<JobPhase> JobRun::AfterRestart(Now) { return nullptr; }
+
+void JobRun::OnRestart(Now now) { Become(AfterRestart(now), now); }
 
 void JobRun::Wait(const std::string& reason, Now now) {
   if (summary_.reason() == reason) return;

@@ -193,6 +193,8 @@ class JobRun {
   void OnSpare(const std::vector<WorkerOffer>& free, Now now);
   // Says why the job waits. REQUIRES: queued().
   void Wait(const std::string& reason, Now now);
+  // It was taken over from an earlier process.
+  void OnRestart(Now now);
   // It is a run of another job's planning.
   void SetOfPlanning() { of_planning_ = true; }
   // Its epochs will be above this one, which is kept with its next record.
@@ -266,8 +268,6 @@ class JobRun {
  protected:
   JobRun(const v1::GetJobResponse& record, int64_t last_sequence, ResolvedJob job,
          const JobRunLimits& limits, CoordinatorEffects& effects);
-  // Waits in this phase instead of as one that was just submitted. REQUIRES: it is being constructed.
-  void BeginWith(std::unique_ptr<JobPhase> waiting);
   // REQUIRES: `resolved` is `spec`, resolved.
   void SetSpec(v1::JobSpec spec, ResolvedJob resolved);
   int64_t started_ns() const { return started_ns_; }
@@ -280,6 +280,8 @@ class JobRun {
   virtual bool WantsAllFree() const = 0;
   virtual int64_t WorkersAmong(int64_t free) const = 0;
   virtual std::unique_ptr<JobPhase> FirstPhase(std::unique_ptr<Crew> crew) = 0;
+  // Returns how it waits that was taken over from an earlier process; null: as one that was just submitted.
+  virtual std::unique_ptr<JobPhase> AfterRestart(Now now);
   virtual std::string WhyNotSaved() const = 0;
   virtual void WriteTo(v1::GetJobResponse& record) const = 0;
   virtual absl::Status CheckEvent(int32_t /*worker_index*/, const v1::RunEvent&) const {

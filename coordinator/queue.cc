@@ -17,12 +17,17 @@ void Coordinator::Settle(Now now) {
   do {
     are_wanted = StartWaiting(now);
   } while (ForgetOver());  // a job that failed at once has left its workers to the next
-  if (!are_wanted) OfferSpare(now);
+  OfferSpare(are_wanted, now);
 }
 
-void Coordinator::OfferSpare(Now now) {
+void Coordinator::OfferSpare(bool are_wanted, Now now) {
+  std::optional<Supply> supply;
   for (auto& [job_id, run] : runs_) {
-    if (run->WantsMore(now)) run->OnSpare(MakeSupply().free, now);
+    if (!run->WantsMore(now)) continue;
+    if (!supply.has_value()) supply = are_wanted ? Supply() : MakeSupply();
+    const int64_t phases = run->phases_begun();
+    run->OnSpare(supply->free, now);
+    if (run->phases_begun() != phases) supply.reset();  // it has taken some
   }
 }
 
@@ -50,13 +55,17 @@ bool Coordinator::ForgetOver() {
   // A job that went back to the queue was there before those that wait, except for those that recovered before it.
   for (const auto& [job_id, run] : runs_) {
     if (run->queued() && std::find(waiting_.begin(), waiting_.end(), job_id) == waiting_.end()) {
-      const auto behind = std::find_if(
-          waiting_.begin(), waiting_.end(),
-          [this](const std::string& before) { return !FindRun(before)->recovering(); });
-      waiting_.insert(behind, job_id);
+      WaitFirst(job_id);
     }
   }
   return runs_.size() < before;
+}
+
+void Coordinator::WaitFirst(const std::string& job_id) {
+  const auto behind =
+      std::find_if(waiting_.begin(), waiting_.end(),
+                   [this](const std::string& before) { return !FindRun(before)->recovering(); });
+  waiting_.insert(behind, job_id);
 }
 
 bool Coordinator::StartWaiting(Now now) {

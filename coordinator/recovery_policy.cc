@@ -65,8 +65,8 @@ AfterFailureDecision AfterFailure(const v1::RecoverySpec& rules, const FailedAtt
                              " (recovery.no_progress_max is ", rules.no_progress_max(), ")")};
   }
   if (failed.failures > rules.restarts_max()) {
-    return {.why_not = absl::StrCat("attempt ", failed.failures,
-                                    " at the job has failed (recovery.restarts_max is ",
+    return {.why_not = absl::StrCat(failed.failures,
+                                    " attempts at the job have failed (recovery.restarts_max is ",
                                     rules.restarts_max(), ")")};
   }
   return {.pause_ms = PauseMs(failed.without_progress)};

@@ -43,7 +43,10 @@ class Draining final : public Ending {
   using Ending::Ending;
 
   NextPhase Enter(Now now) override {
-    deadline_ns_ = now.monotonic_ns + job_.limits().drain_timeout_ms * kNsPerMs;
+    limit_ms_ = job_.limits().drain_timeout_ms;
+    // It is held some steps before the cut.
+    if (attempt().growth.has_value()) limit_ms_ += LeadMs(attempt().CutsToGrow());
+    deadline_ns_ = now.monotonic_ns + limit_ms_ * kNsPerMs;
     held_steps_.resize(crew_->size());
     for (int32_t i = 0; i < crew_->size(); ++i) {
       if (crew_->parts()[i].done) {
@@ -88,17 +91,15 @@ class Draining final : public Ending {
   NextPhase Tick(Now now) override {
     if (NextPhase failed = FailIfBlamed(now)) return failed;
     if (now.monotonic_ns < deadline_ns_) return Ending::Tick(now);
-    const std::string lost =
-        absl::StrCat("the workers did not drain within ", job_.limits().drain_timeout_ms / 1000,
-                     " s, so the steps after the last checkpoint are lost");
+    const std::string late =
+        absl::StrCat("the workers did not drain within ", limit_ms_ / 1000, " s");
     if (const absl::string_view change = attempt().drains_for(); !change.empty()) {
-      return FailAttempt(absl::StrCat("for ", change, " ", lost), v1::ATTEMPT_CAUSE_STALLED, now);
+      return FailAttempt(absl::StrCat(late, " for ", change), v1::ATTEMPT_CAUSE_STALLED, now);
     }
     if (const std::string& reason = crew_->return_reason(); !reason.empty()) {
-      return FailAttempt(absl::StrCat(reason, ", and ", lost), v1::ATTEMPT_CAUSE_STALLED, now);
+      return FailAttempt(absl::StrCat(reason, ", and ", late), v1::ATTEMPT_CAUSE_STALLED, now);
     }
-    job_.summary().set_reason(absl::StrCat(job_.cancel_reason(), "; stopped hard, for ", lost));
-    return End(v1::JOB_STATE_CANCELLED, now);
+    return EndUndrained(late, now);
   }
 
   std::optional<int64_t> NextDeadlineNs() const override {
@@ -132,6 +133,7 @@ class Draining final : public Ending {
   }
 
   std::vector<std::optional<int64_t>> held_steps_;  // by worker
+  int64_t limit_ms_ = 0;
   int64_t deadline_ns_ = 0;
 };
 

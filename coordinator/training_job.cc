@@ -122,7 +122,13 @@ TrainingJob::TrainingJob(const v1::GetJobResponse& record, int64_t last_sequence
   if (record.has_planning()) planning_ = record.planning();
   if (record.has_result()) result_ = record.result();
   full_crew_ = record.full_crew();
-  if (returned_) BeginWith(WaitToReturn(*this, WaitTerms{.reason = record.summary().reason()}));
+}
+
+NextPhase TrainingJob::AfterRestart(Now now) {
+  if (!returned_) return nullptr;
+  const int64_t stages = result_.has_value() ? result_->stages() : 0;
+  const int64_t workers = stages > 0 ? resolved().WorkersOf(stages) : FewestWorkers();
+  return BackToQueue(*this, summary().reason(), workers, /*rest_ms=*/0, now);
 }
 
 std::unique_ptr<JobPhase> TrainingJob::FirstPhase(std::unique_ptr<Crew> crew) {
@@ -151,12 +157,13 @@ absl::Status TrainingJob::TakeSplit(const NewSplit& split) {
   return absl::OkStatus();
 }
 
-void TrainingJob::DropSplit(Now now) {
+bool TrainingJob::DropSplit(Now now) {
   std::optional<v1::JobSpec> before = std::exchange(before_split_, std::nullopt);
-  if (!before.has_value() || progress_.step() > attempt_->start.step) return;
-  if (!TakeSpec(*std::move(before)).ok()) return;  // it was taken before
+  if (!before.has_value() || progress_.step() > attempt_->start.step) return false;
+  if (!TakeSpec(*std::move(before)).ok()) return false;  // it was taken before
   StopReplanning();
   Log("goes back to the split of before, and keeps it, for no step was done with the new one", now);
+  return true;
 }
 
 int64_t TrainingJob::lacks() const {
@@ -174,8 +181,17 @@ absl::Status TrainingJob::Grow(const Growth& growth) {
   PENSTOCK_RETURN_IF_ERROR(TakeSpec(std::move(full)));
   grown_ = std::move(grown);
   before_split_.reset();  // it was another crew's
-  result_->set_growths(result_->growths() + 1);
   return absl::OkStatus();
+}
+
+void TrainingJob::NoteGrowing() {
+  if (v1::Attempt* const attempt = OpenAttempt(*result_)) attempt->set_ends_to_grow(true);
+}
+
+void TrainingJob::BlameForGrowth(const std::string& worker, Now now) {
+  for (size_t i = 0; i < AvoidedWorkers::kBlamesMin; ++i) {
+    avoided_.OnBlamed(worker, now.monotonic_ns);
+  }
 }
 
 std::optional<int64_t> TrainingJob::DropGrowth(const std::string& worker, Now now) {
@@ -183,9 +199,7 @@ std::optional<int64_t> TrainingJob::DropGrowth(const std::string& worker, Now no
   if (!grown.has_value() || progress_.step() > attempt_->start.step) return std::nullopt;
   const bool has_joined = std::any_of(grown->joined.begin(), grown->joined.end(),
                                       [&](const WorkerOffer& one) { return one.name == worker; });
-  for (size_t i = 1; has_joined && i < AvoidedWorkers::kBlamesMin; ++i) {
-    avoided_.OnBlamed(worker, now.monotonic_ns);  // it is to blame for all of the growth
-  }
+  if (has_joined) BlameForGrowth(worker, now);
   if (!TakeSpec(std::move(grown->before)).ok()) return std::nullopt;  // it was taken before
   Log(absl::StrCat("goes back to ", grown->workers_before,
                    " workers, for no step was done with more"),
@@ -287,6 +301,9 @@ void TrainingJob::OnTraining(Now now) {
   summary().clear_reason();  // it has waited for its workers
   ResumeAttemptRecords(now.unix_ms, *result_);
   const bool goes_on = std::exchange(returned_, false);
+  if (grown_.has_value() && !std::exchange(grown_->trains, true)) {
+    result_->set_growths(result_->growths() + 1);
+  }
   // It is counted before the state is saved: the next save may be hours away.
   if (goes_on) result_->set_recoveries(result_->recoveries() + 1);
   SetRunning(now);

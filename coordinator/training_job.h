@@ -32,6 +32,7 @@ namespace penstock {
 // More workers for a job that has fewer than it had.
 struct Growth {
   std::vector<WorkerOffer> joining;
+  std::string gone;  // one that was, and is lost or leaves
 };
 
 struct TrainingAttempt {
@@ -135,12 +136,17 @@ class TrainingJob final : public JobRun {
   // The attempt under way has failed, and is over once its workers have stopped.
   void NoteFailure(Now now);
   // An attempt has failed: if it was the first with a new split, and did no step, goes back to the split before, for good.
-  void DropSplit(Now now);
+  // Returns whether it was.
+  bool DropSplit(Now now);
   // The number of workers that the attempt under way lacks of the most that one had.
   int64_t lacks() const;
   const v1::FullCrew& full_crew() const { return full_crew_; }
   // Takes back what the job said when it had the most workers, for `growth`. Errors: those of ResolveJob.
   absl::Status Grow(const Growth& growth);
+  // The attempt under way is to end for a growth, and its record says so.
+  void NoteGrowing();
+  // Nothing comes of a growth because of this worker, which is avoided from now on.
+  void BlameForGrowth(const std::string& worker, Now now);
   // An attempt has failed, and `worker` is to blame: if it was the first after the job grew, and did no step, goes back to
   // the job and the number of workers before, which is returned, and avoids the worker if it has just joined.
   std::optional<int64_t> DropGrowth(const std::string& worker, Now now);
@@ -165,6 +171,7 @@ class TrainingJob final : public JobRun {
   bool WantsAllFree() const override { return !spec().pipeline().has_stages(); }
   int64_t WorkersAmong(int64_t free) const override { return WorkersFor(spec(), resolved(), free); }
   std::unique_ptr<JobPhase> FirstPhase(std::unique_ptr<Crew> crew) override;
+  std::unique_ptr<JobPhase> AfterRestart(Now now) override;
   std::string WhyNotSaved() const override {
     return "with checkpoint.directory the job would be saved and go on";
   }
@@ -195,6 +202,7 @@ class TrainingJob final : public JobRun {
     v1::JobSpec before;
     int64_t workers_before = 0;
     std::vector<WorkerOffer> joined;
+    bool trains = false;
   };
   std::optional<Grown> grown_;
   int64_t failed_searches_ = 0;   // since the last that has not failed

@@ -7,7 +7,7 @@
 // Each of them can also end in Ended at once (job_phase.h). In a job that recovers, those from Launching to Saving end
 // in Stopping instead when a worker fails, and so does FindingStart without stopping anybody:
 //
-//   Stopping -> WaitingToRecover (a Queued) -> FindingStart -> ...
+//   Stopping -> WaitingForCrew (a Queued) -> FindingStart -> ...
 //
 // Whatever the reason for which an attempt is followed by another, Reconfigure ends the one and leads to the other.
 //
@@ -45,6 +45,7 @@ class AttemptPhase : public JobPhase {
   NextPhase OnEvent(int32_t worker_index, const v1::RunEvent& event, Now now) override;
   NextPhase End(v1::JobState state, Now now) override;
   NextPhase FailIfBlamed(Now now) override;
+  std::optional<int64_t> DecidesAtNs() const override;
   bool DropJoining(const std::string& worker) override;
   std::vector<std::string> InUse() const override;
   NextPhase Tick(Now now) override;
@@ -74,6 +75,8 @@ class AttemptPhase : public JobPhase {
   NextPhase OnStalled(const std::string& error, Now now) override {
     return FailAttempt(error, v1::ATTEMPT_CAUSE_STALLED, now);
   }
+  // Ends a cancelled job whose workers have not all drained.
+  NextPhase EndUndrained(const std::string& why, Now now);
   // Returns the name of the verdict's worker, or an empty text.
   std::string WorkerOf(const Blame::Verdict& verdict) const;
 
@@ -85,6 +88,8 @@ class AttemptPhase : public JobPhase {
   NextPhase OnReports(int32_t worker_index, int64_t step, const StageReports& stages, Now now);
   void OnLayersSaved(int32_t worker_index, const v1::LayersSaved& saved, Now now);
   NextPhase OnRunDone(int32_t worker_index, const v1::RunDone& done, Now now);
+  // Returns whether all workers are done, and what was told against one of them no longer matters.
+  bool IsOnlyAccused() const;
   // The run has drained and is saved, to go on with more workers.
   NextPhase GoOnWithMore(Now now);
 };
@@ -104,9 +109,11 @@ NextPhase StopAndRecover(TrainingJob& job, std::unique_ptr<Crew> crew);
 // An attempt has failed. The job waits for `workers` workers, for as long as recovery.wait_seconds says, after a pause.
 NextPhase WaitToRecover(TrainingJob& job, const std::string& reason, int64_t workers,
                         int64_t pause_ms, Now now);
-// No attempt has failed: a worker left in good order, or the coordinator was restarted. The job waits in the queue, and
-// after recovery.wait_seconds takes fewer workers if it recovers and they do.
-NextPhase WaitToReturn(TrainingJob& job, WaitTerms terms);
+// The job goes back to the queue without having trained on `workers` workers, or because one left in good order, or the
+// coordinator was restarted. One that recovers from a failure goes on doing so. One that was under way waits for as many,
+// and after recovery.wait_seconds takes fewer if they do.
+NextPhase BackToQueue(TrainingJob& job, const std::string& reason, int64_t workers,
+                      int64_t rest_ms, Now now);
 // All workers are done and a checkpoint is being committed.
 NextPhase AwaitCommits(TrainingJob& job, std::unique_ptr<Crew> crew);
 // Fetches the timeline; then the job has ended.

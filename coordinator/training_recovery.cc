@@ -13,6 +13,15 @@ namespace penstock {
 
 NextPhase AttemptPhase::Reconfigure(Reconfiguration change, Now now) {
   int64_t workers = crew_->size();
+  if (IsFailure(change.cause)) {
+    bool is_undone = job_.DropSplit(now);
+    if (const std::optional<int64_t> before = job_.DropGrowth(change.worker, now)) {
+      workers = *before;
+      is_undone = true;
+    }
+    // What would come again with a new split, or with those that joined, need not come without.
+    if (is_undone && !MayEndOtherwise(change.cause)) change.cause = v1::ATTEMPT_CAUSE_RUN_FAILED;
+  }
   job_.EndAttempt(change.cause, change.worker, change.message, now);
   if (change.from.has_value()) {
     std::vector<WorkerOffer> crew = crew_->Workers();
@@ -29,14 +38,8 @@ NextPhase AttemptPhase::Reconfigure(Reconfiguration change, Now now) {
   }
   if (!IsFailure(change.cause)) {
     job_.SetReturned();
-    return WaitToReturn(
-        job_, WaitTerms{.reason = change.message,
-                        .workers_before = workers,
-                        .workers_until_ns =
-                            now.monotonic_ns + job_.limits().return_timeout_ms * kNsPerMs});
+    return BackToQueue(job_, change.message, workers, /*rest_ms=*/0, now);
   }
-  job_.DropSplit(now);
-  workers = job_.DropGrowth(change.worker, now).value_or(workers);
   const AfterFailureDecision decision =
       AfterFailure(job_.spec().recovery(), CountFailures(job_.result().attempts()));
   if (!decision.why_not.empty()) {
@@ -113,7 +116,7 @@ class Stopping final : public AttemptPhase {
 
   bool Fits(v1::JobState state) const override { return state == v1::JOB_STATE_RECOVERING; }
   // The workers that have stopped, and those that join, are for this job.
-  bool HoldsBack(Now) const override { return true; }
+  bool HoldsBack(Now now) const override { return now.monotonic_ns < deadline_ns_; }
 
  private:
   NextPhase FailIfBlamed(Now) override { return nullptr; }
@@ -276,7 +279,14 @@ NextPhase WaitToRecover(TrainingJob& job, const std::string& reason, int64_t wor
                 .holds_back_until_ns = rests_until_ns + hold_ns});
 }
 
-NextPhase WaitToReturn(TrainingJob& job, WaitTerms terms) {
+NextPhase BackToQueue(TrainingJob& job, const std::string& reason, int64_t workers,
+                      int64_t rest_ms, Now now) {
+  if (job.recovering()) return WaitToRecover(job, reason, workers, rest_ms, now);
+  WaitTerms terms{.reason = reason,
+                  .rests_until_ns = rest_ms > 0 ? now.monotonic_ns + rest_ms * kNsPerMs : 0};
+  if (!job.returned()) return std::make_unique<Queued>(job, std::move(terms));
+  terms.workers_before = workers;
+  terms.workers_until_ns = now.monotonic_ns + job.limits().return_timeout_ms * kNsPerMs;
   return std::make_unique<WaitingForCrew>(job, WaitingForCrew::After::kGoodOrder, std::move(terms));
 }
 

@@ -8,6 +8,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
+#include "coordinator/attempt_record.h"
 #include "coordinator/growth.h"
 #include "coordinator/report_check.h"
 #include "coordinator/training_phases.h"
@@ -204,9 +205,14 @@ NextPhase AttemptPhase::GoOnSaved(Now now) {
 NextPhase AttemptPhase::GoOnWithMore(Now now) {
   const Growth& growth = *attempt().growth;
   if (static_cast<int64_t>(growth.joining.size()) < job_.lacks()) {
-    const std::string gone = "a worker that was to join is gone, so the job goes on as it was";
+    const std::string gone = absl::StrCat("worker ", growth.gone,
+                                          " was to join and is gone, so the job goes on as it was");
     job_.Log(gone, now);
-    return Reconfigure({.cause = v1::ATTEMPT_CAUSE_GREW, .message = gone, .from = attempt().saved},
+    job_.BlameForGrowth(growth.gone, now);
+    return Reconfigure({.cause = v1::ATTEMPT_CAUSE_GREW,
+                        .worker = growth.gone,
+                        .message = gone,
+                        .from = attempt().saved},
                        now);
   }
   if (const absl::Status grown = job_.Grow(growth); !grown.ok()) {
@@ -222,9 +228,11 @@ NextPhase AttemptPhase::GoOnWithMore(Now now) {
 
 bool AttemptPhase::DropJoining(const std::string& worker) {
   std::optional<Growth>& growth = attempt().growth;
-  return growth.has_value() && std::erase_if(growth->joining, [&](const WorkerOffer& joining) {
-                                 return joining.name == worker;
-                               }) > 0;
+  if (!growth.has_value()) return false;
+  const size_t dropped = std::erase_if(
+      growth->joining, [&](const WorkerOffer& joining) { return joining.name == worker; });
+  if (dropped > 0) growth->gone = worker;
+  return dropped > 0;
 }
 
 std::vector<std::string> AttemptPhase::InUse() const {
@@ -250,6 +258,7 @@ std::string AttemptPhase::WorkerOf(const Blame::Verdict& verdict) const {
 
 NextPhase AttemptPhase::FailIfBlamed(Now now) {
   const Blame& blame = crew_->blame();
+  if (IsOnlyAccused()) return nullptr;
   const bool would_repeat = blame.settled() && !MayEndOtherwise(blame.Best().cause);
   if (blame.any() && job_.Recovers() && !would_repeat) {
     return StopAndRecover(job_, std::move(crew_));
@@ -257,13 +266,23 @@ NextPhase AttemptPhase::FailIfBlamed(Now now) {
   const std::optional<Blame::Verdict> verdict = blame.Decide(now.monotonic_ns);
   if (!verdict.has_value()) return nullptr;
   job_.EndAttempt(verdict->cause, WorkerOf(*verdict), verdict->message, now);
-  if (!job_.cancel_reason().empty()) {
-    job_.summary().set_reason(absl::StrCat(job_.cancel_reason(), "; stopped hard, for ",
-                                           TextOf(*verdict),
-                                           ", so the steps after the last checkpoint are lost"));
-    return End(v1::JOB_STATE_CANCELLED, now);
-  }
+  if (!job_.cancel_reason().empty()) return EndUndrained(TextOf(*verdict), now);
   return Fail(TextOf(*verdict), now);
+}
+
+std::optional<int64_t> AttemptPhase::DecidesAtNs() const {
+  return IsOnlyAccused() ? std::nullopt : JobPhase::DecidesAtNs();
+}
+
+bool AttemptPhase::IsOnlyAccused() const {
+  return crew_->AllDone() && !crew_->blame().settled();
+}
+
+NextPhase AttemptPhase::EndUndrained(const std::string& why, Now now) {
+  job_.summary().set_reason(absl::StrCat(job_.cancel_reason(),
+                                         "; the job was stopped before it had drained, so ",
+                                         WhatIsLostOf(job_.result()), ": ", why));
+  return End(v1::JOB_STATE_CANCELLED, now);
 }
 
 NextPhase AttemptPhase::FailAttempt(const std::string& error, v1::AttemptCause cause, Now now) {
@@ -312,7 +331,8 @@ class Running final : public AttemptPhase {
 
   NextPhase Enter(Now now) override {
     job_.OnTraining(now);
-    if (job_.lacks() > 0 && job_.IsSaved() && AnyStagesAreAlike(job_.resolved())) {
+    if (job_.lacks() > 0 && job_.IsSaved() && job_.Recovers() &&
+        AnyStagesAreAlike(job_.resolved())) {
       grows_from_ms_ = GrowsFromMs(job_.result().attempts());
     }
     if (!job_.cancel_reason().empty() || !crew_->return_reason().empty()) return BeginDrain(now);
@@ -327,7 +347,8 @@ class Running final : public AttemptPhase {
   bool WantsMore(Now now) const override {
     return grows_from_ms_.has_value() && now.unix_ms >= *grows_from_ms_ &&
            now.monotonic_ns >= asks_from_ns_ && !crew_->blame().any() &&
-           attempt().remaining.StepSeconds().value_or(0) > 0 &&
+           // A disk that takes nothing would cost all steps since the last checkpoint.
+           attempt().not_saved.empty() && !attempt().checkpoints.Committing() && attempt().remaining.StepSeconds().value_or(0) > 0 &&
            IsTimeToHold(attempt().CutsToGrow(), job_.progress().step());
   }
 
@@ -346,6 +367,7 @@ class Running final : public AttemptPhase {
                           crew_->size(), ", from its next cut"),
              now);
     attempt().growth = std::move(growth);
+    job_.NoteGrowing();
     return Drain(job_, std::move(crew_));
   }
 

@@ -88,7 +88,7 @@ class Planning final : public JobPhase {
     const JobRun* const run = planning_.run();
     job_.summary().set_reason(run == nullptr ? "" : run->summary().reason());
     if (planning_.Stopped()) {
-      return WaitAgain(crew_->return_reason(), /*rest_ms=*/0, now);
+      return BackToQueue(job_, crew_->return_reason(), crew_->size(), /*rest_ms=*/0, now);
     }
     if (!planning_.outcome().has_value()) return nullptr;
     return TakeOutcome(*planning_.outcome(), now);
@@ -108,13 +108,6 @@ class Planning final : public JobPhase {
   std::optional<int64_t> NextDeadlineNs() const override { return planning_.NextDeadlineNs(); }
 
  private:
-  NextPhase WaitAgain(const std::string& reason, int64_t rest_ms, Now now) {
-    if (job_.recovering()) return WaitToRecover(job_, reason, crew_->size(), rest_ms, now);
-    const int64_t rests_until_ns = rest_ms > 0 ? now.monotonic_ns + rest_ms * kNsPerMs : 0;
-    return std::make_unique<Queued>(job_,
-                                    WaitTerms{.reason = reason, .rests_until_ns = rests_until_ns});
-  }
-
   NextPhase TakeOutcome(JobPlanning::Outcome outcome, Now now) {
     constexpr int64_t kPlanningsMax = 3;
     if (!outcome.lost.empty()) {
@@ -125,7 +118,7 @@ class Planning final : public JobPhase {
                          "; restart what hangs or is gone, and submit the job again"),
             now);
       }
-      return WaitAgain(outcome.lost, job_.limits().rest_ms, now);
+      return BackToQueue(job_, outcome.lost, crew_->size(), job_.limits().rest_ms, now);
     }
     absl::Status status = outcome.failed;
     std::vector<WorkerOffer> workers = crew_->Workers();
@@ -174,9 +167,7 @@ class FindingStart final : public JobPhase {
     job_.OnSearchDone();
     StopAwaiting();
     if (crew_->blame().any()) {
-      const std::string reason = TextOf(crew_->blame().Best());
-      if (job_.recovering()) return WaitToRecover(job_, reason, crew_->size(), /*pause_ms=*/0, now);
-      return std::make_unique<Queued>(job_, WaitTerms{.reason = reason});
+      return BackToQueue(job_, TextOf(crew_->blame().Best()), crew_->size(), /*rest_ms=*/0, now);
     }
     crew_->SetLease(std::move(found->lease));
     return GoOnFrom(*std::move(found->start), now);
@@ -185,11 +176,12 @@ class FindingStart final : public JobPhase {
  private:
   NextPhase OnNotFound(const absl::Status& failure, Now now) {
     const std::string error = absl::StrCat("cannot start: ", failure.message());
-    if (!job_.recovering() || !job_.Recovers()) return Fail(error, now);
+    const bool goes_on = job_.recovering() || job_.returned();
+    if (!goes_on || !job_.Recovers()) return Fail(error, now);
     const AfterFailureDecision decision =
         AfterFailedSearch(job_.spec().recovery(), failure, job_.OnSearchFailed(now));
     if (!decision.why_not.empty()) return Fail(absl::StrCat(error, "; ", decision.why_not), now);
-    return WaitToRecover(job_, error, crew_->size(), decision.pause_ms, now);
+    return BackToQueue(job_, error, crew_->size(), decision.pause_ms, now);
   }
 
   // A job that recovers goes on with other workers, once it is known where: until then the directory is not its own to

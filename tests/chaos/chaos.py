@@ -1,19 +1,19 @@
 #!/usr/bin/env python3
 """Disturbs real clusters at random, and checks that training ends as if nothing had happened.
 
-usage: chaos.py BUILD [--minutes M | --trials N] [--seed N] [--methods NAME...] [--faults NAME...] [--spare N] [--links]
-                [--json FILE]
+usage: chaos.py BUILD [--minutes M | --trials N] [--seed N] [--methods NAME...] [--faults NAME...] [--most N] [--spare N]
+                [--links] [--json FILE]
 
 Each method first trains undisturbed. Then, for as long as it is told, a run of a method is started on a cluster of its own,
-one to three faults of faults.py are drawn with their moments, and what was killed is started again after 100 ms, or, with
+one to three faults of faults.py are drawn with the pauses between them, and what was killed is started again after 100 ms, or, with
 --spare, workers stay away and one that was left over takes their place. With --links others reach each worker through a
 proxy, whose faults are drawn as well. The job must end with the weights of the undisturbed run, and no worker but those of the faults may be to blame; where only
 faults were drawn that a cluster should not notice, no attempt may fail.
 
 Prints a line for each run and, at the end, by fault: the seconds until the job had come further than before it, as
 `penstock status` saw it. Steps that are done again until then count. Exits with 1 if anything went wrong; the folders of those
-runs are kept, and their lines say which command repeats them. The same seed draws the same faults, but not the same
-moments to the millisecond.
+runs are kept, and their lines say which command repeats them. The same seed draws the same faults, but a pause is a part
+of the time of the undisturbed run.
 """
 import argparse
 import json
@@ -33,6 +33,7 @@ import table  # noqa: E402
 
 STEPS = 600
 EVERY_STEPS = 30
+MOST_FAULTS = 3  # in a run
 # The layers of the stages are given, for a split by measured times may differ from run to run, and weights with it.
 METHODS = {
     "1f1b": "method: 1f1b\n  stage_layers: [5, 6]",
@@ -72,8 +73,8 @@ class Trial:
             job_id = cluster.submit("job")
             cluster.await_step(job_id, 1)
             began = time.monotonic()
-            for moment, fault in drawn:
-                time.sleep(max(0.0, began + moment - time.monotonic()))
+            for pause, fault in drawn:
+                time.sleep(pause)
                 self.disturb(job_id, fault, draw)
             job = cluster.await_end(job_id)
             seconds = time.monotonic() - began
@@ -106,7 +107,7 @@ class Trial:
             raise clusters.Trouble(f"the weights are {weights[:12]}..., expected {reference[:12]}...")
         concerned = set().union(*(workers for _, workers, _ in self.done))
         failed = [attempt for attempt in ended_attempts(job)
-                  if attempt["cause"] not in ("left", "new_split", "coordinator_restarted")]
+                  if attempt["cause"] not in ("left", "new_split", "grew", "coordinator_restarted")]
         for attempt in failed:
             if attempt["worker"] and attempt["worker"] not in concerned:
                 raise clusters.Trouble(f"{attempt['worker']} is blamed: {attempt['message']}")
@@ -135,24 +136,24 @@ class Chaos:
             print(f"undisturbed: {method}, {seconds:.1f} s", flush=True)
 
     def trial(self, number):
-        draw = random.Random(f"{self.flags.seed} {number}")
-        method = draw.choice(self.flags.methods)
+        # Of streams of their own, so that the run is the same again with its method alone.
+        method = random.Random(f"{self.flags.seed} {number} method").choice(self.flags.methods)
+        draw = random.Random(f"{self.flags.seed} {number} faults")
         weights, seconds = self.undisturbed[method]
-        drawn = faults.draw_faults(draw, self.among, seconds, self.flags.spare or None)
+        drawn = faults.draw_faults(draw, self.among, seconds, self.flags.most, self.flags.spare or None)
         folder = self.folder / f"trial-{number}"
         trial = Trial(self.programs, folder, method, self.flags)
-        said = f"{number:5} {method:10} " + ", ".join(f"{fault.name} at {moment:.1f} s" for moment, fault in drawn)
+        said = f"{number:5} {method:10} " + ", ".join(f"{fault.name} after {pause:.1f} s" for pause, fault in drawn)
         try:
             job, took = trial.run(drawn, draw)
             trial.check(job, weights)
         except clusters.Trouble as trouble:
             self.troubles += 1
-            print(f"{said}\n    WRONG: {trouble}\n    kept in {folder}; again: {pathlib.Path(__file__).name} {self.flags.build} "
-                  f"--seed {self.flags.seed} --only-trial {number} --methods {method}", flush=True)
+            print(f"{said}\n    WRONG: {trouble}\n    kept in {folder}; again: {self.command_of(number, method)}", flush=True)
         else:
             self.redone.append(sum(attempt["steps_redone"] for attempt in job["result"]["attempts"]))
             recovered = ", ".join("ended" if seconds is None else f"{seconds:.2f} s" for _, _, seconds in trial.done)
-            print(f"{said}: came further after {recovered}; {took:.1f} s, {self.redone[-1]} steps done again", flush=True)
+            print(f"{said}: over after {recovered}; {took:.1f} s, {self.redone[-1]} steps done again", flush=True)
             shutil.rmtree(folder)
         for fault, _, recovered in trial.done:
             of = self.figures[fault.name]
@@ -161,6 +162,19 @@ class Chaos:
                 of.over_first += 1
             else:
                 of.recovery_seconds.append(recovered)
+
+    def command_of(self, number, method):
+        words = [pathlib.Path(__file__).name, self.flags.build, "--seed", self.flags.seed, "--only-trial", number,
+                 "--methods", method]
+        if self.flags.links:
+            words.append("--links")
+        if self.flags.most != MOST_FAULTS:
+            words += ["--most", self.flags.most]
+        if self.flags.spare:
+            words += ["--spare", self.flags.spare]
+        if set(self.flags.faults) != set(faults.BY_NAME):
+            words += ["--faults", *self.flags.faults]
+        return " ".join(str(word) for word in words)
 
     def run(self):
         self.train_undisturbed()
@@ -189,6 +203,7 @@ def main():
     parser.add_argument("--minutes", type=float, default=3)
     parser.add_argument("--trials", type=int, help="so many runs instead")
     parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--most", type=int, default=MOST_FAULTS, help="the most faults in a run")
     parser.add_argument("--spare", type=int, default=0, help="so many workers more than the job needs; killed ones stay away")
     parser.add_argument("--links", action="store_true", help="disturb links, too; all bytes then pass a proxy")
     parser.add_argument("--methods", nargs="+", choices=METHODS, default=list(METHODS))

@@ -88,17 +88,19 @@ FAULTS = [
 BY_NAME = {fault.name: fault for fault in FAULTS}
 
 
-def draw_faults(draw, among, seconds, spare=None):
-    """One to three faults of a run that takes about `seconds` undisturbed: [(seconds after its first step, fault)].
+def draw_faults(draw, among, seconds, most=3, spare=None):
+    """One to `most` faults of a run that takes about `seconds` undisturbed: [(pause, fault)].
 
-    `spare`: how many workers may be killed; None: any number, for they come back.
+    A pause is in seconds, from the run's first step or from when it had got over the fault before. `spare`: how many
+    workers may be killed; None: any number, for they come back.
     """
     chosen = []
-    for _ in range(draw.choice([1, 1, 2, 3])):
+    for _ in range(draw.randint(1, most)):
         may = [fault for fault in among if spare is None or 0 <= fault.kills_workers <= spare]
         fault = draw.choices(may, weights=[fault.weight for fault in may])[0]
         chosen.append(fault)
         if spare is not None:
             spare -= fault.kills_workers
     moments = sorted(draw.uniform(0.0, 0.9 * seconds) for _ in chosen)
-    return list(zip(moments, chosen))
+    pauses = [later - earlier for earlier, later in zip([0.0, *moments], moments)]
+    return list(zip(pauses, chosen))

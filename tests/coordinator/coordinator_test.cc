@@ -211,7 +211,8 @@ TEST(Resume, WorkerThatHoldsBeforeTheStart_EndsTheJobHardWithItsName) {
                        cluster.now());
   EXPECT_EQ(coordinator.FindSummary(job)->state(), v1::JOB_STATE_CANCELLED);
   EXPECT_THAT(coordinator.FindSummary(job)->reason(),
-              AllOf(HasSubstr("stopped hard, for worker w0"),
+              AllOf(HasSubstr("the job was stopped before it had drained, so its steps after "
+                              "/ckpt/step-10 are lost: worker w0"),
                     HasSubstr("holds after step -3, before step 10")));
 }
 
@@ -707,7 +708,8 @@ TEST(Drain, WorkersDoNotAnswer_EndsHardAfterTheTimeout) {
   cluster.PerformEffects();
   ASSERT_TRUE(cluster.RunUntilOver(kLimitMs));
   EXPECT_EQ(cluster.Summary(job).state(), v1::JOB_STATE_CANCELLED);
-  EXPECT_THAT(cluster.Summary(job).reason(), HasSubstr("stopped hard"));
+  EXPECT_THAT(cluster.Summary(job).reason(),
+              HasSubstr("nothing of it is saved: the workers did not drain within 10 s"));
   EXPECT_THAT(cluster.StillTraining(), IsEmpty());
 }
 
@@ -723,8 +725,9 @@ TEST(Drain, WorkerOfACancelledJobDies_EndsHardAsCancelled) {
   ASSERT_TRUE(cluster.RunUntilOver(kLimitMs));
   EXPECT_EQ(cluster.Summary(job).state(), v1::JOB_STATE_CANCELLED);
   EXPECT_THAT(cluster.Summary(job).reason(),
-              AllOf(HasSubstr("cancelled by the user; stopped hard, for worker w1"),
-                    HasSubstr("so the steps after the last checkpoint are lost")));
+              AllOf(HasSubstr("cancelled by the user; the job was stopped before it had drained, so "
+                              "nothing of it is saved: worker w1"),
+                    HasSubstr("lost")));
   EXPECT_THAT(cluster.StillTraining(), IsEmpty());
 }
 

@@ -259,6 +259,12 @@ TEST(RunFails, EveryTimeBeforeItComesFurther_FailsTheJobWithCauseAndAttempts) {
     EXPECT_EQ(attempt.worker(), "w1");
   }
   EXPECT_THAT(cluster.Logs(job), Contains(HasSubstr("is done again, in 2 s")));
+  const auto waited_ms = [&](int attempt) {
+    return result.attempts(attempt).resumed_ms() - result.attempts(attempt).detected_ms();
+  };
+  EXPECT_LT(waited_ms(0), 1000);
+  EXPECT_GE(waited_ms(1), 1000);
+  EXPECT_GE(waited_ms(2), 2000);
   ExpectCleanEnd(cluster);
 }
 

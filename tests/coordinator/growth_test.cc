@@ -28,6 +28,8 @@ struct EndedAttempt {
   v1::AttemptCause cause;
   int64_t detected_ms;
   int64_t resumed_ms;
+  std::string worker = "";
+  bool ends_to_grow = false;
 };
 
 std::optional<int64_t> GrowsFrom(const std::vector<EndedAttempt>& past) {
@@ -37,6 +39,8 @@ std::optional<int64_t> GrowsFrom(const std::vector<EndedAttempt>& past) {
     attempt.set_cause(one.cause);
     attempt.set_detected_ms(one.detected_ms);
     attempt.set_resumed_ms(one.resumed_ms);
+    attempt.set_worker(one.worker);
+    attempt.set_ends_to_grow(one.ends_to_grow);
   }
   attempts.Add();  // under way
   return GrowsFromMs(attempts);
@@ -65,8 +69,20 @@ TEST(GrowsFromMs, AfterALossSoonAfterAGrowth_WaitsForLongerEachTimeAndThenStays)
   EXPECT_EQ(GrowsFrom(past), std::nullopt);
 }
 
-TEST(GrowsFromMs, AfterADrainThatCouldNotBeSaved_Waits) {
-  EXPECT_THAT(GrowsFrom({{v1::ATTEMPT_CAUSE_NOT_SAVED, 1000, 2000}}), Optional(61'000));
+TEST(GrowsFromMs, AfterADrainForItThatFailed_Waits) {
+  for (const v1::AttemptCause cause : {v1::ATTEMPT_CAUSE_NOT_SAVED, v1::ATTEMPT_CAUSE_STALLED}) {
+    EXPECT_THAT(GrowsFrom({{cause, 1000, 2000, "", /*ends_to_grow=*/true}}), Optional(61'000));
+    EXPECT_THAT(GrowsFrom({{cause, 1000, 2000}}), Optional(0)) << "it drained for another reason";
+  }
+}
+
+TEST(GrowsFromMs, AfterAWorkerThatWasToJoinIsGone_Waits) {
+  constexpr v1::AttemptCause kGrew = v1::ATTEMPT_CAUSE_GREW;
+  EXPECT_THAT(GrowsFrom({{kGrew, 1000, 2000, "w2", true}}), Optional(61'000));
+  // A loss soon after that is not one of a job that has grown.
+  EXPECT_THAT(GrowsFrom({{kGrew, 1000, 2000, "w2", true},
+                         {v1::ATTEMPT_CAUSE_WORKER_LOST, 3000, 4000, "w1"}}),
+              Optional(61'000));
 }
 
 TEST(GrowsFromMs, AttemptThatEndsInGoodOrder_SaysNothing) {
@@ -86,6 +102,11 @@ TEST(IsTimeToHold, JustBeforeTheNextCutOfItsOwn) {
   EXPECT_EQ(CutToGrow(cuts, 90), 100);
   EXPECT_EQ(CutToGrow(cuts, 100), 100);
   EXPECT_EQ(CutToGrow(cuts, 101), 101) << "it was missed";
+}
+
+TEST(LeadMs, IsTheTimeOfTheStepsFromTheHoldToTheCut) {
+  EXPECT_EQ(LeadMs({.step_s = 0.1}), 1100);
+  EXPECT_EQ(LeadMs({.step_s = 70}), 140'000);
 }
 
 TEST(IsTimeToHold, NoCutOfItsOwnWithinTenMinutes_Now) {
@@ -322,8 +343,101 @@ TEST(Growth, WorkerThatIsToJoinIsLostOrLeavesMeanwhile_TheJobGoesOnAsItWas) {
     ASSERT_TRUE(cluster.RunUntilOver(kLimitMs)) << cluster.transcript();
     ExpectGoodEnd(cluster, shrunk.job, 300);
     EXPECT_EQ(cluster.Saved(shrunk.job).plan().stages_size(), 2);
-    EXPECT_EQ(cluster.Saved(shrunk.job).result().growths(), 0);
+    const v1::JobResult& result = cluster.Saved(shrunk.job).result();
+    EXPECT_EQ(result.growths(), 0);
+    EXPECT_EQ(result.attempts(1).cause(), v1::ATTEMPT_CAUSE_GREW);
+    EXPECT_EQ(result.attempts(1).worker(), "w2");
+    EXPECT_THAT(result.attempts(1).message(), HasSubstr("worker w2 was to join and is gone"));
   }
+}
+
+// It would drain at each cut for a worker that never stays.
+TEST(Growth, WorkerThatComesAndGoes_IsNoReasonToDrainAgain) {
+  Shrunk shrunk(GrowingJob(900, 3), {.workers = 3, .attached = true});
+  SimulatedCluster& cluster = shrunk.cluster;
+  for (int64_t ms = 500; ms < 60'000; ms += 1500) {
+    cluster.At(ms + 12'000, [&] { cluster.Restart(2); });
+    cluster.At(ms + 13'000, [&] { cluster.Kill(2); });
+  }
+  ASSERT_TRUE(cluster.RunUntilOver(kLimitMs)) << cluster.transcript();
+  ExpectGoodEnd(cluster, shrunk.job, 900);
+  EXPECT_LE(cluster.Saved(shrunk.job).result().attempts_size(), 4);
+}
+
+// What several that join say of the job is said of them.
+TEST(Growth, TwoThatJoinCannotPrepare_TheJobGoesOnWithoutThem) {
+  SimulatedCluster cluster({.workers = 4});
+  cluster.RunFor(10);
+  const std::string job = cluster.Submit(GrowingJob(300, 4));
+  cluster.RunFor(3000);
+  cluster.Kill(2);
+  cluster.Kill(3);
+  cluster.RunFor(7000);
+  ASSERT_EQ(cluster.Saved(job).plan().stages_size(), 2);
+  for (const int worker : {2, 3}) {
+    cluster.cannot_prepare[worker] = absl::NotFoundError("a.txt is not there");
+    cluster.Restart(worker);
+  }
+  ASSERT_TRUE(cluster.RunUntilOver(kLimitMs)) << cluster.transcript();
+  ExpectGoodEnd(cluster, job, 300);
+  EXPECT_EQ(cluster.Saved(job).result().growths(), 0);
+  EXPECT_THAT(CausesOf(cluster.Saved(job)), Contains(v1::ATTEMPT_CAUSE_GREW));
+  EXPECT_THAT(cluster.Logs(job), Contains("goes back to 2 workers, for no step was done with more"));
+}
+
+// Its failures end it, and a worker that joins may fail.
+TEST(Growth, JobThatDoesNotRecover_StaysAsItIs) {
+  SimulatedClusterOptions options{.workers = 3};
+  options.limits.run.return_timeout_ms = 5000;
+  SimulatedCluster cluster(options);
+  cluster.RunFor(4000);
+  v1::JobSpec spec = GrowingJob(300, 0);
+  spec.mutable_recovery()->set_mode("off");
+  const std::string job = cluster.Submit(spec);
+  cluster.RunFor(2000);
+  cluster.Leave(2);
+  cluster.RunFor(10'000);
+  ASSERT_EQ(cluster.Saved(job).plan().stages_size(), 2);
+  cluster.Restart(2);
+  ASSERT_TRUE(cluster.RunUntilOver(kLimitMs));
+  EXPECT_EQ(cluster.Summary(job).state(), v1::JOB_STATE_SUCCEEDED);
+  EXPECT_EQ(cluster.Saved(job).plan().stages_size(), 2);
+}
+
+// The workers are held two steps before the cut, which is longer than a drain may take.
+TEST(Growth, LongSteps_TheDrainHasTimeForThem) {
+  SimulatedCluster cluster({.workers = 3, .step_ms = 70'000});
+  cluster.RunFor(10);
+  v1::JobSpec spec = GrowingJob(30, 3);
+  spec.mutable_checkpoint()->set_every_steps(5);
+  const std::string job = cluster.Submit(spec);
+  cluster.RunFor(400'000);
+  cluster.Kill(2);
+  cluster.RunFor(10'000);
+  cluster.Restart(2);
+  ASSERT_TRUE(cluster.RunUntilOver(10'000'000));
+  EXPECT_EQ(cluster.Summary(job).state(), v1::JOB_STATE_SUCCEEDED);
+  EXPECT_THAT(CausesOf(cluster.Saved(job)),
+              ElementsAre(v1::ATTEMPT_CAUSE_WORKER_LOST, v1::ATTEMPT_CAUSE_GREW,
+                          v1::ATTEMPT_CAUSE_UNSPECIFIED));
+}
+
+// What it did since its last checkpoint would be lost.
+TEST(Growth, CheckpointsCannotBeSavedForAWhile_TheJobWaitsUntilTheyCan) {
+  Shrunk shrunk(GrowingJob(600, 3));
+  SimulatedCluster& cluster = shrunk.cluster;
+  cluster.disk_full = true;
+  cluster.RunFor(4000);
+  cluster.Restart(2);
+  cluster.RunFor(10'000);
+  EXPECT_EQ(cluster.Summary(shrunk.job).state(), v1::JOB_STATE_RUNNING);
+  EXPECT_EQ(cluster.Saved(shrunk.job).result().attempts_size(), 2);
+  cluster.disk_full = false;
+  ASSERT_TRUE(cluster.RunUntilOver(kLimitMs));
+  ExpectGoodEnd(cluster, shrunk.job, 600);
+  EXPECT_THAT(CausesOf(cluster.Saved(shrunk.job)),
+              ElementsAre(v1::ATTEMPT_CAUSE_WORKER_LOST, v1::ATTEMPT_CAUSE_GREW,
+                          v1::ATTEMPT_CAUSE_UNSPECIFIED));
 }
 
 TEST(Growth, CheckpointCannotBeSaved_TheJobGoesOnAsItWasAndWaits) {

@@ -220,6 +220,25 @@ TEST(Leave, ItsTurnComesLate_TheJobGoesOnWithFewerThen) {
   EXPECT_EQ(cluster.Saved(second).plan().stages_size(), 1);
 }
 
+// The one that has come back dies before the job trains again.
+TEST(Leave, DiesWhileTheStartIsSought_TheJobStillGoesOnWithFewerOnceItHasWaited) {
+  SimulatedCluster cluster({.workers = 3, .delay_ms_min = 300, .delay_ms_max = 300});
+  cluster.RunFor(1000);
+  v1::JobSpec spec = SavedJob(100, 3);
+  spec.mutable_recovery()->set_wait_seconds(20);
+  const std::string job = cluster.Submit(std::move(spec));
+  cluster.At(8000, [&] { cluster.Leave(2); });
+  cluster.At(14'000, [&] { cluster.Restart(2); });
+  ASSERT_TRUE(cluster.RunUntilState(job, v1::JOB_STATE_QUEUED));
+  ASSERT_TRUE(cluster.RunUntil([&] {
+    return cluster.Summary(job).reason().find("for where to start") != std::string::npos;
+  }));
+  cluster.Kill(2);
+  ASSERT_TRUE(cluster.RunUntilOver(kLimitMs)) << cluster.transcript();
+  EXPECT_EQ(cluster.Summary(job).state(), v1::JOB_STATE_SUCCEEDED) << cluster.transcript();
+  EXPECT_EQ(cluster.Saved(job).plan().stages_size(), 2);
+}
+
 // With this method, another number of stages would be another training.
 TEST(Leave, NeverComesBack_JobThatNeedsItsStagesWaitsOn) {
   SimulatedCluster cluster({.workers = 3});
@@ -375,8 +394,8 @@ TEST(Restore, CancelledJobThatDrained_EndsCancelledFromItsLastCheckpoint) {
     EXPECT_EQ(after.FindSummary(job)->reason(),
               absl::StrCat(
                   "cancelled by the user; the coordinator was restarted before the job had ended, ",
-                  *directory == 0 ? "and nothing was saved"
-                                  : "so steps after its checkpoint /ckpt/step-8 are lost"));
+                  *directory == 0 ? "so nothing of it is saved"
+                                  : "so its steps after /ckpt/step-8 are lost"));
     v1::GetJobResponse kept;
     for (const CoordinatorEffect& effect : after.TakeEffects()) {
       if (const auto* save = std::get_if<SaveJob>(&effect)) kept = save->record;
@@ -526,6 +545,57 @@ TEST(CoordinatorKilled, AtEveryMoment_TheJobSucceeds) {
 }
 
 // The epochs of the runs that measure are the job's, too: those runs have the same names when it is planned again.
+TEST(CoordinatorKilled, DiskIsAwayWhenItIsBack_TheJobLooksAgain) {
+  SimulatedCluster cluster({.workers = 2});
+  cluster.RunFor(10);
+  const std::string job = cluster.Submit(SavedJob(50, 2));
+  cluster.RunFor(3000);
+  cluster.disk_back_ms = 20'000;
+  cluster.RestartCoordinator();
+  ASSERT_TRUE(cluster.RunUntilOver(kLimitMs)) << cluster.transcript();
+  EXPECT_EQ(cluster.Summary(job).state(), v1::JOB_STATE_SUCCEEDED) << cluster.Summary(job).error();
+}
+
+TEST(CoordinatorKilled, WhileAJobRecovers_ItGoesOnRecoveringBeforeAllOthers) {
+  SimulatedCluster cluster({.workers = 2});
+  cluster.RunFor(10);
+  const std::string job = cluster.Submit(SavedJob(50, 2));
+  const std::string behind = cluster.Submit(SmallJob(2, 1));
+  cluster.RunFor(2000);
+  cluster.Kill(1);
+  ASSERT_TRUE(cluster.RunUntilState(job, v1::JOB_STATE_RECOVERING));
+  cluster.RestartCoordinator();
+  cluster.RunFor(5000);
+  EXPECT_EQ(cluster.Summary(job).state(), v1::JOB_STATE_RECOVERING);
+  EXPECT_EQ(cluster.Summary(behind).reason(), absl::StrCat("waits behind job ", job));
+  cluster.Restart(1);
+  ASSERT_TRUE(cluster.RunUntilOver(kLimitMs)) << cluster.transcript();
+  EXPECT_EQ(cluster.Summary(job).state(), v1::JOB_STATE_SUCCEEDED);
+  EXPECT_EQ(cluster.Summary(behind).state(), v1::JOB_STATE_SUCCEEDED);
+  const v1::JobResult& result = cluster.Saved(job).result();
+  EXPECT_EQ(result.attempts_size(), 2);
+  EXPECT_NE(result.attempts(0).cause(), v1::ATTEMPT_CAUSE_COORDINATOR_RESTARTED);
+}
+
+// With fewer stages it would be another training.
+TEST(CoordinatorKilled, WhileAJobThatNeedsItsWorkersRecovers_ItTakesNoFewer) {
+  SimulatedCluster cluster({.workers = 3});
+  cluster.RunFor(4000);
+  v1::JobSpec spec = SavedJob(200, 0);
+  spec.mutable_pipeline()->set_method("pipedream");
+  spec.mutable_model()->mutable_gpt()->set_tied_head(false);
+  spec.mutable_recovery()->set_wait_seconds(30);
+  const std::string job = cluster.Submit(std::move(spec));
+  cluster.RunFor(3000);
+  cluster.Kill(2);
+  ASSERT_TRUE(cluster.RunUntilState(job, v1::JOB_STATE_RECOVERING));
+  cluster.RestartCoordinator();
+  ASSERT_TRUE(cluster.RunUntilOver(kLimitMs)) << cluster.transcript();
+  EXPECT_EQ(cluster.Summary(job).state(), v1::JOB_STATE_FAILED);
+  EXPECT_THAT(cluster.Summary(job).error(),
+              AllOf(HasSubstr("for 3 workers, and 2 are free"), HasSubstr("another training")));
+}
+
 TEST(CoordinatorKilled, WhileAJobIsPlanned_ItIsPlannedAgain) {
   for (const Death death : kDeaths) {
     for (int64_t at_ms = 0; at_ms < 1500; at_ms += 50) {

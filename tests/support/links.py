@@ -65,6 +65,9 @@ class Link:
             end.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         with self.lock:
             self.pairs.add(pair)
+        if time.monotonic() < self.cut_until:  # it was cut meanwhile
+            self._drop(pair)
+            return
         threading.Thread(target=self._pump, args=(pair, inside, outside), daemon=True).start()
         self._pump(pair, outside, inside)
 
@@ -73,6 +76,7 @@ class Link:
             while data := source.recv(CHUNK_BYTES):
                 self._wait_while_swallowing()
                 destination.sendall(self._spoil(data) if destination is pair[1] else data)
+        self._wait_while_swallowing()  # nor that the other has given up
         self._drop(pair)
 
     def _spoil(self, data):

@@ -129,7 +129,8 @@ TEST_F(GuardTest, NoCertificate_NeedsTheToken) {
           .Is(200));
   for (const std::string& authorization :
        {std::string(), std::string("Bearer"), std::string("Bearer "),
-        std::string("Bearer 0123456789abcdeF"), std::string("Basic !"), std::string(kToken),
+        std::string("Bearer 0123456789abcdeF"), std::string("Bearer 0123456789"),
+        absl::StrCat("Bearer ", kToken, "0"), std::string("Basic !"), std::string(kToken),
         absl::StrCat("Basic ", absl::Base64Escape(kToken)), absl::StrCat("Digest ", kToken)}) {
     const Answer answer = Get(address, "", authorization);
     EXPECT_TRUE(answer.Is(401)) << authorization << ": " << answer.text;

@@ -83,6 +83,19 @@ TEST_F(ServerTest, Trace_OfTheCall_ReachesTheHandler) {
   EXPECT_EQ(traces, (std::vector<std::optional<TraceContext>>{trace, trace, trace, std::nullopt}));
 }
 
+TEST_F(ServerTest, Deadline_OfTheCall_ReachesTheHandler) {
+  absl::Time deadline;
+  get_ = [&](const v1::GetJobRequest&, const CallInfo& call) {
+    deadline = call.deadline;
+    return v1::GetJobResponse();
+  };
+  StartServer();
+  const absl::Time before = absl::Now();
+  EXPECT_THAT(GetJob("j", absl::Seconds(100)), IsOk());
+  EXPECT_GT(deadline, before + absl::Seconds(90));
+  EXPECT_LT(deadline, absl::Now() + absl::Seconds(110));
+}
+
 // Whoever sends nonsense is answered all the same.
 TEST_F(ServerTest, Trace_ThatIsNone_IsIgnored) {
   get_ = [](const v1::GetJobRequest&, const CallInfo& call) -> absl::StatusOr<v1::GetJobResponse> {

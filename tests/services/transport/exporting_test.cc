@@ -193,6 +193,11 @@ TEST_F(ExportingTest, CreditOfAMessageBehindAnExportedOne_WaitsForTheRelease) {
   EXPECT_GT(ExportedBytes(), 0);
   receiver_->Release();
   for (int m : {3, 4, 5}) EXPECT_THAT(Export(m), IsOk());
+  for (int m : {3, 4, 5}) ExpectArrives(m, /*fetched=*/true);
+  for (int i = 0; i < 3; ++i) receiver_->Release();
+  // Each credit has come back once.
+  for (int m : {6, 7, 8}) EXPECT_THAT(Export(m), IsOk());
+  EXPECT_THAT(Export(9, Shortly()), StatusIs(absl::StatusCode::kDeadlineExceeded, _));
 }
 
 TEST_F(ExportingTest, ManyMessages_SenderReusesItsFewBlocks) {
