@@ -312,6 +312,7 @@ v1::JobSpec PredictedJob(const std::string& replan) {
   v1::JobSpec spec = SmallJob(20'000, 2);
   for (const int layers : {3, 4}) spec.mutable_pipeline()->add_stage_layers(layers);
   spec.mutable_checkpoint()->set_directory("/ckpt");
+  spec.mutable_checkpoint()->set_every_steps(10'000);
   PredictOnEqualWorkers(spec, 0.048);
   spec.mutable_feedback()->set_replan(replan);
   return spec;
@@ -327,7 +328,7 @@ TEST(Straggler, BecomesSlow_IsNamedWithin30SecondsAndToldWhenItIsBack) {
   for (int slow = 0; slow < 3; ++slow) {
     SimulatedCluster cluster({.workers = 3, .pass_ms = {1, 1, 1}});
     cluster.RunFor(10);
-    const std::string job = cluster.Submit(WatchedJob(3000));
+    const std::string job = cluster.Submit(WatchedJob(20'000));
     cluster.RunFor(60'000);
     EXPECT_THAT(cluster.Logs(job), IsEmpty());
     cluster.SetPassMs(slow, 5);
