@@ -612,7 +612,7 @@ TEST(Recovering, CoordinatorStops_TheNextOneGoesOn) {
   EXPECT_EQ(before.Summary(job).state(), v1::JOB_STATE_RECOVERING);
   Coordinator after({});
   after.Restore(before.Store(), before.now());
-  EXPECT_EQ(after.FindSummary(job)->state(), v1::JOB_STATE_QUEUED);
+  EXPECT_EQ(after.FindSummary(job)->state(), v1::JOB_STATE_RECOVERING);
   EXPECT_EQ(after.FindRun(job)->spec().checkpoint().resume(), "latest");
   const v1::GetJobResponse record = after.FindRun(job)->Record();
   ASSERT_EQ(record.result().attempts_size(), 1);

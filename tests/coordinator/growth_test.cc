@@ -355,9 +355,9 @@ TEST(Growth, WorkerThatIsToJoinIsLostOrLeavesMeanwhile_TheJobGoesOnAsItWas) {
 TEST(Growth, WorkerThatComesAndGoes_IsNoReasonToDrainAgain) {
   Shrunk shrunk(GrowingJob(900, 3), {.workers = 3, .attached = true});
   SimulatedCluster& cluster = shrunk.cluster;
-  for (int64_t ms = 500; ms < 60'000; ms += 1500) {
-    cluster.At(ms + 12'000, [&] { cluster.Restart(2); });
-    cluster.At(ms + 13'000, [&] { cluster.Kill(2); });
+  for (int64_t ms = 12'500; ms < 60'000; ms += 4000) {
+    cluster.At(ms, [&] { cluster.Restart(2); });
+    cluster.At(ms + 900, [&] { cluster.Kill(2); });
   }
   ASSERT_TRUE(cluster.RunUntilOver(kLimitMs)) << cluster.transcript();
   ExpectGoodEnd(cluster, shrunk.job, 900);

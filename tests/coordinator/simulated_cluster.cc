@@ -532,6 +532,8 @@ void SimulatedCluster::Deliver(const CallWorker& call, int attempt, int64_t life
         answer(Delay(), response);
       } else if (copy == 0 && attempt < kAttemptsMax) {
         After(100, [this, call, attempt, life] { Deliver(call, attempt + 1, life); });
+      } else if (copy == 0) {
+        answer(5000, error(absl::DeadlineExceededError("no answer within 5 s")));
       }
     });
   }
