@@ -771,7 +771,9 @@ void SimulatedCluster::Perform(const GatherPasses& gather) {
     const bool answers = w.alive && !w.frozen && w.Runs(gather.job_id, gather.epoch);
     if (answers && !pass_ms_.empty()) *reports.Add() = StageReportOf(worker);
   }
-  After(Delay(), [this, life = life_, job_id = gather.job_id, gathered = std::move(gathered)] {
+  // Reports alone draw no delay, so that many more of them change no history.
+  const int64_t delay_ms = gather.last_ns > 0 ? Delay() : options_.delay_ms_max;
+  After(delay_ms, [this, life = life_, job_id = gather.job_id, gathered = std::move(gathered)] {
     Answer(life, job_id, gathered);
   });
 }
