@@ -56,21 +56,14 @@ BlockDelayWatch::BlockDelayWatch(const ResolvedJob& job, const Topology& topolog
   if (job.draws()) samples_ = WeightPolicyOf(*job.method, ScheduleOptionsOf(job, topology));
 }
 
-std::optional<int64_t> BlockDelayWatch::AskAtNs() const {
-  return meter_ == nullptr || samples_.has_value() ? std::nullopt : ask_at_ns_;
-}
-
-std::optional<int64_t> BlockDelayWatch::Ask(Now now) {
-  if (!AskAtNs().has_value() || now.monotonic_ns < *ask_at_ns_) return std::nullopt;
-  ask_at_ns_.reset();
+int64_t BlockDelayWatch::LastNs(Now now) const {
+  if (!Asks()) return 0;
   return now.monotonic_ns - meter_->until_ns().value_or(now.monotonic_ns - kIntervalNs) +
          kOverlapNs;
 }
 
-void BlockDelayWatch::OnGathered(const Timeline& passes, Now now) {
-  if (meter_ == nullptr || samples_.has_value()) return;
-  meter_->Add(passes);
-  ask_at_ns_ = now.monotonic_ns + kIntervalNs;
+void BlockDelayWatch::OnGathered(const Timeline& passes) {
+  if (Asks()) meter_->Add(passes);
 }
 
 void BlockDelayWatch::OnStep(int64_t step) {

@@ -1,7 +1,7 @@
-// BlockDelayWatch: when the workers of a run are asked what they computed, and the block delay that their answers show
-// (schedule/block_delay_meter.h).
+// BlockDelayWatch: what the workers of a run are to tell of what they computed, and the block delay that their answers
+// show (schedule/block_delay_meter.h).
 //
-// Only a run whose updates may be stale asks its workers. A run that samples weights need not ask.
+// Only a run whose updates may be stale asks its workers for it. A run that samples weights need not ask.
 //
 // A state machine without clock or I/O; thread-compatible.
 #pragma once
@@ -37,14 +37,12 @@ class BlockDelayWatch {
   BlockDelayWatch(const ResolvedJob& job, const Topology& topology, int64_t first_step,
                   absl::Span<const int64_t> cuts);
 
-  // The workers have begun to train.
-  void Start(Now now) { ask_at_ns_ = now.monotonic_ns + kIntervalNs; }
-  // Returns when to ask them; none while an answer is on its way, or if they need not be asked.
-  std::optional<int64_t> AskAtNs() const;
-  // Returns how much of the timeline to ask for if that is now. OnGathered must follow.
-  std::optional<int64_t> Ask(Now now);
+  // Returns whether the workers are to be asked.
+  bool Asks() const { return meter_ != nullptr && !samples_.has_value(); }
+  // Returns how much of the timeline to ask for now; 0: nothing.
+  int64_t LastNs(Now now) const;
   // Takes what the workers answered, or what was gathered at the end.
-  void OnGathered(const Timeline& passes, Now now);
+  void OnGathered(const Timeline& passes);
   void OnStep(int64_t step);
 
   // Adds what is known to a result that has the stages' reports.
@@ -56,7 +54,6 @@ class BlockDelayWatch {
   std::optional<WeightPolicy> samples_;  // of a method that samples weights
   int64_t microbatches_of_step_ = 0;
   int64_t longest_ = 0;
-  std::optional<int64_t> ask_at_ns_;
 };
 
 }  // namespace penstock

@@ -32,6 +32,8 @@ struct Now {
 
 inline constexpr int64_t kNsPerMs = 1'000'000;
 
+using StageReports = google::protobuf::RepeatedPtrField<v1::StageReport>;
+
 // A call to a worker (WorkerControl in cluster.proto), and its response.
 using WorkerRequest =
     std::variant<v1::PrepareRunRequest, v1::PrepareProfileRequest, v1::StartRunRequest,
@@ -118,16 +120,18 @@ struct TimelineGathered {
   Timeline timeline;  // of all workers that answered
 };
 
-// Fetch what the run's workers computed in the last `last_ns`. Answered once, with PassesGathered.
+// Fetch how the run's workers get on: the reports of their stages so far, and what they computed in the last `last_ns`.
+// Answered once, with PassesGathered.
 struct GatherPasses {
   std::string job_id;
   int64_t epoch = 0;
   v1::Plan plan;
-  int64_t last_ns = 0;
+  int64_t last_ns = 0;  // 0: the reports alone
 };
 struct PassesGathered {
   int64_t epoch = 0;
-  Timeline passes;  // as much as the workers reported
+  Timeline passes;                        // as much as the workers reported
+  std::vector<StageReports> stages = {};  // by worker; none of those that did not answer
 };
 
 // Look up times of layers that were kept earlier. Answered with LayerTimesFound.

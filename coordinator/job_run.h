@@ -45,6 +45,7 @@
 #include <algorithm>
 #include <cstdint>
 #include <functional>
+#include <map>
 #include <memory>
 #include <optional>
 #include <string>
@@ -161,6 +162,8 @@ class JobRun {
   virtual bool Avoids(const std::string& /*worker*/, Now) const { return false; }
   // Returns whether it trains with fewer workers than it had, and it is time to go on with as many.
   bool WantsMore(Now now) const;
+  // Returns, by worker, how many times as long as before its passes take (straggler_watch.h).
+  virtual std::map<std::string, double> SlowRatios() const { return {}; }
   // Returns the run that its planning has under way, or null.
   JobRun* planning_run() const;
   // Returns whether it has ended and no worker is taken any more: the run can be dropped.

@@ -12,7 +12,6 @@
 namespace penstock {
 namespace {
 
-using Stages = google::protobuf::RepeatedPtrField<v1::StageReport>;
 using Layers = google::protobuf::RepeatedPtrField<v1::LayerDigest>;
 
 // A stage's report has some 3 KB: times by action and by cause, delays one by one up to 255, the edges it sends over.
@@ -47,31 +46,6 @@ absl::Status CheckNumbers(const v1::StageReport& stage) {
   PENSTOCK_RETURN_IF_ERROR(CheckNumber("bytes of memory", stage.peak_memory_bytes(), kRunCountMax));
   for (const v1::ActionTime& action : stage.actions()) {
     PENSTOCK_RETURN_IF_ERROR(CheckNumber("actions of a kind", action.count(), kRunCountMax));
-  }
-  return absl::OkStatus();
-}
-
-absl::Status CheckStages(const Stages& stages, const TrainingAttempt& attempt,
-                         int32_t worker_index) {
-  const int32_t planned = attempt.plan.stages_size();
-  if (stages.size() > planned) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("reports ", stages.size(), " stages; the run has ", planned));
-  }
-  const int64_t bytes_max = kStageBytesMax + kEdgeBytesMax * planned;
-  std::set<int32_t> reported;
-  for (const v1::StageReport& stage : stages) {
-    const int32_t id = stage.stage();
-    if (id < 0 || id >= planned || attempt.plan.stages(id).worker_index() != worker_index ||
-        !reported.insert(id).second) {
-      return absl::InvalidArgumentError(
-          absl::StrCat("reports stage ", id, "; expected its own stages, each once"));
-    }
-    if (const auto bytes = static_cast<int64_t>(stage.ByteSizeLong()); bytes > bytes_max) {
-      return absl::InvalidArgumentError(
-          absl::StrCat("reports ", bytes, " bytes of stage ", id, "; at most ", bytes_max));
-    }
-    PENSTOCK_RETURN_IF_ERROR(CheckNumbers(stage));
   }
   return absl::OkStatus();
 }
@@ -141,6 +115,31 @@ absl::Status CheckSaved(const v1::LayersSaved& saved, const TrainingAttempt& att
 }
 
 }  // namespace
+
+absl::Status CheckStages(const StageReports& stages, const TrainingAttempt& attempt,
+                         int32_t worker_index) {
+  const int32_t planned = attempt.plan.stages_size();
+  if (stages.size() > planned) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("reports ", stages.size(), " stages; the run has ", planned));
+  }
+  const int64_t bytes_max = kStageBytesMax + kEdgeBytesMax * planned;
+  std::set<int32_t> reported;
+  for (const v1::StageReport& stage : stages) {
+    const int32_t id = stage.stage();
+    if (id < 0 || id >= planned || attempt.plan.stages(id).worker_index() != worker_index ||
+        !reported.insert(id).second) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("reports stage ", id, "; expected its own stages, each once"));
+    }
+    if (const auto bytes = static_cast<int64_t>(stage.ByteSizeLong()); bytes > bytes_max) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("reports ", bytes, " bytes of stage ", id, "; at most ", bytes_max));
+    }
+    PENSTOCK_RETURN_IF_ERROR(CheckNumbers(stage));
+  }
+  return absl::OkStatus();
+}
 
 absl::Status CheckEventSize(const v1::RunEvent& event, int64_t layers) {
   // Stages are looked at one by one; an order, and times of layers, are as long as the job makes them.

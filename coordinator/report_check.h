@@ -23,7 +23,11 @@ inline constexpr size_t kMetricNameBytesMax = 64;
 // Checks the size of an event of any kind of job. `layers`: of the model.
 absl::Status CheckEventSize(const v1::RunEvent& event, int64_t layers);
 
-// Checks an event of the worker with this index in the attempt's plan.
+// Checks the reports of the stages of the worker with this index in the attempt's plan.
+absl::Status CheckStages(const StageReports& stages, const TrainingAttempt& attempt,
+                         int32_t worker_index);
+
+// Checks an event of that worker.
 absl::Status CheckTrainingEvent(const v1::RunEvent& event, const TrainingAttempt& attempt,
                                 int32_t worker_index);
 

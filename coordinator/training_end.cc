@@ -180,7 +180,7 @@ class Gathering final : public Ending {
   NextPhase OnAnswer(EffectAnswer& answer, Now now) override {
     const auto* gathered = std::get_if<TimelineGathered>(&answer);
     if (gathered == nullptr) return Ending::OnAnswer(answer, now);
-    attempt().block_delay.OnGathered(gathered->timeline, now);
+    attempt().block_delay.OnGathered(gathered->timeline);
     return Finish();
   }
 

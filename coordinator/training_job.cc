@@ -258,6 +258,7 @@ absl::Status TrainingJob::BeginAttempt(const std::vector<WorkerOffer>& workers, 
     if (returned_ && result_.has_value()) progress_.GoOnFrom(*result_);
   }
   feedback_.Begin(spec(), attempt_->plan, attempt_->start.step, attempt_->start.extra_cuts);
+  stragglers_.Begin(attempt_->plan);
   summary().set_step(progress_.told_step());
 
   if (static_cast<int>(workers.size()) >= full_crew_.workers_size()) {
@@ -295,7 +296,7 @@ absl::Status TrainingJob::BeginAttempt(const std::vector<WorkerOffer>& workers, 
 }
 
 void TrainingJob::OnTraining(Now now) {
-  attempt_->block_delay.Start(now);
+  attempt_->AskLater(now);
   result_->set_last_step_unix_ms(now.unix_ms);
   summary().clear_reason();  // it has waited for its workers
   ResumeAttemptRecords(now.unix_ms, *result_);

@@ -23,6 +23,7 @@
 #include "coordinator/remaining_time.h"
 #include "coordinator/run_feedback.h"
 #include "coordinator/run_progress.h"
+#include "coordinator/straggler_watch.h"
 #include "penstock/v1/cluster.pb.h"
 #include "planner/job/replan.h"
 
@@ -46,6 +47,11 @@ struct TrainingAttempt {
   }
   // Returns whether it was drained before the job's last step.
   bool cut_short() const { return drain_step.value_or(job.steps) < job.steps; }
+  // The workers are to be asked how they get on after a while.
+  void AskLater(Now now) {
+    ask_at_ns = now.monotonic_ns +
+                (block_delay.Asks() ? BlockDelayWatch::kIntervalNs : StragglerWatch::kWindowNs);
+  }
   // Returns the cuts of this attempt and those before it, up to `step`, that are not among the regular ones.
   std::vector<int64_t> ExtraCutsUpTo(int64_t step) const;
   // Says for which change the run drains, to go on at once; empty: for none.
@@ -76,6 +82,7 @@ struct TrainingAttempt {
   int64_t save_error_step = 0;  // of that checkpoint
   std::set<int64_t> not_saved;  // the latest steps that were not, until a later one is
   BlockDelayWatch block_delay;
+  std::optional<int64_t> ask_at_ns;  // GatherPasses; absent while an answer is on its way
   RemainingTime remaining;
   // With feedback.replan "auto": from this step on a new split is looked for, at a cut that all workers have reported.
   std::optional<int64_t> drifts_since;
@@ -98,6 +105,7 @@ class TrainingJob final : public JobRun {
     return avoided_.Has(worker, now.monotonic_ns);
   }
   bool IsSaved() const override { return !spec().checkpoint().directory().empty(); }
+  std::map<std::string, double> SlowRatios() const override { return stragglers_.SlowRatios(); }
   void OnCommitted(const CheckpointCommitted& committed, Now now) override;
   void OnCrewGone() override;
 
@@ -107,6 +115,7 @@ class TrainingJob final : public JobRun {
   TrainingAttempt& attempt() { return *attempt_; }
   RunProgress& progress() { return progress_; }
   RunFeedback& feedback() { return feedback_; }
+  StragglerWatch& stragglers() { return stragglers_; }
   v1::JobResult& result() { return *result_; }
   std::optional<v1::JobPlanning>& planning() { return planning_; }
   int64_t& lost_plannings() { return lost_plannings_; }
@@ -180,6 +189,7 @@ class TrainingJob final : public JobRun {
   std::optional<TrainingAttempt> attempt_;
   RunProgress progress_{0, 0};
   RunFeedback feedback_;
+  StragglerWatch stragglers_;
   AvoidedWorkers avoided_;
   bool returned_;    // it waits, or is about to train, after it went back to the queue
   int64_t replans_;  // also those in an earlier process

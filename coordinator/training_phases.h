@@ -57,6 +57,8 @@ class AttemptPhase : public JobPhase {
   bool MayReplan() const {
     return job_.spec().feedback().replan() == "auto" && !job_.stopped_replanning();
   }
+  // A worker has become slow, or is no longer.
+  virtual NextPhase OnStraggler(Now) { return nullptr; }
   // All workers have reported their stages at the cut after `step`, which is not the last one.
   virtual NextPhase OnCut(int64_t /*step*/, Now) { return nullptr; }
   // A worker is done after `step`.
@@ -81,9 +83,9 @@ class AttemptPhase : public JobPhase {
   TrainingJob& job_;
 
  private:
+  NextPhase OnGathered(PassesGathered& gathered, Now now);
   void OnStepDone(int32_t worker_index, const v1::StepDone& done, Now now);
-  NextPhase OnReports(int32_t worker_index, int64_t step,
-                      const google::protobuf::RepeatedPtrField<v1::StageReport>& stages, Now now);
+  NextPhase OnReports(int32_t worker_index, int64_t step, const StageReports& stages, Now now);
   void OnLayersSaved(int32_t worker_index, const v1::LayersSaved& saved, Now now);
   NextPhase OnRunDone(int32_t worker_index, const v1::RunDone& done, Now now);
   // Returns whether all workers are done, and what was told against one of them no longer matters.

@@ -10,6 +10,7 @@
 #include "absl/strings/str_join.h"
 #include "coordinator/attempt_record.h"
 #include "coordinator/growth.h"
+#include "coordinator/report_check.h"
 #include "coordinator/training_phases.h"
 #include "job/fewer_stages.h"
 
@@ -18,10 +19,24 @@ namespace penstock {
 // ---------------------------------------------------------------------------------- AttemptPhase
 
 NextPhase AttemptPhase::OnAnswer(EffectAnswer& answer, Now now) {
-  const auto* gathered = std::get_if<PassesGathered>(&answer);
+  auto* gathered = std::get_if<PassesGathered>(&answer);
   if (gathered == nullptr) return JobPhase::OnAnswer(answer, now);
-  if (gathered->epoch == crew_->epoch()) attempt().block_delay.OnGathered(gathered->passes, now);
-  return nullptr;
+  return gathered->epoch == crew_->epoch() ? OnGathered(*gathered, now) : nullptr;
+}
+
+NextPhase AttemptPhase::OnGathered(PassesGathered& gathered, Now now) {
+  attempt().AskLater(now);
+  attempt().block_delay.OnGathered(gathered.passes);
+  gathered.stages.resize(crew_->size());
+  for (int32_t i = 0; i < crew_->size(); ++i) {
+    // What cannot be true counts for nothing.
+    if (!CheckStages(gathered.stages[i], attempt(), i).ok()) gathered.stages[i].Clear();
+  }
+  const std::vector<StragglerWatch::News> news = job_.stragglers().OnReports(gathered.stages, now);
+  for (const StragglerWatch::News& turn : news) {
+    job_.Log(absl::StrCat(NameOf(turn.worker), " ", turn.text), now);
+  }
+  return news.empty() ? nullptr : OnStraggler(now);
 }
 
 NextPhase AttemptPhase::OnEvent(int32_t worker_index, const v1::RunEvent& event, Now now) {
@@ -96,8 +111,7 @@ void AttemptPhase::OnStepDone(int32_t worker_index, const v1::StepDone& done, No
   if (news.turn == Drift::Turn::kReturns) attempt().drifts_since.reset();
 }
 
-NextPhase AttemptPhase::OnReports(int32_t worker_index, int64_t step,
-                                  const google::protobuf::RepeatedPtrField<v1::StageReport>& stages,
+NextPhase AttemptPhase::OnReports(int32_t worker_index, int64_t step, const StageReports& stages,
                                   Now now) {
   job_.progress().OnReports(stages);
   for (const std::string& news : job_.feedback().OnReports(step, stages)) job_.Log(news, now);
@@ -286,10 +300,11 @@ NextPhase AttemptPhase::End(v1::JobState state, Now /*now*/) {
 NextPhase AttemptPhase::Tick(Now now) {
   job_.GiveUpOverdueCommits(now);
   if (NextPhase next = JobPhase::Tick(now)) return next;
-  if (!Works()) return nullptr;
-  if (const std::optional<int64_t> last_ns = attempt().block_delay.Ask(now)) {
-    job_.Add(GatherPasses{job_.id(), crew_->epoch(), attempt().plan, *last_ns});
-  }
+  std::optional<int64_t>& ask_at_ns = attempt().ask_at_ns;
+  if (!Works() || !ask_at_ns.has_value() || now.monotonic_ns < *ask_at_ns) return nullptr;
+  ask_at_ns.reset();
+  job_.Add(
+      GatherPasses{job_.id(), crew_->epoch(), attempt().plan, attempt().block_delay.LastNs(now)});
   return nullptr;
 }
 
@@ -298,7 +313,7 @@ std::optional<int64_t> AttemptPhase::NextDeadlineNs() const {
   for (const auto& [step, due_ns] : attempt().commit_due_ns) {
     next = std::min(next.value_or(due_ns), due_ns);
   }
-  const std::optional<int64_t> ask = Works() ? attempt().block_delay.AskAtNs() : std::nullopt;
+  const std::optional<int64_t> ask = Works() ? attempt().ask_at_ns : std::nullopt;
   return ask.has_value() ? std::min(next.value_or(*ask), *ask) : next;
 }
 
@@ -308,6 +323,7 @@ namespace {
 
 // With feedback.replan "auto", a run whose steps have left their prediction gets another split. It is looked for at the
 // next cut that all workers have reported, and again a window later for as long as the steps are off: they may get worse.
+// When a worker has become slow, or is no longer, it is looked for at once, by what the workers have just told.
 class Running final : public AttemptPhase {
  public:
   Running(TrainingJob& job, std::unique_ptr<Crew> crew)
@@ -356,7 +372,8 @@ class Running final : public AttemptPhase {
   }
 
  private:
-  using Reports = google::protobuf::RepeatedPtrField<v1::StageReport>;
+  // A new split is kept for this many windows, whatever is measured.
+  static constexpr int64_t kWindowsOfASplit = 4;
 
   bool Works() const override { return true; }
 
@@ -367,19 +384,26 @@ class Running final : public AttemptPhase {
     return Drain(job_, std::move(crew_));
   }
 
+  bool IsTooSoon(int64_t step) const {
+    return job_.replans() > 0 && step < attempt().start.step + kWindowsOfASplit * window_;
+  }
+
   NextPhase OnCut(int64_t step, Now now) override {
-    // A new split is kept for this many windows, whatever is measured.
-    constexpr int64_t kWindowsOfASplit = 4;
     if (!MayReplan() || crew_->blame().any()) return nullptr;
-    const bool too_soon =
-        job_.replans() > 0 && step < attempt().start.step + kWindowsOfASplit * window_;
-    Reports before = std::exchange(reports_of_cut_, job_.progress().Reports());
+    StageReports before = std::exchange(reports_of_cut_, job_.progress().Reports());
     const std::optional<int64_t>& since = attempt().drifts_since;
-    if (!since.has_value() || step < *since || too_soon) return nullptr;
+    if (!since.has_value() || step < *since || IsTooSoon(step)) return nullptr;
     return LookForSplit(TimesSince(before, reports_of_cut_), now);
   }
 
-  NextPhase LookForSplit(const Reports& reports, Now now) {
+  NextPhase OnStraggler(Now now) override {
+    if (!MayReplan() || crew_->blame().any()) return nullptr;
+    const int64_t step = job_.progress().step();
+    attempt().drifts_since = step;
+    return IsTooSoon(step) ? nullptr : LookForSplit(job_.stragglers().Recent(), now);
+  }
+
+  NextPhase LookForSplit(const StageReports& reports, Now now) {
     const int64_t done = job_.progress().step();
     const int64_t left = job_.resolved().steps - done;
     if (left <= window_) {
@@ -407,9 +431,9 @@ class Running final : public AttemptPhase {
     return Drain(job_, std::move(crew_));
   }
 
-  const int64_t window_;    // steps
-  Reports reports_of_cut_;  // of all stages at the last cut
-  std::string refusal_;     // why the last look found no split
+  const int64_t window_;         // steps
+  StageReports reports_of_cut_;  // of all stages at the last cut
+  std::string refusal_;          // why the last look found no split
   // Since 1970; absent: the job does not lack workers, or does not grow.
   std::optional<int64_t> grows_from_ms_;
   int64_t asks_from_ns_ = 0;  // for workers

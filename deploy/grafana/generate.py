@@ -90,6 +90,8 @@ DASHBOARDS = {
           (f"penstock_job_block_delay_max_updates{{{JOB}}}", "{{source}}: most")]),
         ("Time of a step, predicted and measured", "timeseries", "s",
          [(f"penstock_job_step_seconds{{{JOB}}}", "{{source}}")]),
+        ("Passes of a worker, times as long as before", "timeseries", "short",
+         [(f"penstock_job_worker_slow_ratio{{{JOB}}}", "{{worker}}")]),
         ("Peak memory, predicted and measured", "timeseries", "bytes",
          [(f"penstock_job_worker_memory_bytes{{{JOB}}}", "{{worker}}: {{source}}")]),
         ("Weight versions and activations now", "timeseries", "short",

@@ -21,6 +21,8 @@ struct CoordinatorSnapshot {
   v1::ListWorkersResponse workers;
   // The results of jobs under way or ended less than FinishedJobs::kKeptFor ago, by job id; without curves.
   std::map<std::string, v1::JobResult> results;
+  // JobRun::SlowRatios of jobs under way, by job id.
+  std::map<std::string, std::map<std::string, double>> slow_ratios = {};
   RejectionCounts rejected = {};  // messages
   StateCounts state = {};
   LossCounts losses = {};  // of workers

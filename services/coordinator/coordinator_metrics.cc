@@ -28,7 +28,10 @@ void AddCoordinatorMetrics(const CoordinatorSnapshot& snapshot, MetricSet& metri
   AddClusterMetrics(CountsOf(snapshot), snapshot.workers, metrics);
   for (const v1::JobSummary& job : snapshot.jobs.jobs()) {
     const auto result = snapshot.results.find(job.job_id());
-    if (result != snapshot.results.end()) AddJobMetrics(job, result->second, metrics);
+    if (result == snapshot.results.end()) continue;
+    AddJobMetrics(job, result->second, metrics);
+    const auto ratios = snapshot.slow_ratios.find(job.job_id());
+    if (ratios != snapshot.slow_ratios.end()) AddSlowMetrics(job, ratios->second, metrics);
   }
   AddRoleMetrics(/*leads=*/true, metrics);  // only a leader has jobs to look at
   AddLossMetrics(snapshot.losses, metrics);

@@ -159,6 +159,7 @@ class CoordinatorServer::Impl final : public EffectPerformer {
               result.clear_losses();
               result.clear_validations();
               result.clear_order();
+              snapshot.slow_ratios[job.job_id()] = run->SlowRatios();
             }
           }
           coordinator.rejected().AddTo(snapshot.rejected);
@@ -239,13 +240,14 @@ class CoordinatorServer::Impl final : public EffectPerformer {
   void Perform(const GatherPasses& gather) override {
     timelines_.GatherPasses(
         gather.job_id, gather.plan, absl::Nanoseconds(gather.last_ns),
-        [this, job_id = gather.job_id,
-         epoch = gather.epoch](const v1::GetTimelineResponse& response) {
-          loop_.Post(
-              [job_id, answer = PassesGathered{epoch, TimelineOf(response).value_or(Timeline())}](
-                  Coordinator& coordinator, Now now) {
-                coordinator.OnAnswer(job_id, answer, now);
-              });
+        [this, job_id = gather.job_id, epoch = gather.epoch](
+            const v1::GetTimelineResponse& response, std::vector<StageReports> stages) {
+          loop_.Post([job_id, answer = PassesGathered{
+                                  .epoch = epoch,
+                                  .passes = TimelineOf(response).value_or(Timeline()),
+                                  .stages = std::move(stages)}](Coordinator& coordinator, Now now) {
+            coordinator.OnAnswer(job_id, answer, now);
+          });
         });
   }
   // The loop runs before the server is started and after it has ended.

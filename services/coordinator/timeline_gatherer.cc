@@ -72,16 +72,23 @@ void TimelineGatherer::Gather(const std::string& job_id, const v1::Plan& plan,
       trace);
 }
 
-void TimelineGatherer::GatherPasses(const std::string& job_id, const v1::Plan& plan,
-                                    absl::Duration window,
-                                    std::function<void(v1::GetTimelineResponse)> done) {
+void TimelineGatherer::GatherPasses(
+    const std::string& job_id, const v1::Plan& plan, absl::Duration window,
+    std::function<void(v1::GetTimelineResponse, std::vector<StageReports>)> done) {
   v1::GetRunTimelineRequest request;
   request.set_job_id(job_id);
-  request.set_last_ns(absl::ToInt64Nanoseconds(window));
+  // 0 would ask for all spans, and the last nanosecond has none.
+  request.set_last_ns(std::max<int64_t>(1, absl::ToInt64Nanoseconds(window)));
   request.set_passes_only(true);
+  request.set_with_stages(true);
   Ask(plan, request,
-      [done = std::move(done)](const std::vector<WorkerTimeline>& workers) {
-        done(MergeTimelines(workers, kSpansMax));
+      [done = std::move(done)](std::vector<WorkerTimeline> workers) {
+        v1::GetTimelineResponse timeline = MergeTimelines(workers, kSpansMax);
+        std::vector<StageReports> stages;
+        for (WorkerTimeline& worker : workers) {
+          stages.push_back(std::move(*worker.response.mutable_stages()));
+        }
+        done(std::move(timeline), std::move(stages));
       },
       /*trace=*/{});
 }

@@ -16,6 +16,7 @@
 #include "absl/time/time.h"
 #include "base/clock.h"
 #include "base/mutex.h"
+#include "coordinator/effects.h"
 #include "penstock/v1/cluster.pb.h"
 #include "services/coordinator/worker_calls.h"
 
@@ -76,9 +77,10 @@ class TimelineGatherer {
   // exactly once, on a polling thread. `trace`: of the job.
   void Gather(const std::string& job_id, const v1::Plan& plan,
               std::function<void(v1::GetTimelineResponse)> done, const CallTrace& trace = {});
-  // Gathers the passes of the last `window` alone (GetRunTimelineRequest.passes_only).
+  // Gathers the reports of the stages, by worker and with none of those that do not answer, and the passes of the last
+  // `window` alone (GetRunTimelineRequest.passes_only).
   void GatherPasses(const std::string& job_id, const v1::Plan& plan, absl::Duration window,
-                    std::function<void(v1::GetTimelineResponse)> done);
+                    std::function<void(v1::GetTimelineResponse, std::vector<StageReports>)> done);
   // Gathers all of the last `window`, with the reports of the stages whose workers answer.
   void GatherLive(const std::string& job_id, const v1::Plan& plan, absl::Duration window,
                   std::function<void(LiveRun)> done);

@@ -159,6 +159,21 @@ const JobRows& RowsOfPredictions() {
   return rows;
 }
 
+using SlowRatios = std::map<std::string, double>;
+
+const std::vector<MetricRow<SlowRatios>>& RowsOfSlowRatios() {
+  static const auto& rows = *new std::vector<MetricRow<SlowRatios>>{
+      {kGauge, "penstock_job_worker_slow_ratio", "worker",
+       "Times as long as before that the worker's passes take, without waiting: in its last 5 s or "
+       "more, held against the median of the ten minutes before in which it was not slow. 1 until "
+       "that is known. Only while the job is under way.",
+       [](const SlowRatios& ratios, MetricSamples& samples) {
+         for (const auto& [worker, ratio] : ratios) samples.Add({worker}, ratio);
+       }},
+  };
+  return rows;
+}
+
 template <auto Counts>
 void ByState(const ClusterCounts& counts, MetricSamples& samples) {
   for (const auto& [state, count] : counts.*Counts) samples.Add({state}, count);
@@ -265,7 +280,8 @@ std::vector<MetricGroup> ClusterMetricGroups() {
            "with a prediction. Block delays are for asynchronous methods, in updates of all stages "
            "together; the predicted ones are those of the replay in slots, counted once when the "
            "job is planned.",
-           MetricProgram::kCoordinator, Describe("job", RowsOfPredictions())},
+           MetricProgram::kCoordinator,
+           Joined({Describe("job", RowsOfPredictions()), Describe("job", RowsOfSlowRatios())})},
           {"The cluster", "", MetricProgram::kCoordinator,
            Joined({Describe("", RowsOfCluster()), Describe("worker", RowsOfWorkers()),
                    Describe("", RowsOfRole()), Describe("", RowsOfLosses()),
@@ -284,6 +300,10 @@ void AddJobMetrics(const v1::JobSummary& job, const v1::JobResult& result, Metri
   const JobFigures figures{.job = &job, .result = &result};
   AddRows(RowsOfJobs(), figures, {job.job_id()}, metrics);
   AddRows(RowsOfPredictions(), figures, {job.job_id()}, metrics);
+}
+
+void AddSlowMetrics(const v1::JobSummary& job, const SlowRatios& ratios, MetricSet& metrics) {
+  AddRows(RowsOfSlowRatios(), ratios, {job.job_id()}, metrics);
 }
 
 void AddLossMetrics(const LossCounts& losses, MetricSet& metrics) {

@@ -28,6 +28,9 @@ std::vector<MetricGroup> ClusterMetricGroups();
 void AddClusterMetrics(const ClusterCounts& counts, const v1::ListWorkersResponse& workers,
                        MetricSet& metrics);
 void AddJobMetrics(const v1::JobSummary& job, const v1::JobResult& result, MetricSet& metrics);
+// `ratios`: by worker, how many times as long as before its passes take.
+void AddSlowMetrics(const v1::JobSummary& job, const std::map<std::string, double>& ratios,
+                    MetricSet& metrics);
 void AddLossMetrics(const LossCounts& losses, MetricSet& metrics);
 // Whether the coordinator leads its cluster.
 void AddRoleMetrics(bool leads, MetricSet& metrics);

@@ -102,7 +102,7 @@ TEST_F(BlockDelayOfJobs, AsynchronousJob_IsMeasuredWhileItRunsAndKeepsItAtItsEnd
   EXPECT_THAT(cluster_.violations(), ElementsAre());
 }
 
-TEST_F(BlockDelayOfJobs, SynchronousJob_AsksNobodyAndHasNone) {
+TEST_F(BlockDelayOfJobs, SynchronousJob_AsksForNoPassesAndHasNone) {
   const std::string job = cluster_.Submit(JobOf("1f1b"));
   ASSERT_TRUE(cluster_.RunUntilOver(kLimitMs));
   EXPECT_THAT(asked_, ElementsAre());
@@ -110,7 +110,7 @@ TEST_F(BlockDelayOfJobs, SynchronousJob_AsksNobodyAndHasNone) {
   EXPECT_EQ(cluster_.Saved(job).result().block_delay_measured().max(), 0);
 }
 
-TEST_F(BlockDelayOfJobs, SampledWeights_AskNobodyAndHaveWhatWasSampled) {
+TEST_F(BlockDelayOfJobs, SampledWeights_AskForNoPassesAndHaveWhatWasSampled) {
   const std::string job = cluster_.Submit(JobOf("rpd"));
   ASSERT_TRUE(cluster_.RunUntilOver(kLimitMs));
   EXPECT_THAT(asked_, ElementsAre());

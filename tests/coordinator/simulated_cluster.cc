@@ -84,6 +84,7 @@ absl::StatusOr<std::string> SubmitJob(Coordinator& coordinator, const v1::Submit
 SimulatedCluster::SimulatedCluster(SimulatedClusterOptions options)
     : options_(options),
       random_(options.seed, 5),
+      pass_ms_(options.pass_ms),
       coordinator_(std::make_unique<Coordinator>(options.limits)) {
   for (int i = 0; i < options_.workers; ++i) {
     workers_.push_back({.name = absl::StrCat("w", i), .incarnation = 100u + i});
@@ -628,6 +629,8 @@ absl::StatusOr<v1::PrepareRunResponse> SimulatedCluster::Handle(
   w.run = request;
   w.profile.reset();
   w.step = request.first_step();
+  w.passes = 0;
+  w.pass_seconds = 0;
   w.cuts = CutsOf(request.spec(), request.first_step(), request.extra_cuts());
   w.held_step.reset();
   w.cut_step.reset();
@@ -759,9 +762,19 @@ void SimulatedCluster::Perform(const GatherTimeline& gather) {
 }
 
 void SimulatedCluster::Perform(const GatherPasses& gather) {
-  const Timeline passes = timeline_of ? timeline_of(gather) : Timeline();
-  After(Delay(), [this, life = life_, passes, job_id = gather.job_id, epoch = gather.epoch] {
-    Answer(life, job_id, PassesGathered{epoch, passes});
+  const bool asks_for_passes = timeline_of && gather.last_ns > 0;
+  PassesGathered gathered{gather.epoch, asks_for_passes ? timeline_of(gather) : Timeline()};
+  for (const v1::StageAssignment& stage : gather.plan.stages()) {
+    const int worker = IndexOfName(stage.worker());
+    const Worker& w = workers_[worker];
+    StageReports& reports = gathered.stages.emplace_back();
+    const bool answers = w.alive && !w.frozen && w.Runs(gather.job_id, gather.epoch);
+    if (answers && !pass_ms_.empty()) *reports.Add() = StageReportOf(worker);
+  }
+  // Reports alone draw no delay, so that many more of them change no history.
+  const int64_t delay_ms = gather.last_ns > 0 ? Delay() : options_.delay_ms_max;
+  After(delay_ms, [this, life = life_, job_id = gather.job_id, gathered = std::move(gathered)] {
+    Answer(life, job_id, gathered);
   });
 }
 

@@ -51,6 +51,8 @@ struct SimulatedClusterOptions {
   // Of one pass of a microbatch through a layer, by worker: then a step takes as long as the slowest stage for all of
   // its microbatches' passes, and stages report what theirs take. Empty: a step takes step_ms, and nothing is told.
   std::vector<int64_t> pass_ms = {};
+  // Stages report that the passes of a step take up to this much more or less, each step by chance.
+  int pass_jitter_percent = 0;
   // After each event invariants are checked, and a transcript is kept. Benchmarks do without.
   bool checks = true;
   // Measures how long the coordinator computes; null: nobody does.
@@ -86,6 +88,8 @@ class SimulatedCluster {
     workers_[worker].last_pulse = now_ms_ + 1;
   }
   void ThawExecutor(int worker);
+  // From the next step on the worker's passes take this long. REQUIRES: SimulatedClusterOptions::pass_ms.
+  void SetPassMs(int worker, int64_t ms) { pass_ms_[worker] = ms; }
   // The worker's own computation goes wrong.
   void FailRun(int worker, const std::string& message);
   void FailRunIfTraining(int worker, const std::string& message);
@@ -112,7 +116,7 @@ class SimulatedCluster {
   bool disk_hangs = false;
   // The disk of the checkpoints is full: only the first worker's layers still fit, and no commit succeeds.
   bool disk_full = false;
-  // What the workers answer to GatherPasses; empty: nothing.
+  // The passes that the workers answer to a GatherPasses which asks for them; empty: none.
   std::function<Timeline(const GatherPasses&)> timeline_of;
   // What tests change of the plans that the coordinator gets.
   std::function<void(JobPlan&)> change_plan = [](JobPlan&) {};
@@ -173,6 +177,9 @@ class SimulatedCluster {
     std::vector<Cut> cuts;
     std::vector<int64_t> extra_cut;
     int64_t step = 0;
+    // Of each kind of pass of the run so far.
+    int64_t passes = 0;
+    double pass_seconds = 0;
     std::optional<int64_t> held_step;
     std::optional<int64_t> cut_step;
     std::set<int64_t> saving;  // steps whose checkpoints it writes
@@ -246,7 +253,11 @@ class SimulatedCluster {
   // `measured`: what the worker has measured so far.
   void MeasureLoop(int worker, int64_t generation, int64_t measured);
   void ReportMeasured(int worker, int64_t measured, int64_t layers);
+  // The worker has done the passes of a step.
+  void CountPasses(int worker);
   void AtCut(int worker, const Cut& cut);
+  // What the worker's stage reports now.
+  v1::StageReport StageReportOf(int worker) const;
   void SaveLayers(int worker, int64_t step);
   // One spelling of a checkpoint directory.
   static std::string DirectoryOf(const std::string& root);
@@ -264,6 +275,7 @@ class SimulatedCluster {
 
   const SimulatedClusterOptions options_;
   RandomStream random_;
+  std::vector<int64_t> pass_ms_;  // now
   std::unique_ptr<Coordinator> coordinator_;
   int64_t life_ = 0;  // of the coordinator: counts its processes
   bool dies_after_writing_ = false;

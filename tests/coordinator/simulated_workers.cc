@@ -43,12 +43,12 @@ std::string Describe(const v1::RunEvent& event) {
 // -------------------------------------------------------------------------------------- training
 
 int64_t SimulatedCluster::StepMs(const v1::PrepareRunRequest& run) const {
-  if (options_.pass_ms.empty()) {
+  if (pass_ms_.empty()) {
     return options_.step_ms;
   }
   int64_t slowest_ms = 0;
   for (const v1::StageAssignment& stage : run.plan().stages()) {
-    const int64_t pass_ms = stage.layers() * options_.pass_ms[IndexOfName(stage.worker())];
+    const int64_t pass_ms = stage.layers() * pass_ms_[IndexOfName(stage.worker())];
     slowest_ms = std::max(slowest_ms, 3 * pass_ms * run.spec().training().microbatches());
   }
   return slowest_ms;
@@ -72,6 +72,7 @@ void SimulatedCluster::TrainLoop(int worker, int64_t generation) {
     }
     if (w.step < end) {
       ++w.step;
+      CountPasses(worker);
       if (w.run.worker_index() + 1 == w.run.plan().stages_size()) {
         v1::RunEvent event;
         event.mutable_step_done()->set_step(w.step);
@@ -172,26 +173,48 @@ void SimulatedCluster::ReportMeasured(int worker, int64_t measured, int64_t laye
   }
 }
 
+void SimulatedCluster::CountPasses(int worker) {
+  if (pass_ms_.empty()) return;
+  Worker& w = workers_[worker];
+  const int64_t passes = w.run.spec().training().microbatches();
+  const int layers = w.run.plan().stages(w.run.worker_index()).layers();
+  const int jitter = options_.pass_jitter_percent;
+  const int percent = jitter == 0 ? 100 : 100 - jitter + random_.Below(2 * jitter + 1);
+  w.passes += passes;
+  w.pass_seconds += 1e-5 * static_cast<double>(passes * layers * pass_ms_[worker] * percent);
+}
+
+v1::StageReport SimulatedCluster::StageReportOf(int worker) const {
+  const Worker& w = workers_[worker];
+  v1::StageReport report;
+  report.set_stage(w.run.worker_index());
+  report.set_worker(w.name);
+  report.set_window_seconds(1e-3 * static_cast<double>(w.step * options_.step_ms));
+  report.set_bubble_ratio(0.25);
+  if (pass_ms_.empty()) return report;
+  const v1::StageAssignment& stage = w.run.plan().stages(w.run.worker_index());
+  report.set_first_layer(stage.first_layer());
+  report.set_layers(stage.layers());
+  for (const char* action : {"F", "I", "W"}) {
+    v1::ActionTime& time = *report.add_actions();
+    time.set_action(action);
+    time.set_count(w.passes);
+    time.set_seconds(w.pass_seconds);
+    time.set_median_seconds(1e-3 * static_cast<double>(stage.layers() * pass_ms_[worker]));
+  }
+  return report;
+}
+
 void SimulatedCluster::AtCut(int worker, const Cut& cut) {
   Worker& w = workers_[worker];
   v1::RunEvent reached;
   reached.mutable_cut_reached()->set_step(cut.step);
   v1::StageReport& report = *reached.mutable_cut_reached()->add_stages();
-  report.set_stage(w.run.worker_index());
-  report.set_worker(w.name);
-  report.set_window_seconds(1e-3 * static_cast<double>(cut.step * options_.step_ms));
-  report.set_bubble_ratio(0.25);
-  if (!options_.pass_ms.empty()) {
-    const v1::StageAssignment& stage = w.run.plan().stages(w.run.worker_index());
-    report.set_first_layer(stage.first_layer());
-    report.set_layers(stage.layers());
-    for (const char* action : {"F", "I", "W"}) {
-      v1::ActionTime& time = *report.add_actions();
-      time.set_action(action);
-      time.set_count(1);
-      time.set_median_seconds(1e-3 *
-                              static_cast<double>(stage.layers() * options_.pass_ms[worker]));
-    }
+  report = StageReportOf(worker);
+  // Medians alone, which are exact where means are rounded: splits that are as good as each other stay so.
+  for (v1::ActionTime& time : *report.mutable_actions()) {
+    time.clear_count();
+    time.clear_seconds();
   }
   Emit(worker, reached);
   if (cut.checkpoint && !w.run.spec().checkpoint().directory().empty()) {

@@ -373,6 +373,7 @@ TEST_F(CoordinatorServerTest, Snapshot_CountsJobsAndWorkers) {
   EXPECT_EQ(values[absl::StrCat("penstock_job_target_steps ", job_id)], 100'000);
   EXPECT_EQ(values[absl::StrCat("penstock_job_loss_not_finite ", job_id)], 0);
   EXPECT_GT(values[absl::StrCat("penstock_job_planning_seconds ", job_id)], 0);
+  EXPECT_EQ(values[absl::StrCat("penstock_job_worker_slow_ratio ", job_id)], 1);
   EXPECT_GT(values[absl::StrCat("penstock_job_last_step_timestamp_seconds ", job_id)], 1.6e9);
   EXPECT_EQ(values.count("penstock_rejected_messages_total stale_epoch"), 1u);
   EXPECT_EQ(values.count(absl::StrCat("penstock_job_steps_total ", job_id)), 1u);
