@@ -18,9 +18,9 @@ constexpr absl::Duration kTick = absl::Milliseconds(100);
 constexpr int64_t kStageReportsIntervalNs = 2'000'000'000;
 
 // Asks for the stages' reports now and then: events do not carry them.
-class StageReports {
+class LiveStages {
  public:
-  StageReports(CoordinatorClient& client, std::string job_id, Clock& clock)
+  LiveStages(CoordinatorClient& client, std::string job_id, Clock& clock)
       : client_(client), job_id_(std::move(job_id)), clock_(clock), last_ns_(clock.MonotonicNs()) {}
 
   void Refresh(Progress& progress) {
@@ -60,7 +60,7 @@ absl::StatusOr<v1::GetJobResponse> FollowJob(CoordinatorClient& client, const st
   Progress progress(start.summary().steps(), cuts);
   ProgressDisplay display(console, clock);
   JobWatch watch(client, job_id);
-  StageReports reports(client, job_id, clock);
+  LiveStages reports(client, job_id, clock);
   int interrupts = 0;
   bool enough = false;
   while (!watch.Done()) {
