@@ -76,7 +76,7 @@ class Fault:
 FAULTS = [
     Fault("kill", kill, weight=6, kills_workers=1),
     Fault("kill-two", kill_two, weight=1, kills_workers=2),
-    Fault("kill-coordinator", kill_coordinator, weight=2),
+    Fault("kill-coordinator", kill_coordinator, weight=2, ends_attempts=False),
     Fault("kill-all", kill_all, weight=1, kills_workers=-1),
     Fault("freeze", freeze, weight=1),
     Fault("freeze-shortly", freeze_shortly, weight=1, ends_attempts=False),
