@@ -145,6 +145,11 @@ absl::Status Replace(Files& files, const std::string& staging, const std::string
   return renamed;
 }
 
+// Tags are compared as they are in names.
+bool IsOfAttempt(const StagingName& name, absl::string_view tag) {
+  return StagingDirectoryName(name.step, name.tag) == StagingDirectoryName(name.step, tag);
+}
+
 // Removes the staging directories that are `dead`: as many as possible, though one may stay.
 absl::Status RemoveStaging(Files& files, const std::string& root,
                            absl::FunctionRef<bool(const StagingName&)> dead) {
@@ -312,21 +317,23 @@ absl::Status DiscardStaging(Files& files, const std::string& root, absl::string_
                             int64_t step) {
   PENSTOCK_FAULT_POINT_STATUS(kCheckpointBeforeDiscard);
   return RemoveStaging(files, root, [&](const StagingName& name) {
-    return name.step <= step &&
-           StagingDirectoryName(name.step, name.tag) == StagingDirectoryName(name.step, tag);
+    return name.step <= step && IsOfAttempt(name, tag);
   });
 }
 
-absl::Status SweepStaging(Files& files, const std::string& root) {
+absl::Status SweepStaging(Files& files, const std::string& root, absl::string_view kept_tag) {
   PENSTOCK_FAULT_POINT_STATUS(kCheckpointBeforeSweep);
-  PENSTOCK_RETURN_IF_ERROR(RemoveStaging(files, root, [](const StagingName&) { return true; }));
+  PENSTOCK_RETURN_IF_ERROR(RemoveStaging(
+      files, root, [&](const StagingName& name) { return !IsOfAttempt(name, kept_tag); }));
   PENSTOCK_FAULT_POINT(kCheckpointAfterSweep);
   return absl::OkStatus();
 }
 
-absl::Status SweepStagingOf(Files& files, const std::string& root, absl::string_view job_id) {
-  return RemoveStaging(files, root,
-                       [&](const StagingName& name) { return IsTagOfJob(name.tag, job_id); });
+absl::Status SweepStagingOf(Files& files, const std::string& root, absl::string_view job_id,
+                            absl::string_view kept_tag) {
+  return RemoveStaging(files, root, [&](const StagingName& name) {
+    return IsTagOfJob(name.tag, job_id) && !IsOfAttempt(name, kept_tag);
+  });
 }
 
 }  // namespace penstock

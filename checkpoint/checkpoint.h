@@ -100,9 +100,11 @@ const int* OwnerOf(const std::string& array, const std::map<std::string, int>& o
 absl::Status DiscardStaging(Files& files, const std::string& root, absl::string_view tag,
                             int64_t step = std::numeric_limits<int64_t>::max());
 
-// Removes what dead attempts left under `root`. REQUIRES: no attempt is writing there.
-absl::Status SweepStaging(Files& files, const std::string& root);
-// Removes what dead attempts at one job left. REQUIRES: no attempt at this job is writing there; others may.
-absl::Status SweepStagingOf(Files& files, const std::string& root, absl::string_view job_id);
+// Removes what dead attempts left under `root`, and nothing of the attempt `kept_tag`. REQUIRES: no other is writing there.
+absl::Status SweepStaging(Files& files, const std::string& root, absl::string_view kept_tag = "");
+// Removes what dead attempts at one job left, likewise. REQUIRES: no other attempt at this job is writing there; those at
+// other jobs may.
+absl::Status SweepStagingOf(Files& files, const std::string& root, absl::string_view job_id,
+                            absl::string_view kept_tag = "");
 
 }  // namespace penstock

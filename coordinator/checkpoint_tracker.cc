@@ -1,7 +1,10 @@
 #include "coordinator/checkpoint_tracker.h"
 
 #include <algorithm>
+#include <tuple>
 #include <utility>
+
+#include "absl/strings/string_view.h"
 
 namespace penstock {
 
@@ -39,6 +42,12 @@ std::optional<CheckpointTracker::Complete> CheckpointTracker::Saved(int32_t work
   if (!parts.has_value() || parts->failed) return std::nullopt;
   Complete complete = std::move(parts->complete);
   complete.step = step;
+  // The same, whoever was first: a commit that is done again after a restart knows by this that it was done.
+  std::sort(complete.files.begin(), complete.files.end(),
+            [](const v1::SavedFile& a, const v1::SavedFile& b) {
+              return std::tuple(a.layer(), absl::string_view(a.name())) <
+                     std::tuple(b.layer(), absl::string_view(b.name()));
+            });
   std::sort(
       complete.layers.begin(), complete.layers.end(),
       [](const v1::LayerDigest& a, const v1::LayerDigest& b) { return a.layer() < b.layer(); });

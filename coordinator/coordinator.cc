@@ -7,6 +7,7 @@
 #include "absl/strings/string_view.h"
 #include "base/check.h"
 #include "base/status.h"
+#include "coordinator/adoption.h"
 #include "coordinator/attempt_record.h"
 #include "coordinator/job_id.h"
 #include "coordinator/recovery_policy.h"
@@ -59,8 +60,12 @@ void Coordinator::Restore(std::vector<StoredJob> jobs, Now now) {
     // A job that an older build stored lacks the keys that were added since.
     FillKnownDefaults(*job.record.mutable_spec());
     absl::StatusOr<ResolvedJob> resolved = ResolveSubmitted(job.record.spec());
-    if (resolved.ok() && WaitsAgain(job.record, now)) {
-      job.record.clear_plan();  // of an attempt of that process, if it had any
+    const bool goes_on = resolved.ok() && CanBeAdopted(job.record, *resolved);
+    if (goes_on || (resolved.ok() && WaitsAgain(job.record, now))) {
+      if (!goes_on) {
+        job.record.clear_plan();  // of an attempt of that process, if it had any
+        job.record.clear_run();
+      }
       AddRun(job.record, job.last_sequence, *std::move(resolved));
       Find(job.record.summary().job_id())->OnRestart(now);
     } else {
@@ -123,6 +128,7 @@ void Coordinator::EndAfterRestart(StoredJob job, Now now) {
   const std::string cancel_reason = job.record.cancel_reason();
   const std::string& directory = job.record.spec().checkpoint().directory();
   job.record.clear_cancel_reason();
+  job.record.clear_run();
   summary.set_ended_unix_ms(now.unix_ms);
   summary.clear_reason();
   summary.clear_estimated_remaining_seconds();
@@ -150,7 +156,7 @@ void Coordinator::AddRun(const v1::GetJobResponse& record, int64_t last_sequence
       JobRun::Make(record, last_sequence, std::move(job), limits_.run, earlier_, effects_);
   if (record.summary().state() == v1::JOB_STATE_RECOVERING) {
     WaitFirst(job_id);
-  } else {
+  } else if (!record.has_run()) {
     waiting_.push_back(job_id);
   }
 }
@@ -162,10 +168,14 @@ absl::StatusOr<v1::RegisterWorkerResponse> Coordinator::RegisterWorker(
   if (departure.has_value()) {
     OnDeparture(*departure, now);
   }
+  for (auto& [job_id, run] : runs_) {
+    run->OnRegistered(request.name(), request.incarnation(), now);
+  }
   Settle(now);
   v1::RegisterWorkerResponse response;
   response.set_heartbeat_interval_ms(limits_.membership.heartbeat_interval_ms);
   response.set_heartbeat_timeout_ms(limits_.membership.heartbeat_timeout_ms);
+  response.set_term(TermOf(limits_.run.epochs_from));
   return response;
 }
 
@@ -263,6 +273,7 @@ void Coordinator::OnOrphan(const v1::HeartbeatRequest& request, Now now) {
   stop.set_job_id(request.job_id());
   stop.set_epoch(request.epoch());
   stop.set_reason("no job of the coordinator knows this run");
+  stop.set_term(TermOf(limits_.run.epochs_from));
   effects_.push_back(CallWorker{request.job_id(), request.epoch(), -1, request.name(),
                                 membership_.Find(request.name())->registration.address(),
                                 std::move(stop)});
@@ -311,11 +322,17 @@ absl::StatusOr<v1::ReportRunResponse> Coordinator::ReportRun(const v1::ReportRun
     Settle(now);
     return Annotate(good, absl::StrCat("worker ", request.worker(), " in job ", request.job_id()));
   }
+  const int64_t kept_from =
+      request.has_kept_from() ? request.kept_from() : request.first_sequence();
+  if (run->OnReporting(*index, kept_from, now)) Settle(now);
   const int64_t had = run->NextSequence(*index) - request.first_sequence();
   rejected_.Count(Rejection::kDuplicate, std::clamp<int64_t>(had, 0, request.events_size()));
   v1::ReportRunResponse response;
   const int64_t phases = run->phases_begun();
   response.set_next_sequence(run->OnReport(*index, request.first_sequence(), events, now));
+  if (run->IndexOf(request.worker(), request.incarnation(), request.epoch()).has_value()) {
+    if (const auto stored = run->StoredSequence(*index)) response.set_stored_sequence(*stored);
+  }
   // Each worker reports each step, and nearly all of these reports change nothing for those that wait.
   if (run->phases_begun() != phases || run->of_planning() || run->WantsMore(now)) Settle(now);
   return response;
@@ -513,6 +530,12 @@ void Coordinator::Drain(Now now) {
 }
 
 bool Coordinator::Drained() const { return draining_ && runs_.size() == waiting_.size(); }
+
+void Coordinator::OnStored() {
+  for (auto& [job_id, run] : runs_) {
+    run->OnStored();
+  }
+}
 
 CoordinatorEffects Coordinator::TakeEffects() { return std::exchange(effects_, {}); }
 

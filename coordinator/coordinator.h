@@ -114,6 +114,8 @@ class Coordinator {
 
   // Takes the answer to an effect of the job. It is ignored if the job is over.
   void OnAnswer(const std::string& job_id, EffectAnswer answer, Now now);
+  // All effects that were taken so far and that keep something are stored, for a later process to Restore.
+  void OnStored();
 
   // ---- Time.
   void Tick(Now now);

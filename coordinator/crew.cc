@@ -15,6 +15,13 @@ constexpr absl::string_view kCannotPrepare = "cannot prepare";
 
 bool IsGone(const Crew::Part& part) { return part.stopped || part.lost; }
 
+// Returns the number of the worker's first event that a record of the job does not have.
+int64_t RecordedSequence(const Crew::Part& part) {
+  int64_t first = part.next_sequence;
+  for (const auto& [step, sequence] : part.undecided) first = std::min(first, sequence);
+  return first;
+}
+
 // Returns whether the reason may be the job's: data that are not as they should be, and memory that does not suffice.
 bool MayBeOfJob(absl::StatusCode code) {
   switch (code) {
@@ -75,7 +82,7 @@ bool Crew::OnSeenEpoch(int32_t worker_index, const WorkerResponse& response, Now
 void Crew::BeginAgain(std::vector<WorkerOffer> workers, Now now) {
   epoch_ = job_.NextEpoch(now);
   blame_ = Blame(job_.limits().blame_grace_ms * kNsPerMs);
-  asked_ = starting_ = false;
+  asked_ = starting_ = is_recorded_ = adopted_ = false;
   later_epochs_ = 0;
   Reorder(std::move(workers));
 }
@@ -131,6 +138,10 @@ void Crew::Ask(int32_t worker_index, WorkerRequest request) {
       [this](auto& typed) {
         typed.set_job_id(job_.id());
         typed.set_epoch(epoch_);
+        // What prepares and starts a run is told apart by its epoch, which begins with the term.
+        if constexpr (requires { typed.set_term(0); }) {
+          typed.set_term(TermOf(job_.limits().epochs_from));
+        }
       },
       request);
   const WorkerOffer& worker = parts_[worker_index].worker;
@@ -189,6 +200,47 @@ void Crew::OnStopped(int32_t worker_index, const WorkerResponse& response) {
   Part& part = parts_[worker_index];
   part.stopped = part.stopped || stopped->ok();
   part.unreachable = absl::IsUnavailable(stopped->status());
+}
+
+void Crew::Adopt(const v1::RunUnderWay& run) {
+  asked_ = starting_ = is_recorded_ = adopted_ = true;
+  for (int32_t i = 0; i < size(); ++i) {
+    Part& part = parts_[i];
+    part.prepared = part.start_asked = part.started = true;
+    part.next_sequence = part.saved_sequence = part.stored_sequence =
+        run.workers(i).next_sequence();
+  }
+}
+
+void Crew::WriteTo(v1::RunUnderWay& run) const {
+  for (const Part& part : parts_) {
+    v1::RunWorker& worker = *run.add_workers();
+    worker.set_name(part.worker.name);
+    worker.set_address(part.worker.address);
+    worker.set_incarnation(part.worker.incarnation);
+    worker.set_device(part.worker.device);
+    worker.set_memory_bytes(part.worker.memory_bytes);
+    worker.set_build(part.worker.build);
+    worker.set_next_sequence(RecordedSequence(part));
+  }
+}
+
+void Crew::AwaitDecision(int32_t worker_index, int64_t step) {
+  Part& part = parts_[worker_index];
+  part.undecided.try_emplace(step, part.next_sequence - 1);
+}
+
+void Crew::OnDecided(int64_t step) {
+  for (Part& part : parts_) part.undecided.erase(step);
+}
+
+void Crew::OnSaved() {
+  is_recorded_ = true;
+  for (Part& part : parts_) part.saved_sequence = RecordedSequence(part);
+}
+
+void Crew::OnStored() {
+  for (Part& part : parts_) part.stored_sequence = part.saved_sequence;
 }
 
 void Crew::OnLost(const std::string& worker, uint64_t incarnation, const std::string& reason) {

@@ -7,6 +7,7 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <optional>
 #include <set>
 #include <string>
@@ -37,6 +38,12 @@ class Crew {
     bool lost = false;
     bool unreachable = false;   // it was asked to stop, and nobody was there
     int64_t next_sequence = 0;  // of the first event that it has not reported
+    // Of the first event that the record lacks, as it was saved last, and as it is stored for sure.
+    int64_t saved_sequence = 0;
+    int64_t stored_sequence = 0;
+    // What it has told of checkpoints that are not decided yet, and of its end, is in no record: by step, which event told it.
+    std::map<int64_t, int64_t> undecided = {};
+    bool heard = false;  // since the coordinator was restarted
     int64_t actions_done = -1;
     PulseWatch pulse = {};
     bool stuck = false;  // its executor is, so it will not stop
@@ -65,6 +72,10 @@ class Crew {
   bool AllGone() const;
   // Returns those that are still taken; with `reachable`, only those that may still stop.
   std::vector<WorkerOffer> StillTaken(bool reachable) const;
+  // Returns whether the workers were taken over from an earlier process.
+  bool adopted() const { return adopted_; }
+  // Returns whether records of the job have what a later process needs to go on with the attempt.
+  bool is_recorded() const { return is_recorded_; }
   Blame& blame() { return blame_; }
   const Blame& blame() const { return blame_; }
   absl::Status CheckInvariants() const;
@@ -91,6 +102,18 @@ class Crew {
   // The crew is being stopped, and a worker answers that it cannot prepare, which may say more of why. Other responses are
   // ignored.
   void OnLatePreparation(int32_t worker_index, const WorkerResponse& response, Now now);
+
+  // ---- Records.
+  // Takes the workers over from an earlier process, in which they trained. REQUIRES: the crew was made with them.
+  void Adopt(const v1::RunUnderWay& run);
+  // Writes the workers, and which of their events the rest of the record has.
+  void WriteTo(v1::RunUnderWay& run) const;
+  // The worker's last event is in the record only once the checkpoint of `step` is decided.
+  void AwaitDecision(int32_t worker_index, int64_t step);
+  void OnDecided(int64_t step);
+  // The record, with WriteTo, is saved, and what was saved is stored.
+  void OnSaved();
+  void OnStored();
 
   // ---- What goes wrong.
   // A worker was lost. It is to blame if it had anything left to do.
@@ -119,6 +142,8 @@ class Crew {
   Blame blame_;
   bool asked_ = false;
   bool starting_ = false;
+  bool is_recorded_ = false;
+  bool adopted_ = false;
   int32_t later_epochs_ = 0;  // that workers told of since the attempt, as it is planned, was begun
   std::set<std::string> leavers_;
   std::string return_reason_;

@@ -83,10 +83,13 @@ struct FindCheckpoint {
   std::string job_id;
   StartQuery query;
   int64_t limit_ms = 0;  // nobody waits longer for the answer
+  // Of the attempt that goes on in the directory (StagingTag), so that no start is looked for; empty: there is none.
+  std::string adopted_tag = {};
 };
 struct StartFound {
   absl::StatusOr<FoundStart> start;
   DirectoryLease lease;
+  bool adopted = false;  // the directory was claimed for an attempt that goes on in it
 };
 
 // Make a checkpoint of files that all workers have written. Answered with CheckpointCommitted.

@@ -13,6 +13,7 @@ namespace penstock {
 
 NextPhase JobPhase::OnAnswer(EffectAnswer& answer, Now now) {
   if (const auto* committed = std::get_if<CheckpointCommitted>(&answer)) {
+    if (crew_ != nullptr) crew_->OnDecided(committed->step);
     job_.OnCommitted(*committed, now);
   } else if (const auto* news = std::get_if<PrepareWithheld>(&answer)) {
     OnWithheld(*news, now);
@@ -25,6 +26,16 @@ NextPhase JobPhase::OnWorkerLost(const std::string& worker, uint64_t incarnation
   if (crew_ == nullptr) return nullptr;
   crew_->OnLost(worker, incarnation, reason);
   return FailIfBlamed(now);
+}
+
+NextPhase JobPhase::OnRegistered(const std::string& worker, uint64_t incarnation, Now now) {
+  if (crew_ == nullptr) return nullptr;
+  for (const Crew::Part& part : crew_->parts()) {
+    const WorkerOffer& offer = part.worker;
+    if (offer.name != worker || offer.incarnation == incarnation || part.lost) continue;
+    return OnWorkerLost(worker, offer.incarnation, "it was restarted", now);
+  }
+  return nullptr;
 }
 
 NextPhase JobPhase::Cancel(Now now) {

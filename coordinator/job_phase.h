@@ -45,6 +45,10 @@ class JobPhase {
   virtual NextPhase OnEvent(int32_t, const v1::RunEvent&, Now) { return nullptr; }
   virtual NextPhase OnWorkerLost(const std::string& worker, uint64_t incarnation,
                                  const std::string& reason, Now now);
+  // The worker has told of its run: in a heartbeat, or with a report.
+  virtual NextPhase OnHeard(int32_t, Now) { return nullptr; }
+  // A process of this name has made itself known, which may be another than that of the crew: that is lost then.
+  NextPhase OnRegistered(const std::string& worker, uint64_t incarnation, Now now);
   // The job is to end as soon as it can without losing a step; JobRun::cancel_reason says why. Here: at once.
   virtual NextPhase Cancel(Now now);
   // The job is to drain and go back to the queue; Crew::return_reason says why. REQUIRES: CanReturn().
@@ -80,6 +84,8 @@ class JobPhase {
   virtual std::vector<std::string> InUse() const {
     return crew_ == nullptr ? std::vector<std::string>() : crew_->InUse();
   }
+  // Adds to the record what a coordinator needs to go on with the attempt after a restart, if it can.
+  virtual void WriteRun(v1::GetJobResponse&) const {}
   // Returns the run that it has under way, or null.
   virtual JobRun* run() { return nullptr; }
   // Returns the time when Tick next has something to do.

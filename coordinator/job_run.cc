@@ -62,6 +62,7 @@ v1::GetJobResponse JobRun::Record() const {
   record.set_epoch(epoch_);
   if (!ended()) record.set_cancel_reason(cancel_reason_);
   WriteTo(record);
+  phase_->WriteRun(record);
   return record;
 }
 
@@ -96,6 +97,12 @@ std::optional<int32_t> JobRun::IndexOf(const std::string& worker, uint64_t incar
 
 int64_t JobRun::NextSequence(int32_t worker_index) const {
   return phase_->crew()->parts()[worker_index].next_sequence;
+}
+
+std::optional<int64_t> JobRun::StoredSequence(int32_t worker_index) const {
+  const Crew& crew = *phase_->crew();
+  return crew.is_recorded() ? std::optional(crew.parts()[worker_index].stored_sequence)
+                            : std::nullopt;
 }
 
 absl::Status JobRun::CheckInvariants() const {
@@ -201,6 +208,7 @@ int64_t JobRun::OnReport(int32_t worker_index, int64_t first_sequence,
 
 std::optional<int64_t> JobRun::OnHeartbeat(int32_t worker_index,
                                            const v1::HeartbeatRequest& heartbeat, Now now) {
+  Become(phase_->OnHeard(worker_index, now), now);
   Crew& crew = *phase_->crew();
   Crew::Part& part = crew.parts()[worker_index];
   const int64_t actions_done = heartbeat.actions_done();
@@ -224,6 +232,32 @@ void JobRun::OnWorkerLost(const std::string& worker, uint64_t incarnation,
                           const std::string& reason, Now now) {
   phase_->DropJoining(worker);
   Become(phase_->OnWorkerLost(worker, incarnation, reason, now), now);
+}
+
+void JobRun::OnRegistered(const std::string& worker, uint64_t incarnation, Now now) {
+  Become(phase_->OnRegistered(worker, incarnation, now), now);
+}
+
+bool JobRun::OnReporting(int32_t worker_index, int64_t kept_from, Now now) {
+  Crew& crew = *phase_->crew();
+  if (!crew.adopted() || ended()) return false;
+  const int64_t phases = phases_begun_;
+  if (kept_from > NextSequence(worker_index)) {
+    crew.blame().Own(
+        Blame::kNobody,
+        absl::StrCat("the coordinator was restarted, and worker ",
+                     crew.parts()[worker_index].worker.name,
+                     " no longer has what it reported before that was not stored"),
+        v1::ATTEMPT_CAUSE_COORDINATOR_RESTARTED);
+    Become(phase_->Tick(now), now);
+  } else {
+    Become(phase_->OnHeard(worker_index, now), now);
+  }
+  return phases_begun_ != phases;
+}
+
+void JobRun::OnStored() {
+  if (Crew* const crew = phase_->crew()) crew->OnStored();
 }
 
 void JobRun::OnWorkerLeaving(const std::string& worker, Now now) {
@@ -265,6 +299,13 @@ void JobRun::SetSpec(v1::JobSpec spec, ResolvedJob resolved) {
   spec_ = std::move(spec);
   resolved_ = std::move(resolved);
   summary_.set_method(spec_.pipeline().method());
+}
+
+void JobRun::Save() {
+  SaveJob save{Record()};
+  Crew* const crew = phase_->crew();
+  if (crew != nullptr && save.record.has_run()) crew->OnSaved();
+  Add(std::move(save));
 }
 
 int64_t JobRun::NextEpoch(Now now) {

@@ -54,6 +54,7 @@
 
 #include "absl/status/status.h"
 #include "absl/types/span.h"
+#include "base/heartbeat.h"
 #include "base/seen_epoch.h"
 #include "base/trace_context.h"
 #include "coordinator/effects.h"
@@ -75,6 +76,9 @@ inline constexpr int64_t kEpochsPerTerm = int64_t{1} << 20;
 inline int64_t FirstEpochOf(int64_t term) {
   return std::min(term, kEpochMax / kEpochsPerTerm - 1) * kEpochsPerTerm;
 }
+
+// The term of a leader whose first epoch this is; 0: there is none.
+inline int64_t TermOf(int64_t first_epoch) { return first_epoch / kEpochsPerTerm; }
 
 struct JobRunLimits {
   // A report that blames a neighbour waits this long for that neighbour's own.
@@ -98,6 +102,11 @@ struct JobRunLimits {
   // The time between attempts to stop a worker, and the time after which it counts as stopped all the same.
   int64_t stop_retry_ms = 1000;
   int64_t stop_timeout_ms = 30'000;
+  // After a restart of the coordinator, the workers of a run are waited for so long: the time of a heartbeat that is missed,
+  // and some more for those that try again after a pause.
+  int64_t adopt_timeout_ms = kHeartbeatTimeoutMs + 2000;
+  // What is worth keeping of a run that trains is saved at least this often.
+  int64_t save_interval_ms = 10'000;
   // A job that takes all free workers and went back to the queue waits this long for as many as it had, for the one
   // that left is often about to come back.
   int64_t return_timeout_ms = 120'000;
@@ -180,6 +189,9 @@ class JobRun {
                                  int64_t epoch) const;
   // Returns the number of the worker's first event that it lacks. REQUIRES: `worker_index` comes from IndexOf.
   int64_t NextSequence(int32_t worker_index) const;
+  // Returns the number of the worker's first event that the stored record lacks; nothing if no later process asks for any.
+  // REQUIRES: as NextSequence.
+  std::optional<int64_t> StoredSequence(int32_t worker_index) const;
   // Returns the time when Tick next has something to do.
   std::optional<int64_t> NextDeadlineNs() const;
   // Errors: Internal naming the invariant that does not hold.
@@ -218,6 +230,13 @@ class JobRun {
                                      Now now);
   void OnWorkerLost(const std::string& worker, uint64_t incarnation, const std::string& reason,
                     Now now);
+  // A worker, perhaps of the crew and perhaps another process of that name, has made itself known.
+  void OnRegistered(const std::string& worker, uint64_t incarnation, Now now);
+  // The worker reports events, and still has those from number `kept_from` on. An attempt that was taken over from an earlier
+  // process has failed if that had others, which this one lacks. Returns whether the job has begun another phase.
+  bool OnReporting(int32_t worker_index, int64_t kept_from, Now now);
+  // All that was saved is stored.
+  void OnStored();
   // One of its workers has said that it will leave. A job that cannot return runs on for as long as the worker waits.
   void OnWorkerLeaving(const std::string& worker, Now now);
   // Ends the job as soon as it can be done without losing a step. Without effect once it is terminal or cancelled.
@@ -259,7 +278,7 @@ class JobRun {
   // The end of a job is its last event: what comes after it is dropped.
   void Publish(v1::JobEvent event, Now now);
   void Log(const std::string& text, Now now);
-  void Save() { Add(SaveJob{Record()}); }
+  void Save();
   // A checkpoint was committed, or could not be, also if the job has ended meanwhile.
   virtual void OnCommitted(const CheckpointCommitted&, Now) {}
   // The job has ended, and no worker of its last attempt works any more, or is waited for.

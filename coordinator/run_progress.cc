@@ -1,6 +1,7 @@
 #include "coordinator/run_progress.h"
 
 #include <algorithm>
+#include <cmath>
 #include <numeric>
 #include <utility>
 
@@ -80,6 +81,19 @@ void RunProgress::GoOnFrom(const v1::JobResult& before) {
            .tokens = before.tokens() + unknown * work_of_step_.tokens};
 }
 
+void RunProgress::TakeOver(const v1::JobResult& before, int64_t first_step) {
+  GoOnFrom(before);
+  for (const v1::WorkerOrder& order : before.order()) OnOrder(order.worker_index(), order);
+  steps_before_ = step_ - first_step;
+  OnReports(before.per_stage());
+  // The reports are of the last cut, and the work up to there was told as a rate.
+  const auto work = [this](double per_second) {
+    return static_cast<int64_t>(std::llround(per_second * window_seconds_));
+  };
+  window_work_ = {.samples = work(before.samples_per_second()),
+                  .tokens = work(before.tokens_per_second())};
+}
+
 void RunProgress::Curve::WriteTo(google::protobuf::RepeatedPtrField<v1::LossPoint>& curve) const {
   curve.Assign(points.begin(), points.end());
   if (skipped > 0) *curve.Add() = last;
@@ -100,6 +114,7 @@ void RunProgress::BeginAgain(int64_t first_step, int64_t first_microbatch,
   told_step_ = std::max(told_step_, step_);
   reporting_stage_ = reporting_stage;
   work_here_ = {};
+  steps_before_ = 0;
   window_work_ = {};
   window_seconds_ = 0.0;
   stages_.clear();
@@ -119,11 +134,11 @@ bool RunProgress::OnStep(const v1::StepDone& done) {
   }
   step_ = done.step();
   work_of_step_ = {.samples = done.samples(), .tokens = done.tokens()};
-  const auto add = [this](Work& work) {
-    work.samples += work_of_step_.samples;
-    work.tokens += work_of_step_.tokens;
+  const auto add = [this](Work& work, int64_t steps = 1) {
+    work.samples += steps * work_of_step_.samples;
+    work.tokens += steps * work_of_step_.tokens;
   };
-  add(work_here_);
+  add(work_here_, 1 + std::exchange(steps_before_, 0));
   if (step_ > told_step_) {
     told_step_ = step_;
     add(work_);
@@ -140,6 +155,7 @@ bool RunProgress::OnStep(const v1::StepDone& done) {
 }
 
 bool RunProgress::OnValidation(const v1::ValidationDone& done) {
+  if (validation_.has_value() && done.step() <= validation_->step()) return false;
   v1::LossPoint point;
   point.set_step(done.step());
   point.set_loss(done.loss());

@@ -45,11 +45,15 @@ class RunProgress {
   // work up to there. REQUIRES: nothing was reported yet.
   void GoOnFrom(const v1::JobResult& before);
 
+  // Another process goes on with the run under way, which began after `first_step` and is where it was at `before`.
+  // REQUIRES: nothing was reported yet.
+  void TakeOver(const v1::JobResult& before, int64_t first_step);
+
   int32_t reporting_stage() const { return reporting_stage_; }
 
   // Returns false, and nothing changes, if the step is not later than the last one.
   bool OnStep(const v1::StepDone& done);
-  // Returns whether it is the first one of its step.
+  // Returns whether it is the first one of its step. Nothing changes if it is not later than the last one of the run.
   bool OnValidation(const v1::ValidationDone& done);
   void OnReports(const google::protobuf::RepeatedPtrField<v1::StageReport>& stages);
   // Takes the order of a range that ended on a worker (pipeline.order "recorded").
@@ -99,6 +103,7 @@ class RunProgress {
   Work work_;          // up to told_step_
   Work work_of_step_;  // the last: all have as much
   Work work_here_;     // on the workers that it has now
+  int64_t steps_before_ = 0;  // that work_here_ lacks, for what a step is was not known yet
   // These cover the range of steps of the last stage's last report. That stage's worker is the one that reports the
   // steps, and in order, so these are the same steps.
   Work window_work_;

@@ -48,6 +48,7 @@ class Draining final : public Ending {
     if (attempt().growth.has_value()) limit_ms_ += LeadMs(attempt().CutsToGrow());
     deadline_ns_ = now.monotonic_ns + limit_ms_ * kNsPerMs;
     held_steps_.resize(crew_->size());
+    job_.Save();  // without its run, before the workers hold it
     for (int32_t i = 0; i < crew_->size(); ++i) {
       if (crew_->parts()[i].done) {
         held_steps_[i] = job_.resolved().steps;
@@ -105,6 +106,8 @@ class Draining final : public Ending {
   std::optional<int64_t> NextDeadlineNs() const override {
     return std::min(Ending::NextDeadlineNs().value_or(deadline_ns_), deadline_ns_);
   }
+  // A run that is held waits for a word that a later process would not know to say.
+  void WriteRun(v1::GetJobResponse&) const override {}
 
  private:
   bool Works() const override { return true; }

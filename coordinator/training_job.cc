@@ -8,6 +8,8 @@
 #include "absl/strings/str_cat.h"
 #include "base/status.h"
 #include "base/utf8.h"
+#include "checkpoint/layout.h"
+#include "coordinator/adoption.h"
 #include "coordinator/attempt_record.h"
 #include "coordinator/crew.h"
 #include "coordinator/report_check.h"
@@ -122,9 +124,29 @@ TrainingJob::TrainingJob(const v1::GetJobResponse& record, int64_t last_sequence
   if (record.has_planning()) planning_ = record.planning();
   if (record.has_result()) result_ = record.result();
   full_crew_ = record.full_crew();
+  if (record.has_run()) TakeOver(record);
+}
+
+void TrainingJob::TakeOver(const v1::GetJobResponse& record) {
+  std::vector<WorkerOffer> workers = OffersOf(record.run());
+  returned_ = false;
+  attempt_.emplace(spec(), resolved(), record.plan(), static_cast<int64_t>(workers.size()),
+                   FoundStartOf(record.run().start()));
+  attempt_->staging_tag = StagingTag(id(), epoch());
+  if (record.run().has_saved()) attempt_->saved = FoundStartOf(record.run().saved());
+  attempt_->save_error = record.run().save_error();
+  attempt_->save_error_step = record.run().save_error_step();
+  const int64_t step = OpenAttempt(*result_)->last_step();
+  progress_ = RunProgress(step, attempt_->topology.TellsSteps().value);
+  progress_.TakeOver(record.result(), attempt_->start.step);
+  feedback_.Begin(spec(), attempt_->plan, attempt_->start.step, attempt_->start.extra_cuts);
+  stragglers_.Begin(attempt_->plan);
+  adopted_ = std::make_unique<Crew>(*this, std::move(workers));
+  adopted_->Adopt(record.run());
 }
 
 NextPhase TrainingJob::AfterRestart(Now now) {
+  if (adopted_ != nullptr) return Adopt(*this, std::move(adopted_));
   if (!returned_) return nullptr;
   const int64_t stages = result_.has_value() ? result_->stages() : 0;
   const int64_t workers = stages > 0 ? resolved().WorkersOf(stages) : FewestWorkers();
@@ -297,6 +319,7 @@ absl::Status TrainingJob::BeginAttempt(const std::vector<WorkerOffer>& workers, 
 
 void TrainingJob::OnTraining(Now now) {
   attempt_->AskLater(now);
+  attempt_->save_due_ns = now.monotonic_ns + limits().save_interval_ms * kNsPerMs;
   result_->set_last_step_unix_ms(now.unix_ms);
   summary().clear_reason();  // it has waited for its workers
   ResumeAttemptRecords(now.unix_ms, *result_);
@@ -318,7 +341,8 @@ void TrainingJob::OnCommitted(const CheckpointCommitted& committed, Now now) {
     attempt_->checkpoints.NotCommitted(step);
     attempt_->saving.erase(step);
     NoteSaveError(step, std::string(committed.checkpoint.status().message()), now);
-    return DiscardGivenUp();
+    DiscardGivenUp();
+    return;
   }
   const auto& [directory, note] = *committed.checkpoint;
   attempt_->checkpoints.StopAwaiting(step);
@@ -357,11 +381,12 @@ void TrainingJob::OnCrewGone() {
                     .step = std::numeric_limits<int64_t>::max()});
 }
 
-void TrainingJob::DiscardGivenUp() {
+std::optional<int64_t> TrainingJob::DiscardGivenUp() {
   const std::optional<int64_t> step = attempt_->checkpoints.TakeGivenUp();
-  if (!step.has_value()) return;
+  if (!step.has_value()) return std::nullopt;
   Add(DiscardStaged{
       .root = spec().checkpoint().directory(), .tag = attempt_->staging_tag, .step = *step});
+  return step;
 }
 
 void TrainingJob::NoteSaveError(int64_t step, const std::string& error, Now now) {
@@ -426,6 +451,7 @@ absl::Status TrainingJob::CheckEvent(int32_t worker_index, const v1::RunEvent& e
 
 bool TrainingJob::MayTake(const v1::RunEvent& event) const {
   if (!attempt_.has_value()) return true;
+  if (attempt_->adopting) return false;
   const CheckpointTracker& checkpoints = attempt_->checkpoints;
   if (event.has_layers_saved()) return checkpoints.MayBegin(event.layers_saved().step());
   return !event.has_save_failed() || checkpoints.MayBegin(event.save_failed().step());

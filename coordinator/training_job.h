@@ -91,6 +91,8 @@ struct TrainingAttempt {
   std::optional<Growth> growth;        // likewise
   std::optional<int64_t> drain_step;   // the cut of a drain, once it is known
   int64_t done_ns = 0;                 // when all workers were done
+  bool adopting = false;               // its workers have trained under an earlier process, and are waited for
+  int64_t save_due_ns = 0;             // for what has come since it was saved
 };
 
 class TrainingJob final : public JobRun {
@@ -163,8 +165,9 @@ class TrainingJob final : public JobRun {
   void NoteSaved(int64_t step, Now now);
   // No longer waits for commits that have taken too long.
   void GiveUpOverdueCommits(Now now);
-  // Removes what is staged for checkpoints that were given up, unless a worker may still write to it.
-  void DiscardGivenUp();
+  // Removes what is staged for checkpoints that were given up, unless a worker may still write to it. Returns the latest of
+  // their steps.
+  std::optional<int64_t> DiscardGivenUp();
 
  private:
   int64_t FewestWorkers() const override;
@@ -176,6 +179,8 @@ class TrainingJob final : public JobRun {
     return "with checkpoint.directory the job would be saved and go on";
   }
   void WriteTo(v1::GetJobResponse& record) const override;
+  // Takes over the attempt in the record of an earlier process. REQUIRES: CanBeAdopted.
+  void TakeOver(const v1::GetJobResponse& record);
   absl::Status CheckEvent(int32_t worker_index, const v1::RunEvent& event) const override;
   bool MayTake(const v1::RunEvent& event) const override;
   absl::Status CheckSteps() const override;
@@ -187,6 +192,7 @@ class TrainingJob final : public JobRun {
   std::optional<v1::JobPlanning> planning_;
   std::optional<v1::JobResult> result_;  // what is not derived from the rest
   std::optional<TrainingAttempt> attempt_;
+  std::unique_ptr<Crew> adopted_;  // of that attempt, until OnRestart
   RunProgress progress_{0, 0};
   RunFeedback feedback_;
   StragglerWatch stragglers_;

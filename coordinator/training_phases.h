@@ -9,6 +9,8 @@
 //
 //   Stopping -> WaitingForCrew (a Queued) -> FindingStart -> ...
 //
+// A job that trained when its coordinator was restarted begins with Adopting, and goes on with Running (adoption.h).
+//
 // Whatever the reason for which an attempt is followed by another, Reconfigure ends the one and leads to the other.
 //
 // Thread-compatible.
@@ -48,6 +50,7 @@ class AttemptPhase : public JobPhase {
   std::optional<int64_t> DecidesAtNs() const override;
   bool DropJoining(const std::string& worker) override;
   std::vector<std::string> InUse() const override;
+  void WriteRun(v1::GetJobResponse& record) const override;
   NextPhase Tick(Now now) override;
   std::optional<int64_t> NextDeadlineNs() const override;
 
@@ -77,6 +80,8 @@ class AttemptPhase : public JobPhase {
   }
   // Ends a cancelled job whose workers have not all drained.
   NextPhase EndUndrained(const std::string& why, Now now);
+  // Removes what is staged for checkpoints that were given up.
+  void DiscardGivenUp();
   // Returns the name of the verdict's worker, or an empty text.
   std::string WorkerOf(const Blame::Verdict& verdict) const;
 
@@ -94,6 +99,8 @@ class AttemptPhase : public JobPhase {
   NextPhase GoOnWithMore(Now now);
 };
 
+// Waits for the workers of an attempt that an earlier process began, and goes on with it.
+NextPhase Adopt(TrainingJob& job, std::unique_ptr<Crew> crew);
 // Finds the checkpoint to start from, and plans what the job leaves open.
 NextPhase FindStart(TrainingJob& job, std::unique_ptr<Crew> crew);
 // Plans an attempt, prepares all workers and starts them. `has_new_split`: since an attempt before.

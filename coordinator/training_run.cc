@@ -1,6 +1,8 @@
 // Handles what the workers of an attempt report, and has the phase in which they train.
 #include <algorithm>
 #include <iterator>
+#include <limits>
+#include <optional>
 #include <utility>
 #include <variant>
 #include <vector>
@@ -8,6 +10,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
+#include "coordinator/adoption.h"
 #include "coordinator/attempt_record.h"
 #include "coordinator/growth.h"
 #include "coordinator/report_check.h"
@@ -40,6 +43,14 @@ NextPhase AttemptPhase::OnGathered(PassesGathered& gathered, Now now) {
 }
 
 NextPhase AttemptPhase::OnEvent(int32_t worker_index, const v1::RunEvent& event, Now now) {
+  constexpr int64_t kEndOfRun = std::numeric_limits<int64_t>::max();
+  if (event.has_layers_saved()) {
+    crew_->AwaitDecision(worker_index, event.layers_saved().step());
+  } else if (event.has_save_failed()) {
+    crew_->AwaitDecision(worker_index, event.save_failed().step());
+  } else if (event.has_run_done() || event.has_run_failed()) {
+    crew_->AwaitDecision(worker_index, kEndOfRun);
+  }
   switch (event.kind_case()) {
     case v1::RunEvent::kStepDone:
       OnStepDone(worker_index, event.step_done(), now);
@@ -68,7 +79,7 @@ NextPhase AttemptPhase::OnEvent(int32_t worker_index, const v1::RunEvent& event,
         job_.NoteSaveError(failed.step(),
                            absl::StrCat(NameOf(worker_index), ": ", failed.message()), now);
       }
-      job_.DiscardGivenUp();
+      DiscardGivenUp();
       return nullptr;
     }
     case v1::RunEvent::kRunDone:
@@ -109,6 +120,24 @@ void AttemptPhase::OnStepDone(int32_t worker_index, const v1::StepDone& done, No
   if (!news.text.empty()) job_.Log(news.text, now);
   if (news.turn == Drift::Turn::kLeaves && MayReplan()) attempt().drifts_since = done.step();
   if (news.turn == Drift::Turn::kReturns) attempt().drifts_since.reset();
+  if (now.monotonic_ns < attempt().save_due_ns) return;
+  attempt().save_due_ns = now.monotonic_ns + job_.limits().save_interval_ms * kNsPerMs;
+  job_.Save();
+}
+
+void AttemptPhase::DiscardGivenUp() {
+  if (const std::optional<int64_t> step = job_.DiscardGivenUp()) crew_->OnDecided(*step);
+}
+
+void AttemptPhase::WriteRun(v1::GetJobResponse& record) const {
+  // The crew may be the next phase's already. What has been cut short goes on from its checkpoint.
+  if (crew_ == nullptr || attempt().drain_step.has_value()) return;
+  v1::RunUnderWay& run = *record.mutable_run();
+  crew_->WriteTo(run);
+  *run.mutable_start() = RunStartOf(attempt().start);
+  if (!attempt().saved.checkpoint.empty()) *run.mutable_saved() = RunStartOf(attempt().saved);
+  run.set_save_error(attempt().save_error);
+  run.set_save_error_step(attempt().save_error_step);
 }
 
 NextPhase AttemptPhase::OnReports(int32_t worker_index, int64_t step, const StageReports& stages,
@@ -124,7 +153,7 @@ NextPhase AttemptPhase::OnReports(int32_t worker_index, int64_t step, const Stag
 void AttemptPhase::OnLayersSaved(int32_t worker_index, const v1::LayersSaved& saved, Now now) {
   const std::optional<CheckpointTracker::Complete> complete =
       attempt().checkpoints.Saved(worker_index, saved);
-  if (!complete.has_value()) return job_.DiscardGivenUp();
+  if (!complete.has_value()) return DiscardGivenUp();
   CommitStaged commit{.job_id = job_.id(), .lease = crew_->lease()};
   commit.options = {.root = job_.spec().checkpoint().directory(),
                     .tag = attempt().staging_tag,

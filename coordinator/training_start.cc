@@ -162,7 +162,7 @@ class FindingStart final : public JobPhase {
 
   NextPhase OnAnswer(EffectAnswer& answer, Now now) override {
     auto* const found = std::get_if<StartFound>(&answer);
-    if (found == nullptr) return nullptr;
+    if (found == nullptr || found->adopted) return nullptr;
     if (!found->start.ok()) return OnNotFound(found->start.status(), now);
     job_.OnSearchDone();
     StopAwaiting();

@@ -32,30 +32,31 @@ absl::StatusOr<FoundStart> InTime(CondVar::Clock::time_point until, DirectoryLea
 
 }  // namespace
 
-absl::Status Claim(Files& files, const std::string& job_id, const std::string& root,
-                   const LockFileOpener& open, DirectoryLease& lease, FoundStart& start) {
+absl::Status Claim(Files& files, const FindCheckpoint& find, const LockFileOpener& open,
+                   DirectoryLease& lease, FoundStart& start) {
   PENSTOCK_FAULT_POINT_STATUS(kKeeperBeforeClaim);
+  const std::string& root = find.query.root;
   PENSTOCK_RETURN_IF_ERROR(Annotate(files.CreateDirectories(root), "checkpoint.directory"));
   absl::StatusOr<std::shared_ptr<DirectoryLock>> lock = DirectoryLock::Take(root, open);
   if (absl::IsUnimplemented(lock.status())) {
     start.notes.emplace_back(lock.status().message());
-    return SweepStagingOf(files, root, job_id);
+    return SweepStagingOf(files, root, find.job_id, find.adopted_tag);
   }
   PENSTOCK_RETURN_IF_ERROR(lock.status());
-  PENSTOCK_RETURN_IF_ERROR(SweepStaging(files, root));
+  PENSTOCK_RETURN_IF_ERROR(SweepStaging(files, root, find.adopted_tag));
   lease = *std::move(lock);
   PENSTOCK_FAULT_POINT(kKeeperAfterClaim);
   return absl::OkStatus();
 }
 
-absl::StatusOr<FoundStart> ClaimAndFindStart(Files& files, const std::string& job_id,
-                                             const StartQuery& query, DirectoryLease& lease,
-                                             const LockFileOpener& open) {
+absl::StatusOr<FoundStart> ClaimAndFindStart(Files& files, const FindCheckpoint& find,
+                                             DirectoryLease& lease, const LockFileOpener& open) {
   FoundStart claimed;
-  if (!query.root.empty()) {
-    PENSTOCK_RETURN_IF_ERROR(Claim(files, job_id, query.root, open, lease, claimed));
+  if (!find.query.root.empty()) {
+    PENSTOCK_RETURN_IF_ERROR(Claim(files, find, open, lease, claimed));
   }
-  absl::StatusOr<FoundStart> start = FindStart(files, query);
+  if (!find.adopted_tag.empty()) return claimed;
+  absl::StatusOr<FoundStart> start = FindStart(files, find.query);
   if (!start.ok()) {
     lease.reset();
     return start;
@@ -118,7 +119,10 @@ void CheckpointKeeper::Parts::GoOn(const Search& search) {
                                   parts->ClaimStart(search);
                                 }
                               });
-  if (!asked.ok()) Answer(search.find.job_id, StartFound{std::move(asked), nullptr});
+  if (!asked.ok()) {
+    Answer(search.find.job_id,
+           StartFound{std::move(asked), nullptr, !search.find.adopted_tag.empty()});
+  }
 }
 
 void CheckpointKeeper::Parts::ReadStart(Search search) {
@@ -139,16 +143,17 @@ void CheckpointKeeper::Parts::ClaimStart(const Search& search) {
   absl::StatusOr<FoundStart> found =
       InTime(search.until, lease, [&]() -> absl::StatusOr<FoundStart> {
         if (!search.start.has_value()) {
-          return ClaimAndFindStart(files, find.job_id, find.query, lease, open);
+          return ClaimAndFindStart(files, find, lease, open);
         }
         FoundStart start = *search.start;
-        PENSTOCK_RETURN_IF_ERROR(Claim(files, find.job_id, find.query.root, open, lease, start));
+        PENSTOCK_RETURN_IF_ERROR(Claim(files, find, open, lease, start));
         return start;
       });
   if (IsHeldByAnother(found.status()) && CondVar::Clock::now() < search.held_until) {
     return GoOnLater(search);
   }
-  AnswerSearch(find.job_id, StartFound{std::move(found), std::move(lease)});
+  AnswerSearch(find.job_id,
+               StartFound{std::move(found), std::move(lease), !find.adopted_tag.empty()});
 }
 
 void CheckpointKeeper::Parts::GoOnLater(const Search& search) {

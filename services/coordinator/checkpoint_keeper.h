@@ -25,15 +25,15 @@ namespace penstock {
 // Makes `root` this process's own for as long as `lease` lives (directory_lock.h), creating it if need be, and clears up
 // what dead attempts left there. On a file system without locks the lease is null, a note of `start` says so, and only
 // what dead attempts at this job left is cleared up: those of others may live.
-// REQUIRES: no attempt at this job is writing there.
+// REQUIRES: no attempt at this job but `find.adopted_tag` is writing there.
 // Errors: FailedPrecondition (another process writes checkpoints there), those of Files.
-absl::Status Claim(Files& files, const std::string& job_id, const std::string& root,
-                   const LockFileOpener& open, DirectoryLease& lease, FoundStart& start);
+absl::Status Claim(Files& files, const FindCheckpoint& find, const LockFileOpener& open,
+                   DirectoryLease& lease, FoundStart& start);
 
-// Claims `query.root`, if there is one, and then calls FindStart (checkpoint/start.h). The lease is null if that fails.
-// Errors: those of both.
-absl::StatusOr<FoundStart> ClaimAndFindStart(Files& files, const std::string& job_id,
-                                             const StartQuery& query, DirectoryLease& lease,
+// Claims the directory of `find`, if there is one, and then calls FindStart (checkpoint/start.h) unless an attempt is
+// adopted there. The lease is null if that fails. Errors: those of both.
+absl::StatusOr<FoundStart> ClaimAndFindStart(Files& files, const FindCheckpoint& find,
+                                             DirectoryLease& lease,
                                              const LockFileOpener& open = OpenLockFile);
 
 // Thread safety: all methods from any thread.

@@ -319,6 +319,7 @@ void EventLoop::WriteNow(const SaveJob* save) {
     performer_.OnStoreWritable(true);
   }
   PENSTOCK_FAULT_POINT(kLoopAfterWrite);
+  coordinator_.OnStored();
   for (const PublishEvent& event : pending_.Written()) {
     performer_.OnEventStored(event);
   }

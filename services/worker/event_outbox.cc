@@ -12,9 +12,11 @@ void EventOutbox::Begin(const std::string& job_id, int64_t epoch,
   job_id_ = job_id;
   epoch_ = epoch;
   trace_ = trace;
-  first_sequence_ = 0;
-  waiting_.clear();
-  given_up_ = false;
+  events_.clear();
+  kept_from_ = 0;
+  had_ = 0;
+  had_bytes_ = 0;
+  asks_ = ended_ = given_up_ = false;
   last_step_.Clear();
   tokens_ = 0;
   samples_ = 0;
@@ -27,8 +29,9 @@ std::optional<EventOutbox::GivenUp> EventOutbox::Add(v1::RunEvent event) {
     samples_ += event.step_done().samples();
   }
   if (given_up_) return std::nullopt;
-  if (waiting_.size() < kEventsWaitingMax) {
-    waiting_.push_back(std::move(event));
+  if (event.has_run_done() || event.has_run_failed()) ended_ = true;
+  if (waiting() < kEventsWaitingMax) {
+    events_.push_back(std::move(event));
     return std::nullopt;
   }
   given_up_ = true;
@@ -43,12 +46,13 @@ v1::ReportRunRequest EventOutbox::NextBatch() const {
   request.set_incarnation(incarnation_);
   request.set_job_id(job_id_);
   request.set_epoch(epoch_);
-  request.set_first_sequence(first_sequence_);
+  request.set_first_sequence(next_sequence());
+  request.set_kept_from(kept_from_);
   int64_t bytes = 0;
-  for (const v1::RunEvent& event : waiting_) {
-    bytes += static_cast<int64_t>(event.ByteSizeLong());
+  for (size_t i = had_; i < events_.size(); ++i) {
+    bytes += static_cast<int64_t>(events_[i].ByteSizeLong());
     if (bytes > kBatchBytesMax && request.events_size() > 0) break;
-    *request.add_events() = event;
+    *request.add_events() = events_[i];
   }
   return request;
 }
@@ -59,18 +63,41 @@ EventOutbox::AfterAnswer EventOutbox::OnAnswer(const v1::ReportRunRequest& reque
   const bool is_current = job_id_ == request.job_id() && epoch_ == request.epoch();
   if (!is_current) return {absl::ZeroDuration()};
   if (absl::IsAborted(answer.status())) {
-    waiting_.clear();
+    const bool was_told_all = ended_ && waiting() == 0;
+    events_.clear();
+    had_ = 0;
+    had_bytes_ = 0;
+    asks_ = false;
     given_up_ = true;
+    if (was_told_all) return {absl::ZeroDuration()};
     return {absl::ZeroDuration(), GivenUp{job_id_, epoch_, answer.status()}};
   }
   if (answer.ok()) {
-    // The coordinator counts from what it has; never more than was sent.
-    const int64_t sent_to = first_sequence_ + request.events_size();
-    const int64_t has = std::min(answer->next_sequence(), sent_to);
-    for (; first_sequence_ < has; ++first_sequence_) waiting_.pop_front();
+    asks_ = false;
+    // The coordinator counts from what it has: never more than was sent, but less than before if it was restarted.
+    const int64_t sent_to = request.first_sequence() + request.events_size();
+    const int64_t has = std::clamp(answer->next_sequence(), kept_from_, sent_to);
+    SetHad(has);
+    DropStored(answer->has_stored_sequence() ? answer->stored_sequence() : has);
     if (has == sent_to) return {absl::ZeroDuration()};
   }
   return {std::clamp(2 * wait, kBackoffMin, kBackoffMax)};
+}
+
+void EventOutbox::SetHad(int64_t sequence) {
+  const auto bytes = [this](size_t i) { return static_cast<int64_t>(events_[i].ByteSizeLong()); };
+  for (; next_sequence() < sequence; ++had_) had_bytes_ += bytes(had_);
+  for (; next_sequence() > sequence; --had_) had_bytes_ -= bytes(had_ - 1);
+}
+
+void EventOutbox::DropStored(int64_t stored_sequence) {
+  while (had_ > 0 && (kept_from_ < stored_sequence || had_ > kEventsKeptMax ||
+                      had_bytes_ > kKeptBytesMax)) {
+    had_bytes_ -= static_cast<int64_t>(events_.front().ByteSizeLong());
+    events_.pop_front();
+    --had_;
+    ++kept_from_;
+  }
 }
 
 }  // namespace penstock

@@ -1,8 +1,11 @@
 // EventOutbox: what a worker still has to tell the coordinator about its run, in order, each event once.
 //
-// Events are numbered from 0 in each run and kept until the coordinator says that it has them, so a batch whose answer was
+// Events are numbered from 0 in each run and wait until the coordinator says that it has them, so a batch whose answer was
 // lost is sent again. When more events wait than kEventsWaitingMax, or the coordinator calls the run over, the run is given
 // up, and later events of it are dropped.
+//
+// Those that the coordinator has, but has not stored, are kept as well, for it may be restarted and lose them: then they wait
+// again. The oldest of them go when they are many, and with them the chance that the run outlives a restart.
 //
 // A state machine without clock or I/O; thread-compatible. EventReporter (event_reporter.h) sends what it hands out.
 #pragma once
@@ -24,6 +27,9 @@ namespace penstock {
 class EventOutbox {
  public:
   static constexpr size_t kEventsWaitingMax = 1 << 16;
+  // Bounds on those that are kept although the coordinator has them.
+  static constexpr size_t kEventsKeptMax = 1 << 16;
+  static constexpr int64_t kKeptBytesMax = 16 << 20;
   // Bound on one batch; far below the limit of a control message.
   static constexpr int64_t kBatchBytesMax = 256 << 10;
   static constexpr absl::Duration kBackoffMin = absl::Milliseconds(50);
@@ -39,13 +45,16 @@ class EventOutbox {
   EventOutbox(std::string worker, uint64_t incarnation)
       : worker_(std::move(worker)), incarnation_(incarnation) {}
 
-  // Events from now on belong to this run. Waiting events of another attempt are dropped.
+  // Events from now on belong to this run. Those of another attempt are dropped.
   void Begin(const std::string& job_id, int64_t epoch, const std::optional<TraceContext>& trace);
+  // The coordinator may be another process, and is asked which events it has.
+  void AskAgain() { asks_ = !job_id_.empty() && !given_up_; }
   // Returns the run if it is given up for this event, which has no room.
   std::optional<GivenUp> Add(v1::RunEvent event);
 
-  bool empty() const { return waiting_.empty(); }
-  // Returns the first events that wait, as many as fit. REQUIRES: !empty().
+  // Returns whether nothing is to be sent.
+  bool empty() const { return waiting() == 0 && !asks_; }
+  // Returns the first events that wait, as many as fit; perhaps none. REQUIRES: !empty().
   v1::ReportRunRequest NextBatch() const;
   // Of the job that the waiting events belong to, if it has one.
   const std::optional<TraceContext>& trace() const { return trace_; }
@@ -69,8 +78,19 @@ class EventOutbox {
   std::string job_id_;
   int64_t epoch_ = 0;
   std::optional<TraceContext> trace_;
-  int64_t first_sequence_ = 0;  // of waiting_.front()
-  std::deque<v1::RunEvent> waiting_;
+  size_t waiting() const { return events_.size() - had_; }
+  int64_t next_sequence() const { return kept_from_ + static_cast<int64_t>(had_); }
+  // The coordinator has the events before this one.
+  void SetHad(int64_t sequence);
+  // Drops events that nobody will ask for, and the oldest of those that are too many.
+  void DropStored(int64_t stored_sequence);
+
+  std::deque<v1::RunEvent> events_;  // kept, then waiting
+  int64_t kept_from_ = 0;            // the number of the first
+  size_t had_ = 0;                   // how many of them the coordinator has
+  int64_t had_bytes_ = 0;
+  bool asks_ = false;
+  bool ended_ = false;     // its last event was added
   bool given_up_ = false;  // later events of the run are dropped
   v1::StepDone last_step_;
   int64_t tokens_ = 0;

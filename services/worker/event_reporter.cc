@@ -40,6 +40,13 @@ void EventReporter::Add(v1::RunEvent event) {
   GiveUp(given_up);
 }
 
+void EventReporter::AskAgain() {
+  MutexLock lock(mutex_);
+  outbox_.AskAgain();
+  asks_again_ = true;
+  changed_.NotifyAll();
+}
+
 bool EventReporter::Flush(absl::Time deadline) {
   MutexLock lock(mutex_);
   const auto until = Monotonic(deadline);
@@ -72,11 +79,12 @@ void EventReporter::Report() {
     {
       MutexLock lock(mutex_);
       if (wait > absl::ZeroDuration() && !stopping_) {
-        // New events do not make a coordinator come back sooner: only the end cuts the wait short.
+        // New events do not make a coordinator come back sooner: its return cuts the wait short, and the end.
         const auto until = After(wait);
-        while (!stopping_ && changed_.WaitUntil(mutex_, until)) {
+        while (!stopping_ && !asks_again_ && changed_.WaitUntil(mutex_, until)) {
         }
       }
+      if (std::exchange(asks_again_, false)) wait = absl::ZeroDuration();
       while (outbox_.empty() && !stopping_) changed_.Wait(mutex_);
       if (stopping_) return;
       request = outbox_.NextBatch();

@@ -48,6 +48,8 @@ class EventReporter {
   void Begin(const std::string& job_id, int64_t epoch,
              const std::optional<TraceContext>& trace = std::nullopt) ABSL_LOCKS_EXCLUDED(mutex_);
   void Add(v1::RunEvent event) ABSL_LOCKS_EXCLUDED(mutex_);
+  // The worker has made itself known to a coordinator that did not know it, and may lack what the one before had.
+  void AskAgain() ABSL_LOCKS_EXCLUDED(mutex_);
 
   // Waits until all events are acknowledged or dropped. False if `deadline` came first.
   bool Flush(absl::Time deadline) ABSL_LOCKS_EXCLUDED(mutex_);
@@ -67,6 +69,7 @@ class EventReporter {
   mutable Mutex mutex_;
   CondVar changed_;
   EventOutbox outbox_ ABSL_GUARDED_BY(mutex_);
+  bool asks_again_ ABSL_GUARDED_BY(mutex_) = false;  // without the rest of a wait
   bool stopping_ ABSL_GUARDED_BY(mutex_) = false;
 
   std::thread thread_;

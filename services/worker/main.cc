@@ -113,7 +113,7 @@ class Worker {
   // Errors: an address that cannot be had.
   absl::Status Start() {
     server_.AddExtension(hub_);
-    AddWorkerControl(server_, host_, RealClock());
+    AddWorkerControl(server_, host_, terms_, RealClock());
     PENSTOCK_RETURN_IF_ERROR(server_.Start());
     if (flags_.server.metrics.has_value()) {
       PENSTOCK_ASSIGN_OR_RETURN(std::shared_ptr<HttpGuard> guard,
@@ -275,8 +275,10 @@ class Worker {
     return {.worker = Introduction(),
             .register_worker =
                 [this](const v1::RegisterWorkerRequest& request) {
-                  return registry_.Call(&Registry::RegisterWorker, request,
-                                        rpc_limits::kQuickCallTimeout);
+                  auto answer = registry_.Call(&Registry::RegisterWorker, request,
+                                               rpc_limits::kQuickCallTimeout);
+                  if (answer.ok()) terms_.OnRegistered(answer->term());
+                  return answer;
                 },
             .heartbeat =
                 [this](const v1::HeartbeatRequest& request) {
@@ -302,6 +304,7 @@ class Worker {
                 [this](const absl::Status& status) {
                   if (status.ok()) {
                     log_.info("registered with {}", registry_.peer());
+                    reporter_.AskAgain();
                   } else {
                     log_.warn("trying again: {}", Text(status));
                   }
@@ -370,6 +373,7 @@ class Worker {
                   .disturbed = [this](const std::string& edge) { log_.warn("edge {}", edge); }},
                  security_.ForChannel(Role::kWorker)};
   FinishedRuns finished_;
+  TermFence terms_;
   // These two use each other: a reporter that gives up stops the run. When they end, no run is left.
   RunHost host_{HostParts()};
   EventReporter reporter_{ReporterParts()};

@@ -44,7 +44,7 @@ void AddStages(const RunHost& host, const std::string& job_id,
 
 }  // namespace
 
-void AddWorkerControl(RpcServer& server, RunHost& host, Clock& clock) {
+void AddWorkerControl(RpcServer& server, RunHost& host, const TermFence& terms, Clock& clock) {
   using Service = v1::WorkerControl::AsyncService;
   Service& service = server.AddService<Service>(Callers::kCluster);
 
@@ -66,8 +66,9 @@ void AddWorkerControl(RpcServer& server, RunHost& host, Clock& clock) {
                  return v1::StartRunResponse();
                });
   server.Unary(service, &Service::RequestHoldRun,
-               [&host](const v1::HoldRunRequest& request,
-                       const CallInfo&) -> absl::StatusOr<v1::HoldRunResponse> {
+               [&host, &terms](const v1::HoldRunRequest& request,
+                               const CallInfo&) -> absl::StatusOr<v1::HoldRunResponse> {
+                 PENSTOCK_RETURN_IF_ERROR(terms.Check(request.term()));
                  v1::HoldRunResponse response;
                  PENSTOCK_ASSIGN_OR_RETURN(const int64_t step,
                                            host.Hold(request.job_id(), request.epoch()));
@@ -76,14 +77,16 @@ void AddWorkerControl(RpcServer& server, RunHost& host, Clock& clock) {
                });
   server.Unary(
       service, &Service::RequestCutRun,
-      [&host](const v1::CutRunRequest& request,
-              const CallInfo&) -> absl::StatusOr<v1::CutRunResponse> {
+      [&host, &terms](const v1::CutRunRequest& request,
+                      const CallInfo&) -> absl::StatusOr<v1::CutRunResponse> {
+        PENSTOCK_RETURN_IF_ERROR(terms.Check(request.term()));
         PENSTOCK_RETURN_IF_ERROR(host.Cut(request.job_id(), request.epoch(), request.step()));
         return v1::CutRunResponse();
       });
   server.Unary(service, &Service::RequestStopRun,
-               [&host](const v1::StopRunRequest& request,
-                       const CallInfo& call) -> absl::StatusOr<v1::StopRunResponse> {
+               [&host, &terms](const v1::StopRunRequest& request,
+                               const CallInfo& call) -> absl::StatusOr<v1::StopRunResponse> {
+                 PENSTOCK_RETURN_IF_ERROR(terms.Check(request.term()));
                  PENSTOCK_RETURN_IF_ERROR(host.Stop(request.job_id(), request.epoch(),
                                                     request.reason(), HandlerDeadline(call)));
                  return v1::StopRunResponse();

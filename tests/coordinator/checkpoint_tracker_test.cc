@@ -21,7 +21,8 @@ TEST(CheckpointTracker, LastPart_CompletesItInLayerOrder) {
   const auto complete = tracker.Saved(1, Saved(10, 1));
   ASSERT_TRUE(complete.has_value());
   EXPECT_EQ(complete->step, 10);
-  EXPECT_EQ(complete->files.size(), 3u);
+  ASSERT_EQ(complete->files.size(), 3u);
+  for (int layer = 0; layer < 3; ++layer) EXPECT_EQ(complete->files[layer].layer(), layer);
   for (int layer = 0; layer < 3; ++layer) {
     EXPECT_EQ(complete->layers[layer].layer(), layer);
   }

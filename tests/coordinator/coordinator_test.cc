@@ -743,6 +743,7 @@ TEST(Restore, RunningJobHasFailedAndWaitingOneRuns) {
   Coordinator after({});
   std::vector<StoredJob> store = before.Store();
   store[0].idempotency_key = "key of the first";
+  store[1].record.clear_run();  // by a build that did not say how to go on with it
   // As a build has stored it that did not know these keys yet.
   v1::TrainingSpec& training = *store[2].record.mutable_spec()->mutable_training();
   training.clear_rounding();

@@ -5,6 +5,7 @@
 #include <numeric>
 
 #include "absl/strings/str_cat.h"
+#include "tests/coordinator/ends.h"
 #include "tests/coordinator/simulated_cluster.h"
 #include "tests/support/status_matchers.h"
 
@@ -28,16 +29,6 @@ std::vector<std::string> WorkersOf(const v1::GetJobResponse& job) {
   std::vector<std::string> workers;
   for (const v1::StageAssignment& stage : job.plan().stages()) workers.push_back(stage.worker());
   return workers;
-}
-
-void ExpectCleanEnd(SimulatedCluster& cluster) {
-  cluster.RunFor(5000);
-  EXPECT_THAT(cluster.violations(), IsEmpty()) << cluster.transcript();
-  EXPECT_THAT(cluster.StillTraining(), IsEmpty()) << cluster.transcript();
-  EXPECT_THAT(cluster.LeasedDirectories(), IsEmpty()) << cluster.transcript();
-  for (const auto& [run, count] : cluster.starts()) {
-    EXPECT_EQ(count, 1) << "worker " << run.first << " started " << run.second << " twice";
-  }
 }
 
 // The job has done all its steps, and each was told once and is in the curve once.
@@ -552,6 +543,7 @@ TEST(Restarted, CoordinatorBeforeTheFirstStep_TheDirectoryStaysTheJobs) {
   const std::string rival = cluster.Submit(SavedJob(5, 1, 5));
   ASSERT_TRUE(cluster.RunUntilState(job, v1::JOB_STATE_RUNNING));
   EXPECT_EQ(cluster.Summary(job).step(), 0);
+  cluster.ForgetRuns();
   cluster.RestartCoordinator();
   EXPECT_TRUE(cluster.coordinator().FindRun(job)->returned());
   ASSERT_TRUE(cluster.RunUntilOver(kLimitMs));
@@ -625,6 +617,7 @@ TEST(Restarted, Coordinator_NotesTheAttemptThatItFinds) {
   cluster.RunFor(10);
   const std::string job = cluster.Submit(SavedJob(30, 2, 5));
   cluster.RunFor(1000);
+  cluster.ForgetRuns();
   cluster.RestartCoordinator();
   ASSERT_TRUE(cluster.RunUntilOver(kLimitMs));
   EXPECT_EQ(cluster.Summary(job).state(), v1::JOB_STATE_SUCCEEDED);

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include "absl/strings/str_cat.h"
+#include "tests/coordinator/ends.h"
 #include "tests/coordinator/simulated_cluster.h"
 #include "tests/support/status_matchers.h"
 
@@ -302,6 +303,7 @@ TEST(Restore, JobUnderWayWithACheckpointDirectory_WaitsAgain) {
   const std::string job = before.Submit(spec);
   before.RunFor(2000);
   ASSERT_EQ(before.Summary(job).state(), v1::JOB_STATE_RUNNING);
+  before.ForgetRuns();
   Coordinator after({});
   after.Restore(before.Store(), before.now());
   EXPECT_EQ(after.FindSummary(job)->state(), v1::JOB_STATE_QUEUED);
@@ -320,6 +322,7 @@ TEST(Restore, JobThatBeganWithAnothersCheckpoint_BeginsThereUntilItHasOneOfItsOw
     if (has_own) spec.mutable_checkpoint()->set_every_steps(5);
     const std::string job = before.Submit(spec);
     before.RunFor(2000);
+    before.ForgetRuns();
     Coordinator after({});
     after.Restore(before.Store(), before.now());
     EXPECT_EQ(after.FindRun(job)->spec().checkpoint().resume(),
@@ -516,16 +519,6 @@ void KillCoordinator(SimulatedCluster& cluster, Death death) {
   }
 }
 
-void ExpectCleanEnd(SimulatedCluster& cluster) {
-  cluster.RunFor(5000);
-  EXPECT_THAT(cluster.violations(), IsEmpty()) << cluster.transcript();
-  EXPECT_THAT(cluster.StillTraining(), IsEmpty()) << cluster.transcript();
-  EXPECT_THAT(cluster.LeasedDirectories(), IsEmpty()) << cluster.transcript();
-  for (const auto& [run, count] : cluster.starts()) {
-    EXPECT_EQ(count, 1) << "worker " << run.first << " started " << run.second << " twice";
-  }
-}
-
 TEST(CoordinatorKilled, AtEveryMoment_TheJobSucceeds) {
   for (const Death death : kDeaths) {
     for (int64_t at_ms = 0; at_ms < 1200; at_ms += 7) {
@@ -687,6 +680,7 @@ TEST(Report, OfAnEarlierAttempt_IsRefusedAndChangesNothing) {
   v1::ReportRunRequest stale = cluster.ReportOf(job, 0);
   stale.add_events()->mutable_step_done()->set_step(90);
   stale.add_events()->mutable_run_failed()->set_message("of the attempt before");
+  cluster.ForgetRuns();
   cluster.RestartCoordinator();
   ASSERT_TRUE(cluster.RunUntilState(job, v1::JOB_STATE_RUNNING));
   ASSERT_GT(cluster.coordinator().FindRun(job)->epoch(), stale.epoch());

@@ -150,6 +150,36 @@ TEST(RunProgress, WorkOfAnEarlierProcess_CountsOnceAlsoWhereItIsDoneAgain) {
   EXPECT_EQ(ResultOf(progress).tokens(), 31 * 100);
 }
 
+TEST(RunProgress, AnotherProcessTakesOver_GoesOnAsIfItWereTheSame) {
+  const auto report = [](RunProgress& progress, double seconds) {
+    google::protobuf::RepeatedPtrField<v1::StageReport> stages;
+    stages.Add()->set_stage(1);
+    stages[0].set_window_seconds(seconds);
+    progress.OnReports(stages);
+  };
+  RunProgress before(10, 1);
+  for (int64_t step = 11; step <= 20; ++step) before.OnStep(Step(step, 1.0));
+  EXPECT_TRUE(before.OnValidation(Validation(20, 3.0)));
+  report(before, 2.0);
+  for (int64_t step = 21; step <= 25; ++step) before.OnStep(Step(step, 1.0));
+
+  const v1::JobResult record = ResultOf(before);
+  RunProgress after(25, 1);
+  after.TakeOver(record, /*first_step=*/10);
+  EXPECT_EQ(ResultOf(after).SerializeAsString(), record.SerializeAsString());
+  // What was told already, and is told again.
+  EXPECT_FALSE(after.OnStep(Step(25, 1.0)));
+  EXPECT_FALSE(after.OnValidation(Validation(20, 3.0)));
+  EXPECT_EQ(ResultOf(after).SerializeAsString(), record.SerializeAsString());
+  for (RunProgress* progress : {&before, &after}) {
+    for (int64_t step = 26; step <= 30; ++step) progress->OnStep(Step(step, 2.0));
+    EXPECT_TRUE(progress->OnValidation(Validation(30, 2.5)));
+    report(*progress, 4.0);
+  }
+  EXPECT_DOUBLE_EQ(ResultOf(after).tokens_per_second(), 20 * 100 / 4.0);
+  EXPECT_EQ(ResultOf(after).SerializeAsString(), ResultOf(before).SerializeAsString());
+}
+
 // What was saved last may be newer than what the record says.
 TEST(RunProgress, EarlierProcessTrainedFurtherThanItsRecord_CountsThatToo) {
   v1::JobResult before;

@@ -143,6 +143,7 @@ void SimulatedCluster::PerformEffects() {
     if (dies && !is_kept(effect)) continue;
     std::visit([this](const auto& e) { Perform(e); }, effect);
   }
+  coordinator_->OnStored();
   if (dies) RestartCoordinator();
 }
 
@@ -165,6 +166,10 @@ void SimulatedCluster::RestartCoordinator(bool has_records) {
   coordinator_ = std::make_unique<Coordinator>(options_.limits);
   coordinator_->Restore(Store(), now());
   PerformEffects();
+}
+
+void SimulatedCluster::ForgetRuns() {
+  for (auto& [job, record] : saved_) record.clear_run();
 }
 
 std::string SimulatedCluster::Submit(const v1::JobSpec& spec) {
@@ -307,6 +312,7 @@ void SimulatedCluster::Register(int worker) {
       request.set_device(options_.devices[worker % kinds]);
     }
     Tell([&] { PENSTOCK_CHECK(coordinator_->RegisterWorker(request, now()).ok()); });
+    if (!w.run.job_id().empty()) Flush(worker, w.generation);  // the coordinator may be another process
     HeartbeatLoop(worker, incarnation);
     if (options_.attached) Attach(worker, incarnation);
   });
@@ -636,7 +642,7 @@ absl::StatusOr<v1::PrepareRunResponse> SimulatedCluster::Handle(
   w.cut_step.reset();
   w.saving.clear();
   w.outbox.clear();
-  w.outbox_first = 0;
+  w.outbox_first = w.acknowledged = 0;
   ++w.generation;
   return response;
 }
@@ -667,7 +673,9 @@ void SimulatedCluster::Perform(const FindCheckpoint& find) {
     DirectoryLease lease;
     absl::StatusOr<FoundStart> found = found_start;
     if (now_ms_ < disk_back_ms) {
-      return Answer(life, find.job_id, StartFound{absl::InternalError("Input/output error"), {}});
+      return Answer(life, find.job_id, StartFound{absl::InternalError("Input/output error"),
+                                                    {},
+                                                    !find.adopted_tag.empty()});
     }
     if (const std::string& root = find.query.root; !root.empty()) {
       const std::string directory = DirectoryOf(root);
@@ -678,10 +686,11 @@ void SimulatedCluster::Perform(const FindCheckpoint& find) {
       }
       lease = std::make_shared<int>(0);
       leases_[directory] = lease;
-      std::erase_if(staged_,
-                    [&](const Staging& staging) { return staging.directory == directory; });
+      std::erase_if(staged_, [&](const Staging& staging) {
+        return staging.directory == directory && staging.tag != find.adopted_tag;
+      });
     }
-    Answer(life, find.job_id, StartFound{found, std::move(lease)});
+    Answer(life, find.job_id, StartFound{found, std::move(lease), !find.adopted_tag.empty()});
   });
 }
 

@@ -97,6 +97,8 @@ class SimulatedCluster {
   void RestartCoordinator(bool has_records = true);
   // The same happens as soon as it has kept something: before it acts on that, or answers.
   void RestartCoordinatorAfterWriting() { dies_after_writing_ = true; }
+  // What is kept does not say how to go on with attempts under way, as that of older builds.
+  void ForgetRuns();
   // Moves the clock by which people live, not that of timeouts.
   void MoveWallClock(int64_t ms) { wall_start_ms_ += ms; }
   Coordinator& coordinator() { return *coordinator_; }
@@ -189,8 +191,13 @@ class SimulatedCluster {
       int64_t number = 0;
     };
     std::optional<Stream> stream = std::nullopt;
-    std::deque<v1::RunEvent> outbox;  // not yet acknowledged
+    std::deque<v1::RunEvent> outbox;  // not yet stored
     int64_t outbox_first = 0;         // sequence of its front
+    int64_t acknowledged = 0;         // sequence of the first that the coordinator lacks
+
+    bool HasToTell() const {
+      return acknowledged < outbox_first + static_cast<int64_t>(outbox.size());
+    }
     bool flushes_later = false;       // the coordinator has not taken all that it was sent
     struct Epochs {
       int64_t first = 0;  // that is not refused

@@ -261,7 +261,8 @@ void SimulatedCluster::Emit(int worker, v1::RunEvent event) {
   Flush(worker, w.generation);
 }
 
-// Sends everything that is not acknowledged yet; again if no acknowledgement comes, or one of a part.
+// Sends everything that is not acknowledged yet, and asks what is if there is nothing; again if no acknowledgement comes, or
+// one of a part.
 void SimulatedCluster::Flush(int worker, int64_t generation) {
   Worker& w = workers_[worker];
   const std::string job_id = w.run.job_id();
@@ -270,13 +271,14 @@ void SimulatedCluster::Flush(int worker, int64_t generation) {
   request.set_incarnation(w.incarnation);
   request.set_job_id(job_id);
   request.set_epoch(w.run.epoch());
-  request.set_first_sequence(w.outbox_first);
-  for (const v1::RunEvent& event : w.outbox) {
-    *request.add_events() = event;
+  request.set_first_sequence(w.acknowledged);
+  request.set_kept_from(w.outbox_first);
+  for (auto i = static_cast<size_t>(w.acknowledged - w.outbox_first); i < w.outbox.size(); ++i) {
+    *request.add_events() = w.outbox[i];
   }
   const auto again = [this, worker, generation, job_id, epoch = w.run.epoch()] {
     Worker& w = workers_[worker];
-    if (w.alive && w.run.job_id() == job_id && w.run.epoch() == epoch && !w.outbox.empty()) {
+    if (w.alive && w.run.job_id() == job_id && w.run.epoch() == epoch && w.HasToTell()) {
       Flush(worker, generation);
     }
   };
@@ -304,18 +306,22 @@ void SimulatedCluster::Flush(int worker, int64_t generation) {
       }
       if (!response.ok()) {
         w.outbox.clear();
+        w.acknowledged = w.outbox_first;
         return;
       }
-      while (!w.outbox.empty() && w.outbox_first < response->next_sequence()) {
-        w.outbox.pop_front();
-        ++w.outbox_first;
-      }
       const int64_t sent_to = request.first_sequence() + request.events_size();
+      w.acknowledged = std::clamp(response->next_sequence(), w.outbox_first,
+                                  std::max(w.outbox_first, sent_to));
+      const int64_t stored =
+          response->has_stored_sequence() ? response->stored_sequence() : w.acknowledged;
+      for (; w.outbox_first < std::min(stored, w.acknowledged); ++w.outbox_first) {
+        w.outbox.pop_front();
+      }
       if (response->next_sequence() >= sent_to || std::exchange(w.flushes_later, true)) return;
       After(1000, [this, worker] {
         Worker& w = workers_[worker];
         w.flushes_later = false;
-        if (w.alive && !w.outbox.empty()) Flush(worker, w.generation);
+        if (w.alive && w.HasToTell()) Flush(worker, w.generation);
       });
     });
   }

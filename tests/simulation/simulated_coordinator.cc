@@ -196,12 +196,12 @@ void SimulatedCoordinator::Perform(const FindCheckpoint& find) {
   OnDisk([this, find] {
     DirectoryLease lease;
     absl::StatusOr<FoundStart> found =
-        ClaimAndFindStart(parts_.files, find.job_id, find.query, lease,
+        ClaimAndFindStart(parts_.files, find, lease,
                           [this](const std::string& path) { return OpenLock(path); });
     parts_.watcher.Say(absl::StrCat(
-        find.job_id, " starts ",
+        find.job_id, find.adopted_tag.empty() ? " starts " : " has its directory again, from ",
         found.ok() ? absl::StrCat("after step ", found->step) : found.status().ToString()));
-    Answer(find.job_id, StartFound{std::move(found), std::move(lease)});
+    Answer(find.job_id, StartFound{std::move(found), std::move(lease), !find.adopted_tag.empty()});
   });
 }
 

@@ -71,7 +71,13 @@ void SimulatedWorker::Speak() {
       request.set_device("cpu");
       life_->speaks = true;
       return world_.Register(process_, request, [this](const auto& answer) {
-        OnSaid(life_->dialogue.OnRegistered(answer));
+        const RegistrationDialogue::AfterAnswer after = life_->dialogue.OnRegistered(answer);
+        if (after.news.has_value() && after.news->ok()) {
+          life_->outbox.AskAgain();
+          life_->report_wait = absl::ZeroDuration();
+          if (!life_->reports) Report();
+        }
+        OnSaid(after);
         StayAttached();
       });
     }

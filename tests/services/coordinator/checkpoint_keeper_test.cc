@@ -108,8 +108,8 @@ TEST(CheckpointKeeperStart, StartIsSought_DeadAttemptsAreClearedUp) {
   const std::string staging = StagingPath(root, 5, "dead");
   std::filesystem::create_directories(staging);
   DirectoryLease lease;
-  const StartQuery query{.root = root, .resume = "latest"};
-  EXPECT_THAT(ClaimAndFindStart(RealFiles(), "job-1", query, lease), IsOk());
+  const FindCheckpoint find{.job_id = "job-1", .query = {.root = root, .resume = "latest"}};
+  EXPECT_THAT(ClaimAndFindStart(RealFiles(), find, lease), IsOk());
   EXPECT_FALSE(std::filesystem::exists(staging));
   std::filesystem::remove_all(root);
 }
@@ -119,12 +119,22 @@ TEST_F(CheckpointKeeperTest, StartWithoutLocks_LeavesWhatOtherJobsStage) {
   ASSERT_THAT(files_->CreateDirectories("/fine"), IsOk());
   for (const char* tag : {"job-1-11", "job-2-11"}) Stage("/fine", 5, tag);
   DirectoryLease lease;
-  const StartQuery query{.root = "/fine", .resume = "latest"};
+  const FindCheckpoint find{.job_id = "job-1", .query = {.root = "/fine", .resume = "latest"}};
   PENSTOCK_ASSERT_OK_AND_ASSIGN(const FoundStart start,
-                                ClaimAndFindStart(*files_, "job-1", query, lease, NoLocks));
+                                ClaimAndFindStart(*files_, find, lease, NoLocks));
   EXPECT_EQ(lease, nullptr);
   EXPECT_THAT(start.notes, ElementsAre(HasSubstr("no locks here")));
   EXPECT_THAT(files_->List("/fine"), IsOkAndHolds(ElementsAre("step-000000000005.tmp-job-2-11")));
+}
+
+TEST_F(CheckpointKeeperTest, AdoptedAttempt_KeepsWhatItStages) {
+  ASSERT_THAT(files_->CreateDirectories("/fine"), IsOk());
+  for (const char* tag : {"job-1-11", "job-1-12"}) Stage("/fine", 5, tag);
+  const FindCheckpoint find{
+      .job_id = "job-1", .query = {.root = "/fine"}, .adopted_tag = "job-1-12"};
+  DirectoryLease lease;
+  EXPECT_THAT(ClaimAndFindStart(*files_, find, lease, NoLocks), IsOk());
+  EXPECT_THAT(files_->List("/fine"), IsOkAndHolds(ElementsAre("step-000000000005.tmp-job-1-12")));
 }
 
 TEST_F(CheckpointKeeperTest, Discard_RemovesTheAttemptsStagingAlone) {

@@ -97,19 +97,33 @@ TEST_F(DirectoryLockTest, HolderIsKilled_FreesIt) {
   close(ready[1]);
 }
 
+// A coordinator that was restarted goes on with an attempt whose workers are writing.
+TEST_F(DirectoryLockTest, DirectoryOfAnAdoptedAttempt_KeepsWhatItStages) {
+  const std::string dead = StagingPath(directory_, 5, "job-1-11");
+  const std::string writing = StagingPath(directory_, 5, "job-1-12");
+  for (const std::string& staging : {dead, writing}) std::filesystem::create_directories(staging);
+  const FindCheckpoint find{
+      .job_id = "job-1", .query = {.root = directory_}, .adopted_tag = "job-1-12"};
+  DirectoryLease lease;
+  EXPECT_THAT(ClaimAndFindStart(RealFiles(), find, lease), IsOk());
+  EXPECT_NE(lease, nullptr);
+  EXPECT_FALSE(std::filesystem::exists(dead));
+  EXPECT_TRUE(std::filesystem::exists(writing));
+}
+
 // What another process is writing is not swept away.
 TEST_F(DirectoryLockTest, DirectoryInUse_IsNotSweptByAStart) {
-  const StartQuery query{.root = directory_};
+  const FindCheckpoint find{.job_id = "job-1", .query = {.root = directory_}};
   const std::string staging = StagingPath(directory_, 5, "writing");
   DirectoryLease first, second;
-  ASSERT_THAT(ClaimAndFindStart(RealFiles(), "job-1", query, first), IsOk());
+  ASSERT_THAT(ClaimAndFindStart(RealFiles(), find, first), IsOk());
   std::filesystem::create_directories(staging);
-  EXPECT_THAT(ClaimAndFindStart(RealFiles(), "job-1", query, second),
+  EXPECT_THAT(ClaimAndFindStart(RealFiles(), find, second),
               StatusIs(absl::StatusCode::kFailedPrecondition, HasSubstr(directory_)));
   EXPECT_EQ(second, nullptr);
   EXPECT_TRUE(std::filesystem::exists(staging));
   first.reset();
-  EXPECT_THAT(ClaimAndFindStart(RealFiles(), "job-1", query, second), IsOk());
+  EXPECT_THAT(ClaimAndFindStart(RealFiles(), find, second), IsOk());
   EXPECT_FALSE(std::filesystem::exists(staging));
 }
 

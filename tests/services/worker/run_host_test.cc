@@ -201,7 +201,8 @@ TEST_F(RunHostTest, TimelineCall_GivesTheLastMomentsAndTheStagesIfAsked) {
   StartRun("j", 3);  // its one span is from 3 to 4 ns
   ManualClock clock(/*start_ns=*/1000);
   RpcServer server({.listen = {"127.0.0.1", 0}});
-  AddWorkerControl(server, host_, clock);
+  const TermFence terms;
+  AddWorkerControl(server, host_, terms, clock);
   ASSERT_THAT(server.Start(), IsOk());
   const auto stub = v1::WorkerControl::NewStub(
       MakeControlChannel(server.address().ToString(), grpc::InsecureChannelCredentials()));
@@ -223,6 +224,36 @@ TEST_F(RunHostTest, TimelineCall_GivesTheLastMomentsAndTheStagesIfAsked) {
   EXPECT_EQ(all.stages_size(), 2);
   EXPECT_EQ(all.spans_size(), 1);
   EXPECT_EQ(all.monotonic_ns(), 1000);
+  script_.Finish();
+}
+
+// A coordinator that was deposed knows the run that its successor has gone on with.
+TEST_F(RunHostTest, CallsOfAnEarlierTerm_AreRefusedAndChangeNothing) {
+  StartRun("j", 3);
+  ManualClock clock(/*start_ns=*/1000);
+  RpcServer server({.listen = {"127.0.0.1", 0}});
+  TermFence terms;
+  AddWorkerControl(server, host_, terms, clock);
+  ASSERT_THAT(server.Start(), IsOk());
+  const auto stub = v1::WorkerControl::NewStub(
+      MakeControlChannel(server.address().ToString(), grpc::InsecureChannelCredentials()));
+  const auto ask = [&]<typename Request>(const auto method, Request request, int64_t term) {
+    request.set_job_id("j");
+    request.set_epoch(3);
+    request.set_term(term);
+    return Call("worker", *stub, method, request, absl::Seconds(20)).status();
+  };
+  using Stub = v1::WorkerControl::Stub;
+  terms.OnRegistered(7);
+  terms.OnRegistered(6);  // late
+  const auto is_refused = StatusIs(absl::StatusCode::kAborted, HasSubstr("term 7 leads"));
+  EXPECT_THAT(ask(&Stub::HoldRun, v1::HoldRunRequest(), 6), is_refused);
+  EXPECT_THAT(ask(&Stub::CutRun, v1::CutRunRequest(), 6), is_refused);
+  EXPECT_THAT(ask(&Stub::StopRun, v1::StopRunRequest(), 6), is_refused);
+  EXPECT_TRUE(host_.GetActivity(/*with_stages=*/false).active);
+  for (const int64_t term : {0, 7, 8}) {  // 0: of an older build
+    EXPECT_THAT(ask(&Stub::HoldRun, v1::HoldRunRequest(), term), IsOk());
+  }
   script_.Finish();
 }
 
