@@ -62,10 +62,9 @@ bool CanBeAdopted(const v1::GetJobResponse& record, const ResolvedJob& job) {
   const v1::Attempt* const open = OpenAttempt(result);
   if (open == nullptr || open->detected_ms() > 0 || open->ends_to_grow()) return false;
   const FoundStart start = FoundStartOf(record.run().start());
-  const absl::StatusOr<v1::Plan> plan = MakePlan(record.spec(), job, OffersOf(record.run()),
-                                                 start.step, start.extra_cuts);
-  return plan.ok() &&
-         google::protobuf::util::MessageDifferencer::Equals(*plan, record.plan());
+  const absl::StatusOr<v1::Plan> plan =
+      MakePlan(record.spec(), job, OffersOf(record.run()), start.step, start.extra_cuts);
+  return plan.ok() && google::protobuf::util::MessageDifferencer::Equals(*plan, record.plan());
 }
 
 namespace {
@@ -160,9 +159,10 @@ class Adopting final : public AttemptPhase {
       Await(WhatItWaitsFor(), job_.limits().find_timeout_ms, now);
       return nullptr;
     }
-    return FailAttempt(absl::StrCat("the coordinator was restarted, and nothing was heard from the disk of ",
-                                    job_.spec().checkpoint().directory(), " for ", seconds, " s"),
-                       v1::ATTEMPT_CAUSE_COORDINATOR_RESTARTED, now);
+    return FailAttempt(
+        absl::StrCat("the coordinator was restarted, and nothing was heard from the disk of ",
+                     job_.spec().checkpoint().directory(), " for ", seconds, " s"),
+        v1::ATTEMPT_CAUSE_COORDINATOR_RESTARTED, now);
   }
 
   bool is_claimed_ = false;

@@ -22,7 +22,7 @@ class CheckpointTracker {
   // A checkpoint of one step that all workers have written.
   struct Complete {
     int64_t step = 0;
-    std::vector<v1::SavedFile> files;    // by layer and name
+    std::vector<v1::SavedFile> files;     // by layer and name
     std::vector<v1::LayerDigest> layers;  // ascending
   };
 

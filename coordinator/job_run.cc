@@ -243,12 +243,11 @@ bool JobRun::OnReporting(int32_t worker_index, int64_t kept_from, Now now) {
   if (!crew.adopted() || ended()) return false;
   const int64_t phases = phases_begun_;
   if (kept_from > NextSequence(worker_index)) {
-    crew.blame().Own(
-        Blame::kNobody,
-        absl::StrCat("the coordinator was restarted, and worker ",
-                     crew.parts()[worker_index].worker.name,
-                     " no longer has what it reported before that was not stored"),
-        v1::ATTEMPT_CAUSE_COORDINATOR_RESTARTED);
+    crew.blame().Own(Blame::kNobody,
+                     absl::StrCat("the coordinator was restarted, and worker ",
+                                  crew.parts()[worker_index].worker.name,
+                                  " no longer has what it reported before that was not stored"),
+                     v1::ATTEMPT_CAUSE_COORDINATOR_RESTARTED);
     Become(phase_->Tick(now), now);
   } else {
     Become(phase_->OnHeard(worker_index, now), now);

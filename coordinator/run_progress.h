@@ -100,9 +100,9 @@ class RunProgress {
   int64_t told_step_;
   int64_t told_validation_ = -1;  // the last step that was validated
   int32_t reporting_stage_;
-  Work work_;          // up to told_step_
-  Work work_of_step_;  // the last: all have as much
-  Work work_here_;     // on the workers that it has now
+  Work work_;                 // up to told_step_
+  Work work_of_step_;         // the last: all have as much
+  Work work_here_;            // on the workers that it has now
   int64_t steps_before_ = 0;  // that work_here_ lacks, for what a step is was not known yet
   // These cover the range of steps of the last stage's last report. That stage's worker is the one that reports the
   // steps, and in order, so these are the same steps.

@@ -91,8 +91,8 @@ struct TrainingAttempt {
   std::optional<Growth> growth;        // likewise
   std::optional<int64_t> drain_step;   // the cut of a drain, once it is known
   int64_t done_ns = 0;                 // when all workers were done
-  bool adopting = false;               // its workers have trained under an earlier process, and are waited for
-  int64_t save_due_ns = 0;             // for what has come since it was saved
+  bool adopting = false;    // its workers have trained under an earlier process, and are waited for
+  int64_t save_due_ns = 0;  // for what has come since it was saved
 };
 
 class TrainingJob final : public JobRun {

@@ -119,8 +119,8 @@ NextPhase WaitToRecover(TrainingJob& job, const std::string& reason, int64_t wor
 // The job goes back to the queue without having trained on `workers` workers, or because one left in good order, or the
 // coordinator was restarted. One that recovers from a failure goes on doing so. One that was under way waits for as many,
 // and after recovery.wait_seconds takes fewer if they do.
-NextPhase BackToQueue(TrainingJob& job, const std::string& reason, int64_t workers,
-                      int64_t rest_ms, Now now);
+NextPhase BackToQueue(TrainingJob& job, const std::string& reason, int64_t workers, int64_t rest_ms,
+                      Now now);
 // All workers are done and a checkpoint is being committed.
 NextPhase AwaitCommits(TrainingJob& job, std::unique_ptr<Crew> crew);
 // Fetches the timeline; then the job has ended.

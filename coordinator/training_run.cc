@@ -303,9 +303,7 @@ std::optional<int64_t> AttemptPhase::DecidesAtNs() const {
   return IsOnlyAccused() ? std::nullopt : JobPhase::DecidesAtNs();
 }
 
-bool AttemptPhase::IsOnlyAccused() const {
-  return crew_->AllDone() && !crew_->blame().settled();
-}
+bool AttemptPhase::IsOnlyAccused() const { return crew_->AllDone() && !crew_->blame().settled(); }
 
 NextPhase AttemptPhase::EndUndrained(const std::string& why, Now now) {
   job_.summary().set_reason(absl::StrCat(job_.cancel_reason(),
@@ -377,7 +375,8 @@ class Running final : public AttemptPhase {
     return grows_from_ms_.has_value() && now.unix_ms >= *grows_from_ms_ &&
            now.monotonic_ns >= asks_from_ns_ && !crew_->blame().any() &&
            // A disk that takes nothing would cost all steps since the last checkpoint.
-           attempt().not_saved.empty() && !attempt().checkpoints.Committing() && attempt().remaining.StepSeconds().value_or(0) > 0 &&
+           attempt().not_saved.empty() && !attempt().checkpoints.Committing() &&
+           attempt().remaining.StepSeconds().value_or(0) > 0 &&
            IsTimeToHold(attempt().CutsToGrow(), job_.progress().step());
   }
 

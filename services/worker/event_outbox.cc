@@ -91,8 +91,8 @@ void EventOutbox::SetHad(int64_t sequence) {
 }
 
 void EventOutbox::DropStored(int64_t stored_sequence) {
-  while (had_ > 0 && (kept_from_ < stored_sequence || had_ > kEventsKeptMax ||
-                      had_bytes_ > kKeptBytesMax)) {
+  while (had_ > 0 &&
+         (kept_from_ < stored_sequence || had_ > kEventsKeptMax || had_bytes_ > kKeptBytesMax)) {
     had_bytes_ -= static_cast<int64_t>(events_.front().ByteSizeLong());
     events_.pop_front();
     --had_;

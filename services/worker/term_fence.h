@@ -27,8 +27,8 @@ class TermFence {
   absl::Status Check(int64_t term) const {
     const int64_t seen = seen_.load();
     if (term == 0 || term >= seen) return absl::OkStatus();
-    return absl::AbortedError(absl::StrCat("asked in term ", term,
-                                           "; a coordinator of term ", seen, " leads by now"));
+    return absl::AbortedError(
+        absl::StrCat("asked in term ", term, "; a coordinator of term ", seen, " leads by now"));
   }
 
  private:

@@ -294,7 +294,8 @@ TEST(Adoption, DirectoryCannotBeHadAgain_TheJobRecovers) {
   EXPECT_EQ(cluster.Summary(job).state(), v1::JOB_STATE_SUCCEEDED) << cluster.transcript();
   const v1::JobResult& result = cluster.Saved(job).result();
   ASSERT_GE(result.attempts_size(), 2);
-  EXPECT_THAT(result.attempts(0).message(), HasSubstr("cannot have the checkpoint directory again"));
+  EXPECT_THAT(result.attempts(0).message(),
+              HasSubstr("cannot have the checkpoint directory again"));
   ExpectCleanEnd(cluster);
 }
 

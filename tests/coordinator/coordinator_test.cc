@@ -724,10 +724,11 @@ TEST(Drain, WorkerOfACancelledJobDies_EndsHardAsCancelled) {
   cluster.Kill(1);
   ASSERT_TRUE(cluster.RunUntilOver(kLimitMs));
   EXPECT_EQ(cluster.Summary(job).state(), v1::JOB_STATE_CANCELLED);
-  EXPECT_THAT(cluster.Summary(job).reason(),
-              AllOf(HasSubstr("cancelled by the user; the job was stopped before it had drained, so "
-                              "nothing of it is saved: worker w1"),
-                    HasSubstr("lost")));
+  EXPECT_THAT(
+      cluster.Summary(job).reason(),
+      AllOf(HasSubstr("cancelled by the user; the job was stopped before it had drained, so "
+                      "nothing of it is saved: worker w1"),
+            HasSubstr("lost")));
   EXPECT_THAT(cluster.StillTraining(), IsEmpty());
 }
 

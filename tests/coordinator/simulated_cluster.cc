@@ -312,7 +312,8 @@ void SimulatedCluster::Register(int worker) {
       request.set_device(options_.devices[worker % kinds]);
     }
     Tell([&] { PENSTOCK_CHECK(coordinator_->RegisterWorker(request, now()).ok()); });
-    if (!w.run.job_id().empty()) Flush(worker, w.generation);  // the coordinator may be another process
+    if (!w.run.job_id().empty())
+      Flush(worker, w.generation);  // the coordinator may be another process
     HeartbeatLoop(worker, incarnation);
     if (options_.attached) Attach(worker, incarnation);
   });
@@ -673,9 +674,9 @@ void SimulatedCluster::Perform(const FindCheckpoint& find) {
     DirectoryLease lease;
     absl::StatusOr<FoundStart> found = found_start;
     if (now_ms_ < disk_back_ms) {
-      return Answer(life, find.job_id, StartFound{absl::InternalError("Input/output error"),
-                                                    {},
-                                                    !find.adopted_tag.empty()});
+      return Answer(
+          life, find.job_id,
+          StartFound{absl::InternalError("Input/output error"), {}, !find.adopted_tag.empty()});
     }
     if (const std::string& root = find.query.root; !root.empty()) {
       const std::string directory = DirectoryOf(root);

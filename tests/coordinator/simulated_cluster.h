@@ -198,7 +198,7 @@ class SimulatedCluster {
     bool HasToTell() const {
       return acknowledged < outbox_first + static_cast<int64_t>(outbox.size());
     }
-    bool flushes_later = false;       // the coordinator has not taken all that it was sent
+    bool flushes_later = false;  // the coordinator has not taken all that it was sent
     struct Epochs {
       int64_t first = 0;  // that is not refused
       int64_t seen = 0;

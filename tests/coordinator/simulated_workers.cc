@@ -310,8 +310,8 @@ void SimulatedCluster::Flush(int worker, int64_t generation) {
         return;
       }
       const int64_t sent_to = request.first_sequence() + request.events_size();
-      w.acknowledged = std::clamp(response->next_sequence(), w.outbox_first,
-                                  std::max(w.outbox_first, sent_to));
+      w.acknowledged =
+          std::clamp(response->next_sequence(), w.outbox_first, std::max(w.outbox_first, sent_to));
       const int64_t stored =
           response->has_stored_sequence() ? response->stored_sequence() : w.acknowledged;
       for (; w.outbox_first < std::min(stored, w.acknowledged); ++w.outbox_first) {

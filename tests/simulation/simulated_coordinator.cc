@@ -195,9 +195,8 @@ void SimulatedCoordinator::Perform(const FindCheckpoint& find) {
   if (dies_) return;
   OnDisk([this, find] {
     DirectoryLease lease;
-    absl::StatusOr<FoundStart> found =
-        ClaimAndFindStart(parts_.files, find, lease,
-                          [this](const std::string& path) { return OpenLock(path); });
+    absl::StatusOr<FoundStart> found = ClaimAndFindStart(
+        parts_.files, find, lease, [this](const std::string& path) { return OpenLock(path); });
     parts_.watcher.Say(absl::StrCat(
         find.job_id, find.adopted_tag.empty() ? " starts " : " has its directory again, from ",
         found.ok() ? absl::StrCat("after step ", found->step) : found.status().ToString()));

@@ -188,7 +188,8 @@ TEST_F(EventOutboxTest, LargeEventsAreNotStored_TheOldestGo) {
     outbox_.OnAnswer(outbox_.NextBatch(), HasStored(i, 0), absl::ZeroDuration());
   }
   outbox_.AskAgain();
-  EXPECT_EQ(outbox_.NextBatch().kept_from(), 5);  // 15 of a little more than a MiB are within the bound
+  EXPECT_EQ(outbox_.NextBatch().kept_from(),
+            5);  // 15 of a little more than a MiB are within the bound
 }
 
 TEST_F(EventOutboxTest, RunThatHasEnded_IsAskedForButNotGivenUp) {
