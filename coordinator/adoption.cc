@@ -61,6 +61,9 @@ bool CanBeAdopted(const v1::GetJobResponse& record, const ResolvedJob& job) {
   v1::JobResult result = record.result();
   const v1::Attempt* const open = OpenAttempt(result);
   if (open == nullptr || open->detected_ms() > 0 || open->ends_to_grow()) return false;
+  for (const v1::RunWorker& worker : record.run().workers()) {
+    if (worker.next_sequence() < 0) return false;
+  }
   const FoundStart start = FoundStartOf(record.run().start());
   const absl::StatusOr<v1::Plan> plan =
       MakePlan(record.spec(), job, OffersOf(record.run()), start.step, start.extra_cuts);
@@ -105,13 +108,16 @@ class Adopting final : public AttemptPhase {
     return GoOnIfReady(now);
   }
 
-  NextPhase OnHeard(int32_t worker_index, Now now) override {
+  NextPhase OnHeard(int32_t worker_index, bool is_held, Now now) override {
+    if (is_held) return FailAsHeld(worker_index, now);
     crew_->parts()[worker_index].heard = true;
     return GoOnIfReady(now);
   }
 
-  // It drains as soon as it is known to train.
-  NextPhase Cancel(Now) override { return nullptr; }
+  // It drains as soon as it is known to train, and the checkpoint of that can be committed.
+  NextPhase Cancel(Now now) override {
+    return waits_for_disk_ ? EndUndrained(WhatItWaitsFor(), now) : nullptr;
+  }
 
   bool Fits(v1::JobState state) const override { return state == v1::JOB_STATE_RUNNING; }
 

@@ -324,7 +324,14 @@ absl::StatusOr<v1::ReportRunResponse> Coordinator::ReportRun(const v1::ReportRun
   }
   const int64_t kept_from =
       request.has_kept_from() ? request.kept_from() : request.first_sequence();
-  if (run->OnReporting(*index, kept_from, now)) Settle(now);
+  // One that has not registered yet would not be missed.
+  const Member* const member = membership_.Find(request.worker());
+  const bool is_there = member != nullptr && member->alive &&
+                        member->registration.incarnation() == request.incarnation();
+  if (is_there && run->OnReporting(*index, kept_from, now)) {
+    Settle(now);
+    return ReportRun(request, now);  // to what has become of the job
+  }
   const int64_t had = run->NextSequence(*index) - request.first_sequence();
   rejected_.Count(Rejection::kDuplicate, std::clamp<int64_t>(had, 0, request.events_size()));
   v1::ReportRunResponse response;

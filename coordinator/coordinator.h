@@ -70,7 +70,7 @@ class Coordinator {
   explicit Coordinator(const CoordinatorLimits& limits);
 
   // Takes back the jobs of an earlier process, in the order of their submission. Those that were to end early have
-  // ended so. Those that waited wait again, and so do those that were under way, recovered, or drained to go back to the
+  // ended so. Those that trained are gone on with (adoption.h). Those that waited wait again, and so do those that were under way, recovered, or drained to go back to the
   // queue, and have a checkpoint directory, to go on from there, or that are to recover without one; the others have
   // failed. REQUIRES: called once, before anything else.
   void Restore(std::vector<StoredJob> jobs, Now now);

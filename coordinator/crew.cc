@@ -82,7 +82,7 @@ bool Crew::OnSeenEpoch(int32_t worker_index, const WorkerResponse& response, Now
 void Crew::BeginAgain(std::vector<WorkerOffer> workers, Now now) {
   epoch_ = job_.NextEpoch(now);
   blame_ = Blame(job_.limits().blame_grace_ms * kNsPerMs);
-  asked_ = starting_ = is_recorded_ = adopted_ = false;
+  asked_ = starting_ = adopted_ = false;
   later_epochs_ = 0;
   Reorder(std::move(workers));
 }
@@ -203,7 +203,7 @@ void Crew::OnStopped(int32_t worker_index, const WorkerResponse& response) {
 }
 
 void Crew::Adopt(const v1::RunUnderWay& run) {
-  asked_ = starting_ = is_recorded_ = adopted_ = true;
+  asked_ = starting_ = adopted_ = true;
   for (int32_t i = 0; i < size(); ++i) {
     Part& part = parts_[i];
     part.prepared = part.start_asked = part.started = true;
@@ -235,7 +235,6 @@ void Crew::OnDecided(int64_t step) {
 }
 
 void Crew::OnSaved() {
-  is_recorded_ = true;
   for (Part& part : parts_) part.saved_sequence = RecordedSequence(part);
 }
 

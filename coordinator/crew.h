@@ -41,7 +41,7 @@ class Crew {
     // Of the first event that the record lacks, as it was saved last, and as it is stored for sure.
     int64_t saved_sequence = 0;
     int64_t stored_sequence = 0;
-    // What it has told of checkpoints that are not decided yet, and of its end, is in no record: by step, which event told it.
+    // What it has told of checkpoints that are not decided yet, and of its end, is in no record: the event's number, by step.
     std::map<int64_t, int64_t> undecided = {};
     bool heard = false;  // since the coordinator was restarted
     int64_t actions_done = -1;
@@ -74,8 +74,6 @@ class Crew {
   std::vector<WorkerOffer> StillTaken(bool reachable) const;
   // Returns whether the workers were taken over from an earlier process.
   bool adopted() const { return adopted_; }
-  // Returns whether records of the job have what a later process needs to go on with the attempt.
-  bool is_recorded() const { return is_recorded_; }
   Blame& blame() { return blame_; }
   const Blame& blame() const { return blame_; }
   absl::Status CheckInvariants() const;
@@ -142,7 +140,6 @@ class Crew {
   Blame blame_;
   bool asked_ = false;
   bool starting_ = false;
-  bool is_recorded_ = false;
   bool adopted_ = false;
   int32_t later_epochs_ = 0;  // that workers told of since the attempt, as it is planned, was begun
   std::set<std::string> leavers_;

@@ -45,8 +45,8 @@ class JobPhase {
   virtual NextPhase OnEvent(int32_t, const v1::RunEvent&, Now) { return nullptr; }
   virtual NextPhase OnWorkerLost(const std::string& worker, uint64_t incarnation,
                                  const std::string& reason, Now now);
-  // The worker has told of its run: in a heartbeat, or with a report.
-  virtual NextPhase OnHeard(int32_t, Now) { return nullptr; }
+  // The worker has told of its run: in a heartbeat, or with a report. `is_held`: the run waits for a cut.
+  virtual NextPhase OnHeard(int32_t, bool /*is_held*/, Now) { return nullptr; }
   // A process of this name has made itself known, which may be another than that of the crew: that is lost then.
   NextPhase OnRegistered(const std::string& worker, uint64_t incarnation, Now now);
   // The job is to end as soon as it can without losing a step; JobRun::cancel_reason says why. Here: at once.

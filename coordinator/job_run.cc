@@ -100,9 +100,8 @@ int64_t JobRun::NextSequence(int32_t worker_index) const {
 }
 
 std::optional<int64_t> JobRun::StoredSequence(int32_t worker_index) const {
-  const Crew& crew = *phase_->crew();
-  return crew.is_recorded() ? std::optional(crew.parts()[worker_index].stored_sequence)
-                            : std::nullopt;
+  if (!IsKept()) return std::nullopt;
+  return phase_->crew()->parts()[worker_index].stored_sequence;
 }
 
 absl::Status JobRun::CheckInvariants() const {
@@ -208,7 +207,8 @@ int64_t JobRun::OnReport(int32_t worker_index, int64_t first_sequence,
 
 std::optional<int64_t> JobRun::OnHeartbeat(int32_t worker_index,
                                            const v1::HeartbeatRequest& heartbeat, Now now) {
-  Become(phase_->OnHeard(worker_index, now), now);
+  Become(phase_->OnHeard(worker_index, heartbeat.held(), now), now);
+  if (phase_->crew() == nullptr) return std::nullopt;
   Crew& crew = *phase_->crew();
   Crew::Part& part = crew.parts()[worker_index];
   const int64_t actions_done = heartbeat.actions_done();
@@ -240,7 +240,7 @@ void JobRun::OnRegistered(const std::string& worker, uint64_t incarnation, Now n
 
 bool JobRun::OnReporting(int32_t worker_index, int64_t kept_from, Now now) {
   Crew& crew = *phase_->crew();
-  if (!crew.adopted() || ended()) return false;
+  if (!crew.adopted() || ended() || crew.blame().any()) return false;
   const int64_t phases = phases_begun_;
   if (kept_from > NextSequence(worker_index)) {
     crew.blame().Own(Blame::kNobody,
@@ -250,7 +250,7 @@ bool JobRun::OnReporting(int32_t worker_index, int64_t kept_from, Now now) {
                      v1::ATTEMPT_CAUSE_COORDINATOR_RESTARTED);
     Become(phase_->Tick(now), now);
   } else {
-    Become(phase_->OnHeard(worker_index, now), now);
+    Become(phase_->OnHeard(worker_index, /*is_held=*/false, now), now);
   }
   return phases_begun_ != phases;
 }

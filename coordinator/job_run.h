@@ -54,7 +54,6 @@
 
 #include "absl/status/status.h"
 #include "absl/types/span.h"
-#include "base/heartbeat.h"
 #include "base/seen_epoch.h"
 #include "base/trace_context.h"
 #include "coordinator/effects.h"
@@ -102,11 +101,11 @@ struct JobRunLimits {
   // The time between attempts to stop a worker, and the time after which it counts as stopped all the same.
   int64_t stop_retry_ms = 1000;
   int64_t stop_timeout_ms = 30'000;
-  // After a restart of the coordinator, the workers of a run are waited for so long: the time of a heartbeat that is missed,
-  // and some more for those that try again after a pause.
-  int64_t adopt_timeout_ms = kHeartbeatTimeoutMs + 2000;
+  // After a restart of the coordinator, the workers of a run are waited for so long: they may be connecting to the address of
+  // before (5 s) and try again after a pause.
+  int64_t adopt_timeout_ms = 10'000;
   // What is worth keeping of a run that trains is saved at least this often.
-  int64_t save_interval_ms = 10'000;
+  int64_t save_interval_ms = 30'000;
   // A job that takes all free workers and went back to the queue waits this long for as many as it had, for the one
   // that left is often about to come back.
   int64_t return_timeout_ms = 120'000;
@@ -128,7 +127,7 @@ class JobRun {
   // The limit of a text in records and events, which travel in lists. Texts are UTF-8, whatever they were made of.
   static constexpr size_t kTextBytesMax = 2000;
 
-  // Takes over a QUEUED record, of either kind. `last_sequence`: of the events published for it so far. REQUIRES: `job`
+  // Takes over a record, of either kind, that is QUEUED, RECOVERING, or of a run under way (adoption.h). `last_sequence`: of the events published for it so far. REQUIRES: `job`
   // is the record's spec or its draft (job/open_job.h), resolved; `limits`, `earlier` and `effects` outlive the run.
   static std::unique_ptr<JobRun> Make(const v1::GetJobResponse& record, int64_t last_sequence,
                                       ResolvedJob job, const JobRunLimits& limits,
@@ -232,8 +231,9 @@ class JobRun {
                     Now now);
   // A worker, perhaps of the crew and perhaps another process of that name, has made itself known.
   void OnRegistered(const std::string& worker, uint64_t incarnation, Now now);
-  // The worker reports events, and still has those from number `kept_from` on. An attempt that was taken over from an earlier
-  // process has failed if that had others, which this one lacks. Returns whether the job has begun another phase.
+  // The worker, which is known to be there, reports events, and still has those from number `kept_from` on. An attempt that was
+  // taken over from an earlier process has failed if that had others, which this one lacks. Returns whether the job has begun
+  // another phase: then the index may not hold any more.
   bool OnReporting(int32_t worker_index, int64_t kept_from, Now now);
   // All that was saved is stored.
   void OnStored();
@@ -306,6 +306,8 @@ class JobRun {
   virtual absl::Status CheckEvent(int32_t /*worker_index*/, const v1::RunEvent&) const {
     return absl::OkStatus();
   }
+  // Returns whether workers keep what the store lacks, for a later process to ask for.
+  virtual bool IsKept() const { return false; }
   // Returns whether there is room for what an event of the attempt tells; if not, there is once other workers report.
   virtual bool MayTake(const v1::RunEvent&) const { return true; }
   virtual absl::Status CheckSteps() const { return absl::OkStatus(); }

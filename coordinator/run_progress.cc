@@ -81,10 +81,15 @@ void RunProgress::GoOnFrom(const v1::JobResult& before) {
            .tokens = before.tokens() + unknown * work_of_step_.tokens};
 }
 
-void RunProgress::TakeOver(const v1::JobResult& before, int64_t first_step) {
+void RunProgress::WriteTo(v1::RunUnderWay& run) const {
+  run.set_samples(work_here_.samples);
+  run.set_tokens(work_here_.tokens);
+}
+
+void RunProgress::TakeOver(const v1::JobResult& before, const v1::RunUnderWay& run) {
   GoOnFrom(before);
   for (const v1::WorkerOrder& order : before.order()) OnOrder(order.worker_index(), order);
-  steps_before_ = step_ - first_step;
+  work_here_ = {.samples = run.samples(), .tokens = run.tokens()};
   OnReports(before.per_stage());
   // The reports are of the last cut, and the work up to there was told as a rate.
   const auto work = [this](double per_second) {
@@ -114,7 +119,6 @@ void RunProgress::BeginAgain(int64_t first_step, int64_t first_microbatch,
   told_step_ = std::max(told_step_, step_);
   reporting_stage_ = reporting_stage;
   work_here_ = {};
-  steps_before_ = 0;
   window_work_ = {};
   window_seconds_ = 0.0;
   stages_.clear();
@@ -134,11 +138,11 @@ bool RunProgress::OnStep(const v1::StepDone& done) {
   }
   step_ = done.step();
   work_of_step_ = {.samples = done.samples(), .tokens = done.tokens()};
-  const auto add = [this](Work& work, int64_t steps = 1) {
-    work.samples += steps * work_of_step_.samples;
-    work.tokens += steps * work_of_step_.tokens;
+  const auto add = [this](Work& work) {
+    work.samples += work_of_step_.samples;
+    work.tokens += work_of_step_.tokens;
   };
-  add(work_here_, 1 + std::exchange(steps_before_, 0));
+  add(work_here_);
   if (step_ > told_step_) {
     told_step_ = step_;
     add(work_);

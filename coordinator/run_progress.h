@@ -45,9 +45,8 @@ class RunProgress {
   // work up to there. REQUIRES: nothing was reported yet.
   void GoOnFrom(const v1::JobResult& before);
 
-  // Another process goes on with the run under way, which began after `first_step` and is where it was at `before`.
-  // REQUIRES: nothing was reported yet.
-  void TakeOver(const v1::JobResult& before, int64_t first_step);
+  // Another process goes on with the run under way, which is where it was at `before`. REQUIRES: nothing was reported yet.
+  void TakeOver(const v1::JobResult& before, const v1::RunUnderWay& run);
 
   int32_t reporting_stage() const { return reporting_stage_; }
 
@@ -73,6 +72,8 @@ class RunProgress {
   google::protobuf::RepeatedPtrField<v1::StageReport> Reports() const;
   // Writes what is known into `result`; leaves the rest of it.
   void WriteTo(v1::JobResult& result) const;
+  // Writes what TakeOver needs beside the result.
+  void WriteTo(v1::RunUnderWay& run) const;
 
  private:
   // A curve that thins itself out.
@@ -100,10 +101,9 @@ class RunProgress {
   int64_t told_step_;
   int64_t told_validation_ = -1;  // the last step that was validated
   int32_t reporting_stage_;
-  Work work_;                 // up to told_step_
-  Work work_of_step_;         // the last: all have as much
-  Work work_here_;            // on the workers that it has now
-  int64_t steps_before_ = 0;  // that work_here_ lacks, for what a step is was not known yet
+  Work work_;          // up to told_step_
+  Work work_of_step_;  // the last: all have as much
+  Work work_here_;     // on the workers that it has now
   // These cover the range of steps of the last stage's last report. That stage's worker is the one that reports the
   // steps, and in order, so these are the same steps.
   Work window_work_;

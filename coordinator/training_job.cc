@@ -136,9 +136,10 @@ void TrainingJob::TakeOver(const v1::GetJobResponse& record) {
   if (record.run().has_saved()) attempt_->saved = FoundStartOf(record.run().saved());
   attempt_->save_error = record.run().save_error();
   attempt_->save_error_step = record.run().save_error_step();
+  if (!attempt_->save_error.empty()) attempt_->not_saved.insert(attempt_->save_error_step);
   const int64_t step = OpenAttempt(*result_)->last_step();
   progress_ = RunProgress(step, attempt_->topology.TellsSteps().value);
-  progress_.TakeOver(record.result(), attempt_->start.step);
+  progress_.TakeOver(record.result(), record.run());
   feedback_.Begin(spec(), attempt_->plan, attempt_->start.step, attempt_->start.extra_cuts);
   stragglers_.Begin(attempt_->plan);
   adopted_ = std::make_unique<Crew>(*this, std::move(workers));
@@ -359,7 +360,8 @@ void TrainingJob::OnCommitted(const CheckpointCommitted& committed, Now now) {
   Save();
 }
 
-void TrainingJob::GiveUpOverdueCommits(Now now) {
+std::vector<int64_t> TrainingJob::GiveUpOverdueCommits(Now now) {
+  std::vector<int64_t> given_up;
   std::erase_if(attempt_->commit_due_ns, [&](const auto& due) {
     const auto& [step, due_ns] = due;
     if (now.monotonic_ns < due_ns) return false;
@@ -370,8 +372,10 @@ void TrainingJob::GiveUpOverdueCommits(Now now) {
                      " for ", limits().commit_timeout_ms / 1000,
                      " s, where it is committed; see whether it hangs"),
         now);
+    given_up.push_back(step);
     return true;
   });
+  return given_up;
 }
 
 void TrainingJob::OnCrewGone() {
@@ -451,7 +455,10 @@ absl::Status TrainingJob::CheckEvent(int32_t worker_index, const v1::RunEvent& e
 
 bool TrainingJob::MayTake(const v1::RunEvent& event) const {
   if (!attempt_.has_value()) return true;
-  if (attempt_->adopting) return false;
+  // The directory may not be the job's again.
+  const bool is_of_checkpoint =
+      event.has_layers_saved() || event.has_save_failed() || event.has_run_done();
+  if (attempt_->adopting && is_of_checkpoint) return false;
   const CheckpointTracker& checkpoints = attempt_->checkpoints;
   if (event.has_layers_saved()) return checkpoints.MayBegin(event.layers_saved().step());
   return !event.has_save_failed() || checkpoints.MayBegin(event.save_failed().step());

@@ -163,8 +163,8 @@ class TrainingJob final : public JobRun {
   void NoteSaveError(int64_t step, const std::string& error, Now now);
   // It was saved, perhaps later than others that were not. The log tells when the latest is saved again.
   void NoteSaved(int64_t step, Now now);
-  // No longer waits for commits that have taken too long.
-  void GiveUpOverdueCommits(Now now);
+  // No longer waits for commits that have taken too long. Returns their steps.
+  std::vector<int64_t> GiveUpOverdueCommits(Now now);
   // Removes what is staged for checkpoints that were given up, unless a worker may still write to it. Returns the latest of
   // their steps.
   std::optional<int64_t> DiscardGivenUp();
@@ -183,6 +183,7 @@ class TrainingJob final : public JobRun {
   void TakeOver(const v1::GetJobResponse& record);
   absl::Status CheckEvent(int32_t worker_index, const v1::RunEvent& event) const override;
   bool MayTake(const v1::RunEvent& event) const override;
+  bool IsKept() const override { return !of_planning(); }
   absl::Status CheckSteps() const override;
   std::optional<double> StepSeconds() const override {
     return attempt_.has_value() ? attempt_->remaining.StepSeconds() : std::nullopt;

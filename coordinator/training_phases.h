@@ -82,6 +82,9 @@ class AttemptPhase : public JobPhase {
   NextPhase EndUndrained(const std::string& why, Now now);
   // Removes what is staged for checkpoints that were given up.
   void DiscardGivenUp();
+  void GiveUpOverdueCommits(Now now);
+  // A worker is held although the phase holds nobody.
+  NextPhase FailAsHeld(int32_t worker_index, Now now);
   // Returns the name of the verdict's worker, or an empty text.
   std::string WorkerOf(const Blame::Verdict& verdict) const;
 

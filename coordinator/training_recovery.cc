@@ -109,7 +109,7 @@ class Stopping final : public AttemptPhase {
   }
 
   NextPhase Tick(Now now) override {
-    job_.GiveUpOverdueCommits(now);
+    GiveUpOverdueCommits(now);
     if (now.monotonic_ns >= retry_ns_) AskToStop(now);
     return GoOnIfStopped(now);
   }
@@ -279,8 +279,8 @@ NextPhase WaitToRecover(TrainingJob& job, const std::string& reason, int64_t wor
                 .holds_back_until_ns = rests_until_ns + hold_ns});
 }
 
-NextPhase BackToQueue(TrainingJob& job, const std::string& reason, int64_t workers,
-                      int64_t rest_ms, Now now) {
+NextPhase BackToQueue(TrainingJob& job, const std::string& reason, int64_t workers, int64_t rest_ms,
+                      Now now) {
   if (job.recovering()) return WaitToRecover(job, reason, workers, rest_ms, now);
   WaitTerms terms{.reason = reason,
                   .rests_until_ns = rest_ms > 0 ? now.monotonic_ns + rest_ms * kNsPerMs : 0};

@@ -125,6 +125,10 @@ void AttemptPhase::OnStepDone(int32_t worker_index, const v1::StepDone& done, No
   job_.Save();
 }
 
+void AttemptPhase::GiveUpOverdueCommits(Now now) {
+  for (const int64_t step : job_.GiveUpOverdueCommits(now)) crew_->OnDecided(step);
+}
+
 void AttemptPhase::DiscardGivenUp() {
   if (const std::optional<int64_t> step = job_.DiscardGivenUp()) crew_->OnDecided(*step);
 }
@@ -138,6 +142,14 @@ void AttemptPhase::WriteRun(v1::GetJobResponse& record) const {
   if (!attempt().saved.checkpoint.empty()) *run.mutable_saved() = RunStartOf(attempt().saved);
   run.set_save_error(attempt().save_error);
   run.set_save_error_step(attempt().save_error_step);
+  job_.progress().WriteTo(run);
+}
+
+NextPhase AttemptPhase::FailAsHeld(int32_t worker_index, Now now) {
+  return FailAttempt(absl::StrCat(NameOf(worker_index),
+                                  " is held at a step, for a change that was begun before the "
+                                  "coordinator was restarted and is not known any more"),
+                     v1::ATTEMPT_CAUSE_COORDINATOR_RESTARTED, now);
 }
 
 NextPhase AttemptPhase::OnReports(int32_t worker_index, int64_t step, const StageReports& stages,
@@ -289,7 +301,12 @@ NextPhase AttemptPhase::FailIfBlamed(Now now) {
   const Blame& blame = crew_->blame();
   if (IsOnlyAccused()) return nullptr;
   const bool would_repeat = blame.settled() && !MayEndOtherwise(blame.Best().cause);
-  if (blame.any() && job_.Recovers() && !would_repeat) {
+  // What cannot be gone on with after a restart begins again from what is saved, as it did before there was recovery.
+  const bool is_of_restart =
+      attempt().adopting ||
+      (blame.any() && blame.Best().cause == v1::ATTEMPT_CAUSE_COORDINATOR_RESTARTED);
+  const bool begins_again = is_of_restart && job_.IsSaved() && job_.cancel_reason().empty();
+  if (blame.any() && (job_.Recovers() || begins_again) && !would_repeat) {
     return StopAndRecover(job_, std::move(crew_));
   }
   const std::optional<Blame::Verdict> verdict = blame.Decide(now.monotonic_ns);
@@ -325,7 +342,7 @@ NextPhase AttemptPhase::End(v1::JobState state, Now /*now*/) {
 }
 
 NextPhase AttemptPhase::Tick(Now now) {
-  job_.GiveUpOverdueCommits(now);
+  GiveUpOverdueCommits(now);
   if (NextPhase next = JobPhase::Tick(now)) return next;
   std::optional<int64_t>& ask_at_ns = attempt().ask_at_ns;
   if (!Works() || !ask_at_ns.has_value() || now.monotonic_ns < *ask_at_ns) return nullptr;
@@ -366,6 +383,9 @@ class Running final : public AttemptPhase {
     return GoOnIfAllDone(now);
   }
 
+  NextPhase OnHeard(int32_t worker_index, bool is_held, Now now) override {
+    return is_held ? FailAsHeld(worker_index, now) : nullptr;
+  }
   // A run of which a worker has failed ends anyway.
   NextPhase Cancel(Now now) override { return crew_->blame().any() ? nullptr : BeginDrain(now); }
   NextPhase Return(Now now) override { return Running::Cancel(now); }

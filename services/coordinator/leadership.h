@@ -17,7 +17,7 @@
 // A leader counts its lease by its own clock, from when it asked for it, which is before etcd began to count, and ends
 // `safety_ms` earlier. So it stops before etcd lets another lead, unless its clock stands still (a frozen virtual machine) or
 // runs slower than etcd's by more than that. Then its writes are refused all the same (etcd_store.h), and what it tells
-// workers is of older epochs (job_run.h); only what it tells users may be of a moment ago.
+// workers is of older epochs (job_run.h) and of an older term (services/worker/term_fence.h); only what it tells users may be of a moment ago.
 //
 // A term that is over never comes back, even if a late answer says that the lease was renewed.
 //

@@ -16,7 +16,9 @@ void EventOutbox::Begin(const std::string& job_id, int64_t epoch,
   kept_from_ = 0;
   had_ = 0;
   had_bytes_ = 0;
-  asks_ = ended_ = given_up_ = false;
+  reported_ = 0;
+  answered_ = asks_;
+  ended_ = given_up_ = false;
   last_step_.Clear();
   tokens_ = 0;
   samples_ = 0;
@@ -30,7 +32,8 @@ std::optional<EventOutbox::GivenUp> EventOutbox::Add(v1::RunEvent event) {
   }
   if (given_up_) return std::nullopt;
   if (event.has_run_done() || event.has_run_failed()) ended_ = true;
-  if (waiting() < kEventsWaitingMax) {
+  const int64_t unheard = kept_from_ + static_cast<int64_t>(events_.size()) - reported_;
+  if (unheard < static_cast<int64_t>(kEventsWaitingMax)) {
     events_.push_back(std::move(event));
     return std::nullopt;
   }
@@ -40,7 +43,8 @@ std::optional<EventOutbox::GivenUp> EventOutbox::Add(v1::RunEvent event) {
                                                      kEventsWaitingMax, " events of the run"))};
 }
 
-v1::ReportRunRequest EventOutbox::NextBatch() const {
+v1::ReportRunRequest EventOutbox::NextBatch() {
+  batch_asks_ = asks_;
   v1::ReportRunRequest request;
   request.set_worker(worker_);
   request.set_incarnation(incarnation_);
@@ -67,17 +71,18 @@ EventOutbox::AfterAnswer EventOutbox::OnAnswer(const v1::ReportRunRequest& reque
     events_.clear();
     had_ = 0;
     had_bytes_ = 0;
-    asks_ = false;
+    answered_ = asks_;
     given_up_ = true;
     if (was_told_all) return {absl::ZeroDuration()};
     return {absl::ZeroDuration(), GivenUp{job_id_, epoch_, answer.status()}};
   }
   if (answer.ok()) {
-    asks_ = false;
+    answered_ = batch_asks_;
     // The coordinator counts from what it has: never more than was sent, but less than before if it was restarted.
     const int64_t sent_to = request.first_sequence() + request.events_size();
     const int64_t has = std::clamp(answer->next_sequence(), kept_from_, sent_to);
     SetHad(has);
+    reported_ = std::max(reported_, has);
     DropStored(answer->has_stored_sequence() ? answer->stored_sequence() : has);
     if (has == sent_to) return {absl::ZeroDuration()};
   }

@@ -48,14 +48,16 @@ class EventOutbox {
   // Events from now on belong to this run. Those of another attempt are dropped.
   void Begin(const std::string& job_id, int64_t epoch, const std::optional<TraceContext>& trace);
   // The coordinator may be another process, and is asked which events it has.
-  void AskAgain() { asks_ = !job_id_.empty() && !given_up_; }
+  void AskAgain() {
+    if (!job_id_.empty() && !given_up_) ++asks_;
+  }
   // Returns the run if it is given up for this event, which has no room.
   std::optional<GivenUp> Add(v1::RunEvent event);
 
   // Returns whether nothing is to be sent.
-  bool empty() const { return waiting() == 0 && !asks_; }
+  bool empty() const { return waiting() == 0 && asks_ == answered_; }
   // Returns the first events that wait, as many as fit; perhaps none. REQUIRES: !empty().
-  v1::ReportRunRequest NextBatch() const;
+  v1::ReportRunRequest NextBatch();
   // Of the job that the waiting events belong to, if it has one.
   const std::optional<TraceContext>& trace() const { return trace_; }
 
@@ -89,7 +91,12 @@ class EventOutbox {
   int64_t kept_from_ = 0;            // the number of the first
   size_t had_ = 0;                   // how many of them the coordinator has
   int64_t had_bytes_ = 0;
-  bool asks_ = false;
+  int64_t reported_ = 0;  // the first that no coordinator has had
+  // How often it was to be asked what the coordinator has: so far, before the last batch, and before a batch that was
+  // answered.
+  int64_t asks_ = 0;
+  int64_t batch_asks_ = 0;
+  int64_t answered_ = 0;
   bool ended_ = false;     // its last event was added
   bool given_up_ = false;  // later events of the run are dropped
   v1::StepDone last_step_;

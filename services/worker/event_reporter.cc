@@ -79,7 +79,7 @@ void EventReporter::Report() {
     {
       MutexLock lock(mutex_);
       if (wait > absl::ZeroDuration() && !stopping_) {
-        // New events do not make a coordinator come back sooner: its return cuts the wait short, and the end.
+        // New events do not make a coordinator come back sooner. Its return ends the wait.
         const auto until = After(wait);
         while (!stopping_ && !asks_again_ && changed_.WaitUntil(mutex_, until)) {
         }

@@ -299,6 +299,7 @@ class Worker {
                   request.set_epoch(activity.epoch);
                   request.set_actions_done(activity.actions_done);
                   request.set_pulse(activity.pulse);
+                  request.set_held(activity.held);
                 },
             .on_change =
                 [this](const absl::Status& status) {

@@ -96,6 +96,12 @@ absl::Status RunDesk::Start(const std::string& job_id, int64_t epoch) {
   return attempt_->started ? absl::OkStatus() : attempt_->stop;
 }
 
+absl::StatusOr<Run*> RunDesk::FindToHold(const std::string& job_id, int64_t epoch) {
+  PENSTOCK_ASSIGN_OR_RETURN(Run* const run, FindRunning(job_id, epoch));
+  attempt_->held = true;
+  return run;
+}
+
 absl::StatusOr<Run*> RunDesk::FindRunning(const std::string& job_id, int64_t epoch) const {
   PENSTOCK_RETURN_IF_ERROR(CheckEpoch(job_id, epoch));
   if (!Has(job_id, epoch) || attempt_->run == nullptr) {

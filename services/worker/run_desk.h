@@ -46,6 +46,7 @@ class RunDesk {
     bool prepared = false;            // it was, at some time
     v1::PrepareRunResponse response;  // then
     bool started = false;             // Start was granted, at some time
+    bool held = false;                // it was asked to hold
     absl::Status outcome;             // of an ended one
     Run* run = nullptr;               // while the executor has it
     // Kept when the run is gone.
@@ -71,6 +72,7 @@ class RunDesk {
   // Errors: Aborted (epoch), FailedPrecondition (not prepared), or the reason, if it was stopped before it started.
   absl::Status Start(const std::string& job_id, int64_t epoch);
   // Return the run that a HoldRun or CutRun means. Errors: Aborted (epoch), FailedPrecondition (not executing).
+  absl::StatusOr<Run*> FindToHold(const std::string& job_id, int64_t epoch);
   absl::StatusOr<Run*> FindRunning(const std::string& job_id, int64_t epoch) const;
   // Returns the attempt of this epoch or an older one that has to end before this is done; null: there is none.
   AttemptRef Stop(const std::string& job_id, int64_t epoch, const std::string& reason);

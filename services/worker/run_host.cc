@@ -177,7 +177,7 @@ absl::Status RunHost::Start(const std::string& job_id, int64_t epoch) {
 
 absl::StatusOr<int64_t> RunHost::Hold(const std::string& job_id, int64_t epoch) {
   MutexLock lock(mutex_);
-  PENSTOCK_ASSIGN_OR_RETURN(Run* const run, desk_.FindRunning(job_id, epoch));
+  PENSTOCK_ASSIGN_OR_RETURN(Run* const run, desk_.FindToHold(job_id, epoch));
   return run->Hold();
 }
 
@@ -220,6 +220,7 @@ RunHost::Activity RunHost::GetActivity(bool with_stages) const {
   if (attempt == nullptr) return {};
   Activity activity = {
       .job_id = attempt->job_id, .epoch = attempt->epoch, .active = desk_.IsActive()};
+  activity.held = attempt->held;
   const Run* run = attempt->run;
   activity.actions_done = run == nullptr ? attempt->actions_done : run->actions_done();
   if (run != nullptr) activity.pulse = run->pulse();

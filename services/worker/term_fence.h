@@ -16,14 +16,12 @@ namespace penstock {
 
 class TermFence {
  public:
-  // The worker has registered with a coordinator that leads in this term; 0: there are no terms.
-  void OnRegistered(int64_t term) {
-    int64_t seen = seen_.load();
-    while (term > seen && !seen_.compare_exchange_weak(seen, term)) {
-    }
-  }
+  // The worker has registered with a coordinator that leads in this term; 0: there are no terms. A term below the one before
+  // is that of a leader whose store was put back.
+  void OnRegistered(int64_t term) { seen_.store(term); }
 
-  // Errors: Aborted if a later leader is known. Coordinators of older builds, and those that are alone, name no term.
+  // Errors: Aborted if the worker has registered with a later leader. Coordinators of older builds, and those that are alone,
+  // name no term.
   absl::Status Check(int64_t term) const {
     const int64_t seen = seen_.load();
     if (term == 0 || term >= seen) return absl::OkStatus();

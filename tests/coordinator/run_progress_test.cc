@@ -164,8 +164,16 @@ TEST(RunProgress, AnotherProcessTakesOver_GoesOnAsIfItWereTheSame) {
   for (int64_t step = 21; step <= 25; ++step) before.OnStep(Step(step, 1.0));
 
   const v1::JobResult record = ResultOf(before);
+  v1::RunUnderWay run;
+  before.WriteTo(run);
   RunProgress after(25, 1);
-  after.TakeOver(record, /*first_step=*/10);
+  after.TakeOver(record, run);
+  report(after, 2.0);  // once more, as a worker does that was not answered
+  report(before, 2.0);
+  EXPECT_EQ(ResultOf(after).SerializeAsString(), ResultOf(before).SerializeAsString());
+  RunProgress later(25, 1);
+  later.TakeOver(record, run);
+  std::swap(after, later);
   EXPECT_EQ(ResultOf(after).SerializeAsString(), record.SerializeAsString());
   // What was told already, and is told again.
   EXPECT_FALSE(after.OnStep(Step(25, 1.0)));

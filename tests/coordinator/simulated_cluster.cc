@@ -366,6 +366,7 @@ void SimulatedCluster::HeartbeatLoop(int worker, uint64_t incarnation) {
         request.set_job_id(w.run.job_id());
         request.set_epoch(w.run.epoch());
         request.set_actions_done(w.step);
+        request.set_held(w.held_step.has_value());
       }
       if (options_.attached && w.state == Worker::State::kRunning) {
         request.set_pulse(w.executor_frozen ? w.last_pulse : now_ms_ + 1);

@@ -88,6 +88,8 @@ class SimulatedCluster {
     workers_[worker].last_pulse = now_ms_ + 1;
   }
   void ThawExecutor(int worker);
+  // The worker's run is held, by a coordinator of before.
+  void Hold(int worker) { workers_[worker].held_step = workers_[worker].step; }
   // From the next step on the worker's passes take this long. REQUIRES: SimulatedClusterOptions::pass_ms.
   void SetPassMs(int worker, int64_t ms) { pass_ms_[worker] = ms; }
   // The worker's own computation goes wrong.

@@ -113,6 +113,7 @@ v1::HeartbeatRequest SimulatedWorker::Beat() const {
     const Run* run = attempt.run;
     request.set_actions_done(run == nullptr ? attempt.actions_done : run->actions_done());
     if (run != nullptr) request.set_pulse(run->pulse());
+    request.set_held(attempt.held);
   }
   request.set_leaving(life_->dialogue.leaving());
   return request;
@@ -180,7 +181,7 @@ void SimulatedWorker::Serve(const WorkerRequest& request, absl::Duration timeout
   if (const auto* hold = std::get_if<v1::HoldRunRequest>(&request)) {
     reply([&]() -> absl::StatusOr<v1::HoldRunResponse> {
       PENSTOCK_ASSIGN_OR_RETURN(Run* const run,
-                                life_->desk.FindRunning(hold->job_id(), hold->epoch()));
+                                life_->desk.FindToHold(hold->job_id(), hold->epoch()));
       v1::HoldRunResponse response;
       PENSTOCK_ASSIGN_OR_RETURN(const int64_t step, run->Hold());
       response.set_step(step);

@@ -180,6 +180,32 @@ TEST_F(EventOutboxTest, MuchIsNotStored_TheOldestGo) {
   EXPECT_EQ(outbox_.NextBatch().kept_from(), 100);
 }
 
+// What waits again was taken once, and is no reason to give the run up.
+TEST_F(EventOutboxTest, MuchWaitsAgain_TheRunGoesOn) {
+  const auto kept_max = static_cast<int64_t>(EventOutbox::kEventsKeptMax);
+  for (int64_t step = 1; step <= kept_max; ++step) {
+    outbox_.Add(StepEvent(step));
+    outbox_.OnAnswer(outbox_.NextBatch(), HasStored(step, 0), absl::ZeroDuration());
+  }
+  outbox_.AskAgain();
+  outbox_.OnAnswer(outbox_.NextBatch(), HasStored(0, 0), absl::ZeroDuration());
+  for (int64_t step = 1; step <= 10; ++step) {
+    EXPECT_FALSE(outbox_.Add(StepEvent(kept_max + step)).has_value());
+  }
+  EXPECT_EQ(outbox_.NextBatch().first_sequence(), 0);
+}
+
+// The answer is to a question of before.
+TEST_F(EventOutboxTest, AskedWhileABatchIsUnderWay_IsStillAsked) {
+  outbox_.Add(StepEvent(1));
+  const v1::ReportRunRequest batch = outbox_.NextBatch();
+  outbox_.AskAgain();
+  outbox_.OnAnswer(batch, HasStored(1, 0), absl::ZeroDuration());
+  EXPECT_FALSE(outbox_.empty());
+  outbox_.OnAnswer(outbox_.NextBatch(), HasStored(1, 0), absl::ZeroDuration());
+  EXPECT_TRUE(outbox_.empty());
+}
+
 TEST_F(EventOutboxTest, LargeEventsAreNotStored_TheOldestGo) {
   v1::RunEvent large;
   large.mutable_cut_reached()->mutable_order()->set_blocks(std::string(1 << 20, 'x'));

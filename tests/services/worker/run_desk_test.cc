@@ -64,6 +64,9 @@ TEST_F(RunDeskTest, WholeLife) {
   const RunDesk::AttemptRef attempt = Begin("j", 1, /*starts=*/true);
   EXPECT_EQ(RunDesk::AnswerOf(*attempt)->schedule_digest(), "digest");
   EXPECT_THAT(desk_.FindRunning("j", 1), IsOkAndHolds(&run_));
+  EXPECT_FALSE(attempt->held);
+  EXPECT_THAT(desk_.FindToHold("j", 1), IsOkAndHolds(&run_));
+  EXPECT_TRUE(attempt->held);
   EXPECT_TRUE(desk_.IsActive());
   EXPECT_EQ(desk_.NextWork(), DeskWork::kNone);
   End(*attempt);

@@ -245,7 +245,6 @@ TEST_F(RunHostTest, CallsOfAnEarlierTerm_AreRefusedAndChangeNothing) {
   };
   using Stub = v1::WorkerControl::Stub;
   terms.OnRegistered(7);
-  terms.OnRegistered(6);  // late
   const auto is_refused = StatusIs(absl::StatusCode::kAborted, HasSubstr("term 7 leads"));
   EXPECT_THAT(ask(&Stub::HoldRun, v1::HoldRunRequest(), 6), is_refused);
   EXPECT_THAT(ask(&Stub::CutRun, v1::CutRunRequest(), 6), is_refused);
@@ -254,6 +253,8 @@ TEST_F(RunHostTest, CallsOfAnEarlierTerm_AreRefusedAndChangeNothing) {
   for (const int64_t term : {0, 7, 8}) {  // 0: of an older build
     EXPECT_THAT(ask(&Stub::HoldRun, v1::HoldRunRequest(), term), IsOk());
   }
+  terms.OnRegistered(5);  // its store was put back
+  EXPECT_THAT(ask(&Stub::HoldRun, v1::HoldRunRequest(), 5), IsOk());
   script_.Finish();
 }
 
