@@ -15,12 +15,10 @@
 namespace penstock {
 namespace {
 
-using ::testing::AllOf;
 using ::testing::Contains;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
-using ::testing::Not;
 
 v1::JobSpec CutJob(int64_t steps, int32_t stages, int64_t every_steps) {
   v1::JobSpec spec = SmallJob(steps, stages);
@@ -188,7 +186,22 @@ TEST(Adoption, AWorkerIsGone_TheJobRecovers) {
   const v1::JobResult& result = cluster.Saved(job).result();
   ASSERT_EQ(result.attempts_size(), 2);
   EXPECT_EQ(result.attempts(0).cause(), v1::ATTEMPT_CAUSE_WORKER_LOST);
-  EXPECT_EQ(result.attempts(0).worker(), "w1");
+  EXPECT_EQ(result.attempts(0).worker(), "w1") << "as its neighbour says";
+  EXPECT_EQ(result.steps(), 60);
+  ExpectCleanEnd(cluster);
+}
+
+TEST(Adoption, AllWorkersAreGone_TheJobRecoversAfterAWhile) {
+  SimulatedCluster cluster({.workers = 4});
+  const std::string job = cluster.Submit(CutJob(60, 2, 5));
+  ASSERT_TRUE(cluster.RunUntil([&] { return cluster.Summary(job).step() == 30; }));
+  for (const int worker : {0, 1}) cluster.Kill(worker);
+  cluster.RestartCoordinator();
+  ASSERT_TRUE(cluster.RunUntilOver(kLimitMs));
+  EXPECT_EQ(cluster.Summary(job).state(), v1::JOB_STATE_SUCCEEDED);
+  const v1::JobResult& result = cluster.Saved(job).result();
+  ASSERT_EQ(result.attempts_size(), 2);
+  EXPECT_EQ(result.attempts(0).cause(), v1::ATTEMPT_CAUSE_WORKER_LOST);
   EXPECT_THAT(result.attempts(0).message(), HasSubstr("has told nothing of its run for 10 s"));
   EXPECT_EQ(result.steps(), 60);
   ExpectCleanEnd(cluster);
@@ -254,8 +267,7 @@ TEST(Adoption, AWorkerIsGoneAndNothingIsSaved_TheJobFails) {
   cluster.RestartCoordinator();
   ASSERT_TRUE(cluster.RunUntilOver(kLimitMs));
   EXPECT_EQ(cluster.Summary(job).state(), v1::JOB_STATE_FAILED);
-  EXPECT_THAT(cluster.Summary(job).error(),
-              AllOf(HasSubstr("worker w1"), HasSubstr("since the coordinator was restarted")));
+  EXPECT_THAT(cluster.Summary(job).error(), HasSubstr("worker w1"));
   ExpectCleanEnd(cluster);
 }
 
@@ -305,6 +317,7 @@ TEST(Adoption, WorkerLacksWhatWasNotStored_TheJobRecovers) {
   ASSERT_TRUE(cluster.RunUntil([&] { return cluster.Summary(job).step() == 14; }));
   v1::ReportRunRequest report = cluster.ReportOf(job, 1);
   cluster.RestartCoordinator();
+  cluster.RunFor(700);  // it has registered
   report.set_first_sequence(1'000'000);
   ASSERT_THAT(cluster.coordinator().ReportRun(report, cluster.now()), IsOk());
   EXPECT_EQ(cluster.Summary(job).state(), v1::JOB_STATE_RECOVERING);
@@ -336,13 +349,13 @@ TEST(Adoption, DirectoryCannotBeHadAgain_TheJobRecovers) {
 TEST(Adoption, DiskHangs_TheJobWaitsAndThenRecovers) {
   SimulatedCluster cluster({.workers = 2});
   const std::string job = cluster.Submit(CutJob(60, 2, 5));
-  ASSERT_TRUE(cluster.RunUntil([&] { return cluster.Summary(job).step() == 30; }));
+  ASSERT_TRUE(cluster.RunUntil([&] { return cluster.Summary(job).step() == 32; }));
   cluster.disk_hangs = true;
   cluster.RestartCoordinator();
   cluster.RunFor(2000);
   EXPECT_TRUE(IsRunning(cluster, job));
   EXPECT_THAT(cluster.Summary(job).reason(), HasSubstr("waits for the checkpoint directory"));
-  EXPECT_GT(cluster.Summary(job).step(), 30) << "steps are taken meanwhile";
+  EXPECT_GT(cluster.Summary(job).step(), 32) << "steps up to the next cut are taken";
   cluster.RunFor(620'000);
   EXPECT_EQ(cluster.Summary(job).state(), v1::JOB_STATE_RECOVERING);
   cluster.disk_hangs = false;

@@ -382,7 +382,8 @@ TEST(Growth, TwoThatJoinCannotPrepare_TheJobGoesOnWithoutThem) {
   ExpectGoodEnd(cluster, job, 300);
   EXPECT_EQ(cluster.Saved(job).result().growths(), 0);
   EXPECT_THAT(CausesOf(cluster.Saved(job)), Contains(v1::ATTEMPT_CAUSE_GREW));
-  EXPECT_THAT(cluster.Logs(job), Contains("goes back to 2 workers, for no step was done with more"));
+  EXPECT_THAT(cluster.Logs(job),
+              Contains("goes back to 2 workers, for no step was done with more"));
 }
 
 // Its failures end it, and a worker that joins may fail.

@@ -157,7 +157,8 @@ TEST(AfterFailure, Restarts_EndAtTheirBound) {
   rules.set_restarts_max(2);
   EXPECT_EQ(AfterFailure(rules, Count({{0, 12}, {10, 22}})).why_not, "");
   EXPECT_THAT(AfterFailure(rules, Count({{0, 12}, {10, 22}, {20, 32}})).why_not,
-              AllOf(HasSubstr("3 attempts at the job have failed"), HasSubstr("recovery.restarts_max is 2")));
+              AllOf(HasSubstr("3 attempts at the job have failed"),
+                    HasSubstr("recovery.restarts_max is 2")));
   rules.set_restarts_max(0);
   EXPECT_NE(AfterFailure(rules, Count({{0, 12}})).why_not, "");
 }

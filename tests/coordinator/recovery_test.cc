@@ -366,7 +366,7 @@ TEST(Restore, CountersOfTheResult_GoOn) {
   after.found_start = FoundStart{.checkpoint = "/ckpt/step-5", .step = 5, .updates = 5};
   after.coordinator().Restore(stored, after.now());
   after.PerformEffects();
-  after.RunFor(10'000);
+  after.RunFor(20'000);
   ASSERT_EQ(after.Summary(job).state(), v1::JOB_STATE_SUCCEEDED);
   const v1::GetJobResponse& saved = after.Saved(job);
   EXPECT_EQ(saved.result().recoveries(), 4);

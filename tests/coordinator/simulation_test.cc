@@ -57,9 +57,7 @@ Outcome RunHistory(uint64_t seed, bool kills_coordinator) {
   const int64_t job_count = grows ? 1 + below(2) : 1 + below(4);
   for (int64_t i = 0; i < job_count; ++i) {
     // 0: as many as are free
-    const int64_t stages = grows           ? options.workers
-                           : below(4) == 0 ? 0
-                                           : 1 + below(options.workers);
+    const int64_t stages = grows ? options.workers : below(4) == 0 ? 0 : 1 + below(options.workers);
     v1::JobSpec spec = SmallJob(1 + below(30), static_cast<int32_t>(stages));
     if (below(3) == 0) spec.mutable_planning()->set_split("measured");
     if (below(2) == 0) {
@@ -94,7 +92,8 @@ Outcome RunHistory(uint64_t seed, bool kills_coordinator) {
     switch (grows && i == 0 ? 0 : below(7)) {
       case 0:
         cluster.At(at, [&cluster, worker] { cluster.Kill(worker); });
-        cluster.At(at + (grows ? 6000 : 100) + below(6000), [&cluster, worker] { cluster.Restart(worker); });
+        cluster.At(at + (grows ? 6000 : 100) + below(6000),
+                   [&cluster, worker] { cluster.Restart(worker); });
         break;
       case 1:
         cluster.At(at, [&cluster, worker] { cluster.Freeze(worker); });
