@@ -177,7 +177,7 @@ TEST_F(RecoveryTest, CoordinatorIsStopped_ItsJobGoesOnInTheNext) {
   EXPECT_THAT(logged.out, HasSubstr("goes on after step"));
 }
 
-TEST_F(RecoveryTest, CoordinatorIsKilled_ItsJobGoesOnFromItsLastCheckpoint) {
+TEST_F(RecoveryTest, CoordinatorIsKilled_ItsJobGoesOnWhereItIs) {
   const std::string id = SubmitSaved({"--set", "checkpoint.every_steps=20"});
   ASSERT_TRUE(Eventually(
       [&] {
@@ -189,8 +189,10 @@ TEST_F(RecoveryTest, CoordinatorIsKilled_ItsJobGoesOnFromItsLastCheckpoint) {
   StartCoordinator(address_);
   const Json done = AwaitEnd(id);
   EXPECT_EQ(done["state"], "succeeded") << done["error"];
-  EXPECT_EQ(done["result"]["recoveries"], 1);
+  EXPECT_EQ(done["result"]["attempts"].size(), 1) << done["result"]["attempts"];
+  EXPECT_EQ(done["result"]["losses"].size(), 400);
   EXPECT_EQ(done["result"]["weights_sha256"], ReferenceWeights());
+  EXPECT_THAT(Run({"logs", id}).out, HasSubstr("no step is lost"));
 }
 
 }  // namespace
