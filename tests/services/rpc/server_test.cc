@@ -84,14 +84,15 @@ TEST_F(ServerTest, Trace_OfTheCall_ReachesTheHandler) {
 }
 
 TEST_F(ServerTest, Deadline_OfTheCall_ReachesTheHandler) {
-  absl::Time deadline;
+  std::promise<absl::Time> arrived;
   get_ = [&](const v1::GetJobRequest&, const CallInfo& call) {
-    deadline = call.deadline;
+    arrived.set_value(call.deadline);
     return v1::GetJobResponse();
   };
   StartServer();
   const absl::Time before = absl::Now();
   EXPECT_THAT(GetJob("j", absl::Seconds(100)), IsOk());
+  const absl::Time deadline = arrived.get_future().get();
   EXPECT_GT(deadline, before + absl::Seconds(90));
   EXPECT_LT(deadline, absl::Now() + absl::Seconds(110));
 }
