@@ -31,12 +31,12 @@ void WorkerCaller::Attempt(std::shared_ptr<const CallWorker> call, int attempt) 
             prepares ? kPrepareTimeout : kControlTimeout,
             [this, call, attempt](auto response) {
               PENSTOCK_FAULT_POINT(kCallAfterAnswer);
-              const absl::Status status = response.status();
-              loop_.Post([this, call, attempt, status,
+              const bool again = absl::IsUnavailable(response.status()) ||
+                                 absl::IsDeadlineExceeded(response.status());
+              loop_.Post([this, call, attempt, again,
                           answer =
                               CallAnswer{call->epoch, call->worker_index, std::move(response)}](
                              Coordinator& coordinator, Now now) {
-                const bool again = absl::IsUnavailable(status) || absl::IsDeadlineExceeded(status);
                 if (!again || attempt >= kCallAttemptsMax) {
                   return coordinator.OnAnswer(call->job_id, answer, now);
                 }

@@ -57,11 +57,11 @@ class AsyncCall final : public CompletionTag {
 
   void Complete(bool) override {
     const std::unique_ptr<AsyncCall> self(this);
-    const absl::Status status = FromGrpcStatus(status_, peer_);
+    absl::Status status = FromGrpcStatus(status_, peer_);
     if (status.ok()) {
       done_(std::move(response_));
     } else {
-      done_(status);
+      done_(std::move(status));  // what takes it to another thread has the only reference
     }
   }
 
