@@ -7,7 +7,6 @@
 
 #include "absl/status/statusor.h"
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_join.h"
 #include "coordinator/attempt_record.h"
 #include "coordinator/start_query.h"
 #include "coordinator/training_phases.h"
@@ -133,12 +132,8 @@ class Adopting final : public AttemptPhase {
   std::string WhatItWaitsFor() const {
     std::vector<std::string> names;
     for (const int32_t worker : Unheard()) names.push_back(crew_->parts()[worker].worker.name);
-    constexpr size_t kNamesMax = 4;
-    const size_t others = names.size() - std::min(names.size(), kNamesMax);
-    names.resize(names.size() - others);
     return absl::StrCat("the coordinator was restarted, and waits for ",
-                        names.empty() ? "the checkpoint directory" : absl::StrJoin(names, ", "),
-                        others > 0 ? absl::StrCat(" and ", others, " more") : "");
+                        names.empty() ? "the checkpoint directory" : AFewOf(std::move(names)));
   }
 
   NextPhase GoOnIfReady(Now now) {

@@ -42,7 +42,7 @@ std::optional<CheckpointTracker::Complete> CheckpointTracker::Saved(int32_t work
   if (!parts.has_value() || parts->failed) return std::nullopt;
   Complete complete = std::move(parts->complete);
   complete.step = step;
-  // The same, whoever was first: a commit that is done again after a restart knows by this that it was done.
+  // The order of the reports must not matter: a commit that is done again after a restart compares the manifests.
   std::sort(complete.files.begin(), complete.files.end(),
             [](const v1::SavedFile& a, const v1::SavedFile& b) {
               return std::tuple(a.layer(), absl::string_view(a.name())) <

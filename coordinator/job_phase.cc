@@ -137,13 +137,15 @@ NextPhase JobPhase::FailAsLate(int64_t seconds, Now now) {
 }
 
 std::string JobPhase::NamesOfMissing() const {
-  constexpr size_t kNamesMax = 4;
-  const std::vector<int32_t> missing = crew_->Missing();
   std::vector<std::string> names;
-  for (size_t i = 0; i < std::min(missing.size(), kNamesMax); ++i) {
-    names.push_back(NameOf(missing[i]));
-  }
-  const size_t others = missing.size() - names.size();
+  for (const int32_t worker : crew_->Missing()) names.push_back(NameOf(worker));
+  return AFewOf(std::move(names));
+}
+
+std::string JobPhase::AFewOf(std::vector<std::string> names) {
+  constexpr size_t kNamesMax = 4;
+  const size_t others = names.size() - std::min(names.size(), kNamesMax);
+  names.resize(names.size() - others);
   return absl::StrCat(absl::StrJoin(names, ", "),
                       others > 0 ? absl::StrCat(" and ", others, " more") : "");
 }

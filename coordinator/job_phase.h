@@ -118,7 +118,9 @@ class JobPhase {
   virtual NextPhase OnOverdue(int64_t /*seconds*/, Now) { return nullptr; }
   // Waits until the crew is launched, which has just been asked to prepare or has answered.
   void AwaitLaunch(Now now);
-  // Names those that have not prepared, or not started: a few, and the number of the others.
+  // Lists a few of the names, and the number of the others.
+  static std::string AFewOf(std::vector<std::string> names);
+  // Names those that have not prepared, or not started.
   std::string NamesOfMissing() const;
   // Says that they have not for `seconds`, and advises a user if the job ends with that.
   std::string WhatIsLate(int64_t seconds, bool ends) const;

@@ -127,8 +127,9 @@ class JobRun {
   // The limit of a text in records and events, which travel in lists. Texts are UTF-8, whatever they were made of.
   static constexpr size_t kTextBytesMax = 2000;
 
-  // Takes over a record, of either kind, that is QUEUED, RECOVERING, or of a run under way (adoption.h). `last_sequence`: of the events published for it so far. REQUIRES: `job`
-  // is the record's spec or its draft (job/open_job.h), resolved; `limits`, `earlier` and `effects` outlive the run.
+  // Takes over a record, of either kind, that is QUEUED, RECOVERING, or of a run under way (adoption.h). `last_sequence`:
+  // of the events published for it so far. REQUIRES: `job` is the record's spec or its draft (job/open_job.h), resolved;
+  // `limits`, `earlier` and `effects` outlive the run.
   static std::unique_ptr<JobRun> Make(const v1::GetJobResponse& record, int64_t last_sequence,
                                       ResolvedJob job, const JobRunLimits& limits,
                                       EarlierJobs& earlier, CoordinatorEffects& effects);

@@ -47,6 +47,13 @@ void ExpectOneAttempt(SimulatedCluster& cluster, const std::string& job, int64_t
   ExpectCleanEnd(cluster);
 }
 
+// Returns a job that was submitted and has done so many steps.
+std::string TrainTo(int64_t step, const v1::JobSpec& spec, SimulatedCluster& cluster) {
+  const std::string job = cluster.Submit(spec);
+  EXPECT_TRUE(cluster.RunUntil([&] { return cluster.Summary(job).step() == step; }));
+  return job;
+}
+
 bool IsRunning(SimulatedCluster& cluster, const std::string& job) {
   return cluster.Summary(job).state() == v1::JOB_STATE_RUNNING;
 }
@@ -157,7 +164,7 @@ TEST(Adoption, AllWereDoneAndNothingWasStored_TheJobEnds) {
   }
 }
 
-// What could not be saved before is told in the end, whoever heard of it.
+// The job fails in the end, also if an earlier process heard that its last checkpoint was not saved.
 TEST(Adoption, LastCheckpointCouldNotBeSaved_TheJobFails) {
   for (int64_t kill_ms = 2000; kill_ms < 2200; kill_ms += 3) {
     SCOPED_TRACE(kill_ms);
@@ -177,8 +184,7 @@ TEST(Adoption, LastCheckpointCouldNotBeSaved_TheJobFails) {
 
 TEST(Adoption, AWorkerIsGone_TheJobRecovers) {
   SimulatedCluster cluster({.workers = 3});
-  const std::string job = cluster.Submit(CutJob(60, 2, 5));
-  ASSERT_TRUE(cluster.RunUntil([&] { return cluster.Summary(job).step() == 30; }));
+  const std::string job = TrainTo(30, CutJob(60, 2, 5), cluster);
   cluster.Kill(1);
   cluster.RestartCoordinator();
   ASSERT_TRUE(cluster.RunUntilOver(kLimitMs));
@@ -193,8 +199,7 @@ TEST(Adoption, AWorkerIsGone_TheJobRecovers) {
 
 TEST(Adoption, AllWorkersAreGone_TheJobRecoversAfterAWhile) {
   SimulatedCluster cluster({.workers = 4});
-  const std::string job = cluster.Submit(CutJob(60, 2, 5));
-  ASSERT_TRUE(cluster.RunUntil([&] { return cluster.Summary(job).step() == 30; }));
+  const std::string job = TrainTo(30, CutJob(60, 2, 5), cluster);
   for (const int worker : {0, 1}) cluster.Kill(worker);
   cluster.RestartCoordinator();
   ASSERT_TRUE(cluster.RunUntilOver(kLimitMs));
@@ -210,8 +215,7 @@ TEST(Adoption, AllWorkersAreGone_TheJobRecoversAfterAWhile) {
 // Of a process that is another there is nothing to wait for.
 TEST(Adoption, AWorkerWasRestarted_TheJobRecoversAtOnce) {
   SimulatedCluster cluster({.workers = 2});
-  const std::string job = cluster.Submit(CutJob(60, 2, 5));
-  ASSERT_TRUE(cluster.RunUntil([&] { return cluster.Summary(job).step() == 30; }));
+  const std::string job = TrainTo(30, CutJob(60, 2, 5), cluster);
   cluster.Kill(1);
   cluster.RestartCoordinator();
   cluster.Restart(1);
@@ -230,8 +234,7 @@ TEST(Adoption, JobDoesNotRecoverAndAWorkerIsGone_ItBeginsAgain) {
   SimulatedCluster cluster({.workers = 3});
   v1::JobSpec spec = CutJob(60, 2, 5);
   spec.mutable_recovery()->set_mode("off");
-  const std::string job = cluster.Submit(spec);
-  ASSERT_TRUE(cluster.RunUntil([&] { return cluster.Summary(job).step() == 30; }));
+  const std::string job = TrainTo(30, spec, cluster);
   cluster.Kill(1);
   cluster.RestartCoordinator();
   ASSERT_TRUE(cluster.RunUntilOver(kLimitMs));
@@ -244,8 +247,7 @@ TEST(Adoption, JobDoesNotRecoverAndAWorkerIsGone_ItBeginsAgain) {
 TEST(Adoption, AWorkerIsHeld_TheJobRecovers) {
   for (const bool after_it_is_heard : {false, true}) {
     SimulatedCluster cluster({.workers = 2});
-    const std::string job = cluster.Submit(CutJob(60, 2, 5));
-    ASSERT_TRUE(cluster.RunUntil([&] { return cluster.Summary(job).step() == 30; }));
+    const std::string job = TrainTo(30, CutJob(60, 2, 5), cluster);
     cluster.RestartCoordinator();
     if (after_it_is_heard) cluster.RunFor(2000);
     cluster.Hold(1);
@@ -261,8 +263,7 @@ TEST(Adoption, AWorkerIsHeld_TheJobRecovers) {
 
 TEST(Adoption, AWorkerIsGoneAndNothingIsSaved_TheJobFails) {
   SimulatedCluster cluster({.workers = 2});
-  const std::string job = cluster.Submit(SmallJob(1000, 2));
-  ASSERT_TRUE(cluster.RunUntil([&] { return cluster.Summary(job).step() == 30; }));
+  const std::string job = TrainTo(30, SmallJob(1000, 2), cluster);
   cluster.Kill(1);
   cluster.RestartCoordinator();
   ASSERT_TRUE(cluster.RunUntilOver(kLimitMs));
@@ -273,8 +274,7 @@ TEST(Adoption, AWorkerIsGoneAndNothingIsSaved_TheJobFails) {
 
 TEST(Adoption, CancelledMeanwhile_TheJobDrains) {
   SimulatedCluster cluster({.workers = 2, .delay_ms_min = 20, .delay_ms_max = 20});
-  const std::string job = cluster.Submit(CutJob(1000, 2, 5));
-  ASSERT_TRUE(cluster.RunUntil([&] { return cluster.Summary(job).step() == 33; }));
+  const std::string job = TrainTo(33, CutJob(1000, 2, 5), cluster);
   cluster.RestartCoordinator();
   ASSERT_THAT(cluster.coordinator().CancelJob(job, cluster.now()), IsOk());
   cluster.PerformEffects();
@@ -289,8 +289,7 @@ TEST(Adoption, CancelledMeanwhile_TheJobDrains) {
 // A run that is held waits for a word that the new process would not know to say.
 TEST(Adoption, RunThatDrains_IsNotAdopted) {
   SimulatedCluster cluster({.workers = 2, .delay_ms_min = 20, .delay_ms_max = 20});
-  const std::string job = cluster.Submit(CutJob(60, 2, 5));
-  ASSERT_TRUE(cluster.RunUntil([&] { return cluster.Summary(job).step() == 20; }));
+  const std::string job = TrainTo(20, CutJob(60, 2, 5), cluster);
   ASSERT_TRUE(cluster.Saved(job).has_run());
   cluster.Leave(1);
   ASSERT_TRUE(cluster.RunUntilState(job, v1::JOB_STATE_DRAINING));
@@ -313,8 +312,7 @@ TEST(Adoption, PlanOfAnotherBuild_IsNotAdopted) {
 // Workers of older builds forget what the coordinator has.
 TEST(Adoption, WorkerLacksWhatWasNotStored_TheJobRecovers) {
   SimulatedCluster cluster({.workers = 2, .step_ms = 1000});
-  const std::string job = cluster.Submit(CutJob(30, 2, 10));
-  ASSERT_TRUE(cluster.RunUntil([&] { return cluster.Summary(job).step() == 14; }));
+  const std::string job = TrainTo(14, CutJob(30, 2, 10), cluster);
   v1::ReportRunRequest report = cluster.ReportOf(job, 1);
   cluster.RestartCoordinator();
   cluster.RunFor(700);  // it has registered
@@ -333,8 +331,7 @@ TEST(Adoption, WorkerLacksWhatWasNotStored_TheJobRecovers) {
 
 TEST(Adoption, DirectoryCannotBeHadAgain_TheJobRecovers) {
   SimulatedCluster cluster({.workers = 2});
-  const std::string job = cluster.Submit(CutJob(60, 2, 5));
-  ASSERT_TRUE(cluster.RunUntil([&] { return cluster.Summary(job).step() == 30; }));
+  const std::string job = TrainTo(30, CutJob(60, 2, 5), cluster);
   cluster.disk_back_ms = 6000;
   cluster.RestartCoordinator();
   ASSERT_TRUE(cluster.RunUntilOver(kLimitMs));
@@ -348,8 +345,7 @@ TEST(Adoption, DirectoryCannotBeHadAgain_TheJobRecovers) {
 
 TEST(Adoption, DiskHangs_TheJobWaitsAndThenRecovers) {
   SimulatedCluster cluster({.workers = 2});
-  const std::string job = cluster.Submit(CutJob(60, 2, 5));
-  ASSERT_TRUE(cluster.RunUntil([&] { return cluster.Summary(job).step() == 32; }));
+  const std::string job = TrainTo(32, CutJob(60, 2, 5), cluster);
   cluster.disk_hangs = true;
   cluster.RestartCoordinator();
   cluster.RunFor(2000);
@@ -368,8 +364,7 @@ TEST(Adoption, DiskHangs_TheJobWaitsAndThenRecovers) {
 
 TEST(Adoption, TrainsLongWithoutCuts_IsSavedNowAndThen) {
   SimulatedCluster cluster({.workers = 2});
-  const std::string job = cluster.Submit(SmallJob(1000, 2));
-  ASSERT_TRUE(cluster.RunUntil([&] { return cluster.Summary(job).step() == 550; }));
+  const std::string job = TrainTo(550, SmallJob(1000, 2), cluster);
   EXPECT_GT(cluster.Saved(job).summary().step(), 240);
   EXPECT_GT(cluster.Saved(job).run().workers(1).next_sequence(), 240);
 }
