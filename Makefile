@@ -13,7 +13,7 @@ SECONDS ?= 60
 # Of fault-points: how often each is tried.
 TIMES ?= 25
 
-# Of chaos: the minutes of each of its two parts, and the seed of what is drawn: another each day.
+# Of chaos: the minutes of each of its three parts, and the seed of what is drawn: another each day.
 MINUTES ?= 3
 CHAOS_SEED ?= $(shell date +%j)
 
@@ -71,6 +71,7 @@ fault-points:
 chaos: programs
 	@$(CHAOS) --minutes $(MINUTES) --links
 	@$(CHAOS) --minutes $(MINUTES) --links --spare 1
+	@$(CHAOS) --minutes $(MINUTES) --snapshots
 
 soak:
 	@$(MAKE) --no-print-directory chaos MINUTES=30

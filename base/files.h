@@ -28,22 +28,33 @@ class RandomAccessFile {
   virtual absl::Status Read(int64_t offset, absl::Span<std::byte> bytes) const = 0;
 };
 
-class Files {
+class FileReader {
  public:
-  virtual ~Files() = default;
+  virtual ~FileReader() = default;
 
   // The whole file. Never waits for another process. Errors also: OutOfRange if it is larger than
   // `size_bytes_max`, FailedPrecondition if it is not a regular file (a directory, pipe or device).
   virtual absl::StatusOr<std::string> Read(const std::string& path, int64_t size_bytes_max) = 0;
+};
 
-  // A file to be read in parts, for what is too large to be held whole. Errors: as Read.
-  virtual absl::StatusOr<std::unique_ptr<RandomAccessFile>> OpenRandomAccess(
-      const std::string& path) = 0;
+class FileWriter {
+ public:
+  virtual ~FileWriter() = default;
+
+  // Creates a directory and its parents, durably; existing ones are fine.
+  virtual absl::Status CreateDirectories(const std::string& path) = 0;
 
   // Writes `pieces` one after the other to a new file and makes it durable (fsync) before returning.
   // On error the file is removed, unless it is an old one that could not be opened.
   virtual absl::Status WriteDurably(const std::string& path,
                                     absl::Span<const absl::string_view> pieces) = 0;
+};
+
+class Files : public FileReader, public FileWriter {
+ public:
+  // A file to be read in parts, for what is too large to be held whole. Errors: as Read.
+  virtual absl::StatusOr<std::unique_ptr<RandomAccessFile>> OpenRandomAccess(
+      const std::string& path) = 0;
 
   // Renames, then makes the rename durable (fsync of the parent). Replaces an existing file;
   // AlreadyExists if `to` is a directory.
@@ -51,9 +62,6 @@ class Files {
 
   // Makes the entries of a directory durable.
   virtual absl::Status SyncDirectory(const std::string& path) = 0;
-
-  // Creates a directory and its parents, durably; existing ones are fine.
-  virtual absl::Status CreateDirectories(const std::string& path) = 0;
 
   // Names (not paths) of a directory's entries, sorted.
   virtual absl::StatusOr<std::vector<std::string>> List(const std::string& path) = 0;

@@ -25,7 +25,7 @@ constexpr int32_t kKeepMin = 2;
 constexpr absl::string_view kWeightsPrefix = "layer-";
 constexpr absl::string_view kOptimizerPrefix = "optim-";
 
-absl::StatusOr<CheckpointFile> WriteArrays(Files& files, const std::string& directory,
+absl::StatusOr<CheckpointFile> WriteArrays(FileWriter& files, const std::string& directory,
                                            const std::string& name, int32_t layer,
                                            const std::vector<NamedArray>& arrays) {
   const std::string header = SafetensorsHeader(arrays, {{"format", "pt"}});
@@ -42,7 +42,7 @@ absl::StatusOr<CheckpointFile> WriteArrays(Files& files, const std::string& dire
 }
 
 // The content of `file`, which is what its entry says.
-absl::StatusOr<std::string> ReadVerified(Files& files, const std::string& directory,
+absl::StatusOr<std::string> ReadVerified(FileReader& files, const std::string& directory,
                                          const CheckpointFile& file) {
   const std::string path = JoinPath(directory, file.name);
   absl::StatusOr<std::string> content = files.Read(path, file.size_bytes);
@@ -187,7 +187,8 @@ std::string StagingPath(const std::string& root, int64_t step, absl::string_view
   return JoinPath(root, StagingDirectoryName(step, tag));
 }
 
-absl::StatusOr<std::vector<CheckpointFile>> WriteLayer(Files& files, const std::string& staging,
+absl::StatusOr<std::vector<CheckpointFile>> WriteLayer(FileWriter& files,
+                                                       const std::string& staging,
                                                        const LayerState& state) {
   PENSTOCK_RETURN_IF_ERROR(files.CreateDirectories(staging));
   PENSTOCK_ASSIGN_OR_RETURN(CheckpointFile weights,
@@ -220,7 +221,7 @@ absl::StatusOr<CommittedCheckpoint> CommitCheckpoint(Files& files, const CommitO
   return committed;
 }
 
-absl::StatusOr<Manifest> ReadManifest(Files& files, const std::string& directory) {
+absl::StatusOr<Manifest> ReadManifest(FileReader& files, const std::string& directory) {
   const std::string path = JoinPath(directory, kManifestName);
   PENSTOCK_ASSIGN_OR_RETURN(std::string text, files.Read(path, kManifestBytesMax));
   absl::StatusOr<Manifest> manifest = ParseManifest(absl::string_view(text));
@@ -228,7 +229,7 @@ absl::StatusOr<Manifest> ReadManifest(Files& files, const std::string& directory
   return manifest;
 }
 
-absl::StatusOr<Manifest> VerifyCheckpoint(Files& files, const std::string& directory) {
+absl::StatusOr<Manifest> VerifyCheckpoint(FileReader& files, const std::string& directory) {
   PENSTOCK_ASSIGN_OR_RETURN(Manifest manifest, ReadManifest(files, directory));
   for (const CheckpointFile& file : manifest.files) {
     PENSTOCK_RETURN_IF_ERROR(ReadVerified(files, directory, file).status());
@@ -259,7 +260,7 @@ absl::StatusOr<FoundCheckpoint> FindLatestCheckpoint(Files& files, const std::st
                                           " is bad: ", absl::StrJoin(found.passed_over, "; ")));
 }
 
-absl::StatusOr<LayerState> LoadLayer(Files& files, const std::string& directory,
+absl::StatusOr<LayerState> LoadLayer(FileReader& files, const std::string& directory,
                                      const Manifest& manifest, int32_t layer) {
   PENSTOCK_FAULT_POINT_STATUS(kCheckpointBeforeLoad);
   LayerState state = {.layer = layer};
@@ -290,7 +291,7 @@ const int* OwnerOf(const std::string& array, const std::map<std::string, int>& o
   return owner == owners.end() ? nullptr : &owner->second;
 }
 
-absl::StatusOr<LayerState> LoadWholeLayer(Files& files, const std::string& directory,
+absl::StatusOr<LayerState> LoadWholeLayer(FileReader& files, const std::string& directory,
                                           const Manifest& manifest, const ModelGraph& model,
                                           int32_t layer) {
   PENSTOCK_ASSIGN_OR_RETURN(LayerState state,

@@ -39,7 +39,8 @@ std::string StagingPath(const std::string& root, int64_t step, absl::string_view
 
 // Writes a layer's two files into `staging` (created if need be), durably. Returns them.
 // Errors: those of Files.
-absl::StatusOr<std::vector<CheckpointFile>> WriteLayer(Files& files, const std::string& staging,
+absl::StatusOr<std::vector<CheckpointFile>> WriteLayer(FileWriter& files,
+                                                       const std::string& staging,
                                                        const LayerState& state);
 
 struct CommitOptions {
@@ -63,12 +64,12 @@ absl::StatusOr<CommittedCheckpoint> CommitCheckpoint(Files& files, const CommitO
 
 // Returns the manifest of `directory`, which is checked; its files are not. For callers that load some layers only.
 // Errors: NotFound, DataLoss, Unimplemented (a later format).
-absl::StatusOr<Manifest> ReadManifest(Files& files, const std::string& directory);
+absl::StatusOr<Manifest> ReadManifest(FileReader& files, const std::string& directory);
 
 // Does the same, and checks every file's size and SHA-256.
 // Errors: NotFound (no such directory, or no manifest), DataLoss naming the bad file, Unimplemented (a
 // later format), PermissionDenied.
-absl::StatusOr<Manifest> VerifyCheckpoint(Files& files, const std::string& directory);
+absl::StatusOr<Manifest> VerifyCheckpoint(FileReader& files, const std::string& directory);
 
 struct FoundCheckpoint {
   std::string directory;
@@ -85,10 +86,10 @@ absl::StatusOr<FoundCheckpoint> FindLatestCheckpoint(Files& files, const std::st
 
 // One layer of a verified checkpoint. The files are checked once more, before any value is used.
 // Errors: DataLoss or NotFound naming the file.
-absl::StatusOr<LayerState> LoadLayer(Files& files, const std::string& directory,
+absl::StatusOr<LayerState> LoadLayer(FileReader& files, const std::string& directory,
                                      const Manifest& manifest, int32_t layer);
 // Together with the parameters, and the state for them, that it shares with a layer before it, with which they are kept.
-absl::StatusOr<LayerState> LoadWholeLayer(Files& files, const std::string& directory,
+absl::StatusOr<LayerState> LoadWholeLayer(FileReader& files, const std::string& directory,
                                           const Manifest& manifest, const ModelGraph& model,
                                           int32_t layer);
 // Whether an array is one of the parameters, or of the optimizer's state for one: "wte.weight.<slot>"; if so, its entry.

@@ -63,6 +63,10 @@ bool IsTagOfJob(absl::string_view tag, absl::string_view job_id) {
   return absl::ConsumePrefix(&tag, absl::StrCat(CleanTag(job_id), "-")) && AllDigits(tag);
 }
 
+std::string SnapshotDirectory(absl::string_view job_id, int64_t epoch, int64_t step) {
+  return absl::StrFormat("%s/%019d-%012d", job_id, epoch, step);
+}
+
 std::string WeightsFileName(int layer, absl::string_view layer_name) {
   return absl::StrFormat("layer-%03d-%s.safetensors", layer, layer_name);
 }

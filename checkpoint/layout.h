@@ -38,6 +38,9 @@ std::string StagingTag(absl::string_view job_id, int64_t epoch);
 // Returns whether a tag that was read from a name is of an attempt at the job.
 bool IsTagOfJob(absl::string_view tag, absl::string_view job_id);
 
+// The directory of a snapshot in the memory of workers. Of two snapshots of a job, the later one's name sorts after the other.
+std::string SnapshotDirectory(absl::string_view job_id, int64_t epoch, int64_t step);
+
 std::string WeightsFileName(int layer, absl::string_view layer_name);
 std::string OptimizerFileName(int layer, absl::string_view layer_name);
 

@@ -32,15 +32,8 @@ absl::StatusOr<FoundStart> Resume(Files& files, const StartQuery& query) {
     PENSTOCK_ASSIGN_OR_RETURN(found, std::move(latest));
   }
   PENSTOCK_RETURN_IF_ERROR(CheckFits(found, query));
-  FoundStart start = {.checkpoint = found.directory,
-                      .step = found.manifest.step,
-                      .updates = found.manifest.updates,
-                      .layer_updates = found.manifest.layer_updates,
-                      .extra_cuts = found.manifest.extra_cuts,
-                      .method = found.manifest.method,
-                      .stage_layers = found.manifest.stage_layers,
-                      .layer_order = found.manifest.layer_order,
-                      .schedule = found.manifest.schedule};
+  FoundStart start = StartOf(found.manifest);
+  start.checkpoint = found.directory;
   for (const std::string& reason : found.passed_over) {
     start.notes.push_back(absl::StrCat("passed over a newer checkpoint: ", reason));
   }
@@ -56,6 +49,17 @@ absl::StatusOr<std::vector<std::string>> NamesIn(Files& files, const std::string
 }
 
 }  // namespace
+
+FoundStart StartOf(const Manifest& manifest) {
+  return {.step = manifest.step,
+          .updates = manifest.updates,
+          .layer_updates = manifest.layer_updates,
+          .extra_cuts = manifest.extra_cuts,
+          .method = manifest.method,
+          .stage_layers = manifest.stage_layers,
+          .layer_order = manifest.layer_order,
+          .schedule = manifest.schedule};
+}
 
 bool NamesCheckpoint(const std::string& resume) {
   return !resume.empty() && resume != kResumeLatest;

@@ -13,6 +13,7 @@
 #include "absl/status/statusor.h"
 #include "base/files.h"
 #include "checkpoint/fingerprint.h"
+#include "checkpoint/manifest.h"
 
 namespace penstock {
 
@@ -37,8 +38,13 @@ struct FoundStart {
   std::vector<int32_t> stage_layers = {};
   std::vector<std::string> layer_order = {};  // as in the manifest
   std::string schedule = {};                  // as in the manifest
+  std::string snapshot =
+      {};  // in the memory of workers (SnapshotDirectory), instead of a checkpoint
   std::vector<std::string> notes;  // for the log: newer checkpoints that were passed over
 };
+
+// Returns the start at a checkpoint with this manifest, without the place where it is.
+FoundStart StartOf(const Manifest& manifest);
 
 // Returns whether checkpoint.resume names a checkpoint by its directory, which may be on another disk than that of the job.
 // Without a root, CheckStartNames and FindStart read nothing else of such a job.

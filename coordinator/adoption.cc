@@ -24,6 +24,7 @@ v1::RunStart RunStartOf(const FoundStart& start) {
   run.mutable_stage_layers()->Assign(start.stage_layers.begin(), start.stage_layers.end());
   run.mutable_layer_order()->Assign(start.layer_order.begin(), start.layer_order.end());
   run.set_schedule(start.schedule);
+  run.set_snapshot(start.snapshot);
   return run;
 }
 
@@ -36,7 +37,8 @@ FoundStart FoundStartOf(const v1::RunStart& start) {
           .method = start.method(),
           .stage_layers = {start.stage_layers().begin(), start.stage_layers().end()},
           .layer_order = {start.layer_order().begin(), start.layer_order().end()},
-          .schedule = start.schedule()};
+          .schedule = start.schedule(),
+          .snapshot = start.snapshot()};
 }
 
 std::vector<WorkerOffer> OffersOf(const v1::RunUnderWay& run) {

@@ -8,6 +8,22 @@
 
 namespace penstock {
 
+void CheckpointTracker::Complete::Add(const v1::LayersSaved& saved) {
+  step = saved.step();
+  files.insert(files.end(), saved.files().begin(), saved.files().end());
+  layers.insert(layers.end(), saved.layers().begin(), saved.layers().end());
+}
+
+void CheckpointTracker::Complete::Sort() {
+  std::sort(files.begin(), files.end(), [](const v1::SavedFile& a, const v1::SavedFile& b) {
+    return std::tuple(a.layer(), absl::string_view(a.name())) <
+           std::tuple(b.layer(), absl::string_view(b.name()));
+  });
+  std::sort(layers.begin(), layers.end(), [](const v1::LayerDigest& a, const v1::LayerDigest& b) {
+    return a.layer() < b.layer();
+  });
+}
+
 CheckpointTracker::Parts* CheckpointTracker::Answer(int32_t worker, int64_t step) {
   if (IsOver(step)) return nullptr;
   Parts& parts = parts_[step];
@@ -34,23 +50,11 @@ std::optional<CheckpointTracker::Complete> CheckpointTracker::Saved(int32_t work
   const int64_t step = saved.step();
   Parts* const answered = Answer(worker, step);
   if (answered == nullptr) return std::nullopt;
-  std::vector<v1::SavedFile>& files = answered->complete.files;
-  files.insert(files.end(), saved.files().begin(), saved.files().end());
-  std::vector<v1::LayerDigest>& layers = answered->complete.layers;
-  layers.insert(layers.end(), saved.layers().begin(), saved.layers().end());
+  answered->complete.Add(saved);
   std::optional<Parts> parts = TakeAnswered(step);
   if (!parts.has_value() || parts->failed) return std::nullopt;
   Complete complete = std::move(parts->complete);
-  complete.step = step;
-  // The order of the reports must not matter: a commit that is done again after a restart compares the manifests.
-  std::sort(complete.files.begin(), complete.files.end(),
-            [](const v1::SavedFile& a, const v1::SavedFile& b) {
-              return std::tuple(a.layer(), absl::string_view(a.name())) <
-                     std::tuple(b.layer(), absl::string_view(b.name()));
-            });
-  std::sort(
-      complete.layers.begin(), complete.layers.end(),
-      [](const v1::LayerDigest& a, const v1::LayerDigest& b) { return a.layer() < b.layer(); });
+  complete.Sort();
   committing_.insert(step);
   return complete;
 }

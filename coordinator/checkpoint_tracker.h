@@ -24,6 +24,11 @@ class CheckpointTracker {
     int64_t step = 0;
     std::vector<v1::SavedFile> files;     // by layer and name
     std::vector<v1::LayerDigest> layers;  // ascending
+
+    // Adds what a worker has of it.
+    void Add(const v1::LayersSaved& saved);
+    // All have been added. Their order must not matter: a commit that is done again after a restart compares the manifests.
+    void Sort();
   };
 
   // The steps that are remembered to be over one by one. Before them all are: checkpoints end nearly in order.

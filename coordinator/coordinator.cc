@@ -103,7 +103,8 @@ bool Coordinator::WaitsAgain(v1::GetJobResponse& record, Now now) {
                          summary.state() == v1::JOB_STATE_RUNNING ||
                          summary.state() == v1::JOB_STATE_RECOVERING || drained_to_return;
   if (!under_way || record.has_profile_spec()) return false;
-  if (!IsSaved(record) && !Recovers(record.spec())) return false;
+  const bool has_snapshot = record.snapshots_size() > 0;
+  if (!IsSaved(record) && !Recovers(record.spec()) && !has_snapshot) return false;
   ResumeOwn(record.result(), *record.mutable_spec()->mutable_checkpoint());
   if (record.has_result()) {
     const v1::Attempt* const open = OpenAttempt(*record.mutable_result());
@@ -116,9 +117,10 @@ bool Coordinator::WaitsAgain(v1::GetJobResponse& record, Now now) {
   // A job that recovers goes on doing so.
   if (summary.state() != v1::JOB_STATE_RECOVERING) summary.set_state(v1::JOB_STATE_QUEUED);
   summary.clear_estimated_remaining_seconds();
-  summary.set_reason(absl::StrCat(
-      "the coordinator was restarted; the job ",
-      IsSaved(record) ? "goes on from its last checkpoint" : "begins again where it began"));
+  summary.set_reason(absl::StrCat("the coordinator was restarted; the job ",
+                                  IsSaved(record) ? "goes on from its last checkpoint"
+                                  : has_snapshot  ? "goes on from its last snapshot"
+                                                  : "begins again where it began"));
   return true;
 }
 
@@ -163,8 +165,13 @@ void Coordinator::AddRun(const v1::GetJobResponse& record, int64_t last_sequence
 
 absl::StatusOr<v1::RegisterWorkerResponse> Coordinator::RegisterWorker(
     const v1::RegisterWorkerRequest& request, Now now) {
-  PENSTOCK_ASSIGN_OR_RETURN(const std::optional<Departure> departure,
-                            membership_.Register(request, now.monotonic_ns));
+  const absl::StatusOr<std::optional<Departure>> registered =
+      membership_.Register(request, now.monotonic_ns);
+  if (absl::IsAlreadyExists(registered.status())) {
+    if (const auto stream = membership_.Doubt(request.name(), now.monotonic_ns))
+      Probe(request.name(), *stream);
+  }
+  PENSTOCK_ASSIGN_OR_RETURN(const std::optional<Departure> departure, registered);
   if (departure.has_value()) {
     OnDeparture(*departure, now);
   }
@@ -215,6 +222,19 @@ absl::Status Coordinator::Heartbeat(const v1::HeartbeatRequest& request, Now now
   return request.leaving() ? LetGo(request.name(), now) : absl::OkStatus();
 }
 
+v1::HeartbeatResponse Coordinator::KeptSnapshots(const v1::HeartbeatRequest& request) const {
+  constexpr int kJobsMax = 256;
+  v1::HeartbeatResponse response;
+  for (const std::string& job_id : request.snapshot_jobs()) {
+    const JobRun* const run = FindRun(job_id);
+    if (run == nullptr || run->ended() || response.kept_size() >= kJobsMax) continue;
+    v1::KeptSnapshots& kept = *response.add_kept();
+    kept.set_job_id(job_id);
+    kept.set_first_directory(run->FirstSnapshot());
+  }
+  return response;
+}
+
 absl::StatusOr<int64_t> Coordinator::Attach(const v1::AttachRequest& request, Now now) {
   absl::StatusOr<int64_t> stream =
       membership_.Attach(request.name(), request.incarnation(), now.monotonic_ns);
@@ -223,7 +243,10 @@ absl::StatusOr<int64_t> Coordinator::Attach(const v1::AttachRequest& request, No
 }
 
 void Coordinator::Detach(const std::string& worker, int64_t stream, Now now) {
-  if (!membership_.Detach(worker, stream, now.monotonic_ns)) return;
+  if (membership_.Detach(worker, stream, now.monotonic_ns)) Probe(worker, stream);
+}
+
+void Coordinator::Probe(const std::string& worker, int64_t stream) {
   effects_.push_back(ProbeWorker{worker, membership_.Find(worker)->registration.address(), stream});
 }
 

@@ -82,6 +82,8 @@ class Coordinator {
   absl::StatusOr<v1::RegisterWorkerResponse> RegisterWorker(
       const v1::RegisterWorkerRequest& request, Now now);
   absl::Status Heartbeat(const v1::HeartbeatRequest& request, Now now);
+  // The answer to a heartbeat that was OK: which of the worker's snapshots are still needed.
+  v1::HeartbeatResponse KeptSnapshots(const v1::HeartbeatRequest& request) const;
   // A worker's stream begins, and has ended (membership.h). Attach returns its number.
   absl::StatusOr<int64_t> Attach(const v1::AttachRequest& request, Now now);
   void Detach(const std::string& worker, int64_t stream, Now now);
@@ -140,6 +142,7 @@ class Coordinator {
   absl::Status CheckInvariants() const;
 
  private:
+  void Probe(const std::string& worker, int64_t stream);
   // `profile`: null if the job trains.
   absl::StatusOr<Submission> CheckNewJob(const v1::JobSpec& spec, const std::string& key,
                                          const v1::ProfileSpec* profile, Now now) const;

@@ -231,10 +231,12 @@ std::optional<int64_t> JobRun::OnHeartbeat(int32_t worker_index,
 void JobRun::OnWorkerLost(const std::string& worker, uint64_t incarnation,
                           const std::string& reason, Now now) {
   phase_->DropJoining(worker);
+  OnGone(worker, incarnation);
   Become(phase_->OnWorkerLost(worker, incarnation, reason, now), now);
 }
 
 void JobRun::OnRegistered(const std::string& worker, uint64_t incarnation, Now now) {
+  OnOtherProcess(worker, incarnation);
   Become(phase_->OnRegistered(worker, incarnation, now), now);
 }
 

@@ -173,6 +173,8 @@ class JobRun {
   bool WantsMore(Now now) const;
   // Returns, by worker, how many times as long as before its passes take (straggler_watch.h).
   virtual std::map<std::string, double> SlowRatios() const { return {}; }
+  // Returns the directory of the first snapshot in workers' memory that the job needs; empty: all.
+  virtual std::string FirstSnapshot() const { return ""; }
   // Returns the run that its planning has under way, or null.
   JobRun* planning_run() const;
   // Returns whether it has ended and no worker is taken any more: the run can be dropped.
@@ -311,6 +313,9 @@ class JobRun {
   virtual bool IsKept() const { return false; }
   // Returns whether there is room for what an event of the attempt tells; if not, there is once other workers report.
   virtual bool MayTake(const v1::RunEvent&) const { return true; }
+  // A worker's process is gone, or `incarnation` has taken the place of those of its name, whoever's crew they were in.
+  virtual void OnGone(const std::string& /*worker*/, uint64_t /*incarnation*/) {}
+  virtual void OnOtherProcess(const std::string& /*worker*/, uint64_t /*incarnation*/) {}
   virtual absl::Status CheckSteps() const { return absl::OkStatus(); }
   // Returns the median of the last steps of the attempt, if it is known.
   virtual std::optional<double> StepSeconds() const { return std::nullopt; }

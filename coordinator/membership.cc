@@ -154,6 +154,19 @@ bool Membership::Detach(const std::string& worker, int64_t stream, int64_t now_n
   return true;
 }
 
+std::optional<int64_t> Membership::Doubt(const std::string& worker, int64_t now_ns) {
+  constexpr int64_t kPauseNs = 1000 * kNsPerMs;
+  latest_ns_ = std::max(latest_ns_, now_ns);
+  const auto known = members_.find(worker);
+  if (known == members_.end() || !known->second.alive) return std::nullopt;
+  Member& member = known->second;
+  if (member.suspected_ns.has_value() && now_ns - *member.suspected_ns < kPauseNs) {
+    return std::nullopt;
+  }
+  member.suspected_ns = now_ns;
+  return member.stream;
+}
+
 std::optional<Departure> Membership::OnProbed(const std::string& worker, int64_t stream,
                                               const absl::Status& answer, int64_t now_ns) {
   latest_ns_ = std::max(latest_ns_, now_ns);
@@ -170,7 +183,8 @@ std::optional<Departure> Membership::OnProbed(const std::string& worker, int64_t
   member.alive = false;
   return Departure{.worker = worker,
                    .incarnation = member.registration.incarnation(),
-                   .reason = absl::StrCat("its connection closed, and ", answer.message()),
+                   .reason = absl::StrCat(member.stream > 0 ? "its connection closed, and " : "",
+                                          answer.message()),
                    .cause = gone ? LossCause::kGone : LossCause::kUnanswered,
                    .detection_ns = now_ns - *member.suspected_ns};
 }

@@ -46,7 +46,7 @@ struct Member {
   int64_t heard_ns = 0;  // the last registration, heartbeat or attachment
   int64_t number = 0;    // order of first registration
   int64_t stream = 0;    // the last by which this incarnation was attached; 0: it was not yet
-  // When that stream ended, until another is there.
+  // When that stream ended, or the worker was doubted, until another stream is there.
   std::optional<int64_t> suspected_ns = std::nullopt;
 };
 
@@ -82,7 +82,10 @@ class Membership {
   // A stream of the worker has ended. Returns whether that is a reason to try to reach it: it was the newest, of an alive
   // worker.
   bool Detach(const std::string& worker, int64_t stream, int64_t now_ns);
-  // Somebody has tried to reach the worker because this stream had ended. `answer`: OK if somebody listens, Unavailable if
+  // Somebody else has this alive worker's name, so perhaps its process is gone and was started again at another address.
+  // Returns the number of its stream if that is a reason to try to reach it: it was not tried a moment ago.
+  std::optional<int64_t> Doubt(const std::string& worker, int64_t now_ns);
+  // Somebody has tried to reach the worker because this stream had ended, or it was doubted. `answer`: OK if somebody listens, Unavailable if
   // nobody does, DeadlineExceeded without an answer; other errors say nothing. Returns its departure, if it is lost.
   std::optional<Departure> OnProbed(const std::string& worker, int64_t stream,
                                     const absl::Status& answer, int64_t now_ns);

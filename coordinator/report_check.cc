@@ -6,6 +6,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/status.h"
+#include "job/snapshot_rule.h"
 #include "schedule/order_log.h"
 #include "schedule/timeline.h"
 
@@ -106,7 +107,6 @@ absl::Status CheckMetrics(const v1::ValidationDone& done) {
 }
 
 absl::Status CheckSaved(const v1::LayersSaved& saved, const TrainingAttempt& attempt) {
-  PENSTOCK_RETURN_IF_ERROR(CheckCut(saved.step(), attempt));
   PENSTOCK_RETURN_IF_ERROR(CheckLayers(saved.layers(), attempt));
   const int64_t files_max = kFilesOfLayerMax * attempt.job.model.size();
   if (saved.files_size() <= files_max) return absl::OkStatus();
@@ -167,7 +167,16 @@ absl::Status CheckTrainingEvent(const v1::RunEvent& event, const TrainingAttempt
       return cut.has_order() ? CheckOrder(cut, attempt) : absl::OkStatus();
     }
     case v1::RunEvent::kLayersSaved:
+      PENSTOCK_RETURN_IF_ERROR(CheckCut(event.layers_saved().step(), attempt));
       return CheckSaved(event.layers_saved(), attempt);
+    case v1::RunEvent::kLayersKept: {
+      const v1::LayersSaved& kept = event.layers_kept().layers();
+      const bool is_start = kept.step() == attempt.start.step;
+      if (!is_start && !SnapshotRuleOf(attempt.spec, attempt.job).IsMultiple(kept.step())) {
+        PENSTOCK_RETURN_IF_ERROR(CheckCut(kept.step(), attempt));
+      }
+      return CheckSaved(kept, attempt);
+    }
     case v1::RunEvent::kSaveFailed:
       return CheckCut(event.save_failed().step(), attempt);
     case v1::RunEvent::kRunDone:

@@ -16,6 +16,7 @@
 #include "coordinator/training_phases.h"
 #include "job/fingerprint.h"
 #include "job/model_graph.h"
+#include "job/snapshot_rule.h"
 #include "model/layer_order.h"
 #include "schedule/block_delay.h"
 
@@ -76,7 +77,7 @@ std::vector<int64_t> TrainingAttempt::ExtraCutsUpTo(int64_t step) const {
   return extra;
 }
 
-Manifest TrainingAttempt::ManifestOf(const CheckpointTracker::Complete& complete) {
+Manifest TrainingAttempt::ManifestOf(const CheckpointTracker::Complete& complete) const {
   Manifest manifest;
   manifest.method = spec.pipeline().method();
   manifest.step = complete.step;
@@ -99,14 +100,6 @@ Manifest TrainingAttempt::ManifestOf(const CheckpointTracker::Complete& complete
                               .sha256 = file.sha256(),
                               .layer = file.layer()});
   }
-  saving[manifest.step] = {.step = manifest.step,
-                           .updates = manifest.updates,
-                           .layer_updates = manifest.layer_updates,
-                           .extra_cuts = manifest.extra_cuts,
-                           .method = manifest.method,
-                           .stage_layers = manifest.stage_layers,
-                           .layer_order = manifest.layer_order,
-                           .schedule = manifest.schedule};
   return manifest;
 }
 
@@ -120,6 +113,7 @@ TrainingJob::TrainingJob(const v1::GetJobResponse& record, int64_t last_sequence
       returned_(record.summary().step() > 0 || record.result().attempts_size() > 0),
       replans_(record.result().feedback().replans()),
       wall_before_s_(record.result().wall_seconds()) {
+  snapshots_.TakeOver(record);
   feedback_.GoOnFrom(record.result().feedback());
   if (record.has_planning()) planning_ = record.planning();
   if (record.has_result()) result_ = record.result();
@@ -142,6 +136,7 @@ void TrainingJob::TakeOver(const v1::GetJobResponse& record) {
   progress_.TakeOver(record.result(), record.run());
   feedback_.Begin(spec(), attempt_->plan, attempt_->start.step, attempt_->start.extra_cuts);
   stragglers_.Begin(attempt_->plan);
+  snapshots_.BeginAttempt(workers, epoch());
   adopted_ = std::make_unique<Crew>(*this, std::move(workers));
   adopted_->Adopt(record.run());
 }
@@ -230,7 +225,58 @@ std::optional<int64_t> TrainingJob::DropGrowth(const std::string& worker, Now no
   return grown->workers_before;
 }
 
-bool TrainingJob::Recovers() const { return penstock::Recovers(spec()) && cancel_reason().empty(); }
+bool TrainingJob::Recovers() const {
+  if (!cancel_reason().empty()) return false;
+  return penstock::Recovers(spec()) || GoesOnFromSnapshot() || AwaitsFirstSnapshot();
+}
+
+bool TrainingJob::AwaitsFirstSnapshot() const {
+  if (!attempt_.has_value() || attempt_->reported_step.size() < 2) return false;
+  const SnapshotRule rule = SnapshotRuleOf(spec(), resolved());
+  if (!rule.any() || result_->snapshot_step() > 0) return false;
+  const auto next = [&](int64_t step) {
+    const auto cut = std::upper_bound(attempt_->cuts.begin(), attempt_->cuts.end(), step);
+    const bool is_kept = rule.at_cuts && cut != attempt_->cuts.end();
+    return std::min(is_kept ? *cut : resolved().steps, rule.Next(step));
+  };
+  // It is complete a little after its step; by the next one it must be.
+  const int64_t first = next(attempt_->start.step);
+  return first < resolved().steps && progress_.step() < next(first);
+}
+
+bool TrainingJob::GoesOnFromSnapshot() const {
+  return snapshots_.Latest() != nullptr && spec().recovery().mode() != "off";
+}
+
+FoundStart TrainingJob::LaterOf(FoundStart start) const {
+  const PeerSnapshots::Snapshot* const latest = snapshots_.Latest();
+  if (latest == nullptr || !GoesOnFromSnapshot() || latest->start.step <= start.step) return start;
+  return latest->start;
+}
+
+bool TrainingJob::OnKept(int32_t worker_index, const v1::LayersKept& kept) {
+  const std::optional<CheckpointTracker::Complete> complete = snapshots_.OnKept(worker_index, kept);
+  if (!complete.has_value()) return false;
+  Manifest manifest = attempt_->ManifestOf(*complete);
+  manifest.job_id = id();
+  manifest.epoch = epoch();
+  snapshots_.Add(id(), manifest);
+  result_->set_snapshot_step(complete->step);
+  return true;
+}
+
+std::string TrainingJob::FirstSnapshot() const {
+  const PeerSnapshots::Snapshot* const latest = snapshots_.Latest();
+  return latest == nullptr ? "" : latest->where.directory();
+}
+
+void TrainingJob::OnGone(const std::string& worker, uint64_t incarnation) {
+  snapshots_.OnGone(worker, incarnation);
+}
+
+void TrainingJob::OnOtherProcess(const std::string& worker, uint64_t incarnation) {
+  snapshots_.OnRegistered(worker, incarnation);
+}
 
 void TrainingJob::EndAttempt(v1::AttemptCause cause, const std::string& worker,
                              const std::string& message, Now now) {
@@ -272,6 +318,7 @@ absl::Status TrainingJob::BeginAttempt(const std::vector<WorkerOffer>& workers, 
   const bool is_first = !attempt_.has_value();
   attempt_.emplace(spec(), resolved(), std::move(plan), static_cast<int64_t>(workers.size()),
                    std::move(start));
+  snapshots_.BeginAttempt(workers, epoch());
   const int32_t reporting_stage = attempt_->topology.TellsSteps().value;
   if (!is_first) {
     const int64_t first_step = attempt_->start.step;
@@ -299,7 +346,7 @@ absl::Status TrainingJob::BeginAttempt(const std::vector<WorkerOffer>& workers, 
   result_->set_method(spec().pipeline().method());
   result_->set_stages(static_cast<int32_t>(attempt_->stages));
   result_->set_microbatches(resolved().microbatches);
-  result_->set_checkpoint(attempt_->start.checkpoint);
+  if (attempt_->start.snapshot.empty()) result_->set_checkpoint(attempt_->start.checkpoint);
   // Delays are those of the static order. They are a statistic: where they cannot be predicted, the job runs without.
   if (resolved().order == Order::kStatic) {
     const absl::StatusOr<BlockDelay> delay =
@@ -423,6 +470,7 @@ void TrainingJob::NoteSaved(int64_t step, Now now) {
 }
 
 void TrainingJob::WriteTo(v1::GetJobResponse& record) const {
+  if (!ended()) snapshots_.WriteTo(record);
   if (planning_.has_value()) *record.mutable_planning() = *planning_;
   if (full_crew_.workers_size() > 0) *record.mutable_full_crew() = full_crew_;
   if (!result_.has_value()) return;

@@ -19,6 +19,7 @@
 #include "coordinator/checkpoint_tracker.h"
 #include "coordinator/growth.h"
 #include "coordinator/job_run.h"
+#include "coordinator/peer_snapshots.h"
 #include "coordinator/recovery_policy.h"
 #include "coordinator/remaining_time.h"
 #include "coordinator/run_feedback.h"
@@ -63,7 +64,7 @@ struct TrainingAttempt {
     return {.own = cuts, .steps = job.steps, .step_s = *remaining.StepSeconds()};
   }
   // All workers have written this checkpoint. Returns its manifest without the job's id and epoch.
-  Manifest ManifestOf(const CheckpointTracker::Complete& complete);
+  Manifest ManifestOf(const CheckpointTracker::Complete& complete) const;
 
   const v1::JobSpec& spec;
   const ResolvedJob& job;
@@ -93,6 +94,7 @@ struct TrainingAttempt {
   int64_t done_ns = 0;                 // when all workers were done
   bool adopting = false;    // its workers have trained under an earlier process, and are waited for
   int64_t save_due_ns = 0;  // for what has come since it was saved
+  int64_t snapshot_save_due_ns = 0;  // for a snapshot
 };
 
 class TrainingJob final : public JobRun {
@@ -110,6 +112,8 @@ class TrainingJob final : public JobRun {
   std::map<std::string, double> SlowRatios() const override { return stragglers_.SlowRatios(); }
   void OnCommitted(const CheckpointCommitted& committed, Now now) override;
   void OnCrewGone() override;
+
+  std::string FirstSnapshot() const override;
 
   // ---- For its phases.
   EarlierJobs& earlier() const { return earlier_; }
@@ -132,6 +136,11 @@ class TrainingJob final : public JobRun {
   void OnTraining(Now now);
   // Returns whether a failure of the attempt under way is followed by another attempt: it is not where the job is to end.
   bool Recovers() const;
+  PeerSnapshots& snapshots() { return snapshots_; }
+  // Returns `start`, or the latest snapshot that the job can go on from if that is later.
+  FoundStart LaterOf(FoundStart start) const;
+  // A worker keeps its layers in memory. Returns whether all do now.
+  bool OnKept(int32_t worker_index, const v1::LayersKept& kept);
   // The attempt under way is over before the job, for this cause. `worker`: to which that is laid; empty: to none.
   void EndAttempt(v1::AttemptCause cause, const std::string& worker, const std::string& message,
                   Now now);
@@ -183,6 +192,12 @@ class TrainingJob final : public JobRun {
   void TakeOver(const v1::GetJobResponse& record);
   absl::Status CheckEvent(int32_t worker_index, const v1::RunEvent& event) const override;
   bool MayTake(const v1::RunEvent& event) const override;
+  void OnGone(const std::string& worker, uint64_t incarnation) override;
+  void OnOtherProcess(const std::string& worker, uint64_t incarnation) override;
+  // There is a snapshot that it may go on from.
+  bool GoesOnFromSnapshot() const;
+  // It has not come to its first, so it begins again without losing more than it does between two.
+  bool AwaitsFirstSnapshot() const;
   bool IsKept() const override { return !of_planning(); }
   absl::Status CheckSteps() const override;
   std::optional<double> StepSeconds() const override {
@@ -193,6 +208,7 @@ class TrainingJob final : public JobRun {
   std::optional<v1::JobPlanning> planning_;
   std::optional<v1::JobResult> result_;  // what is not derived from the rest
   std::optional<TrainingAttempt> attempt_;
+  PeerSnapshots snapshots_;
   std::unique_ptr<Crew> adopted_;  // of that attempt, until OnRestart
   RunProgress progress_{0, 0};
   RunFeedback feedback_;

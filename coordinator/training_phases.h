@@ -95,6 +95,7 @@ class AttemptPhase : public JobPhase {
   void OnStepDone(int32_t worker_index, const v1::StepDone& done, Now now);
   NextPhase OnReports(int32_t worker_index, int64_t step, const StageReports& stages, Now now);
   void OnLayersSaved(int32_t worker_index, const v1::LayersSaved& saved, Now now);
+  void OnLayersKept(int32_t worker_index, const v1::LayersKept& kept, Now now);
   NextPhase OnRunDone(int32_t worker_index, const v1::RunDone& done, Now now);
   // Returns whether all workers are done, and what was told against one of them no longer matters.
   bool IsOnlyAccused() const;

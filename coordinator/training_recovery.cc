@@ -50,7 +50,8 @@ NextPhase AttemptPhase::Reconfigure(Reconfiguration change, Now now) {
                                     : ""),
         now);
   }
-  const FoundStart& from = attempt().saved.checkpoint.empty() ? attempt().start : attempt().saved;
+  const FoundStart from =
+      job_.LaterOf(attempt().saved.checkpoint.empty() ? attempt().start : attempt().saved);
   const int64_t redone = job_.progress().step() - from.step;
   job_.Log(absl::StrCat(
                change.message, "; the job recovers and goes on after step ", from.step,
@@ -174,7 +175,7 @@ class WaitingForCrew final : public Queued {
   }
 
   NextPhase OnFree(const std::vector<WorkerOffer>& free, Now now) override {
-    if (!job_.Recovers()) return nullptr;
+    if (!job_.Recovers() && !job_.recovering()) return nullptr;
     const v1::RecoverySpec& rules = job_.spec().recovery();
     since_ns_ = since_ns_.value_or(now.monotonic_ns);
     CrewQuestion question{.needed = job_.WorkersNeeded(),

@@ -46,6 +46,8 @@ NextPhase AttemptPhase::OnEvent(int32_t worker_index, const v1::RunEvent& event,
   constexpr int64_t kEndOfRun = std::numeric_limits<int64_t>::max();
   if (event.has_layers_saved()) {
     crew_->AwaitDecision(worker_index, event.layers_saved().step());
+  } else if (event.has_layers_kept()) {
+    crew_->AwaitDecision(worker_index, event.layers_kept().layers().step());
   } else if (event.has_save_failed()) {
     crew_->AwaitDecision(worker_index, event.save_failed().step());
   } else if (event.has_run_done() || event.has_run_failed()) {
@@ -72,6 +74,9 @@ NextPhase AttemptPhase::OnEvent(int32_t worker_index, const v1::RunEvent& event,
     }
     case v1::RunEvent::kLayersSaved:
       OnLayersSaved(worker_index, event.layers_saved(), now);
+      return nullptr;
+    case v1::RunEvent::kLayersKept:
+      OnLayersKept(worker_index, event.layers_kept(), now);
       return nullptr;
     case v1::RunEvent::kSaveFailed: {
       const v1::SaveFailed& failed = event.save_failed();
@@ -172,11 +177,23 @@ void AttemptPhase::OnLayersSaved(int32_t worker_index, const v1::LayersSaved& sa
                     .layers = job_.resolved().model.size(),
                     .keep = job_.spec().checkpoint().keep()};
   commit.manifest = attempt().ManifestOf(*complete);
+  attempt().saving[complete->step] = StartOf(commit.manifest);
   commit.manifest.job_id = job_.id();
   commit.manifest.epoch = crew_->epoch();
   attempt().commit_due_ns[complete->step] =
       now.monotonic_ns + job_.limits().commit_timeout_ms * kNsPerMs;
   job_.Add(std::move(commit));
+}
+
+void AttemptPhase::OnLayersKept(int32_t worker_index, const v1::LayersKept& kept, Now now) {
+  constexpr int64_t kSaveIntervalNs = 1000 * kNsPerMs;  // there may be a snapshot every step
+  const bool is_complete = job_.OnKept(worker_index, kept);
+  for (const int64_t step : job_.snapshots().TakeSettled()) crew_->OnDecided(step);
+  const std::vector<int64_t>& cuts = attempt().cuts;
+  const bool is_cut = std::binary_search(cuts.begin(), cuts.end(), kept.layers().step());
+  if (!is_complete || (!is_cut && now.monotonic_ns < attempt().snapshot_save_due_ns)) return;
+  attempt().snapshot_save_due_ns = now.monotonic_ns + kSaveIntervalNs;
+  job_.Save();
 }
 
 NextPhase AttemptPhase::OnRunDone(int32_t worker_index, const v1::RunDone& done, Now now) {

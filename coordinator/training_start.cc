@@ -152,7 +152,7 @@ class FindingStart final : public JobPhase {
   NextPhase Enter(Now now) override {
     const v1::CheckpointSpec& checkpoint = job_.spec().checkpoint();
     if (checkpoint.directory().empty() && checkpoint.resume().empty()) {
-      return GoOnFrom(FoundStart{}, now);
+      return GoOnFromLatest(FoundStart{}, now);
     }
     const int64_t limit_ms = job_.limits().find_timeout_ms;
     Await(absl::StrCat("looks in ", Places(" and "), " for where to start"), limit_ms, now);
@@ -170,10 +170,26 @@ class FindingStart final : public JobPhase {
       return BackToQueue(job_, TextOf(crew_->blame().Best()), crew_->size(), /*rest_ms=*/0, now);
     }
     crew_->SetLease(std::move(found->lease));
-    return GoOnFrom(*std::move(found->start), now);
+    return GoOnFromLatest(*std::move(found->start), now);
   }
 
  private:
+  // Goes on from what was found on disk, or from a later snapshot in the workers' memory.
+  NextPhase GoOnFromLatest(FoundStart found, Now now) {
+    FoundStart start = job_.LaterOf(std::move(found));
+    const bool begins_again = start.checkpoint.empty() && start.snapshot.empty();
+    const bool goes_on = job_.recovering() || job_.returned();
+    if (begins_again && goes_on && !job_.IsSaved() && !job_.Recovers()) {
+      return Fail(
+          absl::StrCat(job_.summary().reason(),
+                       "; its last snapshot was in the memory of workers that are gone; with "
+                       "checkpoint.directory it would be saved, and with recovery.mode: "
+                       "auto it would begin again"),
+          now);
+    }
+    return GoOnFrom(std::move(start), now);
+  }
+
   NextPhase OnNotFound(const absl::Status& failure, Now now) {
     const std::string error = absl::StrCat("cannot start: ", failure.message());
     const bool goes_on = job_.recovering() || job_.returned();
@@ -213,8 +229,11 @@ class FindingStart final : public JobPhase {
 
   NextPhase GoOnFrom(FoundStart start, Now now) {
     for (const std::string& note : start.notes) job_.Log(note, now);
-    if (!start.checkpoint.empty()) {
-      job_.Log(absl::StrCat("continues after step ", start.step, " from ", start.checkpoint), now);
+    if (!start.checkpoint.empty() || !start.snapshot.empty()) {
+      job_.Log(absl::StrCat("continues after step ", start.step, " from ",
+                            start.snapshot.empty() ? start.checkpoint
+                                                   : "the snapshot in its workers' memory"),
+               now);
       KeepSavedSplit(start, now);
     }
     if (NeedsPlanning()) {
@@ -304,6 +323,7 @@ class Launching final : public AttemptPhase {
       Prepare(now);
       return nullptr;
     }
+    DropUnreadable(response);
     const bool launched =
         crew_->OnLaunch(worker_index, response, attempt().plan.schedule_digest(), now);
     if (NextPhase failed = FailIfBlamed(now)) return failed;
@@ -318,6 +338,13 @@ class Launching final : public AttemptPhase {
   NextPhase End(v1::JobState state, Now) override { return EndNow(state); }
 
  private:
+  // Another attempt does not begin from a snapshot that a worker could not read.
+  void DropUnreadable(const WorkerResponse& response) {
+    const auto* const prepared = std::get_if<absl::StatusOr<v1::PrepareRunResponse>>(&response);
+    if (prepared == nullptr || !absl::IsFailedPrecondition(prepared->status())) return;
+    job_.snapshots().Drop(start_.snapshot);
+  }
+
   void Prepare(Now now) {
     attempt().staging_tag = StagingTag(job_.id(), crew_->epoch());
     for (int32_t i = 0; i < crew_->size(); ++i) {
@@ -327,6 +354,8 @@ class Launching final : public AttemptPhase {
       request.set_worker_index(i);
       request.set_first_step(start_.step);
       request.set_checkpoint(start_.checkpoint);
+      const PeerSnapshots::Snapshot* const snapshot = job_.snapshots().Find(start_.snapshot);
+      if (snapshot != nullptr) *request.mutable_snapshot() = snapshot->where;
       request.mutable_extra_cuts()->Assign(start_.extra_cuts.begin(), start_.extra_cuts.end());
       request.set_staging_tag(attempt().staging_tag);
       crew_->Ask(i, std::move(request));

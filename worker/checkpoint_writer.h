@@ -28,7 +28,7 @@ class CheckpointWriter {
   using Done = std::function<void(absl::StatusOr<std::vector<SavedLayer>>)>;
 
   // REQUIRES: `files` outlives the writer.
-  explicit CheckpointWriter(Files& files) : files_(files) {}
+  explicit CheckpointWriter(FileWriter& files) : files_(files) {}
   // Cancels the save in flight and waits until the layer that is being written has ended. A disk that
   // never answers keeps the thread for ever; only the end of the process helps then.
   ~CheckpointWriter();
@@ -45,11 +45,11 @@ class CheckpointWriter {
   // Ends waits, and the save in flight before its next layer. The first reason counts.
   // REQUIRES: `reason` is not OK.
   void Cancel(const absl::Status& reason);
-
- private:
+  // Returns the reason, or OK.
   absl::Status cancelled() const ABSL_LOCKS_EXCLUDED(mutex_);
 
-  Files& files_;
+ private:
+  FileWriter& files_;
   std::thread thread_;
   mutable Mutex mutex_;
   CondVar changed_;

@@ -43,7 +43,7 @@ std::vector<LayerSnapshot> CopyLayers(Stage& stage, const ModelGraph& model, Lay
   return snapshots;
 }
 
-absl::Status LoadLayers(Files& files, const std::string& directory, const Manifest& manifest,
+absl::Status LoadLayers(FileReader& files, const std::string& directory, const Manifest& manifest,
                         const ModelGraph& model, LayerRange layers,
                         absl::FunctionRef<absl::Status()> may_go_on, Stage& stage) {
   for (int layer = layers.first; layer < layers.end(); ++layer) {

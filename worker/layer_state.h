@@ -34,7 +34,7 @@ std::vector<LayerSnapshot> CopyLayers(Stage& stage, const ModelGraph& model, Lay
 // the number of updates seen. `may_go_on` is asked before each layer.
 // Errors: DataLoss or NotFound naming the file, InvalidArgument naming the tensor that does not fit, or
 // that of `may_go_on`.
-absl::Status LoadLayers(Files& files, const std::string& directory, const Manifest& manifest,
+absl::Status LoadLayers(FileReader& files, const std::string& directory, const Manifest& manifest,
                         const ModelGraph& model, LayerRange layers,
                         absl::FunctionRef<absl::Status()> may_go_on, Stage& stage);
 

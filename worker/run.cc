@@ -23,7 +23,7 @@ absl::StatusOr<std::unique_ptr<Run>> Run::Prepare(const RunRequest& any_request,
   PENSTOCK_RETURN_IF_ERROR(may_go_on());
   PENSTOCK_RETURN_IF_ERROR(run->MakeStages());
   PENSTOCK_RETURN_IF_ERROR(may_go_on());
-  PENSTOCK_RETURN_IF_ERROR(run->LoadCheckpoint());
+  PENSTOCK_RETURN_IF_ERROR(run->LoadStart());
   PENSTOCK_RETURN_IF_ERROR(run->OpenEdges());
   PENSTOCK_RETURN_IF_ERROR(run->MakeExecutor());
   return run;

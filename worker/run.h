@@ -30,6 +30,7 @@
 #include "penstock/v1/device_times.pb.h"
 #include "schedule/timeline.h"
 #include "worker/limits.h"
+#include "worker/snapshot_peers.h"
 #include "worker/transport.h"
 
 namespace penstock {
@@ -57,6 +58,8 @@ struct RunEnvironment {
   std::function<void(const std::string&)> notice = [](const std::string&) {};
   // Asked now and then while preparing: an error ends Prepare with it.
   std::function<absl::Status()> may_go_on = [] { return absl::OkStatus(); };
+  // Null: this worker keeps no snapshots in memory.
+  SnapshotPeers* snapshots = nullptr;
   // None: passes take the time they take. Only for back-ends whose work is done when a call returns.
   std::optional<EmulatedDevice> emulated_device = std::nullopt;
 };

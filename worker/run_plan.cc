@@ -134,6 +134,7 @@ absl::StatusOr<RunPlan> MakeRunPlan(const v1::PrepareRunRequest& request, const 
   PENSTOCK_ASSIGN_OR_RETURN(plan.edge_capacity, ReadEdgeCapacity(request.plan(), limits));
   PENSTOCK_RETURN_IF_ERROR(ReadStages(request, plan));
   const std::vector<int64_t> extra_cuts(request.extra_cuts().begin(), request.extra_cuts().end());
+  plan.snapshots = SnapshotRuleOf(request.spec(), plan.job);
   plan.cuts = CutsOf(request.spec(), plan.first_step, extra_cuts);
   PENSTOCK_RETURN_IF_ERROR(CheckDigest(request, plan));
   PENSTOCK_ASSIGN_OR_RETURN(plan.counts, CountsOfRun(plan.job, plan.schedule, plan.first_step,

@@ -13,6 +13,7 @@
 #include "job/resolve.h"
 #include "job/run/run_schedule.h"
 #include "job/run/stage_options.h"
+#include "job/snapshot_rule.h"
 #include "penstock/v1/cluster.pb.h"
 #include "schedule/machine.h"
 #include "schedule/schedule.h"
@@ -28,6 +29,7 @@ struct RunPlan {
   WorkerId worker;                   // this one
   int64_t first_step = 0;            // steps done before the run
   std::vector<Cut> cuts;
+  SnapshotRule snapshots;
   int edge_capacity = 1;
   std::string digest;
   std::vector<StageCounts> counts;      // by stage (CountsOfRun)

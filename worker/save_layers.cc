@@ -31,7 +31,26 @@ absl::Status CheckFinite(const LayerState& state) {
 
 }  // namespace
 
-absl::StatusOr<std::vector<SavedLayer>> SaveLayers(Files& files, const std::string& staging,
+v1::LayersSaved SavedMessage(int64_t step, const std::vector<SavedLayer>& layers) {
+  v1::LayersSaved saved;
+  saved.set_step(step);
+  for (const SavedLayer& layer : layers) {
+    v1::LayerDigest& digest = *saved.add_layers();
+    digest.set_layer(layer.layer);
+    digest.set_name(layer.name);
+    digest.set_sha256(layer.sha256);
+    for (const CheckpointFile& file : layer.files) {
+      v1::SavedFile& entry = *saved.add_files();
+      entry.set_name(file.name);
+      entry.set_size_bytes(file.size_bytes);
+      entry.set_sha256(file.sha256);
+      entry.set_layer(file.layer);
+    }
+  }
+  return saved;
+}
+
+absl::StatusOr<std::vector<SavedLayer>> SaveLayers(FileWriter& files, const std::string& staging,
                                                    const std::vector<LayerSnapshot>& layers,
                                                    absl::FunctionRef<absl::Status()> may_go_on) {
   for (const LayerSnapshot& layer : layers) PENSTOCK_RETURN_IF_ERROR(CheckFinite(layer.state));

@@ -14,6 +14,7 @@
 #include "absl/status/statusor.h"
 #include "base/files.h"
 #include "checkpoint/checkpoint.h"
+#include "penstock/v1/cluster.pb.h"
 #include "worker/layer_state.h"
 
 namespace penstock {
@@ -26,9 +27,12 @@ struct SavedLayer {
   std::vector<CheckpointFile> files;
 };
 
+// What an event tells of them.
+v1::LayersSaved SavedMessage(int64_t step, const std::vector<SavedLayer>& layers);
+
 // Writes `layers` into the directory `staging`. `may_go_on` is asked before each layer.
 // Errors: FailedPrecondition naming a layer and tensor that is not finite, that of `may_go_on`, or those of Files.
-absl::StatusOr<std::vector<SavedLayer>> SaveLayers(Files& files, const std::string& staging,
+absl::StatusOr<std::vector<SavedLayer>> SaveLayers(FileWriter& files, const std::string& staging,
                                                    const std::vector<LayerSnapshot>& layers,
                                                    absl::FunctionRef<absl::Status()> may_go_on);
 

@@ -16,6 +16,7 @@
 #include "planner/cost/run_memory.h"
 #include "worker/layer_state.h"
 #include "worker/open_data.h"
+#include "worker/snapshot_reader.h"
 #include "worker/stage_report.h"
 
 namespace penstock {
@@ -37,7 +38,15 @@ TrainingRun::TrainingRun(v1::PrepareRunRequest request, RunPlan plan, RunEnviron
       environment_(std::move(environment)),
       gate_(plan_.first_step, plan_.job.microbatches, environment_.limits.hold_timeout),
       recorder_(plan_.worker, environment_.limits.timeline_spans_max),
-      writer_(environment_.files) {}
+      writer_(environment_.files) {
+  const std::optional<v1::SnapshotHolder> peer = PeerOf(request_.plan(), plan_.worker.value);
+  if (environment_.snapshots == nullptr || !plan_.snapshots.any() || !peer.has_value()) return;
+  snapshots_ = std::make_unique<SnapshotKeeper>(
+      *environment_.snapshots, request_.job_id(), request_.epoch(), *peer,
+      [this](int64_t step, const absl::StatusOr<SnapshotKeeper::Kept>& kept) {
+        ReportSnapshot(step, kept);
+      });
+}
 
 absl::Status TrainingRun::OpenData() {
   const std::vector<StageId> stages = plan_.topology().StagesOf(plan_.worker);
@@ -92,7 +101,8 @@ absl::StatusOr<int64_t> TrainingRun::PredictMemory() const {
   return memory_bytes_ + memory.stashed_weights + memory.activations;
 }
 
-absl::Status TrainingRun::LoadCheckpoint() {
+absl::Status TrainingRun::LoadStart() {
+  if (request_.has_snapshot()) return LoadSnapshot();
   const std::string& directory = request_.checkpoint();
   if (directory.empty()) {
     for (LocalStage& local : stages_) {
@@ -101,6 +111,27 @@ absl::Status TrainingRun::LoadCheckpoint() {
     return absl::OkStatus();
   }
   PENSTOCK_ASSIGN_OR_RETURN(const Manifest manifest, ReadManifest(environment_.files, directory));
+  return LoadCheckpoint(environment_.files, directory, manifest);
+}
+
+absl::Status TrainingRun::LoadSnapshot() {
+  const v1::PeerSnapshot& snapshot = request_.snapshot();
+  if (environment_.snapshots == nullptr) {
+    return absl::FailedPreconditionError("this worker has no memory for snapshots");
+  }
+  const absl::StatusOr<Manifest> manifest = ParseManifest(absl::string_view(snapshot.manifest()));
+  absl::Status loaded = manifest.status();
+  if (loaded.ok()) {
+    SnapshotReader reader(*environment_.snapshots, snapshot, *manifest, environment_.may_go_on);
+    loaded = LoadCheckpoint(reader, snapshot.directory(), *manifest);
+  }
+  if (!absl::IsDataLoss(loaded)) return loaded;
+  return absl::FailedPreconditionError(
+      loaded.message());  // it is the memory's fault, and not the job's
+}
+
+absl::Status TrainingRun::LoadCheckpoint(FileReader& files, const std::string& directory,
+                                         const Manifest& manifest) {
   PENSTOCK_RETURN_IF_ERROR(
       Annotate(CompareFingerprints(manifest.fingerprint, FingerprintOf(request_.spec(), plan_.job)),
                absl::string_view(directory)));
@@ -113,8 +144,8 @@ absl::Status TrainingRun::LoadCheckpoint() {
     local.first_version = manifest.UpdatesOf(NumberOf(local.layers.first));
     if (SharesEarlierStage(local)) continue;
     NoticeOtherUpdates(manifest, local);
-    PENSTOCK_RETURN_IF_ERROR(LoadLayers(environment_.files, directory, manifest, plan_.job.model,
-                                        local.layers, environment_.may_go_on, *local.stage));
+    PENSTOCK_RETURN_IF_ERROR(LoadLayers(files, directory, manifest, plan_.job.model, local.layers,
+                                        environment_.may_go_on, *local.stage));
     if (!plan_.job.draws()) continue;
     if (manifest.method != plan_.job.method->name) {
       environment_.notice(
@@ -311,6 +342,7 @@ absl::Status TrainingRun::Execute() {
   gate_.Close();
   if (!step.ok()) {
     writer_.Cancel(step.status());
+    if (snapshots_ != nullptr) snapshots_->Cancel(step.status());
     environment_.transport.Cancel(step.status());
   }
   ReportEnd(step);
@@ -319,11 +351,14 @@ absl::Status TrainingRun::Execute() {
 
 absl::StatusOr<int64_t> TrainingRun::TrainToTheEnd() {
   int64_t step = plan_.first_step;
+  // Some of its copies may be gone with the worker that was lost.
+  if (request_.has_snapshot()) PENSTOCK_RETURN_IF_ERROR(KeepSnapshot(step));
   for (const Cut& cut : plan_.cuts) {
     PENSTOCK_ASSIGN_OR_RETURN(step, TrainToCut(step, cut));
     if (step < cut.step) break;
   }
   PENSTOCK_RETURN_IF_ERROR(WaitForCheckpoint());
+  PENSTOCK_RETURN_IF_ERROR(WaitForSnapshot());
   final_digests_ = LayerDigests();
   PENSTOCK_RETURN_IF_ERROR(environment_.backend.Synchronize());
   PENSTOCK_FAULT_POINT_STATUS(kRunBeforeDone);
@@ -331,15 +366,24 @@ absl::StatusOr<int64_t> TrainingRun::TrainToTheEnd() {
 }
 
 absl::StatusOr<int64_t> TrainingRun::TrainToCut(int64_t from_step, const Cut& cut) {
-  PENSTOCK_ASSIGN_OR_RETURN(const MicrobatchRange done,
-                            executor_->Train(RangeOfSteps(plan_.job, from_step, cut.step)));
-  const int64_t step = done.end() / plan_.job.microbatches;
+  int64_t step = from_step;
+  for (int64_t next = from_step; step == next && step < cut.step;) {
+    if (step > from_step) PENSTOCK_RETURN_IF_ERROR(KeepSnapshot(step));
+    next = std::min(cut.step, plan_.snapshots.Next(step));
+    PENSTOCK_ASSIGN_OR_RETURN(const MicrobatchRange done,
+                              executor_->Train(RangeOfSteps(plan_.job, step, next)));
+    step = done.end() / plan_.job.microbatches;
+  }
   PENSTOCK_FAULT_POINT_STATUS(kRunAtCut);
-  if (done.count > 0) ReportCut(step);
+  if (step > from_step) ReportCut(step);
   const bool cut_short = step < cut.step;
   if (cut.validate && !cut_short) PENSTOCK_RETURN_IF_ERROR(Validate(step));
   const bool saves = cut_short ? SavesDrains() && step > plan_.first_step : cut.checkpoint;
-  if (saves && step != saved_step_) PENSTOCK_RETURN_IF_ERROR(SaveCheckpoint(step));
+  if (saves && step != saved_step_) {
+    PENSTOCK_RETURN_IF_ERROR(SaveCheckpoint(step));
+  } else if (plan_.snapshots.at_cuts && !cut_short && step < plan_.job.steps) {
+    PENSTOCK_RETURN_IF_ERROR(KeepSnapshot(step));
+  }
   return step;
 }
 
@@ -370,8 +414,7 @@ absl::Status TrainingRun::Validate(int64_t step) {
   return absl::OkStatus();
 }
 
-absl::Status TrainingRun::SaveCheckpoint(int64_t step) {
-  PENSTOCK_RETURN_IF_ERROR(WaitForCheckpoint());
+absl::StatusOr<std::vector<LayerSnapshot>> TrainingRun::CopyStages() {
   std::vector<LayerSnapshot> layers;
   for (LocalStage& local : stages_) {
     if (!plan_.topology()[local.id].of_model) continue;
@@ -380,6 +423,12 @@ absl::Status TrainingRun::SaveCheckpoint(int64_t step) {
   }
   // A device that failed gave nothing worth keeping.
   PENSTOCK_RETURN_IF_ERROR(environment_.backend.Synchronize());
+  return layers;
+}
+
+absl::Status TrainingRun::SaveCheckpoint(int64_t step) {
+  PENSTOCK_RETURN_IF_ERROR(WaitForCheckpoint());
+  PENSTOCK_ASSIGN_OR_RETURN(std::vector<LayerSnapshot> layers, CopyStages());
   saved_step_ = step;
   const std::string staging =
       StagingPath(request_.spec().checkpoint().directory(), step, request_.staging_tag());
@@ -397,6 +446,22 @@ absl::Status TrainingRun::WaitForCheckpoint() {
   return status;
 }
 
+absl::Status TrainingRun::KeepSnapshot(int64_t step) {
+  if (snapshots_ == nullptr) return absl::OkStatus();
+  PENSTOCK_RETURN_IF_ERROR(WaitForSnapshot());
+  PENSTOCK_ASSIGN_OR_RETURN(std::vector<LayerSnapshot> layers, CopyStages());
+  snapshots_->Keep(step, std::move(layers));
+  return absl::OkStatus();
+}
+
+absl::Status TrainingRun::WaitForSnapshot() {
+  if (snapshots_ == nullptr) return absl::OkStatus();
+  const int64_t before_ns = environment_.clock.MonotonicNs();
+  absl::Status status = snapshots_->Wait(environment_.limits.checkpoint_timeout);
+  checkpoint_wait_ns_.Add(environment_.clock.MonotonicNs() - before_ns);
+  return status;
+}
+
 absl::Status TrainingRun::CutAt(int64_t step) {
   absl::Status status = gate_.CutAt(step);
   bell_.Ring();
@@ -408,6 +473,7 @@ void TrainingRun::Stop(const std::string& reason) {
   stopped_ = true;
   gate_.Cancel(status);
   writer_.Cancel(status);
+  if (snapshots_ != nullptr) snapshots_->Cancel(status);
   environment_.transport.Cancel(status);
   executor_->Cancel(status);
   bell_.Ring();
@@ -459,19 +525,25 @@ void TrainingRun::ReportSave(int64_t step, const absl::StatusOr<std::vector<Save
     Emit(std::move(event));
     return;
   }
-  v1::LayersSaved& saved = *event.mutable_layers_saved();
-  saved.set_step(step);
-  for (const SavedLayer& layer : *layers) {
-    *saved.add_layers() = DigestMessage(layer.layer, layer.name, layer.sha256);
-    for (const CheckpointFile& file : layer.files) {
-      v1::SavedFile& entry = *saved.add_files();
-      entry.set_name(file.name);
-      entry.set_size_bytes(file.size_bytes);
-      entry.set_sha256(file.sha256);
-      entry.set_layer(file.layer);
-    }
-  }
+  *event.mutable_layers_saved() = SavedMessage(step, *layers);
   Emit(std::move(event));
+}
+
+void TrainingRun::ReportSnapshot(int64_t step, const absl::StatusOr<SnapshotKeeper::Kept>& kept) {
+  if (stopped_) return;
+  absl::Status trouble = kept.ok() ? kept->copied : kept.status();
+  if (kept.ok()) {
+    v1::RunEvent event;
+    *event.mutable_layers_kept()->mutable_layers() = SavedMessage(step, kept->layers);
+    if (kept->copied.ok()) *event.mutable_layers_kept()->mutable_copy() = kept->peer;
+    Emit(std::move(event));
+  }
+  if (!trouble.ok() && snapshot_trouble_.ok()) {
+    environment_.notice(
+        absl::StrCat("the snapshot of step ", step,
+                     kept.ok() ? " is here only: " : " is not kept: ", trouble.message()));
+  }
+  snapshot_trouble_ = std::move(trouble);
 }
 
 void TrainingRun::ReportEnd(const absl::StatusOr<int64_t>& step) {

@@ -27,6 +27,7 @@
 #include "worker/local_stage.h"
 #include "worker/run.h"
 #include "worker/run_plan.h"
+#include "worker/snapshot_keeper.h"
 #include "worker/stage_edges.h"
 #include "worker/timeline_recorder.h"
 
@@ -39,7 +40,7 @@ class TrainingRun : public Run {
   // The steps of Run::Prepare, in this order; each may fail.
   absl::Status OpenData();
   absl::Status MakeStages();
-  absl::Status LoadCheckpoint();
+  absl::Status LoadStart();
   absl::Status OpenEdges();
   absl::Status MakeExecutor();
 
@@ -61,8 +62,15 @@ class TrainingRun : public Run {
   // earlier than the cut's if the run was cut short.
   absl::StatusOr<int64_t> TrainToCut(int64_t from_step, const Cut& cut);
   absl::Status Validate(int64_t step);
+  absl::Status LoadSnapshot();
+  // From the files in `directory`, whose manifest is given.
+  absl::Status LoadCheckpoint(FileReader& files, const std::string& directory,
+                              const Manifest& manifest);
+  absl::StatusOr<std::vector<LayerSnapshot>> CopyStages();
   absl::Status SaveCheckpoint(int64_t step);
   absl::Status WaitForCheckpoint();
+  absl::Status KeepSnapshot(int64_t step);
+  absl::Status WaitForSnapshot();
   // REQUIRES: it was made, and is on this worker.
   const LocalStage& LocalOf(StageId stage) const {
     return *std::find_if(stages_.begin(), stages_.end(),
@@ -94,6 +102,7 @@ class TrainingRun : public Run {
   void ReportStep(const StepResult& result);
   void ReportCut(int64_t step);
   void ReportSave(int64_t step, const absl::StatusOr<std::vector<SavedLayer>>& layers);
+  void ReportSnapshot(int64_t step, const absl::StatusOr<SnapshotKeeper::Kept>& kept);
   void ReportEnd(const absl::StatusOr<int64_t>& step);
   // Of a layer of the job's order, by which checkpoints and digests name it.
   int NumberOf(int layer) const { return plan_.job.model.layers[layer].number; }
@@ -125,6 +134,8 @@ class TrainingRun : public Run {
   int64_t saved_step_ = -1;                     // of the last checkpoint begun in this run
   std::vector<v1::LayerDigest> final_digests_;  // of a run that went to its end
   std::atomic<bool> stopped_ = false;
+  absl::Status snapshot_trouble_;              // of the last snapshot; the keeper's thread uses it
+  std::unique_ptr<SnapshotKeeper> snapshots_;  // null: none are kept
 };
 
 }  // namespace penstock

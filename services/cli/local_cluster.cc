@@ -148,6 +148,8 @@ absl::Status LocalCluster::SpawnWorker(const std::string& program, int worker) {
                                         absl::StrCat(options_.threads),
                                         "--metrics",
                                         MetricsOf(worker),
+                                        "--snapshot-memory",
+                                        "0",  // nobody takes the place of a worker that dies
                                         "--parent-fd",
                                         "{parent-fd}"};
   if (options_.metrics.has_value()) {

@@ -266,7 +266,7 @@ void AddRegistry(RpcServer& server, CoordinatorParts parts) {
                      [request](Coordinator& coordinator, StateStore&,
                                Now now) -> absl::StatusOr<v1::HeartbeatResponse> {
                        PENSTOCK_RETURN_IF_ERROR(coordinator.Heartbeat(request, now));
-                       return v1::HeartbeatResponse();
+                       return coordinator.KeptSnapshots(request);
                      });
                });
   server.Stream(

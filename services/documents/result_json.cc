@@ -284,6 +284,7 @@ Json ResultJson(const v1::GetJobResponse& job, const ResultJsonOptions& options)
   json["unit"] = work.count > 0 ? Json(std::string(work.unit)) : Json();
   json["attempts"] = AttemptsJson(result);
   json["growths"] = result.growths();
+  json["snapshot_step"] = result.snapshot_step();
   return json;
 }
 

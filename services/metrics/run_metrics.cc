@@ -61,9 +61,12 @@ void OfSteps(const RunSnapshot& run, MetricSamples& samples) {
 }
 
 const RunRows& RowsOfRunningWorkers() {
-  static const auto& rows =
-      *new RunRows{{kGauge, "penstock_worker_running", "", "1 while the worker executes a run.",
-                    Value<&RunSnapshot::running>}};
+  static const auto& rows = *new RunRows{
+      {kGauge, "penstock_worker_running", "", "1 while the worker executes a run.",
+       Value<&RunSnapshot::running>},
+      {kGauge, "penstock_worker_snapshot_bytes", "",
+       "Host memory that snapshots have on the worker, of its own layers and of its peers'.",
+       Value<&RunSnapshot::snapshot_bytes>}};
   return rows;
 }
 

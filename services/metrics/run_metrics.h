@@ -40,6 +40,7 @@ struct RunSnapshot {
   std::string job_id;  // empty: none since the start
   int64_t epoch = 0;
   bool running = false;
+  int64_t snapshot_bytes = 0;  // of all jobs
   std::vector<v1::StageReport> stages;
   std::vector<LinkCount> links;
   v1::StepDone last_step;  // of the worker with the last stage; else empty

@@ -33,6 +33,9 @@ absl::Span<const AccessRule> AccessTable() {
       {"/penstock.v1.WorkerControl/StopRun", {kCoordinator}},
       {"/penstock.v1.WorkerControl/GetRunTimeline", {kCoordinator}},
 
+      {"/penstock.v1.SnapshotPeers/WriteSnapshot", {kWorker}},
+      {"/penstock.v1.SnapshotPeers/ReadSnapshot", {kWorker}},
+
       {"/penstock.v1.TensorStream/Exchange", {kWorker}},
 
       {"/grpc.health.v1.Health/Check", {kClient, kWorker, kCoordinator, kMonitor}},

@@ -30,6 +30,12 @@ void AddSeconds(CLI::App& app, const char* name, absl::Duration& value, const ch
       ->check(CLI::Range(0.001, kSecondsMax));
 }
 
+int64_t QuarterOfMemory() {
+  const int64_t pages = sysconf(_SC_PHYS_PAGES);
+  const int64_t page_bytes = sysconf(_SC_PAGESIZE);
+  return pages > 0 && page_bytes > 0 ? pages / 4 * page_bytes : 0;
+}
+
 // Where the others reach a worker that listens on `listen`, whose port may not be chosen yet.
 absl::Status CheckAdvertise(const WorkerFlags& flags) {
   if (flags.advertise.empty()) {
@@ -102,6 +108,12 @@ std::optional<WorkerFlags> ParseWorkerFlags(int argc, char** argv, int& exit_cod
   app.add_option("--emulate", emulated,
                  "file with a device's times, which passes then take (docs/emulation.md)")
       ->type_name("FILE");
+  flags.snapshot_bytes_max = QuarterOfMemory();
+  app.add_option("--snapshot-memory", flags.snapshot_bytes_max,
+                 "most that snapshots of jobs may have of the host's memory, such as 8GiB; 0: none "
+                 "are kept")
+      ->transform(CLI::AsSizeValue(/*kb_is_1000=*/false))
+      ->default_str("a quarter");
   AddSeconds(app, "--drain-timeout", flags.drain_timeout,
              "when ending on a signal, longest wait for the job to be saved at its next step");
   AddSeconds(app, "--linger", flags.linger,

@@ -30,7 +30,8 @@ struct WorkerFlags {
   absl::Duration drain_timeout = absl::Seconds(150);
   // When ending, the longest wait for a scrape that sees how the last run ended.
   absl::Duration linger = absl::ZeroDuration();
-  int parent_fd = -1;  // the worker ends with the other end of this pipe; -1: none
+  int64_t snapshot_bytes_max = 0;  // of all snapshots in memory; 0: none are kept
+  int parent_fd = -1;              // the worker ends with the other end of this pipe; -1: none
 };
 
 // Parses the command line. Prints help or what is wrong; then nothing is returned and `exit_code` says

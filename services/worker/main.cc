@@ -51,6 +51,7 @@
 #include "services/worker/run_host.h"
 #include "services/worker/run_peers.h"
 #include "services/worker/run_snapshot.h"
+#include "services/worker/snapshot_calls.h"
 #include "services/worker/stop_signal.h"
 #include "services/worker/worker_service.h"
 
@@ -114,6 +115,7 @@ class Worker {
   absl::Status Start() {
     server_.AddExtension(hub_);
     AddWorkerControl(server_, host_, terms_, RealClock());
+    AddSnapshotService(server_, snapshots_);
     PENSTOCK_RETURN_IF_ERROR(server_.Start());
     if (flags_.server.metrics.has_value()) {
       PENSTOCK_ASSIGN_OR_RETURN(std::shared_ptr<HttpGuard> guard,
@@ -250,6 +252,7 @@ class Worker {
                    .events = std::move(events),
                    .notice = [this](const std::string& text) { log_.info("run: {}", text); },
                    .may_go_on = std::move(may_go_on),
+                   .snapshots = flags_.snapshot_bytes_max > 0 ? &snapshot_calls_ : nullptr,
                    .emulated_device = Emulated()});
             },
         .on_attempt_over = [this] { finished_.Add(Snapshot(), RealClock().MonotonicNs()); },
@@ -282,9 +285,10 @@ class Worker {
                 },
             .heartbeat =
                 [this](const v1::HeartbeatRequest& request) {
-                  return registry_
-                      .Call(&Registry::Heartbeat, request, rpc_limits::kHeartbeatCallTimeout)
-                      .status();
+                  const auto answer = registry_.Call(&Registry::Heartbeat, request,
+                                                     rpc_limits::kHeartbeatCallTimeout);
+                  if (answer.ok()) snapshots_.KeepNeeded(request, *answer);
+                  return answer.status();
                 },
             .attach =
                 [this](const v1::AttachRequest& request, StreamCanceller& canceller) {
@@ -293,6 +297,9 @@ class Worker {
                 },
             .fill_activity =
                 [this](v1::HeartbeatRequest& request) {
+                  for (std::string& job : snapshots_.Jobs()) {
+                    request.add_snapshot_jobs(std::move(job));
+                  }
                   const RunHost::Activity activity = host_.GetActivity(/*with_stages=*/false);
                   if (!activity.active) return;
                   request.set_job_id(activity.job_id);
@@ -350,7 +357,11 @@ class Worker {
     return metrics.Take();
   }
 
-  RunSnapshot Snapshot() { return SnapshotOf(flags_.name, host_, reporter_, hub_, RealClock()); }
+  RunSnapshot Snapshot() {
+    RunSnapshot run = SnapshotOf(flags_.name, host_, reporter_, hub_, RealClock());
+    run.snapshot_bytes = snapshots_.bytes();
+    return run;
+  }
 
   const WorkerFlags& flags_;
   const TransportSecurity security_;
@@ -375,6 +386,11 @@ class Worker {
                  security_.ForChannel(Role::kWorker)};
   FinishedRuns finished_;
   TermFence terms_;
+  SnapshotMemory snapshots_{flags_.snapshot_bytes_max};
+  SnapshotCalls snapshot_calls_{snapshots_, [this](const std::string& address) {
+                                  return MakeControlChannel(address,
+                                                            security_.ForChannel(Role::kWorker));
+                                }};
   // These two use each other: a reporter that gives up stops the run. When they end, no run is left.
   RunHost host_{HostParts()};
   EventReporter reporter_{ReporterParts()};

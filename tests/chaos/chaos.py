@@ -2,12 +2,13 @@
 """Disturbs real clusters at random, and checks that training ends as if nothing had happened.
 
 usage: chaos.py BUILD [--minutes M | --trials N] [--seed N] [--methods NAME...] [--faults NAME...] [--most N] [--spare N]
-                [--links] [--json FILE]
+                [--links] [--snapshots] [--json FILE]
 
 Each method first trains undisturbed. Then, for as long as it is told, a run of a method is started on a cluster of its own,
 one to three faults of faults.py are drawn with the pauses between them, and what was killed is started again after 100 ms, or, with
 --spare, workers stay away and one that was left over takes their place. With --links others reach each worker through a
-proxy, whose faults are drawn as well. The job must end with the weights of the undisturbed run, and no worker but those of the faults may be to blame; where only
+proxy, whose faults are drawn as well. With --snapshots nothing is on disk: jobs go on from the memory of workers, which survives
+faults of one worker at a time, and of the coordinator. The job must end with the weights of the undisturbed run, and no worker but those of the faults may be to blame; where only
 faults were drawn that a cluster should not notice, no attempt may end.
 
 Prints a line for each run and, at the end, by fault: the seconds until the job had come further than before it, as
@@ -44,6 +45,7 @@ METHODS = {
     "replicas": "method: 1f1b\n  stage_layers: [5, 6]\n  replicas: [2, 1]",
 }
 WORKERS = {"replicas": 3}  # 2 without
+LOSE_MEMORY = {"kill-two", "kill-all"}  # of a worker and of the peer with its copies
 
 
 def ended_attempts(job):
@@ -63,7 +65,7 @@ class Trial:
 
     def __init__(self, programs, folder, method, flags):
         folder.mkdir(parents=True)
-        clusters.write_job(folder, STEPS, EVERY_STEPS, METHODS[method])
+        clusters.write_job(folder, STEPS, EVERY_STEPS, METHODS[method], on_disk=not flags.snapshots)
         self.cluster = clusters.Cluster(programs, folder, lambda *_: None, workers=WORKERS.get(method, 2) + flags.spare,
                                         restarts=not flags.spare, linked=flags.links)
         self.done = []  # (fault, the workers that it concerns, seconds until the job came further or None)
@@ -125,6 +127,7 @@ class Chaos:
         self.folder = folder
         self.among = [faults.BY_NAME[name] for name in flags.faults]
         self.among = [fault for fault in self.among if flags.links or not fault.needs_links]
+        self.among = [fault for fault in self.among if not flags.snapshots or fault.name not in LOSE_MEMORY]
         self.figures = {fault.name: table.Figures() for fault in self.among}
         self.undisturbed = {}  # by method: (weights, seconds)
         self.redone = []
@@ -171,6 +174,8 @@ class Chaos:
                  "--methods", method]
         if self.flags.links:
             words.append("--links")
+        if self.flags.snapshots:
+            words.append("--snapshots")
         if self.flags.most != MOST_FAULTS:
             words += ["--most", self.flags.most]
         if self.flags.spare:
@@ -209,6 +214,7 @@ def main():
     parser.add_argument("--most", type=int, default=MOST_FAULTS, help="the most faults in a run")
     parser.add_argument("--spare", type=int, default=0, help="so many workers more than the job needs; killed ones stay away")
     parser.add_argument("--links", action="store_true", help="disturb links, too; all bytes then pass a proxy")
+    parser.add_argument("--snapshots", action="store_true", help="jobs have no checkpoints on disk")
     parser.add_argument("--methods", nargs="+", choices=METHODS, default=list(METHODS))
     parser.add_argument("--faults", nargs="+", choices=faults.BY_NAME, default=list(faults.BY_NAME))
     parser.add_argument("--only-trial", type=int, help="this run alone")

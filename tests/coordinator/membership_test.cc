@@ -72,6 +72,26 @@ TEST(Membership, Register_NameTakenElsewhere_IsRefusedUntilThatOneIsLost) {
   EXPECT_THAT(membership.Register(Worker("a", 2, "y:1"), Ms(3001)), IsOkAndHolds(std::nullopt));
 }
 
+TEST(Membership, NameTakenElsewhere_TheOtherIsTriedAndIsLostIfNobodyIsThere) {
+  Membership membership({});
+  EXPECT_EQ(membership.Doubt("a", Ms(0)), std::nullopt) << "nobody has this name";
+  ASSERT_THAT(membership.Register(Worker("a", 1, "x:1"), Ms(0)), IsOk());
+  ASSERT_EQ(membership.Doubt("a", Ms(1)), 0) << "it has no stream";
+  EXPECT_EQ(membership.Doubt("a", Ms(500)), std::nullopt) << "it is being tried";
+  EXPECT_FALSE(membership.OnProbed("a", 0, absl::OkStatus(), Ms(501)).has_value());
+  ASSERT_EQ(membership.Doubt("a", Ms(1001)), 0);
+  const auto departure =
+      membership.OnProbed("a", 0, absl::UnavailableError("nobody listens at x:1"), Ms(1003));
+  ASSERT_TRUE(departure.has_value());
+  EXPECT_EQ(departure->reason, "nobody listens at x:1");
+  EXPECT_EQ(departure->detection_ns, Ms(2));
+  EXPECT_THAT(membership.Register(Worker("a", 2, "y:1"), Ms(1004)), IsOkAndHolds(std::nullopt));
+  EXPECT_EQ(membership.Doubt("a", Ms(1005)), 0);
+  ASSERT_THAT(membership.Attach("a", 2, Ms(1006)), IsOk());
+  EXPECT_FALSE(membership.OnProbed("a", 0, absl::UnavailableError(""), Ms(1007)).has_value())
+      << "it is attached since";
+}
+
 TEST(Membership, Register_OtherProtocol_IsRefused) {
   Membership membership({});
   v1::RegisterWorkerRequest request = Worker("a", 1);

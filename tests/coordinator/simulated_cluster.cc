@@ -564,6 +564,7 @@ absl::StatusOr<v1::StartRunResponse> SimulatedCluster::Handle(int worker,
     if (w.profile.has_value()) {
       MeasureLoop(worker, w.generation, 0);
     } else {
+      if (w.run.has_snapshot()) KeepSnapshot(worker, w.run.first_step());
       TrainLoop(worker, w.generation);
     }
   }
@@ -628,6 +629,7 @@ absl::StatusOr<v1::PrepareRunResponse> SimulatedCluster::Handle(
     return WithSeenEpoch(absl::AbortedError("another run has this epoch"), request.epoch());
   }
   epochs.first = epochs.seen = request.epoch();
+  if (request.has_snapshot()) PENSTOCK_RETURN_IF_ERROR(LoadSnapshot(request.snapshot()));
   if (w.state == Worker::State::kRunning && w.life == life_) {
     violations_.push_back(
         absl::StrCat(w.name, " is given ", request.job_id(), " while it trains ", w.run.job_id()));
@@ -640,6 +642,7 @@ absl::StatusOr<v1::PrepareRunResponse> SimulatedCluster::Handle(
   w.passes = 0;
   w.pass_seconds = 0;
   w.cuts = CutsOf(request.spec(), request.first_step(), request.extra_cuts());
+  w.snapshot_rule = SnapshotRuleOf(request.spec(), *ResolveJob(request.spec()));
   w.held_step.reset();
   w.cut_step.reset();
   w.saving.clear();

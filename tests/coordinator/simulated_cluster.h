@@ -27,6 +27,7 @@
 #include "base/random.h"
 #include "coordinator/coordinator.h"
 #include "job/resolve.h"
+#include "job/snapshot_rule.h"
 #include "tests/job/jobs.h"
 
 namespace penstock {
@@ -120,6 +121,8 @@ class SimulatedCluster {
   bool disk_hangs = false;
   // The disk of the checkpoints is full: only the first worker's layers still fit, and no commit succeeds.
   bool disk_full = false;
+  // Workers have room for snapshots.
+  bool keeps_snapshots = true;
   // The passes that the workers answer to a GatherPasses which asks for them; empty: none.
   std::function<Timeline(const GatherPasses&)> timeline_of;
   // What tests change of the plans that the coordinator gets.
@@ -187,7 +190,9 @@ class SimulatedCluster {
     std::optional<int64_t> held_step;
     std::optional<int64_t> cut_step;
     std::set<int64_t> saving;  // steps whose checkpoints it writes
-    int64_t life = 0;          // of the coordinator that has prepared the run
+    SnapshotRule snapshot_rule;
+    std::set<std::string> snapshots;  // that it has in memory, whosever layers: "2 JOB/1-4"
+    int64_t life = 0;                 // of the coordinator that has prepared the run
     struct Stream {
       int64_t life = 0;  // of the coordinator that has it
       int64_t number = 0;
@@ -268,6 +273,10 @@ class SimulatedCluster {
   // What the worker's stage reports now.
   v1::StageReport StageReportOf(int worker) const;
   void SaveLayers(int worker, int64_t step);
+  // Keeps a snapshot here, and in the memory of the next worker of the run if that is there.
+  void KeepSnapshot(int worker, int64_t step);
+  // Errors: FailedPrecondition if no worker that is there has a part of it; for what the coordinator says of its holders.
+  absl::Status LoadSnapshot(const v1::PeerSnapshot& snapshot);
   // One spelling of a checkpoint directory.
   static std::string DirectoryOf(const std::string& root);
   // Removes what the attempt has staged up to `step`.

@@ -5,6 +5,7 @@
 #include "absl/strings/str_cat.h"
 #include "base/check.h"
 #include "base/sha256.h"
+#include "checkpoint/layout.h"
 #include "tests/coordinator/simulated_cluster.h"
 
 namespace penstock {
@@ -20,6 +21,8 @@ std::string Describe(const v1::RunEvent& event) {
       return absl::StrCat("CutReached ", event.cut_reached().step());
     case v1::RunEvent::kLayersSaved:
       return absl::StrCat("LayersSaved ", event.layers_saved().step());
+    case v1::RunEvent::kLayersKept:
+      return absl::StrCat("LayersKept ", event.layers_kept().layers().step());
     case v1::RunEvent::kRunDone:
       return absl::StrCat("RunDone ", event.run_done().step());
     case v1::RunEvent::kRunFailed:
@@ -92,6 +95,10 @@ void SimulatedCluster::TrainLoop(int worker, int64_t generation) {
     const bool has_trained = w.step > w.run.first_step();
     if (has_trained && (cut.checkpoint || cut.validate || last)) {
       AtCut(worker, cut);
+    }
+    const bool is_own_cut = cut.validate && !cut.checkpoint && w.snapshot_rule.at_cuts;
+    if (has_trained && !last && (is_own_cut || w.snapshot_rule.IsMultiple(w.step))) {
+      KeepSnapshot(worker, w.step);
     }
     if (!last) {
       return TrainLoop(worker, generation);
@@ -247,6 +254,55 @@ void SimulatedCluster::SaveLayers(int worker, int64_t step) {
     digest.set_sha256(Sha256Hex(absl::StrCat("layer ", layer, " step ", step)));
   }
   Emit(worker, event);
+}
+
+void SimulatedCluster::KeepSnapshot(int worker, int64_t step) {
+  After(options_.save_ms, [this, worker, generation = workers_[worker].generation, step] {
+    Worker& w = workers_[worker];
+    if (w.generation != generation || !w.alive || !keeps_snapshots) return;
+    const auto& stages = w.run.plan().stages();
+    const v1::StageAssignment& stage = stages.Get(w.run.worker_index());
+    const v1::StageAssignment& next = stages.Get((w.run.worker_index() + 1) % stages.size());
+    Worker& peer = workers_[IndexOfName(next.worker())];
+    const std::string directory = SnapshotDirectory(w.run.job_id(), w.run.epoch(), step);
+    v1::RunEvent event;
+    v1::LayersSaved& saved = *event.mutable_layers_kept()->mutable_layers();
+    saved.set_step(step);
+    const bool has_copy = peer.alive && peer.incarnation == next.incarnation();
+    for (int layer = stage.first_layer(); layer < stage.first_layer() + stage.layers(); ++layer) {
+      v1::LayerDigest& digest = *saved.add_layers();
+      digest.set_layer(layer);
+      digest.set_sha256(Sha256Hex(absl::StrCat("layer ", layer, " step ", step)));
+      v1::SavedFile& file = *saved.add_files();
+      file.set_layer(layer);
+      file.set_name(WeightsFileName(layer, "any"));
+      file.set_sha256(digest.sha256());
+      w.snapshots.insert(absl::StrCat(layer, " ", directory));
+      if (has_copy) peer.snapshots.insert(absl::StrCat(layer, " ", directory));
+    }
+    if (has_copy) {
+      event.mutable_layers_kept()->mutable_copy()->set_worker(next.worker());
+      event.mutable_layers_kept()->mutable_copy()->set_incarnation(next.incarnation());
+    }
+    Emit(worker, event);
+  });
+}
+
+absl::Status SimulatedCluster::LoadSnapshot(const v1::PeerSnapshot& snapshot) {
+  for (const v1::SnapshotPart& part : snapshot.parts()) {
+    for (const int32_t layer : part.layers()) {
+      const bool is_held = std::any_of(
+          part.holders().begin(), part.holders().end(), [&](const v1::SnapshotHolder& holder) {
+            const Worker& w = workers_[IndexOfName(holder.worker())];
+            return w.alive && w.incarnation == holder.incarnation() &&
+                   w.snapshots.count(absl::StrCat(layer, " ", snapshot.directory())) > 0;
+          });
+      if (is_held) continue;
+      return absl::FailedPreconditionError(absl::StrCat(
+          "layer ", layer, " of ", snapshot.directory(), ": no worker has this part any more"));
+    }
+  }
+  return absl::OkStatus();
 }
 
 void SimulatedCluster::EndRun(int worker) {

@@ -5,8 +5,11 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/status.h"
+#include "checkpoint/layout.h"
 #include "checkpoint/weights_digest.h"
 #include "job/fingerprint.h"
+#include "worker/snapshot_keeper.h"
+#include "worker/snapshot_reader.h"
 
 namespace penstock {
 namespace {
@@ -71,6 +74,7 @@ SimulatedRun::SimulatedRun(v1::PrepareRunRequest request, SimulatedRunParts part
       begun_step_(step_) {
   const std::vector<int64_t> extra_cuts(request_.extra_cuts().begin(), request_.extra_cuts().end());
   cuts_ = CutsOf(request_.spec(), step_, extra_cuts);
+  snapshot_rule_ = SnapshotRuleOf(request_.spec(), *parts_.job);
   for (const v1::StageAssignment& stage : request_.plan().stages()) {
     if (stage.worker_index() != request_.worker_index()) continue;
     for (int place = stage.first_layer(); place < stage.first_layer() + stage.layers(); ++place) {
@@ -84,12 +88,24 @@ SimulatedRun::SimulatedRun(v1::PrepareRunRequest request, SimulatedRunParts part
 SimulatedRun::~SimulatedRun() { parts_.pipeline->Leave(request_.worker_index()); }
 
 absl::Status SimulatedRun::Load() {
+  if (request_.has_snapshot()) {
+    PENSTOCK_ASSIGN_OR_RETURN(const Manifest manifest,
+                              ParseManifest(absl::string_view(request_.snapshot().manifest())));
+    const auto may_go_on = [] { return absl::OkStatus(); };
+    SnapshotReader reader(*parts_.snapshots, request_.snapshot(), manifest, may_go_on);
+    return LoadFrom(reader, request_.snapshot().directory(), manifest);
+  }
   const std::string& directory = request_.checkpoint();
   if (directory.empty()) {
     for (Layer& layer : layers_) layer.state.weights = FreshWeights(layer.state.layer);
     return absl::OkStatus();
   }
   PENSTOCK_ASSIGN_OR_RETURN(const Manifest manifest, ReadManifest(parts_.files, directory));
+  return LoadFrom(parts_.files, directory, manifest);
+}
+
+absl::Status SimulatedRun::LoadFrom(FileReader& files, const std::string& directory,
+                                    const Manifest& manifest) {
   PENSTOCK_RETURN_IF_ERROR(
       CompareFingerprints(manifest.fingerprint, FingerprintOf(request_.spec(), *parts_.job)));
   if (manifest.step != step_) {
@@ -98,7 +114,7 @@ absl::Status SimulatedRun::Load() {
   }
   for (Layer& layer : layers_) {
     PENSTOCK_ASSIGN_OR_RETURN(layer.state,
-                              LoadLayer(parts_.files, directory, manifest, layer.state.layer));
+                              LoadLayer(files, directory, manifest, layer.state.layer));
     layer.state.name = parts_.job->model.layers[layer.place].name;
   }
   return absl::OkStatus();
@@ -107,6 +123,7 @@ absl::Status SimulatedRun::Load() {
 void SimulatedRun::Begin() {
   executing_ = true;
   LookAtPeers();
+  if (request_.has_snapshot()) KeepSnapshot();
   GoOn();
 }
 
@@ -129,6 +146,10 @@ void SimulatedRun::GoOn() {
       parts_.pipeline->SetDone(request_.worker_index());
       Finish(absl::OkStatus(), "");
     });
+  }
+  if (snapshot_rule_.IsMultiple(step_) && step_ > request_.first_step() &&
+      step_ < cuts_[next_cut_].step) {
+    KeepSnapshot();
   }
   if (step_ == cuts_[next_cut_].step) {
     const Cut& cut = cuts_[next_cut_++];
@@ -186,15 +207,11 @@ void SimulatedRun::EndRange(bool has_trained, bool saves) {
     }
     Emit(std::move(event));
   }
+  if (!saves && snapshot_rule_.at_cuts && has_trained && next_cut_ < cuts_.size()) KeepSnapshot();
   if (!saves || step_ == saved_step_) return GoOn();
   SaveThen([this] {
     saved_step_ = step_;
-    saving_.emplace().step = step_;
-    for (const Layer& layer : layers_) {
-      LayerSnapshot& snapshot = saving_->layers.emplace_back();
-      snapshot.state = layer.state;
-      snapshot.state.optimizer_state = {{"w.exp_avg", {1}, {static_cast<float>(step_)}}};
-    }
+    saving_ = Saving{.step = step_, .layers = CopyLayers()};
     Later(absl::Milliseconds(5 + static_cast<int64_t>(parts_.random.Below(200))), [this] {
       if (!saving_.has_value()) return;
       const Saving saving = *std::move(saving_);
@@ -207,6 +224,38 @@ void SimulatedRun::EndRange(bool has_trained, bool saves) {
       if (after_save_) std::exchange(after_save_, nullptr)();
     });
     GoOn();
+  });
+}
+
+std::vector<LayerSnapshot> SimulatedRun::CopyLayers() const {
+  std::vector<LayerSnapshot> copies;
+  for (const Layer& layer : layers_) {
+    LayerSnapshot& copy = copies.emplace_back();
+    copy.state = layer.state;
+    copy.state.optimizer_state = {{"w.exp_avg", {1}, {static_cast<float>(step_)}}};
+  }
+  return copies;
+}
+
+void SimulatedRun::KeepSnapshot() {
+  const std::optional<v1::SnapshotHolder> peer = PeerOf(request_.plan(), request_.worker_index());
+  if (!peer.has_value() || std::exchange(kept_step_, step_) == step_) return;
+  const absl::Duration wait = absl::Milliseconds(1 + static_cast<int64_t>(parts_.random.Below(30)));
+  Later(wait, [this, peer, step = step_, layers = CopyLayers()] {
+    const std::string directory = SnapshotDirectory(request_.job_id(), request_.epoch(), step);
+    const auto may_go_on = [this] { return gate_.cancelled(); };
+    const auto saved = SaveLayers(parts_.snapshots->memory(), directory, layers, may_go_on);
+    if (!saved.ok()) return;
+    absl::Status copied;
+    for (const SavedLayer& layer : *saved) {
+      for (const CheckpointFile& file : layer.files) {
+        copied.Update(parts_.snapshots->Send(*peer, JoinPath(directory, file.name), may_go_on));
+      }
+    }
+    v1::RunEvent event;
+    *event.mutable_layers_kept()->mutable_layers() = SavedMessage(step, *saved);
+    if (copied.ok()) *event.mutable_layers_kept()->mutable_copy() = *peer;
+    Emit(std::move(event));
   });
 }
 
@@ -235,20 +284,7 @@ void SimulatedRun::ReportSave(int64_t step, const absl::StatusOr<std::vector<Sav
     event.mutable_save_failed()->set_message(std::string(saved.status().message()));
     return Emit(std::move(event));
   }
-  event.mutable_layers_saved()->set_step(step);
-  for (const SavedLayer& layer : *saved) {
-    v1::LayerDigest& digest = *event.mutable_layers_saved()->add_layers();
-    digest.set_layer(layer.layer);
-    digest.set_name(layer.name);
-    digest.set_sha256(layer.sha256);
-    for (const CheckpointFile& file : layer.files) {
-      v1::SavedFile& entry = *event.mutable_layers_saved()->add_files();
-      entry.set_name(file.name);
-      entry.set_size_bytes(file.size_bytes);
-      entry.set_sha256(file.sha256);
-      entry.set_layer(file.layer);
-    }
-  }
+  *event.mutable_layers_saved() = SavedMessage(step, *saved);
   Emit(std::move(event));
 }
 

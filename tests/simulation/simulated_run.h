@@ -24,12 +24,14 @@
 #include "base/random.h"
 #include "checkpoint/checkpoint.h"
 #include "job/resolve.h"
+#include "job/snapshot_rule.h"
 #include "penstock/v1/cluster.pb.h"
 #include "tests/simulation/process.h"
 #include "tests/simulation/simulated_network.h"
 #include "worker/hold_gate.h"
 #include "worker/run.h"
 #include "worker/save_layers.h"
+#include "worker/snapshot_peers.h"
 
 namespace penstock {
 
@@ -82,6 +84,7 @@ struct SimulatedRunParts {
   // A save is about to be written. Returns false if the process dies over it, which has happened then.
   std::function<bool(const std::function<void()>& write)> save;
   absl::Duration step_time;
+  SnapshotPeers* snapshots = nullptr;
 };
 
 class SimulatedRun final : public Run {
@@ -133,6 +136,10 @@ class SimulatedRun final : public Run {
   absl::StatusOr<std::vector<SavedLayer>> Write(int64_t step,
                                                 const std::vector<LayerSnapshot>& layers,
                                                 absl::FunctionRef<absl::Status()> may_go_on);
+  absl::Status LoadFrom(FileReader& files, const std::string& directory, const Manifest& manifest);
+  std::vector<LayerSnapshot> CopyLayers() const;
+  // Keeps the layers as they are in memory, here and at the peer, a little later.
+  void KeepSnapshot();
   void ReportSave(int64_t step, const absl::StatusOr<std::vector<SavedLayer>>& saved);
   void Finish(const absl::Status& status, const std::string& peer);
   void LookAtPeers();
@@ -146,6 +153,8 @@ class SimulatedRun final : public Run {
   std::vector<Cut> cuts_;
   std::vector<Layer> layers_;
   std::shared_ptr<bool> token_ = std::make_shared<bool>();
+  SnapshotRule snapshot_rule_;
+  int64_t kept_step_ = -1;  // of the last snapshot
   size_t next_cut_ = 0;
   int64_t step_ = 0;
   int64_t range_first_ = 0;

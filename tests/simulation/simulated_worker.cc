@@ -14,6 +14,36 @@ namespace {
 // As worker_service.cc: handlers stop waiting this long before the caller does.
 constexpr absl::Duration kAnswerTime = absl::Milliseconds(50);
 
+// Copies and fetches snapshots at once.
+class SimulatedPeers final : public SnapshotPeers {
+ public:
+  SimulatedPeers(SnapshotMemory& memory, const Process& process, WorkerSurroundings& world)
+      : memory_(memory), process_(process), world_(world) {}
+
+  SnapshotMemory& memory() override { return memory_; }
+  absl::Status Send(const v1::SnapshotHolder& peer, const std::string& path,
+                    absl::FunctionRef<absl::Status()> may_go_on) override {
+    PENSTOCK_RETURN_IF_ERROR(may_go_on());
+    SnapshotMemory* const there = world_.MemoryOf(process_, peer);
+    if (there == nullptr) return absl::UnavailableError(peer.worker() + " does not answer");
+    PENSTOCK_ASSIGN_OR_RETURN(const std::string content, memory_.Read(path, 1 << 20));
+    return there->WritePart(path, static_cast<int64_t>(content.size()), 0, content);
+  }
+  absl::StatusOr<std::string> Fetch(const v1::SnapshotHolder& peer, const std::string& path,
+                                    int64_t size_bytes,
+                                    absl::FunctionRef<absl::Status()> may_go_on) override {
+    PENSTOCK_RETURN_IF_ERROR(may_go_on());
+    SnapshotMemory* const there = world_.MemoryOf(process_, peer);
+    if (there == nullptr) return absl::UnavailableError(peer.worker() + " does not answer");
+    return there->ReadPart(path, 0, size_bytes);
+  }
+
+ private:
+  SnapshotMemory& memory_;
+  const Process& process_;
+  WorkerSurroundings& world_;
+};
+
 }  // namespace
 
 SimulatedWorker::SimulatedWorker(int index, VirtualTime& time, WorkerSurroundings& world)
@@ -28,6 +58,7 @@ void SimulatedWorker::Start() {
   process_.Start();
   life_ = std::make_unique<Life>(process_.name(),
                                  (uint64_t(index_) + 1) << 16 | uint64_t(process_.life()));
+  life_->snapshot_peers = std::make_unique<SimulatedPeers>(life_->snapshots, process_, world_);
   SpeakAfter(absl::ZeroDuration());
 }
 
@@ -85,6 +116,7 @@ void SimulatedWorker::Speak() {
       const v1::HeartbeatRequest request = Beat();
       life_->speaks = true;
       return world_.Heartbeat(process_, request, [this, request](const auto& answer) {
+        if (answer.ok()) life_->snapshots.KeepNeeded(request, *answer);
         OnSaid(life_->dialogue.OnHeartbeat(request, answer.status()));
       });
     }
@@ -116,6 +148,7 @@ v1::HeartbeatRequest SimulatedWorker::Beat() const {
     request.set_held(attempt.held);
   }
   request.set_leaving(life_->dialogue.leaving());
+  for (std::string& job : life_->snapshots.Jobs()) request.add_snapshot_jobs(std::move(job));
   return request;
 }
 
@@ -291,6 +324,7 @@ void SimulatedWorker::DoPrepare(RunDesk::AttemptRef attempt) {
     PENSTOCK_RETURN_IF_ERROR(attempt->stop);
     const auto& request = std::get<v1::PrepareRunRequest>(attempt->request);
     PENSTOCK_ASSIGN_OR_RETURN(SimulatedRunParts parts, world_.PartsOf(request, process_));
+    parts.snapshots = life_->snapshot_peers.get();
     parts.events = [this](v1::RunEvent event) { AddEvent(std::move(event)); };
     // Not in the midst of its own event.
     parts.ended = [this, attempt] {

@@ -43,6 +43,8 @@ class WorkerSurroundings {
   virtual absl::Duration PrepareTime() = 0;
   // An attempt was taken up by a worker.
   virtual void OnTakenUp(const std::string& worker, const v1::PrepareRunRequest& request) = 0;
+  // The memory of the process that `holder` names, or null: it is gone, frozen or cut off.
+  virtual SnapshotMemory* MemoryOf(const Process& from, const v1::SnapshotHolder& holder) = 0;
   virtual void Say(const std::string& line) = 0;
 };
 
@@ -64,6 +66,8 @@ class SimulatedWorker {
   // A call of the coordinator (WorkerControl), as worker_service.cc serves it.
   void Serve(const WorkerRequest& request, absl::Duration timeout,
              std::function<void(WorkerResponse)> reply);
+  // REQUIRES: it is alive.
+  SnapshotMemory& snapshots() { return life_->snapshots; }
   // What it still has, "w1 has small-1, epoch 7"; empty: nothing.
   std::string Holds() const;
 
@@ -85,6 +89,8 @@ class SimulatedWorker {
     RejectedMessages rejected;
     RunDesk desk{rejected};
     bool works = false;  // the executor is preparing or executing
+    SnapshotMemory snapshots{1 << 20};
+    std::unique_ptr<SnapshotPeers> snapshot_peers;
     std::unique_ptr<SimulatedRun> run;
     // Calls that wait for the executor.
     struct Waiting {

@@ -33,8 +33,9 @@ std::string Describe(uint64_t seed, const Outcome& outcome) {
 }
 
 std::string Summary(uint64_t count, const Outcome& all) {
-  std::string text = absl::StrCat(count, " histories: ", all.recoveries, " recoveries, ",
-                                  all.commits, " checkpoints");
+  std::string text =
+      absl::StrCat(count, " histories: ", all.recoveries, " recoveries, ", all.snapshot_starts,
+                   " of them from memory, ", all.commits, " checkpoints");
   for (const auto& [state, jobs] : all.states) {
     absl::StrAppend(&text, ", ", jobs, " ", JobStateName(state));
   }
@@ -55,6 +56,7 @@ TEST(SimulationWorld, Histories_KeepEveryPromise) {
     for (const auto& [state, jobs] : outcome.states) all.states[state] += jobs;
     for (const auto& [fault, times] : outcome.faults) all.faults[fault] += times;
     all.recoveries += outcome.recoveries;
+    all.snapshot_starts += outcome.snapshot_starts;
     all.commits += outcome.commits;
   }
   std::cout << Summary(count, all) << "\n";
@@ -64,6 +66,7 @@ TEST(SimulationWorld, Histories_KeepEveryPromise) {
   EXPECT_GT(all.states[v1::JOB_STATE_FAILED], 0);
   EXPECT_GT(all.states[v1::JOB_STATE_CANCELLED], 0);
   EXPECT_GT(all.recoveries, 0);
+  EXPECT_GT(all.snapshot_starts, 0);
   EXPECT_GT(all.commits, 0);
   EXPECT_EQ(all.faults.size(), 15u);
 }

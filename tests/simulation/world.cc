@@ -87,6 +87,11 @@ void World::DrawJobs() {
       wish.spec.mutable_checkpoint()->set_directory(absl::StrCat("/checkpoints/", i));
       wish.spec.mutable_checkpoint()->set_every_steps(Below(3) == 0 ? 0 : 1 + Below(12));
     }
+    if (Below(2) == 0) {
+      wish.spec.mutable_validation()->set_every_steps(1 + Below(12));
+      wish.spec.mutable_validation()->set_batches(1);
+    }
+    if (Below(3) == 0) wish.spec.mutable_recovery()->set_snapshot_every_steps(1 + Below(5));
     if (Below(3) == 0) wish.spec.mutable_recovery()->set_mode("auto");
     // There are few faults, but all may come before the first step.
     wish.spec.mutable_recovery()->set_no_progress_max(100);
@@ -329,7 +334,7 @@ void World::Heartbeat(Process& from, const v1::HeartbeatRequest& request,
             [request](Coordinator& coordinator, StateStore&,
                       Now now) -> absl::StatusOr<v1::HeartbeatResponse> {
               PENSTOCK_RETURN_IF_ERROR(coordinator.Heartbeat(request, now));
-              return v1::HeartbeatResponse();
+              return coordinator.KeptSnapshots(request);
             },
             std::move(reply));
       },
@@ -477,6 +482,18 @@ absl::Duration World::PrepareTime() {
   return absl::Milliseconds(5) + Up(Below(10) == 0 ? absl::Seconds(10) : absl::Milliseconds(300));
 }
 
+SnapshotMemory* World::MemoryOf(const Process& from, const v1::SnapshotHolder& holder) {
+  for (const auto& worker : workers_) {
+    const Process& process = worker->process();
+    if (process.name() != holder.worker()) continue;
+    const bool answers = process.alive() && !process.frozen() &&
+                         process.life() == SimulatedWorker::LifeOf(holder.incarnation()) &&
+                         network_.Connects(from, process);
+    return answers ? &worker->snapshots() : nullptr;
+  }
+  return nullptr;
+}
+
 std::shared_ptr<const ResolvedJob> World::Resolve(const v1::JobSpec& spec) {
   std::shared_ptr<const ResolvedJob>& job = resolved_[spec.SerializeAsString()];
   if (job == nullptr) job = std::make_shared<const ResolvedJob>(ResolveJob(spec).value());
@@ -533,6 +550,7 @@ void World::OnCall(const CallWorker& call) {
                          committed_steps_[call.job_id], " is saved"));
   }
   first_steps_[call.job_id] = prepare->first_step();
+  if (prepare->has_snapshot() && call.worker_index == 0) ++outcome_.snapshot_starts;
 }
 
 void World::OnCommit(const CommitStaged& commit) {

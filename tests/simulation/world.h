@@ -47,6 +47,7 @@ struct Outcome {
   std::map<v1::JobState, int> states;  // of jobs
   std::map<std::string, int> faults;   // by name
   int64_t recoveries = 0;
+  int64_t snapshot_starts = 0;  // attempts that began from the memory of workers
   int64_t commits = 0;
   std::vector<std::string> violations;
   std::string last_lines;    // of the history
@@ -121,6 +122,7 @@ class World final : public WorkerSurroundings, public CoordinatorWatcher {
   absl::StatusOr<SimulatedRunParts> PartsOf(const v1::PrepareRunRequest& request,
                                             Process& process) override;
   absl::Duration PrepareTime() override;
+  SnapshotMemory* MemoryOf(const Process& from, const v1::SnapshotHolder& holder) override;
   void OnTakenUp(const std::string& worker, const v1::PrepareRunRequest& request) override;
 
   // ---- CoordinatorWatcher.

@@ -235,8 +235,11 @@ class Cluster:
                           f"error {last.get('error')}") from None
 
 
-def write_job(folder, steps, every_steps, pipeline="method: 1f1b\n  stages: 2"):
-    """A byte GPT, its text, and the job file. `pipeline`: the keys of that part of it."""
+def write_job(folder, steps, every_steps, pipeline="method: 1f1b\n  stages: 2", on_disk=True):
+    """A byte GPT, its text, and the job file. `pipeline`: the keys of that part of it. `on_disk`: whether there are
+    checkpoints; else the job is validated as often, and has snapshots in its workers' memory."""
+    saved = (f"checkpoint: {{directory: {folder}/checkpoints, every_steps: {every_steps}, keep: 2}}" if on_disk else
+             f"validation: {{every_steps: {every_steps}, batches: 1}}")
     letters = random.Random(1)
     words = ("".join(letters.choice("etaoinshrdlu") for _ in range(letters.randint(1, 8))) for _ in range(3000))
     (folder / "input.txt").write_text(" ".join(words))
@@ -245,14 +248,14 @@ name: faults
 model:
   gpt: {{layers: 4, width: 32, heads: 2, context: 16, tied_head: false}}
 data:
-  text: {{path: input.txt, tokenizer: bytes}}
+  text: {{path: input.txt, tokenizer: bytes, validation_fraction: 0.1}}
 training:
   steps: {steps}
   batch: 16
   microbatches: 4
   optimizer: {{adamw: {{learning_rate: 1.0e-3}}}}
   seed: 1
-checkpoint: {{directory: {folder}/checkpoints, every_steps: {every_steps}, keep: 2}}
+{saved}
 recovery: {{wait_seconds: 60}}
 pipeline:
   {pipeline}

@@ -68,18 +68,20 @@ void TestCluster::Main(int worker) {
     MutexLock lock(mutex_);
     workers_[worker]->events.push_back(std::move(event));
   };
-  auto run = Run::Prepare(request, {.clock = RealClock(),
-                                    .files = files_,
-                                    .backend = *backend,
-                                    .transport = *transport,
-                                    .data_root = "/",
-                                    .limits = options_.limits,
-                                    .events = on_event,
-                                    .notice =
-                                        [this, worker](const std::string& text) {
-                                          if (options_.on_notice) options_.on_notice(worker, text);
-                                        },
-                                    .emulated_device = options_.emulated_device});
+  auto run =
+      Run::Prepare(request, {.clock = RealClock(),
+                             .files = files_,
+                             .backend = *backend,
+                             .transport = *transport,
+                             .data_root = "/",
+                             .limits = options_.limits,
+                             .events = on_event,
+                             .notice =
+                                 [this, worker](const std::string& text) {
+                                   if (options_.on_notice) options_.on_notice(worker, text);
+                                 },
+                             .snapshots = options_.snapshots ? options_.snapshots(worker) : nullptr,
+                             .emulated_device = options_.emulated_device});
   bool abandoned = false;
   {
     MutexLock lock(mutex_);
@@ -244,7 +246,8 @@ Timeline TestCluster::MeasuredTimeline() const {
   return all;
 }
 
-absl::StatusOr<std::string> TestCluster::CommitCheckpoint(int64_t step) {
+Manifest TestCluster::ManifestOf(
+    int64_t step, const std::function<const v1::LayersSaved*(const v1::RunEvent&)>& saved_by) {
   const auto job = ResolveJob(options_.spec);
   Manifest manifest = {
       .job_id = "job",
@@ -270,11 +273,12 @@ absl::StatusOr<std::string> TestCluster::CommitCheckpoint(int64_t step) {
   MutexLock lock(mutex_);
   for (const auto& worker : workers_) {
     for (const v1::RunEvent& event : worker->events) {
-      if (!event.has_layers_saved() || event.layers_saved().step() != step) continue;
-      for (const v1::SavedFile& file : event.layers_saved().files()) {
+      const v1::LayersSaved* const saved = saved_by(event);
+      if (saved == nullptr) continue;
+      for (const v1::SavedFile& file : saved->files()) {
         manifest.files.push_back({file.name(), file.size_bytes(), file.sha256(), file.layer()});
       }
-      for (const v1::LayerDigest& digest : event.layers_saved().layers()) {
+      for (const v1::LayerDigest& digest : saved->layers()) {
         digests[digest.layer()] = digest.sha256();
       }
     }
@@ -283,9 +287,21 @@ absl::StatusOr<std::string> TestCluster::CommitCheckpoint(int64_t step) {
   layers.reserve(digests.size());
   for (const auto& [layer, sha256] : digests) layers.push_back(sha256);
   manifest.weights_sha256 = CombineLayerDigests(layers);
-  const absl::StatusOr<CommittedCheckpoint> committed = penstock::CommitCheckpoint(
-      files_, {.root = kCheckpointRoot, .tag = "job-1", .layers = job->model.size(), .keep = 100},
-      manifest);
+  return manifest;
+}
+
+absl::StatusOr<std::string> TestCluster::CommitCheckpoint(int64_t step) {
+  const Manifest manifest = ManifestOf(step, [step](const v1::RunEvent& event) {
+    const v1::LayersSaved& saved = event.layers_saved();
+    return event.has_layers_saved() && saved.step() == step ? &saved : nullptr;
+  });
+  const absl::StatusOr<CommittedCheckpoint> committed =
+      penstock::CommitCheckpoint(files_,
+                                 {.root = kCheckpointRoot,
+                                  .tag = "job-1",
+                                  .layers = ResolveJob(options_.spec)->model.size(),
+                                  .keep = 100},
+                                 manifest);
   if (!committed.ok()) return committed.status();
   return committed->directory;
 }

@@ -12,6 +12,7 @@
 
 #include "absl/status/status.h"
 #include "base/mutex.h"
+#include "checkpoint/manifest.h"
 #include "model/graph.h"
 #include "tests/support/memory_files.h"
 #include "tests/worker/memory_transport.h"
@@ -41,6 +42,8 @@ struct ClusterOptions {
   // Likewise; empty: of a network in memory.
   std::function<std::unique_ptr<Transport>(int worker)> make_transport;
   std::optional<EmulatedDevice> emulated_device;  // of each worker
+  // Where a worker keeps snapshots; empty: nowhere.
+  std::function<SnapshotPeers*(int worker)> snapshots;
 };
 
 class TestCluster {
@@ -78,6 +81,9 @@ class TestCluster {
 
   // What the coordinator does with LayersSaved of all workers. Returns the directory.
   absl::StatusOr<std::string> CommitCheckpoint(int64_t step);
+  // The manifest of a checkpoint of `step`. `saved_by`: what an event tells of it, or null.
+  Manifest ManifestOf(int64_t step,
+                      const std::function<const v1::LayersSaved*(const v1::RunEvent&)>& saved_by);
 
  private:
   struct Worker {

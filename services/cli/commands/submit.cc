@@ -78,7 +78,10 @@ absl::Status CheckCheckpoints(const v1::CheckpointSpec& checkpoint) {
 // Says what a failure would cost a job that recovers, where that is all that it has done.
 std::string NoteOnRecovery(const v1::JobSpec& spec) {
   const v1::CheckpointSpec& checkpoint = spec.checkpoint();
-  if (!Recovers(spec) || checkpoint.every_steps() > 0) return "";
+  const bool has_snapshots =
+      spec.recovery().snapshot_every_steps() > 0 ||
+      (checkpoint.directory().empty() && spec.validation().every_steps() > 0);
+  if (!Recovers(spec) || checkpoint.every_steps() > 0 || has_snapshots) return "";
   return absl::StrCat(
       "nothing is saved before the last step (checkpoint.every_steps is 0): after a "
       "failure the job would begin again ",

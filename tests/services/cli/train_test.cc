@@ -345,7 +345,8 @@ TEST_F(TrainTest, Json_IsOneObjectWithTheDocumentedKeysInOrder) {
                                             "samples_per_second",
                                             "unit",
                                             "attempts",
-                                            "growths"}));
+                                            "growths",
+                                            "snapshot_step"}));
   EXPECT_EQ(json["job"], "tiny");
   EXPECT_EQ(json["method"], "pipedream");
   EXPECT_EQ(json["steps"], 6);

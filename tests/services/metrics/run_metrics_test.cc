@@ -147,7 +147,9 @@ TEST(RunMetrics, LinksAndSteps_AreShown) {
 
 TEST(RunMetrics, BeforeTheFirstRun_OnlySaysThatNothingRuns) {
   const auto values = Shown({.worker = "w0"});
-  EXPECT_EQ(values, (std::map<std::string, double>{{"penstock_worker_running{worker=w0}", 0}}));
+  EXPECT_EQ(values,
+            (std::map<std::string, double>{{"penstock_worker_running{worker=w0}", 0},
+                                           {"penstock_worker_snapshot_bytes{worker=w0}", 0}}));
 }
 
 TEST(RunMetrics, WorkerWithoutTheLastStage_ShowsNoLoss) {

@@ -50,6 +50,7 @@ TEST(CheckAccess, EveryMethodAndRole_IsAsTheServicesAreMeant) {
           (absl::StrContains(rule.method, "Reflection") && role == Role::kClient) ||
           (absl::StrContains(rule.method, "WorkerRegistry") && role == Role::kWorker) ||
           (absl::StrContains(rule.method, "TensorStream") && role == Role::kWorker) ||
+          (absl::StrContains(rule.method, "SnapshotPeers") && role == Role::kWorker) ||
           (absl::StrContains(rule.method, "WorkerControl") && role == Role::kCoordinator);
       EXPECT_EQ(CheckAccess(rule.method, {"penstock", role, ""}).ok(), allowed)
           << rule.method << " by " << RoleName(role);

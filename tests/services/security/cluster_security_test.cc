@@ -134,7 +134,8 @@ std::string AllowedRole(absl::string_view method) {
   if (absl::StrContains(method, "JobService") || absl::StrContains(method, "Reflection")) {
     return "client";
   }
-  if (absl::StrContains(method, "WorkerRegistry") || absl::StrContains(method, "TensorStream")) {
+  if (absl::StrContains(method, "WorkerRegistry") || absl::StrContains(method, "TensorStream") ||
+      absl::StrContains(method, "SnapshotPeers")) {
     return "worker";
   }
   return absl::StrContains(method, "WorkerControl") ? "coordinator" : "all";
