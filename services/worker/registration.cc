@@ -120,12 +120,19 @@ void Registration::StayAttached() {
 }
 
 int64_t Registration::AwaitRegistration() {
+  const auto since = CondVar::Clock::now();
   MutexLock lock(mutex_);
-  const auto until = After(dialogue_.stream_pause());
-  while (!stopping_ && changed_.WaitUntil(mutex_, until)) {
+  while (!stopping_) {
+    if (!dialogue_.MayAttach()) {
+      changed_.Wait(mutex_);
+      continue;
+    }
+    // A registration meanwhile makes the pause shorter.
+    const auto until = since + absl::ToChronoNanoseconds(dialogue_.stream_pause());
+    if (CondVar::Clock::now() >= until) return dialogue_.registrations();
+    changed_.WaitUntil(mutex_, until);
   }
-  while (!stopping_ && !dialogue_.MayAttach()) changed_.Wait(mutex_);
-  return stopping_ ? 0 : dialogue_.registrations();
+  return 0;
 }
 
 }  // namespace penstock

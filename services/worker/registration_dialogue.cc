@@ -21,6 +21,8 @@ RegistrationDialogue::AfterAnswer RegistrationDialogue::OnRegistered(
   registered_ = true;
   ++registrations_;
   backoff_ = absl::ZeroDuration();
+  // It is there, perhaps again: until the stream is open, it hears of this worker's death only seconds later.
+  stream_pause_ = absl::ZeroDuration();
   interval_ =
       std::clamp(absl::Milliseconds(answer->heartbeat_interval_ms()), kIntervalMin, kIntervalMax);
   return {interval_, std::move(news)};

@@ -117,6 +117,19 @@ TEST(RegistrationDialogueTest, Stream_IsOpenedOnceRegisteredAndAfterItsEnd) {
       << "it was time to open another";
 }
 
+TEST(RegistrationDialogueTest, StreamThatWasTriedInVain_IsOpenedAsSoonAsTheCoordinatorIsBack) {
+  RegistrationDialogue dialogue;
+  dialogue.OnRegistered(Welcome());
+  for (int i = 0; i < 5; ++i) {
+    dialogue.OnStreamEnded(1, absl::ZeroDuration(), absl::UnavailableError("gone"));
+  }
+  EXPECT_EQ(dialogue.stream_pause(), 16 * RegistrationDialogue::kBackoffMin);
+  dialogue.OnStreamEnded(1, absl::ZeroDuration(), absl::NotFoundError("who?"));
+  EXPECT_EQ(dialogue.stream_pause(), RegistrationDialogue::kBackoffMax);
+  dialogue.OnRegistered(Welcome());
+  EXPECT_EQ(dialogue.stream_pause(), absl::ZeroDuration());
+}
+
 TEST(RegistrationDialogueTest, StreamOfAnUnknownWorker_WaitsForTheNextRegistration) {
   RegistrationDialogue dialogue;
   dialogue.OnRegistered(Welcome());
