@@ -82,7 +82,8 @@ void PeerSnapshots::Add(const std::string& job_id, const Manifest& manifest) {
   snapshot.set_epoch(epoch_);
   for (auto& [worker, part] : incomplete.mapped().parts) *snapshot.add_parts() = std::move(part);
   // Workers may have told of files that cannot be.
-  if (ParseManifest(absl::string_view(snapshot.manifest())).ok()) {
+  if (snapshot.ByteSizeLong() <= kBytesMax &&
+      ParseManifest(absl::string_view(snapshot.manifest())).ok()) {
     complete_.push_back({snapshot, StartIn(snapshot, manifest)});
   }
   if (complete_.size() > kCompleteMax) complete_.erase(complete_.begin());

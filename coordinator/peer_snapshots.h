@@ -25,6 +25,8 @@ class PeerSnapshots {
  public:
   // The complete ones that are remembered: the latest.
   static constexpr size_t kCompleteMax = 2;
+  // Of a message that says where one is; a call has 1 MiB.
+  static constexpr size_t kBytesMax = 512 << 10;
   // Steps of which some workers have told and others have not: as many snapshots as a worker keeps.
   static constexpr size_t kIncompleteMax = 3;
 
@@ -41,7 +43,7 @@ class PeerSnapshots {
   // A worker keeps its layers. Returns what the snapshot has once all do; Add follows.
   std::optional<CheckpointTracker::Complete> OnKept(int32_t worker_index,
                                                     const v1::LayersKept& kept);
-  // One whose manifest no worker would take does not count. REQUIRES: it is complete; `manifest` is its own.
+  // One that no worker would take, or that is too much to be sent to all of them, does not count. REQUIRES: it is complete; `manifest` is its own.
   void Add(const std::string& job_id, const Manifest& manifest);
 
   // Returns the steps of which no worker is waited for any more, since the last call: their snapshots are complete, or given up.

@@ -54,7 +54,7 @@ struct RunEnvironment {
   // Receives what happened, in order, one event at a time. Called from the executor's thread and the
   // checkpoint writer's; must not block for long.
   std::function<void(v1::RunEvent)> events;
-  // Takes notices for the worker's log. Called on the executor's thread.
+  // Takes notices for the worker's log. Called on the executor's thread and on that of snapshots.
   std::function<void(const std::string&)> notice = [](const std::string&) {};
   // Asked now and then while preparing: an error ends Prepare with it.
   std::function<absl::Status()> may_go_on = [] { return absl::OkStatus(); };

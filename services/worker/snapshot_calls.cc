@@ -13,6 +13,10 @@ namespace {
 
 using Service = v1::SnapshotPeers::AsyncService;
 
+// For one part. A run that is stopped waits for a part that is on its way, so a peer that is frozen must not take longer than it
+// takes to know that.
+constexpr absl::Duration kPartTimeout = absl::Seconds(2);
+
 std::string NameOf(const v1::SnapshotHolder& peer) {
   return absl::StrCat("worker ", peer.worker(), " (", peer.address(), ")");
 }
@@ -62,9 +66,9 @@ absl::Status SnapshotCalls::Send(const v1::SnapshotHolder& peer, const std::stri
     PENSTOCK_ASSIGN_OR_RETURN(*request.mutable_bytes(),
                               memory_.ReadPart(path, offset, kSnapshotPartBytes));
     request.set_offset(offset);
-    PENSTOCK_RETURN_IF_ERROR(Call(NameOf(peer), *stub, &v1::SnapshotPeers::Stub::WriteSnapshot,
-                                  request, rpc_limits::kQuickCallTimeout)
-                                 .status());
+    PENSTOCK_RETURN_IF_ERROR(
+        Call(NameOf(peer), *stub, &v1::SnapshotPeers::Stub::WriteSnapshot, request, kPartTimeout)
+            .status());
     offset += static_cast<int64_t>(request.bytes().size());
   } while (offset < size_bytes);
   return absl::OkStatus();
@@ -82,9 +86,9 @@ absl::StatusOr<std::string> SnapshotCalls::Fetch(const v1::SnapshotHolder& peer,
   do {
     PENSTOCK_RETURN_IF_ERROR(may_go_on());
     request.set_offset(static_cast<int64_t>(content.size()));
-    PENSTOCK_ASSIGN_OR_RETURN(const v1::ReadSnapshotResponse response,
-                              Call(NameOf(peer), *stub, &v1::SnapshotPeers::Stub::ReadSnapshot,
-                                   request, rpc_limits::kQuickCallTimeout));
+    PENSTOCK_ASSIGN_OR_RETURN(
+        const v1::ReadSnapshotResponse response,
+        Call(NameOf(peer), *stub, &v1::SnapshotPeers::Stub::ReadSnapshot, request, kPartTimeout));
     if (response.bytes().empty()) break;
     content.append(response.bytes());
   } while (static_cast<int64_t>(content.size()) < size_bytes);
