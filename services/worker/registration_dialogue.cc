@@ -5,7 +5,8 @@
 namespace penstock {
 
 RegistrationDialogue::Call RegistrationDialogue::Next() {
-  if (!registered_ && leaving_) may_leave_ = true;  // the coordinator does not know it
+  if (!registered_ && leaving_ && returns_ == 0)
+    may_leave_ = true;  // the coordinator does not know it
   if (may_leave_) return Call::kNone;
   return registered_ ? Call::kHeartbeat : Call::kRegister;
 }
@@ -25,7 +26,7 @@ RegistrationDialogue::AfterAnswer RegistrationDialogue::OnRegistered(
   stream_pause_ = absl::ZeroDuration();
   interval_ =
       std::clamp(absl::Milliseconds(answer->heartbeat_interval_ms()), kIntervalMin, kIntervalMax);
-  return {interval_, std::move(news)};
+  return {leaving_ ? absl::ZeroDuration() : interval_, std::move(news)};
 }
 
 RegistrationDialogue::AfterAnswer RegistrationDialogue::OnHeartbeat(
@@ -46,9 +47,15 @@ RegistrationDialogue::AfterAnswer RegistrationDialogue::OnHeartbeat(
 RegistrationDialogue::AfterAnswer RegistrationDialogue::OnLeavingAnswer(const absl::Status& answer,
                                                                         bool has_run) {
   unanswered_ = answer.ok() ? 0 : unanswered_ + 1;
-  const bool let_go = absl::IsNotFound(answer);
+  const bool is_unknown = absl::IsNotFound(answer);
+  // The coordinator may be another process, which is to go on with the run: it must know the worker to let it go.
+  if (is_unknown && has_run && returns_ < kLeavingReturnsMax) {
+    ++returns_;
+    registered_ = false;
+    return {absl::ZeroDuration()};
+  }
   const bool nobody_answers = !has_run && unanswered_ >= kLeavingAttemptsMax;
-  if (let_go || nobody_answers) may_leave_ = true;
+  if (is_unknown || nobody_answers) may_leave_ = true;
   return {may_leave_ ? absl::ZeroDuration() : kLeavingInterval};
 }
 

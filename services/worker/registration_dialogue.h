@@ -31,6 +31,8 @@ class RegistrationDialogue {
   static constexpr absl::Duration kLeavingInterval = absl::Milliseconds(100);
   // A worker without a run that leaves does so after this many heartbeats without an answer.
   static constexpr int kLeavingAttemptsMax = 3;
+  // One with a run registers this often with a coordinator that does not know it, to be let go in good order.
+  static constexpr int kLeavingReturnsMax = 3;
   // A stream that was open for so long is opened again at once; others after a pause that grows.
   static constexpr absl::Duration kAttachedMin = absl::Seconds(1);
 
@@ -76,6 +78,7 @@ class RegistrationDialogue {
   absl::Duration backoff_ = absl::ZeroDuration();
   absl::Status noted_ = absl::UnknownError("not registered yet");
   int unanswered_ = 0;  // heartbeats since it leaves
+  int returns_ = 0;     // times that it has registered again since then, or is about to
   int64_t registrations_ = 0;
   int64_t attach_after_ = 0;  // no stream before there were more registrations
   absl::Duration stream_pause_ = absl::ZeroDuration();

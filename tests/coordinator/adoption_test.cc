@@ -298,6 +298,26 @@ TEST(Adoption, RunThatDrains_IsNotAdopted) {
   EXPECT_EQ(cluster.Summary(job).state(), v1::JOB_STATE_QUEUED);
 }
 
+TEST(Adoption, WorkerThatLeavesMeanwhile_IsLetGoOnceTheJobIsSaved) {
+  for (int64_t after_ms = 0; after_ms < 1500; after_ms += 100) {
+    SCOPED_TRACE(after_ms);
+    SimulatedCluster cluster(
+        {.workers = 3, .delay_ms_min = 5, .delay_ms_max = 5, .attached = true});
+    const std::string job = TrainTo(12, CutJob(60, 2, 50), cluster);
+    cluster.RestartCoordinator();
+    cluster.RunFor(after_ms);
+    cluster.Leave(1);
+    ASSERT_TRUE(cluster.RunUntilOver(kLimitMs)) << cluster.transcript();
+    EXPECT_EQ(cluster.Summary(job).state(), v1::JOB_STATE_SUCCEEDED) << cluster.transcript();
+    EXPECT_FALSE(cluster.alive(1));
+    const v1::JobResult& result = cluster.Saved(job).result();
+    ASSERT_EQ(result.attempts_size(), 2) << cluster.transcript();
+    EXPECT_EQ(result.attempts(0).cause(), v1::ATTEMPT_CAUSE_LEFT) << cluster.transcript();
+    EXPECT_EQ(result.steps_redone(), 0);
+    ExpectCleanEnd(cluster);
+  }
+}
+
 TEST(Adoption, PlanOfAnotherBuild_IsNotAdopted) {
   SimulatedCluster before({.workers = 2});
   const std::string job = before.Submit(CutJob(1000, 2, 5));

@@ -36,7 +36,7 @@ void Call(const std::vector<std::string>& words, SnapshotMemory& memory) {
     const absl::Status written =
         memory.WritePart(words[1], size_bytes, NumberIn(words[3]), words[4]);
     if (written.ok()) {
-      ++fuzz_accepted;
+      FuzzAccepted();
       CheckFile(memory, words[1], size_bytes);
     }
   } else if (words[0] == "r" && words.size() == 4) {

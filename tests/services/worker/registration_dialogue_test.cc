@@ -80,9 +80,26 @@ TEST(RegistrationDialogueTest, Leaves_WhenItIsLetGo) {
               RegistrationDialogue::kLeavingInterval);
   }
   EXPECT_FALSE(dialogue.may_leave()) << "it has a run";
-  dialogue.OnHeartbeat(Beat(true, "j"), absl::NotFoundError("gone"));
+  dialogue.OnHeartbeat(Beat(true), absl::NotFoundError("gone"));
   EXPECT_TRUE(dialogue.may_leave());
   EXPECT_EQ(dialogue.Next(), NextCall::kNone);
+}
+
+TEST(RegistrationDialogueTest, LeavesWithARunThatTheCoordinatorDoesNotKnow_RegistersFirst) {
+  RegistrationDialogue dialogue;
+  dialogue.OnRegistered(Welcome());
+  dialogue.Leave();
+  for (int i = 0; i < RegistrationDialogue::kLeavingReturnsMax; ++i) {
+    EXPECT_EQ(dialogue.OnHeartbeat(Beat(true, "j"), absl::NotFoundError("who?")).wait,
+              absl::ZeroDuration());
+    EXPECT_EQ(dialogue.Next(), NextCall::kRegister);
+    dialogue.OnRegistered(absl::UnavailableError("it is just starting"));
+    EXPECT_EQ(dialogue.Next(), NextCall::kRegister);
+    EXPECT_EQ(dialogue.OnRegistered(Welcome()).wait, absl::ZeroDuration());
+    EXPECT_EQ(dialogue.Next(), NextCall::kHeartbeat) << "which says that it leaves";
+  }
+  dialogue.OnHeartbeat(Beat(true, "j"), absl::NotFoundError("who?"));
+  EXPECT_TRUE(dialogue.may_leave()) << "it is not known whatever it says";
 }
 
 TEST(RegistrationDialogueTest, LeavesWithoutARun_IfNobodyAnswers) {
