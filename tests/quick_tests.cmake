@@ -13,7 +13,7 @@ if(PENSTOCK_SANITIZE MATCHES "address")
     schedule_test
     "coordinator_test:-Simulation.RandomHistories*"
     worker_parts_test
-    "worker_run_test:Drain.*:Equivalence.OneFOneB_*:Equivalence.PipeDream_*:RecomputeTest.*:Resume.AnyFile*:Resume.DiskFull*:RunErrors.*"
+    "worker_run_test:Drain.*:Equivalence.OneFOneB_*:Equivalence.PipeDream_*:RecomputeTest.*:Resume.AnyFile*:Resume.DiskFull*:RunErrors.*:SnapshotRun.*"
     services_security_test
     services_rpc_test
     services_http_test
@@ -22,7 +22,7 @@ elseif(PENSTOCK_SANITIZE STREQUAL "thread")
   # Threads: executors, mailboxes and couriers of workers; streams, polling, pools; the coordinator's loop and its disks.
   set(PENSTOCK_QUICK_TESTS
     worker_parts_test
-    "worker_run_test:Drain.*:Equivalence.*UnderRandomDelays:ReplicasRun.UnderRandomDelays*:Resume.SlowDisk*:Resume.StuckDisk*:RunErrors.*"
+    "worker_run_test:Drain.*:Equivalence.*UnderRandomDelays:ReplicasRun.UnderRandomDelays*:Resume.SlowDisk*:Resume.StuckDisk*:RunErrors.*:SnapshotRun.*"
     services_rpc_test
     services_http_test
     services_transport_test
