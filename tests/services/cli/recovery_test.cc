@@ -95,6 +95,28 @@ TEST_F(RecoveryTest, WorkerIsKilled_ItsJobGoesOnFromItsLastCheckpointWhenItIsBac
             done["result"]["attempts"].back()["first_step"]);
 }
 
+TEST_F(RecoveryTest, WorkerIsKilledOfAJobThatIsOnNoDisk_ItGoesOnFromTheMemoryOfTheOther) {
+  const std::string id =
+      RunJson({"submit", job_.job(), "--no-wait", "--steps", steps_, "--set",
+               "validation.every_steps=0", "--set", "recovery.snapshot_every_steps=10"})["job_id"];
+  ASSERT_TRUE(Eventually(
+      [&] {
+        return RunJson({"status", id})["result"]["snapshot_step"] > 0;
+      },
+      kMinute));
+  workers_[1]->Signal(SIGKILL);
+  workers_[1]->Wait(kMinute);
+  RestartWorker(1);
+  const Json done = AwaitEnd(id);
+  EXPECT_EQ(done["state"], "succeeded") << done["error"];
+  EXPECT_EQ(done["result"]["losses"].size(), 400);
+  EXPECT_EQ(done["result"]["weights_sha256"], ReferenceWeights());
+  ASSERT_EQ(done["result"]["attempts"].size(), 2);
+  EXPECT_GT(done["result"]["attempts"][1]["first_step"], 0);
+  EXPECT_EQ(done["result"]["attempts"][1]["first_step"].get<int64_t>() % 10, 0);
+  EXPECT_TRUE(done["result"]["checkpoint"].is_null());
+}
+
 // On devices whose steps take so long that there is time enough left to be worth it.
 TEST_F(RecoveryTest, WorkerIsKilledAndComesBackLate_ItsJobGoesOnWithFewerAndThenWithAsMany) {
   for (const auto& worker : workers_) {
