@@ -42,6 +42,21 @@ Coordinator::Coordinator(const CoordinatorLimits& limits)
 
 void Coordinator::Restore(std::vector<StoredJob> jobs, Now now) {
   size_t left = jobs.size();
+  // A job whose end could not be stored any more may have had workers that another one has got since.
+  std::map<std::string, int64_t> latest_epochs;  // of those under way, by worker
+  for (const StoredJob& job : jobs) {
+    if (IsTerminal(job.record.summary().state())) continue;
+    for (const v1::RunWorker& worker : job.record.run().workers()) {
+      int64_t& latest = latest_epochs[worker.name()];
+      latest = std::max(latest, job.record.epoch());
+    }
+  }
+  const auto has_its_workers = [&](const v1::GetJobResponse& record) {
+    return std::all_of(record.run().workers().begin(), record.run().workers().end(),
+                       [&](const v1::RunWorker& worker) {
+                         return latest_epochs[worker.name()] == record.epoch();
+                       });
+  };
   for (StoredJob& job : jobs) {
     const v1::JobSummary& summary = job.record.summary();
     TakeId(summary.job_id());
@@ -60,7 +75,8 @@ void Coordinator::Restore(std::vector<StoredJob> jobs, Now now) {
     // A job that an older build stored lacks the keys that were added since.
     FillKnownDefaults(*job.record.mutable_spec());
     absl::StatusOr<ResolvedJob> resolved = ResolveSubmitted(job.record.spec());
-    const bool goes_on = resolved.ok() && CanBeAdopted(job.record, *resolved);
+    const bool goes_on =
+        resolved.ok() && has_its_workers(job.record) && CanBeAdopted(job.record, *resolved);
     if (goes_on || (resolved.ok() && WaitsAgain(job.record, now))) {
       if (!goes_on) {
         job.record.clear_plan();  // of an attempt of that process, if it had any

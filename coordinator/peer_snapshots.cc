@@ -94,6 +94,13 @@ void PeerSnapshots::Add(const std::string& job_id, const Manifest& manifest) {
   }
 }
 
+void PeerSnapshots::OnCut(int64_t step) {
+  const auto end = incomplete_.lower_bound(step);
+  for (auto it = incomplete_.begin(); it != end; it = incomplete_.erase(it)) {
+    settled_.push_back(it->first);
+  }
+}
+
 template <typename Lost>
 void PeerSnapshots::RemoveHolders(Lost is_lost) {
   for (Snapshot& snapshot : complete_) {

@@ -164,6 +164,13 @@ NextPhase AttemptPhase::OnReports(int32_t worker_index, int64_t step, const Stag
   std::vector<int64_t>& reported = attempt().reported_step;
   reported[worker_index] = step;
   const bool all = std::count(reported.begin(), reported.end(), step) == crew_->size();
+  const std::vector<int64_t>& cuts = attempt().cuts;
+  const auto cut = std::lower_bound(cuts.begin(), cuts.end(), step);
+  if (all && cut != cuts.begin()) {
+    // The snapshot of the cut before may still be copied, those before it are not.
+    job_.snapshots().OnCut(*std::prev(cut));
+    for (const int64_t settled : job_.snapshots().TakeSettled()) crew_->OnDecided(settled);
+  }
   return all && step < job_.resolved().steps ? OnCut(step, now) : nullptr;
 }
 

@@ -4,6 +4,7 @@
 #include <variant>
 #include <vector>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/string_view.h"
@@ -182,9 +183,8 @@ class FindingStart final : public JobPhase {
     if (begins_again && goes_on && !job_.IsSaved() && !job_.Recovers()) {
       return Fail(
           absl::StrCat(job_.summary().reason(),
-                       "; its last snapshot was in the memory of workers that are gone; with "
-                       "checkpoint.directory it would be saved, and with recovery.mode: "
-                       "auto it would begin again"),
+                       "; no worker has its last snapshot any more; set checkpoint.directory to "
+                       "keep checkpoints on disk, or recovery.mode: auto to start over"),
           now);
     }
     return GoOnFrom(std::move(start), now);
@@ -342,11 +342,16 @@ class Launching final : public AttemptPhase {
   void DropUnreadable(const WorkerResponse& response) {
     const auto* const prepared = std::get_if<absl::StatusOr<v1::PrepareRunResponse>>(&response);
     if (prepared == nullptr || !absl::IsFailedPrecondition(prepared->status())) return;
-    job_.snapshots().Drop(start_.snapshot);
+    // Other failures have this code, too; those of a snapshot name it.
+    if (!start_.snapshot.empty() &&
+        absl::StrContains(prepared->status().message(), start_.snapshot)) {
+      job_.snapshots().Drop(start_.snapshot);
+    }
   }
 
   void Prepare(Now now) {
     attempt().staging_tag = StagingTag(job_.id(), crew_->epoch());
+    job_.snapshots().BeginAttempt(crew_->Workers(), crew_->epoch());
     for (int32_t i = 0; i < crew_->size(); ++i) {
       v1::PrepareRunRequest request;
       *request.mutable_spec() = job_.spec();

@@ -43,9 +43,17 @@ absl::StatusOr<SnapshotMemory::File*> SnapshotMemory::Begin(const std::string& p
        file != files_.end() && absl::StartsWith(file->first, parsed.job); ++file) {
     directories.insert(file->first.substr(0, file->first.rfind('/') + 1));
   }
-  while (directories.size() > kSnapshotsMax && *directories.begin() != parsed.directory) {
-    Remove(*directories.begin(), "");
-    directories.erase(directories.begin());
+  const auto first = files_.lower_bound(parsed.job);
+  const bool is_new_job = first == files_.end() || !absl::StartsWith(first->first, parsed.job);
+  const auto needed = needed_.find(parsed.job);
+  const auto may_go = [&](const std::string& directory) {
+    return directory < parsed.directory && (needed == needed_.end() || directory != needed->second);
+  };
+  while (directories.size() > kSnapshotsMax) {
+    const auto oldest = std::find_if(directories.begin(), directories.end(), may_go);
+    if (oldest == directories.end()) break;
+    Remove(*oldest, "");
+    directories.erase(oldest);
   }
   if (directories.size() > kSnapshotsMax) {
     return absl::FailedPreconditionError(
@@ -60,10 +68,13 @@ absl::StatusOr<SnapshotMemory::File*> SnapshotMemory::Begin(const std::string& p
         absl::StrCat(path, ": has ", size_bytes, " bytes, and snapshots have ", bytes_, " of the ",
                      bytes_max_, " bytes that they may have (--snapshot-memory of the worker)"));
   }
+  if (files_.size() >= kFilesMax || (is_new_job && JobsHere().size() >= kJobsMax)) {
+    return absl::ResourceExhaustedError(
+        absl::StrCat(path, ": there are snapshots of too many jobs, or of too many files"));
+  }
   bytes_ += size_bytes;
   File& file = files_[path];
   file.size_bytes = size_bytes;
-  file.content.reserve(size_bytes);
   return &file;
 }
 
@@ -86,11 +97,14 @@ absl::StatusOr<std::string> SnapshotMemory::Read(const std::string& path, int64_
 
 absl::Status SnapshotMemory::WriteDurably(const std::string& path,
                                           absl::Span<const absl::string_view> pieces) {
-  int64_t size_bytes = 0;
-  for (const absl::string_view piece : pieces) size_bytes += static_cast<int64_t>(piece.size());
+  size_t size_bytes = 0;
+  for (const absl::string_view piece : pieces) size_bytes += piece.size();
+  std::string content;  // outside of the lock, for it may be large
+  content.reserve(size_bytes);
+  for (const absl::string_view piece : pieces) absl::StrAppend(&content, piece);
   MutexLock lock(mutex_);
-  PENSTOCK_ASSIGN_OR_RETURN(File* const file, Begin(path, size_bytes));
-  for (const absl::string_view piece : pieces) absl::StrAppend(&file->content, piece);
+  PENSTOCK_ASSIGN_OR_RETURN(File* const file, Begin(path, static_cast<int64_t>(content.size())));
+  file->content = std::move(content);
   return absl::OkStatus();
 }
 
@@ -133,6 +147,10 @@ absl::StatusOr<std::string> SnapshotMemory::ReadPart(const std::string& path, in
 
 std::vector<std::string> SnapshotMemory::Jobs() const {
   MutexLock lock(mutex_);
+  return JobsHere();
+}
+
+std::vector<std::string> SnapshotMemory::JobsHere() const {
   std::vector<std::string> jobs;
   for (const auto& [path, file] : files_) {
     std::string job = path.substr(0, path.find('/'));
@@ -144,11 +162,13 @@ std::vector<std::string> SnapshotMemory::Jobs() const {
 void SnapshotMemory::KeepFrom(const std::string& job_id, const std::string& directory) {
   MutexLock lock(mutex_);
   Remove(absl::StrCat(job_id, "/"), directory);
+  needed_[absl::StrCat(job_id, "/")] = absl::StrCat(directory, "/");
 }
 
 void SnapshotMemory::Forget(const std::string& job_id) {
   MutexLock lock(mutex_);
   Remove(absl::StrCat(job_id, "/"), "");
+  needed_.erase(absl::StrCat(job_id, "/"));
 }
 
 void SnapshotMemory::KeepNeeded(const v1::HeartbeatRequest& request,

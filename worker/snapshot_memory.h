@@ -2,8 +2,8 @@
 //
 // A snapshot is a checkpoint on no disk: each worker keeps the files of its layers, and a peer has a copy of them
 // (docs/adr/0038-snapshots-in-memory.md). Files have the names that they would have in a checkpoint, in the directory
-// SnapshotDirectory (checkpoint/layout.h). A job has few snapshots at a time: a new one takes the place of the oldest, which no
-// worker needs by then, since no worker begins a snapshot before it has copied its last one.
+// SnapshotDirectory (checkpoint/layout.h). A job has few snapshots at a time: a new one takes the place of the oldest, but never of
+// the one that the coordinator has last said that it needs.
 //
 // Thread safety: all methods may be called from any thread.
 #pragma once
@@ -28,6 +28,8 @@ class SnapshotMemory final : public FileReader, public FileWriter {
  public:
   // Of one job: the last that all workers have, the one after it, and one that a faster worker has begun.
   static constexpr size_t kSnapshotsMax = 3;
+  static constexpr size_t kJobsMax = 64;
+  static constexpr size_t kFilesMax = 1 << 16;
   static constexpr size_t kPathBytesMax = 1024;
 
   // All files together have at most `bytes_max` bytes.
@@ -63,6 +65,8 @@ class SnapshotMemory final : public FileReader, public FileWriter {
   void KeepNeeded(const v1::HeartbeatRequest& request, const v1::HeartbeatResponse& answer);
 
   int64_t bytes() const;
+  // Returns whether it may have any.
+  bool has_room() const { return bytes_max_ > 0; }
 
  private:
   struct File {
@@ -70,6 +74,7 @@ class SnapshotMemory final : public FileReader, public FileWriter {
     std::string content;  // whole once it has that size
     bool is_whole() const { return static_cast<int64_t>(content.size()) == size_bytes; }
   };
+  std::vector<std::string> JobsHere() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   // Begins a file, for which older snapshots of its job go.
   absl::StatusOr<File*> Begin(const std::string& path, int64_t size_bytes)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
@@ -83,6 +88,7 @@ class SnapshotMemory final : public FileReader, public FileWriter {
   mutable Mutex mutex_;
   std::map<std::string, File> files_ ABSL_GUARDED_BY(mutex_);  // by path
   int64_t bytes_ ABSL_GUARDED_BY(mutex_) = 0;
+  std::map<std::string, std::string> needed_ ABSL_GUARDED_BY(mutex_);  // by job: "JOB/SNAPSHOT/"
 };
 
 }  // namespace penstock

@@ -22,6 +22,9 @@
 namespace penstock {
 namespace {
 
+// For the copy of the last snapshot of a run that has come to its end.
+constexpr absl::Duration kLastSnapshotTimeout = absl::Seconds(5);
+
 v1::LayerDigest DigestMessage(int layer, const std::string& name, const std::string& sha256) {
   v1::LayerDigest digest;
   digest.set_layer(layer);
@@ -40,7 +43,10 @@ TrainingRun::TrainingRun(v1::PrepareRunRequest request, RunPlan plan, RunEnviron
       recorder_(plan_.worker, environment_.limits.timeline_spans_max),
       writer_(environment_.files) {
   const std::optional<v1::SnapshotHolder> peer = PeerOf(request_.plan(), plan_.worker.value);
-  if (environment_.snapshots == nullptr || !plan_.snapshots.any() || !peer.has_value()) return;
+  if (environment_.snapshots == nullptr || !environment_.snapshots->memory().has_room() ||
+      !plan_.snapshots.any() || !peer.has_value()) {
+    return;
+  }
   snapshots_ = std::make_unique<SnapshotKeeper>(
       *environment_.snapshots, request_.job_id(), request_.epoch(), *peer,
       [this](int64_t step, const absl::StatusOr<SnapshotKeeper::Kept>& kept) {
@@ -117,7 +123,8 @@ absl::Status TrainingRun::LoadStart() {
 absl::Status TrainingRun::LoadSnapshot() {
   const v1::PeerSnapshot& snapshot = request_.snapshot();
   if (environment_.snapshots == nullptr) {
-    return absl::FailedPreconditionError("this worker has no memory for snapshots");
+    return absl::FailedPreconditionError(
+        absl::StrCat(snapshot.directory(), ": this worker cannot read snapshots"));
   }
   const absl::StatusOr<Manifest> manifest = ParseManifest(absl::string_view(snapshot.manifest()));
   absl::Status loaded = manifest.status();
@@ -126,8 +133,8 @@ absl::Status TrainingRun::LoadSnapshot() {
     loaded = LoadCheckpoint(reader, snapshot.directory(), *manifest);
   }
   if (!absl::IsDataLoss(loaded)) return loaded;
-  return absl::FailedPreconditionError(
-      loaded.message());  // it is the memory's fault, and not the job's
+  // It is the memory's fault, and not the job's.
+  return absl::FailedPreconditionError(absl::StrCat(snapshot.directory(), ": ", loaded.message()));
 }
 
 absl::Status TrainingRun::LoadCheckpoint(FileReader& files, const std::string& directory,
@@ -358,7 +365,7 @@ absl::StatusOr<int64_t> TrainingRun::TrainToTheEnd() {
     if (step < cut.step) break;
   }
   PENSTOCK_RETURN_IF_ERROR(WaitForCheckpoint());
-  PENSTOCK_RETURN_IF_ERROR(WaitForSnapshot());
+  if (snapshots_ != nullptr) (void)snapshots_->Wait(kLastSnapshotTimeout);  // few will need it
   final_digests_ = LayerDigests();
   PENSTOCK_RETURN_IF_ERROR(environment_.backend.Synchronize());
   PENSTOCK_FAULT_POINT_STATUS(kRunBeforeDone);
@@ -448,18 +455,14 @@ absl::Status TrainingRun::WaitForCheckpoint() {
 
 absl::Status TrainingRun::KeepSnapshot(int64_t step) {
   if (snapshots_ == nullptr) return absl::OkStatus();
-  PENSTOCK_RETURN_IF_ERROR(WaitForSnapshot());
+  const int64_t before_ns = environment_.clock.MonotonicNs();
+  const absl::Status last = snapshots_->Wait(environment_.limits.checkpoint_timeout);
+  checkpoint_wait_ns_.Add(environment_.clock.MonotonicNs() - before_ns);
+  if (absl::IsDeadlineExceeded(last)) return absl::OkStatus();  // training goes on without this one
+  PENSTOCK_RETURN_IF_ERROR(last);
   PENSTOCK_ASSIGN_OR_RETURN(std::vector<LayerSnapshot> layers, CopyStages());
   snapshots_->Keep(step, std::move(layers));
   return absl::OkStatus();
-}
-
-absl::Status TrainingRun::WaitForSnapshot() {
-  if (snapshots_ == nullptr) return absl::OkStatus();
-  const int64_t before_ns = environment_.clock.MonotonicNs();
-  absl::Status status = snapshots_->Wait(environment_.limits.checkpoint_timeout);
-  checkpoint_wait_ns_.Add(environment_.clock.MonotonicNs() - before_ns);
-  return status;
 }
 
 absl::Status TrainingRun::CutAt(int64_t step) {

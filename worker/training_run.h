@@ -70,7 +70,6 @@ class TrainingRun : public Run {
   absl::Status SaveCheckpoint(int64_t step);
   absl::Status WaitForCheckpoint();
   absl::Status KeepSnapshot(int64_t step);
-  absl::Status WaitForSnapshot();
   // REQUIRES: it was made, and is on this worker.
   const LocalStage& LocalOf(StageId stage) const {
     return *std::find_if(stages_.begin(), stages_.end(),

@@ -252,7 +252,7 @@ class Worker {
                    .events = std::move(events),
                    .notice = [this](const std::string& text) { log_.info("run: {}", text); },
                    .may_go_on = std::move(may_go_on),
-                   .snapshots = flags_.snapshot_bytes_max > 0 ? &snapshot_calls_ : nullptr,
+                   .snapshots = &snapshot_calls_,
                    .emulated_device = Emulated()});
             },
         .on_attempt_over = [this] { finished_.Add(Snapshot(), RealClock().MonotonicNs()); },

@@ -79,7 +79,6 @@ absl::StatusOr<std::string> SnapshotCalls::Fetch(const v1::SnapshotHolder& peer,
                                                  absl::FunctionRef<absl::Status()> may_go_on) {
   const std::shared_ptr<Stub> stub = StubOf(peer.address());
   std::string content;
-  content.reserve(size_bytes);
   v1::ReadSnapshotRequest request;
   request.set_path(path);
   request.set_bytes_max(kSnapshotPartBytes);

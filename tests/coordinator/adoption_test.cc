@@ -329,6 +329,24 @@ TEST(Adoption, PlanOfAnotherBuild_IsNotAdopted) {
   EXPECT_EQ(after.FindSummary(job)->state(), v1::JOB_STATE_QUEUED);
 }
 
+// As when the end of a job could not be stored, and its workers were given to another.
+TEST(Adoption, WorkersThatAnotherJobHasGotSince_AreThatJobs) {
+  SimulatedCluster before({.workers = 2});
+  const std::string job = before.Submit(CutJob(1000, 2, 5));
+  before.RunFor(2000);
+  std::vector<StoredJob> store = before.Store();
+  StoredJob later = store[0];
+  later.record.mutable_summary()->set_job_id("later-1");
+  later.record.mutable_spec()->mutable_checkpoint()->set_directory("/later");
+  later.record.set_epoch(store[0].record.epoch() + 7);
+  store.push_back(later);
+  Coordinator after({});
+  after.Restore(store, before.now());
+  EXPECT_EQ(after.FindSummary(job)->state(), v1::JOB_STATE_QUEUED);
+  EXPECT_EQ(after.FindSummary("later-1")->state(), v1::JOB_STATE_RUNNING);
+  EXPECT_THAT(after.CheckInvariants(), IsOk());
+}
+
 // Workers of older builds forget what the coordinator has.
 TEST(Adoption, WorkerLacksWhatWasNotStored_TheJobRecovers) {
   SimulatedCluster cluster({.workers = 2, .step_ms = 1000});

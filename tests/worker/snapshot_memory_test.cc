@@ -103,6 +103,29 @@ TEST(SnapshotMemory, NewSnapshots_TakeThePlaceOfTheOldestOfTheirJob) {
   EXPECT_EQ(memory.bytes(), 7);
 }
 
+TEST(SnapshotMemory, WhatTheCoordinatorNeeds_StaysHoweverManyComeAfterIt) {
+  SnapshotMemory memory(100);
+  for (int64_t step = 1; step <= 2; ++step) {
+    ASSERT_THAT(memory.WriteDurably(PathOf(step, "a"), {"1"}), IsOk());
+  }
+  memory.KeepFrom("job", SnapshotDirectory("job", 7, 2));
+  for (int64_t step = 3; step <= 9; ++step) {
+    ASSERT_THAT(memory.WriteDurably(PathOf(step, "a"), {"1"}), IsOk());
+  }
+  for (const int64_t step : {2, 8, 9}) EXPECT_THAT(memory.Read(PathOf(step, "a"), 1), IsOk());
+  EXPECT_EQ(memory.bytes(), 3);
+}
+
+TEST(SnapshotMemory, FilesWithoutBytesAndJobs_AreBounded) {
+  SnapshotMemory memory(100);
+  for (size_t job = 0; job < SnapshotMemory::kJobsMax; ++job) {
+    ASSERT_THAT(memory.WritePart("job-" + std::to_string(job) + "/1/a", 0, 0, ""), IsOk());
+  }
+  EXPECT_THAT(memory.WritePart("one-more/1/a", 0, 0, ""),
+              StatusIs(absl::StatusCode::kResourceExhausted, HasSubstr("too many jobs")));
+  ASSERT_THAT(memory.WritePart("job-1/1/b", 0, 0, ""), IsOk());
+}
+
 TEST(SnapshotMemory, WhatTheCoordinatorNoLongerNeeds_Goes) {
   SnapshotMemory memory(100);
   for (int64_t step = 1; step <= 3; ++step) {
