@@ -313,7 +313,7 @@ class JobRun {
   virtual bool IsKept() const { return false; }
   // Returns whether there is room for what an event of the attempt tells; if not, there is once other workers report.
   virtual bool MayTake(const v1::RunEvent&) const { return true; }
-  // A worker's process is gone, or `incarnation` has taken the place of those of its name, whoever's crew they were in.
+  // A worker's process is gone, or another process has its name, which is `incarnation`. The worker may be in no crew.
   virtual void OnGone(const std::string& /*worker*/, uint64_t /*incarnation*/) {}
   virtual void OnOtherProcess(const std::string& /*worker*/, uint64_t /*incarnation*/) {}
   virtual absl::Status CheckSteps() const { return absl::OkStatus(); }

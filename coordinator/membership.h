@@ -82,7 +82,8 @@ class Membership {
   // A stream of the worker has ended. Returns whether that is a reason to try to reach it: it was the newest, of an alive
   // worker.
   bool Detach(const std::string& worker, int64_t stream, int64_t now_ns);
-  // Somebody else has this alive worker's name, so perhaps its process is gone and was started again at another address.
+  // Another process tries to register under the name of this worker, which counts as alive. Perhaps its process is gone, and
+  // was started again at another address.
   // Returns the number of its stream if that is a reason to try to reach it: it was not tried a moment ago.
   std::optional<int64_t> Doubt(const std::string& worker, int64_t now_ns);
   // Somebody has tried to reach the worker because this stream had ended, or it was doubted. `answer`: OK if somebody listens, Unavailable if

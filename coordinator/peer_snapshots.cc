@@ -1,6 +1,7 @@
 #include "coordinator/peer_snapshots.h"
 
 #include <algorithm>
+#include <iterator>
 #include <utility>
 
 #include "absl/status/statusor.h"
@@ -67,10 +68,7 @@ std::optional<CheckpointTracker::Complete> PeerSnapshots::OnKept(int32_t worker_
     incomplete.content.Sort();
     return incomplete.content;
   }
-  if (incomplete_.size() > kIncompleteMax) {
-    settled_.push_back(incomplete_.begin()->first);
-    incomplete_.erase(incomplete_.begin());
-  }
+  if (incomplete_.size() > kIncompleteMax) SettleBefore(std::next(incomplete_.begin())->first);
   return std::nullopt;
 }
 
@@ -88,13 +86,10 @@ void PeerSnapshots::Add(const std::string& job_id, const Manifest& manifest) {
   }
   if (complete_.size() > kCompleteMax) complete_.erase(complete_.begin());
   settled_.push_back(manifest.step);
-  const auto later = incomplete_.upper_bound(manifest.step);
-  for (auto it = incomplete_.begin(); it != later; it = incomplete_.erase(it)) {
-    settled_.push_back(it->first);
-  }
+  SettleBefore(manifest.step);
 }
 
-void PeerSnapshots::OnCut(int64_t step) {
+void PeerSnapshots::SettleBefore(int64_t step) {
   const auto end = incomplete_.lower_bound(step);
   for (auto it = incomplete_.begin(); it != end; it = incomplete_.erase(it)) {
     settled_.push_back(it->first);
@@ -103,17 +98,15 @@ void PeerSnapshots::OnCut(int64_t step) {
 
 template <typename Lost>
 void PeerSnapshots::RemoveHolders(Lost is_lost) {
+  const auto remove_from = [&](v1::SnapshotPart& part) {
+    auto& holders = *part.mutable_holders();
+    holders.erase(std::remove_if(holders.begin(), holders.end(), is_lost), holders.end());
+  };
   for (Snapshot& snapshot : complete_) {
-    for (v1::SnapshotPart& part : *snapshot.where.mutable_parts()) {
-      auto& holders = *part.mutable_holders();
-      holders.erase(std::remove_if(holders.begin(), holders.end(), is_lost), holders.end());
-    }
+    for (v1::SnapshotPart& part : *snapshot.where.mutable_parts()) remove_from(part);
   }
   for (auto& [step, incomplete] : incomplete_) {
-    for (auto& [worker, part] : incomplete.parts) {
-      auto& holders = *part.mutable_holders();
-      holders.erase(std::remove_if(holders.begin(), holders.end(), is_lost), holders.end());
-    }
+    for (auto& [worker, part] : incomplete.parts) remove_from(part);
   }
 }
 

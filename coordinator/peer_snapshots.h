@@ -49,8 +49,8 @@ class PeerSnapshots {
   // Returns the steps of which no worker is waited for any more, since the last call: their snapshots are complete, or given up.
   std::vector<int64_t> TakeSettled() { return std::exchange(settled_, {}); }
 
-  // All workers have come to the cut after `step`: what they have not told of earlier ones does not come.
-  void OnCut(int64_t step);
+  // What the workers have not told of the steps before this one does not come any more.
+  void SettleBefore(int64_t step);
 
   // A worker's process is gone, or there is another of its name.
   void OnGone(const std::string& worker, uint64_t incarnation);

@@ -249,9 +249,9 @@ bool TrainingJob::GoesOnFromSnapshot() const {
 }
 
 FoundStart TrainingJob::LaterOf(FoundStart start) const {
-  const PeerSnapshots::Snapshot* const latest = snapshots_.Latest();
-  if (latest == nullptr || !GoesOnFromSnapshot() || latest->start.step <= start.step) return start;
-  return latest->start;
+  if (!GoesOnFromSnapshot()) return start;
+  const FoundStart& latest = snapshots_.Latest()->start;
+  return latest.step > start.step ? latest : start;
 }
 
 bool TrainingJob::OnKept(int32_t worker_index, const v1::LayersKept& kept) {
@@ -318,7 +318,6 @@ absl::Status TrainingJob::BeginAttempt(const std::vector<WorkerOffer>& workers, 
   const bool is_first = !attempt_.has_value();
   attempt_.emplace(spec(), resolved(), std::move(plan), static_cast<int64_t>(workers.size()),
                    std::move(start));
-  snapshots_.BeginAttempt(workers, epoch());
   const int32_t reporting_stage = attempt_->topology.TellsSteps().value;
   if (!is_first) {
     const int64_t first_step = attempt_->start.step;

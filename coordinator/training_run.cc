@@ -168,7 +168,7 @@ NextPhase AttemptPhase::OnReports(int32_t worker_index, int64_t step, const Stag
   const auto cut = std::lower_bound(cuts.begin(), cuts.end(), step);
   if (all && cut != cuts.begin()) {
     // The snapshot of the cut before may still be copied, those before it are not.
-    job_.snapshots().OnCut(*std::prev(cut));
+    job_.snapshots().SettleBefore(*std::prev(cut));
     for (const int64_t settled : job_.snapshots().TakeSettled()) crew_->OnDecided(settled);
   }
   return all && step < job_.resolved().steps ? OnCut(step, now) : nullptr;

@@ -1,7 +1,6 @@
 #include "worker/snapshot_memory.h"
 
 #include <algorithm>
-#include <iterator>
 #include <set>
 #include <utility>
 
@@ -38,13 +37,13 @@ absl::StatusOr<SnapshotPath> ParsePath(const std::string& path) {
 absl::StatusOr<SnapshotMemory::File*> SnapshotMemory::Begin(const std::string& path,
                                                             int64_t size_bytes) {
   PENSTOCK_ASSIGN_OR_RETURN(const SnapshotPath parsed, ParsePath(path));
-  std::set<std::string> directories = {parsed.directory};
+  std::set<std::string> directories;
   for (auto file = files_.lower_bound(parsed.job);
        file != files_.end() && absl::StartsWith(file->first, parsed.job); ++file) {
     directories.insert(file->first.substr(0, file->first.rfind('/') + 1));
   }
-  const auto first = files_.lower_bound(parsed.job);
-  const bool is_new_job = first == files_.end() || !absl::StartsWith(first->first, parsed.job);
+  const bool is_new_job = directories.empty();
+  directories.insert(parsed.directory);
   const auto needed = needed_.find(parsed.job);
   const auto may_go = [&](const std::string& directory) {
     return directory < parsed.directory && (needed == needed_.end() || directory != needed->second);

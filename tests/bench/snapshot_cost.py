@@ -3,10 +3,10 @@
 
 usage: snapshot_cost.py BUILD [--windows N] [--steps N] [--every N...] [--json FILE]
 
-Trains a GPT of 3.4 million parameters on two workers with one thread each, by turns without snapshots and with one after every
-so many steps, on the same cluster. Prints the seconds that a step takes with snapshots in ratio to the neighbouring windows without: the
-median, and the interval that has 95 % of the medians of resampled windows; and the CPU seconds of both workers per GB that was copied to a
-peer.
+Trains a GPT of 3.3 million parameters on two workers with one thread each, by turns without snapshots and with one after every
+N steps, on the same cluster. Divides the seconds of a step with snapshots by those of the neighbouring windows without them, and prints the
+median and the interval that has 95 % of the medians of resampled windows. Also prints the CPU seconds that both workers take for a GB
+that is copied to a peer.
 """
 import argparse
 import json
