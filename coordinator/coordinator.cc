@@ -57,6 +57,7 @@ void Coordinator::Restore(std::vector<StoredJob> jobs, Now now) {
                          return latest_epochs[worker.name()] == record.epoch();
                        });
   };
+  all_returned_ns_ = now.monotonic_ns + limits_.run.adopt_timeout_ms * kNsPerMs;
   for (StoredJob& job : jobs) {
     const v1::JobSummary& summary = job.record.summary();
     TakeId(summary.job_id());
@@ -539,6 +540,16 @@ void Coordinator::OnAnswer(const std::string& job_id, EffectAnswer answer, Now n
 }
 
 void Coordinator::Tick(Now now) {
+  if (all_returned_ns_.has_value() && *all_returned_ns_ <= now.monotonic_ns) {
+    all_returned_ns_.reset();
+    for (auto& [job_id, run] : runs_) {
+      run->OnAllReturned([&](const std::string& worker, uint64_t incarnation) {
+        const Member* const member = membership_.Find(worker);
+        return member != nullptr && member->alive &&
+               member->registration.incarnation() == incarnation;
+      });
+    }
+  }
   for (const Departure& departure : membership_.Expire(now.monotonic_ns)) {
     OnDeparture(departure, now);
   }
@@ -556,8 +567,8 @@ std::optional<int64_t> Coordinator::NextDeadlineNs() const {
       next = std::min(next.value_or(*deadline), *deadline);
     }
   }
-  if (settled_ns_.has_value()) {
-    next = std::min(next.value_or(*settled_ns_), *settled_ns_);
+  for (const std::optional<int64_t>& deadline : {settled_ns_, all_returned_ns_}) {
+    if (deadline.has_value()) next = std::min(next.value_or(*deadline), *deadline);
   }
   return next;
 }

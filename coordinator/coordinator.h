@@ -221,7 +221,9 @@ class Coordinator {
     bool stuck = false;               // it was asked for too long
   };
   std::map<std::string, Orphan> orphans_;  // by worker: the run that it has and no job
-  std::optional<int64_t> settled_ns_;      // when a job that waits for more workers waits no longer
+  // When workers that were there before a restart have come back, or do not.
+  std::optional<int64_t> all_returned_ns_;
+  std::optional<int64_t> settled_ns_;  // when a job that waits for more workers waits no longer
   RejectedMessages rejected_;
   LossCounts losses_;
   bool draining_ = false;

@@ -59,6 +59,7 @@
 #include "coordinator/effects.h"
 #include "coordinator/job_planning.h"
 #include "coordinator/job_state.h"
+#include "coordinator/membership.h"
 #include "job/resolve.h"
 #include "penstock/v1/cluster.pb.h"
 #include "planner/job/assign.h"
@@ -234,6 +235,8 @@ class JobRun {
                     Now now);
   // A worker, perhaps of the crew and perhaps another process of that name, has made itself known.
   void OnRegistered(const std::string& worker, uint64_t incarnation, Now now);
+  // The coordinator was restarted a while ago: workers that are not here now do not come back as the processes they were.
+  virtual void OnAllReturned(const IsWorkerHere& /*is_here*/) {}
   // The worker, which is known to be there, reports events, and still has those from number `kept_from` on. An attempt that was
   // taken over from an earlier process has failed if that had others, which this one lacks. Returns whether the job has begun
   // another phase: then the index may not hold any more.

@@ -17,6 +17,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <optional>
 #include <string>
@@ -60,6 +61,9 @@ struct Departure {
       0;  // from the end of its stream, or else from the last that was heard of it
   friend bool operator==(const Departure&, const Departure&) = default;
 };
+
+// Whether this process of a worker is a member that counts as alive.
+using IsWorkerHere = std::function<bool(const std::string& worker, uint64_t incarnation)>;
 
 class Membership {
  public:

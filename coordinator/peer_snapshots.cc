@@ -122,6 +122,12 @@ void PeerSnapshots::OnRegistered(const std::string& worker, uint64_t incarnation
   });
 }
 
+void PeerSnapshots::KeepHolders(const IsWorkerHere& is_here) {
+  RemoveHolders([&](const v1::SnapshotHolder& holder) {
+    return !is_here(holder.worker(), holder.incarnation());
+  });
+}
+
 void PeerSnapshots::Drop(const std::string& directory) {
   std::erase_if(complete_,
                 [&](const Snapshot& snapshot) { return snapshot.where.directory() == directory; });

@@ -16,6 +16,7 @@
 #include "checkpoint/manifest.h"
 #include "checkpoint/start.h"
 #include "coordinator/checkpoint_tracker.h"
+#include "coordinator/membership.h"
 #include "penstock/v1/cluster.pb.h"
 #include "planner/job/assign.h"
 
@@ -55,6 +56,8 @@ class PeerSnapshots {
   // A worker's process is gone, or there is another of its name.
   void OnGone(const std::string& worker, uint64_t incarnation);
   void OnRegistered(const std::string& worker, uint64_t incarnation);
+  // Those that are not here any more hold nothing.
+  void KeepHolders(const IsWorkerHere& is_here);
   // It cannot be read.
   void Drop(const std::string& directory);
 

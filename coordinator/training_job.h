@@ -194,6 +194,7 @@ class TrainingJob final : public JobRun {
   bool MayTake(const v1::RunEvent& event) const override;
   void OnGone(const std::string& worker, uint64_t incarnation) override;
   void OnOtherProcess(const std::string& worker, uint64_t incarnation) override;
+  void OnAllReturned(const IsWorkerHere& is_here) override { snapshots_.KeepHolders(is_here); }
   // There is a snapshot that it may go on from.
   bool GoesOnFromSnapshot() const;
   // It has not come to its first, so it begins again without losing more than it does between two.

@@ -130,6 +130,10 @@ absl::StatusOr<RunPlan> MakeRunPlan(const v1::PrepareRunRequest& request, const 
     return BadPlan(
         absl::StrCat("the run would start after step ", plan.first_step, " of ", plan.job.steps));
   }
+  if (plan.first_step > 0 && request.checkpoint().empty() && !request.has_snapshot()) {
+    return BadPlan(absl::StrCat("the run would start after step ", plan.first_step,
+                                " without a checkpoint or a snapshot"));
+  }
   if (request.plan().stages().empty()) return BadPlan("has no stages");
   PENSTOCK_ASSIGN_OR_RETURN(plan.edge_capacity, ReadEdgeCapacity(request.plan(), limits));
   PENSTOCK_RETURN_IF_ERROR(ReadStages(request, plan));

@@ -1,7 +1,9 @@
 #include "worker/save_layers.h"
 
 #include <algorithm>
+#include <bit>
 #include <cmath>
+#include <cstdint>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -11,11 +13,20 @@
 namespace penstock {
 namespace {
 
+// Numbers that are not finite have all bits of their exponent set. A loop without branches, which the compiler makes fast: it sees
+// each value of each snapshot.
+bool AllFinite(absl::Span<const float> values) {
+  constexpr uint32_t kExponent = 0x7f800000;
+  bool all = true;
+  for (const float value : values) all &= (std::bit_cast<uint32_t>(value) & kExponent) != kExponent;
+  return all;
+}
+
 absl::Status CheckFinite(const std::string& layer, absl::Span<const NamedArray> arrays) {
   for (const NamedArray& array : arrays) {
+    if (AllFinite(array.values)) continue;
     const auto bad = std::find_if(array.values.begin(), array.values.end(),
                                   [](float value) { return !std::isfinite(value); });
-    if (bad == array.values.end()) continue;
     return absl::FailedPreconditionError(
         absl::StrCat("layer ", layer, ": ", array.name, " has the value ", *bad, " at ",
                      bad - array.values.begin(),

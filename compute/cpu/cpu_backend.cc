@@ -1,7 +1,5 @@
 #include "compute/cpu/cpu_backend.h"
 
-#include <unistd.h>
-
 #include <algorithm>
 #include <cstring>
 #include <memory>
@@ -9,6 +7,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "base/host_memory.h"
 #include "compute/cpu/context.h"
 #include "compute/cpu/flat_blocks.h"
 #include "compute/cpu/kernels/best.h"
@@ -36,9 +35,7 @@ class CpuBackend : public Backend {
       : cpu_(threads, kernels), pool_(HostMemory()), name_(Describe(cpu_)) {}
 
   absl::string_view name() const override { return name_; }
-  int64_t memory_bytes() const override {
-    return int64_t{sysconf(_SC_PHYS_PAGES)} * int64_t{sysconf(_SC_PAGESIZE)};
-  }
+  int64_t memory_bytes() const override { return HostMemoryBytes(); }
   BufferPool& pool() override { return pool_; }
   BufferPool& host_pool() override { return pool_; }
 

@@ -1,7 +1,5 @@
 #include "services/worker/flags.h"
 
-#include <unistd.h>
-
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <iostream>
@@ -10,6 +8,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/confined_files.h"
+#include "base/host_memory.h"
 #include "base/status.h"
 #include "job/profile/device_times.h"
 #include "services/rpc/host_name.h"
@@ -28,12 +27,6 @@ void AddSeconds(CLI::App& app, const char* name, absl::Duration& value, const ch
       ->type_name("SECONDS")
       ->default_str(absl::StrCat(absl::ToInt64Seconds(value)))
       ->check(CLI::Range(0.001, kSecondsMax));
-}
-
-int64_t QuarterOfMemory() {
-  const int64_t pages = sysconf(_SC_PHYS_PAGES);
-  const int64_t page_bytes = sysconf(_SC_PAGESIZE);
-  return pages > 0 && page_bytes > 0 ? pages / 4 * page_bytes : 0;
 }
 
 // Where the others reach a worker that listens on `listen`, whose port may not be chosen yet.
@@ -108,7 +101,7 @@ std::optional<WorkerFlags> ParseWorkerFlags(int argc, char** argv, int& exit_cod
   app.add_option("--emulate", emulated,
                  "file with a device's times, which passes then take (docs/emulation.md)")
       ->type_name("FILE");
-  flags.snapshot_bytes_max = QuarterOfMemory();
+  flags.snapshot_bytes_max = HostMemoryBytes() / 4;
   app.add_option("--snapshot-memory", flags.snapshot_bytes_max,
                  "most that snapshots of jobs may have of the host's memory, such as 8GiB; 0: none "
                  "are kept")

@@ -2,14 +2,16 @@
 """Disturbs real clusters at random, and checks that training ends as if nothing had happened.
 
 usage: chaos.py BUILD [--minutes M | --trials N] [--seed N] [--methods NAME...] [--faults NAME...] [--most N] [--spare N]
-                [--links] [--snapshots] [--json FILE]
+                [--links] [--snapshots] [--load N] [--json FILE]
 
 Each method first trains undisturbed. Then, for as long as it is told, a run of a method is started on a cluster of its own,
 one to three faults of faults.py are drawn with the pauses between them, and what was killed is started again after 100 ms, or, with
 --spare, workers stay away and one that was left over takes their place. With --links others reach each worker through a
-proxy, whose faults are drawn as well. With --snapshots nothing is on disk: jobs go on from the memory of workers, which survives
+proxy, and each worker the coordinator through another, whose faults are drawn as well. With --snapshots nothing is on disk: jobs go on from the memory of workers, which survives
 faults of one worker at a time, and of the coordinator. The job must end with the weights of the undisturbed run, and no worker but those of the faults may be to blame; where only
 faults were drawn that a cluster should not notice, no attempt may end.
+
+With --load it does all that beside processes that keep the cores busy.
 
 Prints a line for each run and, at the end, by fault: the seconds until the job had come further than before it, as
 `penstock status` saw it. Steps that are done again until then count. Exits with 1 if anything went wrong; the folders of those
@@ -21,6 +23,7 @@ import json
 import pathlib
 import random
 import shutil
+import subprocess
 import sys
 import tempfile
 import time
@@ -127,6 +130,7 @@ class Chaos:
         self.folder = folder
         self.among = [faults.BY_NAME[name] for name in flags.faults]
         self.among = [fault for fault in self.among if flags.links or not fault.needs_links]
+        self.among = [fault for fault in self.among if flags.spare or not fault.needs_spare]
         self.among = [fault for fault in self.among if not flags.snapshots or fault.name not in LOSE_MEMORY]
         self.figures = {fault.name: table.Figures() for fault in self.among}
         self.undisturbed = {}  # by method: (weights, seconds)
@@ -180,6 +184,8 @@ class Chaos:
             words += ["--most", self.flags.most]
         if self.flags.spare:
             words += ["--spare", self.flags.spare]
+        if self.flags.load:
+            words += ["--load", self.flags.load]
         if set(self.flags.faults) != set(faults.BY_NAME):
             words += ["--faults", *self.flags.faults]
         return " ".join(str(word) for word in words)
@@ -214,6 +220,7 @@ def main():
     parser.add_argument("--most", type=int, default=MOST_FAULTS, help="the most faults in a run")
     parser.add_argument("--spare", type=int, default=0, help="so many workers more than the job needs; killed ones stay away")
     parser.add_argument("--links", action="store_true", help="disturb links, too; all bytes then pass a proxy")
+    parser.add_argument("--load", type=int, default=0, help="so many processes beside it that compute all the time")
     parser.add_argument("--snapshots", action="store_true", help="jobs have no checkpoints on disk")
     parser.add_argument("--methods", nargs="+", choices=METHODS, default=list(METHODS))
     parser.add_argument("--faults", nargs="+", choices=faults.BY_NAME, default=list(faults.BY_NAME))
@@ -223,10 +230,14 @@ def main():
     folder = pathlib.Path(tempfile.mkdtemp(prefix="penstock-chaos-"))
     print(f"seed {flags.seed}, in {folder}", flush=True)
     chaos = Chaos(flags, folder)
+    load = [subprocess.Popen([sys.executable, "-c", "while True: pass"]) for _ in range(flags.load)]
     try:
         chaos.run()
     except KeyboardInterrupt:
         print("interrupted")
+    finally:
+        for process in load:
+            process.kill()
     chaos.report()
     if chaos.troubles == 0:
         shutil.rmtree(folder)

@@ -56,6 +56,11 @@ class Draws(unittest.TestCase):
                 self.assertGreaterEqual(min(kills), 0)
                 self.assertLessEqual(sum(kills), spare)
 
+    def test_without_a_worker_to_spare_no_more_is_drawn(self):
+        kill = [faults.BY_NAME["kill"]]
+        for seed in range(20):
+            self.assertEqual(len(faults.draw_faults(random.Random(seed), kill, 10, spare=1)), 1)
+
     def test_every_fault_is_drawn(self):
         drawn = {fault.name for seed in range(500) for _, fault in faults.draw_faults(random.Random(seed), faults.FAULTS, 10)}
         self.assertEqual(drawn, set(faults.BY_NAME))

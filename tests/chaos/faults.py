@@ -49,6 +49,14 @@ def black_hole(cluster, taken, draw):
     return set(taken)  # a neighbour that hears nothing any more does not know on which side that is
 
 
+def silence(cluster, taken, draw):
+    """As if the worker's machine had lost its network: nothing comes to it, and it reaches the coordinator no more."""
+    worker = draw.choice(taken)
+    for link in (cluster.links[worker], cluster.uplinks[worker]):
+        link.swallow(20.0)
+    return {worker}  # whose heartbeats stay away before a neighbour gives its tensors up
+
+
 def flip_bit(cluster, taken, draw):
     cluster.links[draw.choice(taken)].flip()
     return set()
@@ -71,6 +79,7 @@ class Fault:
     ends_attempts: typing.Optional[bool] = True  # the attempt at the job that is under way ends; None: it may
     needs_links: bool = False
     kills_workers: int = 0  # so many, or all (-1)
+    needs_spare: bool = False  # a job would wait for the worker longer than it trains
 
 
 FAULTS = [
@@ -84,6 +93,7 @@ FAULTS = [
     Fault("cut-link", cut_link, weight=1, ends_attempts=False, needs_links=True),
     Fault("flip-bit", flip_bit, weight=1, ends_attempts=False, needs_links=True),
     Fault("black-hole", black_hole, weight=1, ends_attempts=None, needs_links=True),
+    Fault("silence", silence, weight=1, needs_links=True, needs_spare=True, kills_workers=1),
 ]
 BY_NAME = {fault.name: fault for fault in FAULTS}
 
@@ -97,6 +107,8 @@ def draw_faults(draw, among, seconds, most=3, spare=None):
     chosen = []
     for _ in range(draw.randint(1, most)):
         may = [fault for fault in among if spare is None or 0 <= fault.kills_workers <= spare]
+        if not may:
+            break  # no worker is left that may be killed
         fault = draw.choices(may, weights=[fault.weight for fault in may])[0]
         chosen.append(fault)
         if spare is not None:

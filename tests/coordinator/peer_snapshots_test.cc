@@ -158,6 +158,27 @@ TEST(PeerSnapshots, CoordinatorRestartedAndAWorkerKilled_TheJobGoesOnFromItsSnap
   EXPECT_EQ(cluster.Saved(job).result().attempts(1).first_step(), 8);
 }
 
+TEST(PeerSnapshots, HolderThatDiedWithTheCoordinatorAndStaysAway_CountsNoMore) {
+  SimulatedCluster cluster(Attached(5));
+  v1::JobSpec spec = KeptJob(20, 3);
+  spec.mutable_recovery()->set_mode("auto");
+  const std::string job = TrainTo(10, spec, cluster);
+  cluster.Kill(3);
+  cluster.Kill(4);
+  cluster.Kill(0);
+  ASSERT_TRUE(cluster.RunUntilState(job, v1::JOB_STATE_RECOVERING));
+  cluster.RunFor(50);
+  cluster.Kill(1);  // which has the copy of what w0 had
+  cluster.RestartCoordinator();
+  cluster.RunFor(50);
+  for (const int worker : {0, 3, 4}) cluster.Restart(worker);
+  ASSERT_TRUE(cluster.RunUntilOver(kLimitMs)) << cluster.transcript();
+  EXPECT_EQ(cluster.Summary(job).state(), v1::JOB_STATE_SUCCEEDED)
+      << cluster.Summary(job).error() << cluster.transcript();
+  EXPECT_EQ(cluster.Saved(job).result().attempts().rbegin()->first_step(), 0)
+      << "nobody has all layers";
+}
+
 TEST(PeerSnapshots, WorkersThatKeepNone_TheJobFailsOnceThereShouldBeOne) {
   for (const int64_t step : {6, 10}) {
     SimulatedCluster cluster(Attached(3));

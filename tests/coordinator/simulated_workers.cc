@@ -291,13 +291,19 @@ void SimulatedCluster::KeepSnapshot(int worker, int64_t step) {
 absl::Status SimulatedCluster::LoadSnapshot(const v1::PeerSnapshot& snapshot) {
   for (const v1::SnapshotPart& part : snapshot.parts()) {
     for (const int32_t layer : part.layers()) {
-      const bool is_held = std::any_of(
-          part.holders().begin(), part.holders().end(), [&](const v1::SnapshotHolder& holder) {
-            const Worker& w = workers_[IndexOfName(holder.worker())];
-            return w.alive && w.incarnation == holder.incarnation() &&
+      bool is_held = false;
+      bool is_silent = false;
+      for (const v1::SnapshotHolder& holder : part.holders()) {
+        const Worker& w = workers_[IndexOfName(holder.worker())];
+        is_silent |= !w.alive;
+        is_held |= w.alive && w.incarnation == holder.incarnation() &&
                    w.snapshots.count(absl::StrCat(layer, " ", snapshot.directory())) > 0;
-          });
+      }
       if (is_held) continue;
+      if (is_silent) {
+        return absl::UnavailableError(
+            absl::StrCat("layer ", layer, " of ", snapshot.directory(), ": nobody listens"));
+      }
       return absl::FailedPreconditionError(absl::StrCat(
           "layer ", layer, " of ", snapshot.directory(), ": no worker has this part any more"));
     }

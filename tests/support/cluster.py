@@ -1,4 +1,5 @@
 """A cluster of real processes whose supervisor starts again what ends, without the fault that ended it."""
+import contextlib
 import json
 import os
 import pathlib
@@ -52,10 +53,10 @@ class Cluster:
 
     `fault_of(name, number)`: what the variable says for a life of a process, its lives counted from 0; None: nothing.
     `restarts`: whether processes that end are started again. `linked`: whether others reach each worker through a link
-    (links.py).
+    (links.py), and each worker the coordinator through another. `worker_flags`: of all workers.
     """
 
-    def __init__(self, programs, folder, fault_of, workers=2, state=None, restarts=True, linked=False):
+    def __init__(self, programs, folder, fault_of, workers=2, state=None, restarts=True, linked=False, worker_flags=()):
         self.programs = pathlib.Path(programs).resolve()  # processes start in another folder
         self.folder = pathlib.Path(folder)
         self.checkpoints = self.folder / "checkpoints"
@@ -64,15 +65,18 @@ class Cluster:
         self.address = f"127.0.0.1:{port}"
         common = ["--insecure", "--metrics", "off", "--checkpoint-root", self.checkpoints]
         self.restarts = restarts
-        self.links = {}  # by worker
+        self.links = {}  # to a worker, by worker
+        self.uplinks = {}  # from it to the coordinator
         self.commands = {"coordinator": [self.programs / "penstock-coordinator", *common, "--listen", self.address,
                                          "--state", state or self.folder / "state.sqlite"]}
         for number in range(workers):
             self.commands[f"worker-{number}"] = [
-                self.programs / "penstock-worker", *common, "--coordinator", self.address, "--name", f"worker-{number}",
-                "--data-root", self.folder, "--threads", "1", "--device", "cpu"]
+                self.programs / "penstock-worker", *common, "--name", f"worker-{number}", "--data-root", self.folder,
+                "--threads", "1", "--device", "cpu", *worker_flags]
             if linked:
                 self._link(f"worker-{number}")
+            else:
+                self.commands[f"worker-{number}"] += ["--coordinator", self.address]
         self.workers = [name for name in self.commands if name != "coordinator"]
         self.lives = {name: [] for name in self.commands}
         self.thaws = []
@@ -84,12 +88,14 @@ class Cluster:
     def _link(self, worker):
         port = free_port()
         self.links[worker] = links.Link(("127.0.0.1", port))
-        self.commands[worker] += ["--listen", f"127.0.0.1:{port}", "--advertise", self.links[worker].address]
+        self.uplinks[worker] = links.Link(("127.0.0.1", int(self.address.split(":")[1])))
+        self.commands[worker] += ["--listen", f"127.0.0.1:{port}", "--advertise", self.links[worker].address,
+                                  "--coordinator", self.uplinks[worker].address]
 
     def __enter__(self):
-        self.checkpoints.mkdir()
+        self.checkpoints.mkdir(exist_ok=True)
         for name in self.commands:
-            self._start(name)
+            self.start(name)
         self.supervisor.start()
         return self
 
@@ -100,10 +106,11 @@ class Cluster:
             lives[-1].process.kill()
         for lives in self.lives.values():
             lives[-1].process.wait()
-        for link in self.links.values():
+        for link in [*self.links.values(), *self.uplinks.values()]:
             link.close()
 
-    def _start(self, name):
+    def start(self, name):
+        """REQUIRES: it does not run."""
         lives = self.lives[name]
         environment = {key: value for key, value in os.environ.items() if key != VARIABLE}
         fault = self.fault_of(name, len(lives))
@@ -124,7 +131,7 @@ class Cluster:
                     continue
                 due = restart_at.setdefault((name, len(lives)), time.monotonic() + RESTART_SECONDS)
                 if time.monotonic() >= due:
-                    self._start(name)
+                    self.start(name)
             time.sleep(0.01)
 
     def _starts_again(self, name):
@@ -144,6 +151,24 @@ class Cluster:
         thaw = threading.Timer(seconds, lambda: life.process.poll() is None and life.process.send_signal(signal.SIGCONT))
         self.thaws.append(thaw)
         thaw.start()
+
+    @contextlib.contextmanager
+    def held_back(self, name, share):
+        """Meanwhile the process gets that share of its CPU, in slices of a tenth of a second."""
+        over = threading.Event()
+        def hold():
+            while not over.is_set():
+                self.signal(name, signal.SIGSTOP)
+                time.sleep(0.1 * (1 - share))
+                self.signal(name, signal.SIGCONT)
+                time.sleep(0.1 * share)
+        holder = threading.Thread(target=hold)
+        holder.start()
+        try:
+            yield
+        finally:
+            over.set()
+            holder.join()
 
     def thaw(self):
         """Waits until no process is frozen."""
@@ -183,8 +208,8 @@ class Cluster:
                 raise Trouble(f"after {seconds:g} s still not: {what}")
             time.sleep(0.02)
 
-    def run(self, *arguments):
-        """The JSON that a command of penstock prints, or None if it failed."""
+    def _output(self, *arguments):
+        """What a command of penstock prints, or nothing if it failed."""
         command = [self.programs / "penstock", *arguments, "--json", "--insecure", "--coordinator", self.address]
         environment = {key: value for key, value in os.environ.items() if key != VARIABLE}
         try:
@@ -192,9 +217,18 @@ class Cluster:
                                  timeout=COMMAND_SECONDS, check=False, env=environment, cwd=self.folder)
         except subprocess.TimeoutExpired:
             self.last_error = f"penstock {arguments[0]} did not end within {COMMAND_SECONDS} s"
-            return None
+            return b""
         self.last_error = ran.stderr.decode(errors="replace").strip()
-        return json.loads(ran.stdout) if ran.returncode == 0 and ran.stdout else None
+        return ran.stdout if ran.returncode == 0 else b""
+
+    def run(self, *arguments):
+        """The JSON that a command of penstock prints, or None if it failed."""
+        output = self._output(*arguments)
+        return json.loads(output) if output else None
+
+    def logs(self, job_id):
+        """What happened in the job: [event]."""
+        return [json.loads(line) for line in self._output("logs", job_id).splitlines()]
 
     def submit(self, key, *arguments):
         """Submits the job, again and again under one key, until the coordinator has taken it. Returns its ID."""
@@ -221,6 +255,20 @@ class Cluster:
             job = self.job(job_id)
             return job if job and (job["step"] >= step or job["ended_unix_ms"] is not None) else None
         return self.eventually(far_enough, f"job {job_id} has trained {step} steps")
+
+    def follow(self, job_id):
+        """Until the job has ended. Returns its status and the longest time without a step that it had not done before."""
+        furthest, since, longest = 0, time.monotonic(), 0.0
+        while True:
+            job = self.job(job_id)
+            now = time.monotonic()
+            if job and job["step"] > furthest:
+                longest, furthest, since = max(longest, now - since) if furthest else 0.0, job["step"], now
+            if job and job["ended_unix_ms"] is not None:
+                return job, longest
+            if now - since > PATIENCE_SECONDS:
+                raise Trouble(f"job {job_id} comes no further than step {furthest}: {job and job['reason']}")
+            time.sleep(0.02)
 
     def await_end(self, job_id):
         last = {}

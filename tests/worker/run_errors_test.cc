@@ -75,6 +75,8 @@ TEST_F(RunErrors, Prepare_PlanThatMakesNoSense_SaysWhat) {
               invalid("worker 9 has no stage"));
   EXPECT_THAT(PrepareEdited([](v1::PrepareRunRequest& request) { request.set_first_step(4); }),
               invalid("after step 4 of 3"));
+  EXPECT_THAT(PrepareEdited([](v1::PrepareRunRequest& request) { request.set_first_step(2); }),
+              invalid("without a checkpoint or a snapshot"));
 }
 
 TEST_F(RunErrors, Prepare_OtherLayersThanTheJobLists_SaysWhichStage) {

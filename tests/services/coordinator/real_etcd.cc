@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
 
 namespace penstock {
@@ -34,34 +35,62 @@ HostPort UnusedAddress() {
   return found;
 }
 
-RealEtcd::RealEtcd() : client_address_(UnusedAddress()) {
-  const std::string program = FindEtcd();
-  if (program.empty()) {
+RealEtcd::RealEtcd(size_t members) : program_(FindEtcd()) {
+  for (size_t i = 0; i < members; ++i) {
+    members_.push_back({.clients = UnusedAddress(), .peers = UnusedAddress(), .process = nullptr});
+  }
+  if (program_.empty()) {
     ADD_FAILURE() << "there is no etcd in PATH; install the package etcd-server (packages.txt)";
     return;
   }
-  const std::string clients = absl::StrCat("http://", client_address_.ToString());
-  const std::string peers = absl::StrCat("http://", UnusedAddress().ToString());
-  process_ = std::make_unique<Process>(std::vector<std::string>{
-      program, "--name=test", absl::StrCat("--data-dir=", (directory_.path() / "data").string()),
-      absl::StrCat("--listen-client-urls=", clients),
-      absl::StrCat("--advertise-client-urls=", clients), absl::StrCat("--listen-peer-urls=", peers),
-      absl::StrCat("--initial-advertise-peer-urls=", peers),
-      absl::StrCat("--initial-cluster=test=", peers)});
-  const std::unique_ptr<EtcdClient> client = NewClient();
-  etcdserverpb::RangeRequest request;
-  request.set_key("/");
-  ok_ = Eventually([&] { return client->Range(request, absl::Seconds(1)).ok(); },
-                   std::chrono::seconds(60));
-  EXPECT_TRUE(ok_) << "etcd does not answer: " << process_->err();
+  for (size_t i = 0; i < members; ++i) Start(i);
+  ok_ = true;
+  for (size_t i = 0; i < members; ++i) {
+    const bool answers = Eventually([&] { return Answers(i); }, std::chrono::seconds(60));
+    EXPECT_TRUE(answers) << "etcd does not answer: " << members_[i].process->err();
+    ok_ &= answers;
+  }
+}
+
+void RealEtcd::Start(size_t member) {
+  const auto name_of = [](size_t i) { return absl::StrCat("member-", i); };
+  const auto url_of = [](const HostPort& address) {
+    return absl::StrCat("http://", address.ToString());
+  };
+  std::vector<std::string> all;
+  for (size_t i = 0; i < size(); ++i) {
+    all.push_back(absl::StrCat(name_of(i), "=", url_of(members_[i].peers)));
+  }
+  Member& one = members_[member];
+  one.process = std::make_unique<Process>(std::vector<std::string>{
+      program_, absl::StrCat("--name=", name_of(member)),
+      absl::StrCat("--data-dir=", (directory_.path() / name_of(member)).string()),
+      absl::StrCat("--listen-client-urls=", url_of(one.clients)),
+      absl::StrCat("--advertise-client-urls=", url_of(one.clients)),
+      absl::StrCat("--listen-peer-urls=", url_of(one.peers)),
+      absl::StrCat("--initial-advertise-peer-urls=", url_of(one.peers)),
+      absl::StrCat("--initial-cluster=", absl::StrJoin(all, ","))});
+}
+
+std::vector<HostPort> RealEtcd::addresses() const {
+  std::vector<HostPort> addresses;
+  for (const Member& member : members_) addresses.push_back(member.clients);
+  return addresses;
 }
 
 std::unique_ptr<EtcdClient> RealEtcd::NewClient() const {
-  return std::make_unique<EtcdClient>(std::vector<HostPort>{client_address_},
-                                      grpc::InsecureChannelCredentials());
+  return std::make_unique<EtcdClient>(addresses(), grpc::InsecureChannelCredentials());
 }
 
-void RealEtcd::Freeze() const { process_->Signal(SIGSTOP); }
-void RealEtcd::Thaw() const { process_->Signal(SIGCONT); }
+void RealEtcd::Freeze(size_t member) const { members_[member].process->Signal(SIGSTOP); }
+void RealEtcd::Thaw(size_t member) const { members_[member].process->Signal(SIGCONT); }
+void RealEtcd::Kill(size_t member) { members_[member].process.reset(); }
+
+bool RealEtcd::Answers(size_t member) const {
+  EtcdClient client({address(member)}, grpc::InsecureChannelCredentials());
+  etcdserverpb::RangeRequest request;
+  request.set_key("/");
+  return client.Range(request, absl::Seconds(1)).ok();
+}
 
 }  // namespace penstock
