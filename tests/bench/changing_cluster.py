@@ -5,7 +5,7 @@ usage: changing_cluster.py BUILD [--only lost|slow] [--json FILE]
 
 lost: four workers, on devices that are emulated, of which one is killed and comes back later. The job waits a second for it,
 goes on with three, and with four again from a cut. Prints the steps per second of each phase, and the seconds from the kill
-to a step that had not been done before. The weights must be those of a job that was not disturbed.
+until it trains again, and to a step that had not been done before. The weights must be those of a job that was not disturbed.
 
 slow: two workers that compute, of which one gets a fifth of its CPU for a while, in slices of a tenth of a second. Prints when
 the job's log names it, when layers have moved, and the steps per second of each phase.
@@ -93,10 +93,11 @@ def lose_one(programs, folder):
         before = steps_per_second(cluster, job_id, 10)
         at_kill = cluster.job(job_id)
         cluster.signal("worker-3", signal.SIGKILL)
-        since = time.monotonic()
+        since, killed_ms = time.monotonic(), 1000 * time.time()
         cluster.eventually(lambda: (job := cluster.job(job_id)) and len(attempts(job)) == 2 and
                            job["step"] > attempts(job)[0]["last_step"], "the job goes on with three workers")
         seconds = time.monotonic() - since
+        trains = (attempts(cluster.job(job_id))[0]["resumed_ms"] - killed_ms) / 1000
         three = steps_per_second(cluster, job_id, 10)
         cluster.start("worker-3")
         since = time.monotonic()
@@ -108,9 +109,9 @@ def lose_one(programs, folder):
         if job["state"] != "succeeded" or job["result"]["weights_sha256"] != undisturbed["result"]["weights_sha256"]:
             raise clusters.Trouble(f"the job has {job['state']}, with other weights than the undisturbed one: {job['error']}")
         print(f"lost: 4 workers {before:.1f} steps/s, 3 workers {three:.1f}, 4 again {after:.1f} ({100 * (after / before - 1):+.1f} %); "
-              f"a step further {seconds:.2f} s after the kill at step {at_kill['step']}, "
-              f"{job['result']['steps_redone']} steps done again; four again {grown:.2f} s after the fourth was started", flush=True)
-        return {"before": before, "three": three, "after": after, "seconds_to_go_on": seconds, "seconds_to_grow": grown}
+              f"{trains:.2f} s after the kill at step {at_kill['step']} it trains with 3, after {seconds:.2f} s it is further, with "
+              f"{sum(attempt['steps_redone'] for attempt in attempts(job))} steps done again; four again {grown:.2f} s after the fourth was started", flush=True)
+        return {"before": before, "three": three, "after": after, "seconds_to_train": trains, "seconds_to_go_on": seconds, "seconds_to_grow": grown}
 
 
 def be_slow(programs, folder):

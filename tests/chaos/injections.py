@@ -126,7 +126,7 @@ def coordinator_is_killed_while_draining(test):
         cluster.eventually(lambda: (cluster.job(job_id) or {}).get("state") == "draining", "the job drains")
         cluster.signal("coordinator", signal.SIGKILL)
         job, seconds = test.ends_well(cluster, job_id, attempts=3)
-        return Outcome(f"drains and goes on, {job['result']['steps_redone']} steps done again", seconds)
+        return Outcome(f"drains and goes on, {sum(attempt['steps_redone'] for attempt in job['result']['attempts'])} steps done again", seconds)
 
 
 def checkpoint_disk_is_full(test):
