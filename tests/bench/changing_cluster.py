@@ -76,7 +76,7 @@ def attempts(job):
 
 
 def layers_of(job):
-    """By worker."""
+    """By worker, as of the attempt's last cut."""
     return [stage["layers"] for stage in job["result"]["per_stage"]]
 
 
@@ -135,14 +135,14 @@ def be_slow(programs, folder):
             cluster.eventually(lambda: (job := cluster.job(job_id)) and len(attempts(job)) == 2 and
                                job["step"] > attempts(job)[0]["last_step"], "layers have moved")
             figures["seconds_to_move"] = time.monotonic() - since
-            figures["layers_during"] = layers_of(cluster.job(job_id))
             figures["moved"] = steps_per_second(cluster, job_id, 15)
+            figures["layers_moved"] = layers_of(cluster.job(job_id))
         since = time.monotonic()
         cluster.eventually(lambda: (job := cluster.job(job_id)) and len(attempts(job)) == 3 and
                            job["step"] > attempts(job)[1]["last_step"], "layers have moved back")
         figures["seconds_to_move_back"] = time.monotonic() - since
-        figures["layers_after"] = layers_of(cluster.job(job_id))
         figures["after"] = steps_per_second(cluster, job_id, 10)
+        figures["layers_after"] = layers_of(cluster.job(job_id))
         cluster.cancel(job_id)
         print("slow: " + ", ".join(f"{name} {value if isinstance(value, list) else round(value, 2)}"
                                    for name, value in figures.items()), flush=True)
