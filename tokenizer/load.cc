@@ -1,0 +1,70 @@
+// LoadTokenizer, and the tokenizer of bytes.
+#include <memory>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "base/status.h"
+#include "tokenizer/json_tokenizer.h"
+#include "tokenizer/limits.h"
+#include "tokenizer/tokenizer.h"
+
+namespace penstock {
+namespace {
+
+class ByteTokenizer final : public Tokenizer {
+ public:
+  absl::StatusOr<std::vector<int32_t>> Encode(absl::string_view text, Framing) const override {
+    std::vector<int32_t> ids;
+    ids.reserve(text.size());
+    for (const char byte : text) ids.push_back(static_cast<uint8_t>(byte));
+    return ids;
+  }
+  absl::StatusOr<std::string> Decode(absl::Span<const int32_t> ids, SpecialTokens) const override {
+    std::string text;
+    for (size_t i = 0; i < ids.size(); ++i) {
+      if (ids[i] < 0 || ids[i] > 255) return NoSuchToken(i, ids[i], vocabulary_size());
+      text += static_cast<char>(ids[i]);
+    }
+    return text;
+  }
+  int64_t vocabulary_size() const override { return 256; }
+  std::optional<int32_t> IdOf(absl::string_view token) const override {
+    if (token.size() != 1) return std::nullopt;
+    return static_cast<uint8_t>(token[0]);
+  }
+  std::optional<int32_t> SpecialId(SpecialToken) const override { return std::nullopt; }
+};
+
+// The usual names of both kinds of file in a directory.
+constexpr const char* kNames[] = {"tokenizer.json", "tokenizer.model", "spiece.model",
+                                  "sentencepiece.bpe.model"};
+
+}  // namespace
+
+std::unique_ptr<Tokenizer> MakeByteTokenizer() { return std::make_unique<ByteTokenizer>(); }
+
+absl::StatusOr<std::unique_ptr<Tokenizer>> LoadTokenizer(Files& files, const std::string& path) {
+  if (!absl::EndsWith(path, ".json") && !absl::EndsWith(path, ".model")) {
+    const absl::StatusOr<std::vector<std::string>> entries = files.List(path);
+    if (!entries.ok()) {
+      return absl::Status(entries.status().code(),
+                          absl::StrCat("no tokenizer: expected a file that ends with .json or .model, or a "
+                                       "directory with a tokenizer.json or tokenizer.model: ",
+                                       entries.status().message()));
+    }
+    for (const char* const name : kNames) {
+      const std::string file = JoinPath(path, name);
+      if (files.Exists(file)) return LoadTokenizer(files, file);
+    }
+    return absl::NotFoundError(absl::StrCat(
+        path, ": has no tokenizer.json or tokenizer.model; name the file if it has another name"));
+  }
+  PENSTOCK_ASSIGN_OR_RETURN(const std::string content, files.Read(path, kTokenizerFileBytesMax));
+  absl::StatusOr<std::unique_ptr<Tokenizer>> tokenizer = absl::EndsWith(path, ".json")
+                                                             ? ParseTokenizerJson(content)
+                                                             : ParseSentencePieceModel(content);
+  if (!tokenizer.ok()) return Annotate(tokenizer.status(), path);
+  return tokenizer;
+}
+
+}  // namespace penstock

@@ -1,0 +1,61 @@
+// SentencePieceFile: what a `.model` of SentencePiece says. It is a protobuf message, which is read here byte by byte: the
+// library of SentencePiece cannot be linked beside gRPC (data/sentence_piece.h says why).
+//
+// A value.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+
+namespace penstock {
+
+struct SentencePieceFile {
+  enum class Kind : uint8_t { kNormal = 1, kUnknown, kControl, kUserDefined, kUnused, kByte };
+  struct Piece {
+    std::string text;
+    float score = 0;
+    Kind kind = Kind::kNormal;
+  };
+  enum class Model : uint8_t { kUnigram = 1, kBpe };
+
+  std::vector<Piece> pieces;  // by id
+  Model model = Model::kUnigram;
+  bool byte_fallback = false;
+  std::string unknown_surface = " \u2047 ";  // what an unknown token is decoded to
+  std::string bos_piece = "<s>", eos_piece = "</s>", padding_piece = "<pad>";
+  // Of the normalizer. Its table (see CharacterTable) or "".
+  std::string character_table;
+  bool add_dummy_prefix = true;
+  bool remove_extra_whitespaces = true;
+  bool escape_whitespaces = true;
+};
+
+// Errors: InvalidArgument (truncated, or no such message, with the place), Unimplemented (the models word and char, unused
+// pieces, white space as a suffix, a denormalizer, by name), OutOfRange (limits.h).
+absl::StatusOr<SentencePieceFile> ReadSentencePieceFile(absl::string_view bytes);
+
+// CharacterTable: which characters the normalizer replaces: a trie in an array of words (a double array) and the texts that
+// replace what it finds. A view of the file's table.
+class CharacterTable {
+ public:
+  CharacterTable() = default;  // replaces nothing
+  // Errors: InvalidArgument.
+  static absl::StatusOr<CharacterTable> Make(absl::string_view table);
+
+  struct Replacement {
+    size_t bytes = 0;  // of the text that are replaced; 0: none
+    absl::string_view text;
+  };
+  // Of the longest match that `text` begins with.
+  Replacement Find(absl::string_view text) const;
+
+ private:
+  std::vector<uint32_t> units_;
+  std::string texts_;  // each with a zero behind it
+};
+
+}  // namespace penstock

@@ -1,0 +1,90 @@
+// SentencePieceTokenizer: a `.model` of SentencePiece, whose ids are those of its own library: unigram (the pieces with the
+// largest sum of scores) and BPE. Kudo and Richardson, EMNLP 2018, arXiv 1808.06226.
+//
+// Thread safety: as Tokenizer.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/container/flat_hash_map.h"
+#include "tokenizer/byte_trie.h"
+#include "tokenizer/sentence_piece_file.h"
+#include "tokenizer/tokenizer.h"
+#include "tokenizer/word_cache.h"
+
+namespace penstock {
+
+class SentencePieceTokenizer final : public Tokenizer {
+ public:
+  // Errors: InvalidArgument (the table of characters).
+  static absl::StatusOr<std::unique_ptr<SentencePieceTokenizer>> Make(SentencePieceFile file);
+
+  absl::StatusOr<std::vector<int32_t>> Encode(absl::string_view text,
+                                              Framing framing) const override;
+  absl::StatusOr<std::string> Decode(absl::Span<const int32_t> ids,
+                                     SpecialTokens special_tokens) const override;
+  int64_t vocabulary_size() const override { return static_cast<int64_t>(file_.pieces.size()); }
+  std::optional<int32_t> IdOf(absl::string_view token) const override;
+  std::optional<int32_t> SpecialId(SpecialToken which) const override;
+
+  // The text as pieces are looked for in it: replaced by the table, with "\u2581" for spaces.
+  std::string Normalized(absl::string_view text) const;
+
+ private:
+  // A piece of the normalized text; id < 0: unknown.
+  struct Part {
+    int32_t id = 0;
+    size_t bytes = 0;
+  };
+  // The best way to a place of the text.
+  struct Way {
+    float score = 0;
+    int32_t id = 0;
+    int64_t from = -1;  // where its last piece begins; -1: there is no way yet
+  };
+  struct Symbol {
+    int64_t begin = 0;
+    int64_t bytes = 0;  // 0: it is gone
+    int64_t previous = 0, next = 0;
+    bool is_frozen = false;  // user-defined
+  };
+  struct Candidate {
+    float score = 0;
+    int64_t left = 0, right = 0;
+    int64_t bytes = 0;
+    friend bool operator<(const Candidate& a, const Candidate& b) {  // for a heap with the best on top
+      return a.score != b.score ? a.score < b.score : a.left > b.left;
+    }
+  };
+  struct Scratch {
+    std::vector<Way> ways;
+    std::vector<Symbol> symbols;
+    std::vector<Candidate> heap;
+    std::vector<Part> parts;
+  };
+
+  explicit SentencePieceTokenizer(SentencePieceFile file, CharacterTable table);
+
+  CharacterTable::Replacement NormalizedPrefix(absl::string_view text) const;
+  void EncodeUnigram(absl::string_view text, Scratch& scratch) const;
+  void EncodeBpe(absl::string_view text, Scratch& scratch) const;
+  int32_t PieceId(absl::string_view text) const;  // -1: none
+
+  const SentencePieceFile file_;
+  const CharacterTable table_;
+  ByteTrie pieces_;        // that text is cut into
+  ByteTrie user_defined_;  // that are cut before all others
+  bool has_user_defined_ = false;
+  absl::flat_hash_map<absl::string_view, int32_t> ids_;    // of all pieces
+  absl::flat_hash_map<absl::string_view, int32_t> text_ids_;  // of those that text is cut into
+  std::array<int32_t, 256> byte_ids_;
+  int32_t unknown_ = 0;
+  float score_min_ = 0, score_max_ = 0;
+  mutable ScratchPool<Scratch> scratches_;
+};
+
+}  // namespace penstock
