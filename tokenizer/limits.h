@@ -14,6 +14,5 @@ inline constexpr size_t kAddedTokenBytesMax = 1024;
 inline constexpr size_t kAddedTokensMax = 1 << 16;
 inline constexpr size_t kPatternBytesMax = 4096;
 inline constexpr uint32_t kMatchStepsMax = 100'000'000;  // of one match of a pattern
-inline constexpr size_t kTrainingWordBytesMax = 1 << 16;
 
 }  // namespace penstock

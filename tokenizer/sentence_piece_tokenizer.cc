@@ -21,6 +21,15 @@ using Kind = SentencePieceFile::Kind;
 
 constexpr absl::string_view kSpace = "\u2581";
 constexpr absl::string_view kReplacement = "\uFFFD";
+
+bool HasSpaceBehindCharacter(absl::string_view piece) {
+  for (size_t at = piece.find(kSpace); at != absl::string_view::npos;
+       at = piece.find(kSpace, at + kSpace.size())) {
+    if (at > 0 && !absl::EndsWith(piece.substr(0, at), kSpace)) return true;
+  }
+  return false;
+}
+
 constexpr float kUnknownPenalty = 10.0f;  // below the worst score
 
 }  // namespace
@@ -62,6 +71,7 @@ SentencePieceTokenizer::SentencePieceTokenizer(SentencePieceFile file, Character
     if (piece.kind != Kind::kNormal && piece.kind != Kind::kUserDefined) continue;
     pieces.emplace_back(piece.text, id);
     text_ids_[piece.text] = id;
+    if (HasSpaceBehindCharacter(piece.text)) pieces_end_at_spaces_ = false;
     if (piece.kind == Kind::kUserDefined) user_defined.emplace_back(piece.text, id);
   }
   pieces_ = ByteTrie(pieces);
@@ -161,12 +171,33 @@ void SentencePieceTokenizer::EncodeUnigram(absl::string_view text, Scratch& scra
     begin += character_bytes;
   }
   for (auto end = static_cast<int64_t>(text.size()); end > 0; end = ways[end].from) {
-    scratch.parts.push_back({ways[end].id, static_cast<size_t>(end - ways[end].from)});
+    scratch.parts.push_back(ways[end].id >= 0 ? ways[end].id
+                                              : static_cast<int32_t>(ways[end].from - end));
   }
   std::reverse(scratch.parts.begin(), scratch.parts.end());
 }
 
+// Where no piece goes over the beginning of a word, words are merged each by itself, and remembered.
 void SentencePieceTokenizer::EncodeBpe(absl::string_view text, Scratch& scratch) const {
+  if (!pieces_end_at_spaces_) return EncodeBpeWord(text, scratch);
+  while (!text.empty()) {
+    size_t end = 0;
+    while (absl::StartsWith(text.substr(end), kSpace)) end += kSpace.size();
+    end = std::min(text.find(kSpace, end), text.size());
+    const absl::string_view word = text.substr(0, end);
+    text.remove_prefix(end);
+    const bool is_cached = word.size() <= WordCache::kWordBytesMax;
+    const uint64_t hash = is_cached ? HashOfBytes(word) : 0;
+    if (is_cached && scratch.words.Find(word, hash, scratch.parts)) continue;
+    const size_t before = scratch.parts.size();
+    EncodeBpeWord(word, scratch);
+    if (is_cached) {
+      scratch.words.Put(word, hash, absl::MakeConstSpan(scratch.parts).subspan(before));
+    }
+  }
+}
+
+void SentencePieceTokenizer::EncodeBpeWord(absl::string_view text, Scratch& scratch) const {
   std::vector<Symbol>& symbols = scratch.symbols;
   std::vector<Candidate>& heap = scratch.heap;
   symbols.clear();
@@ -206,8 +237,8 @@ void SentencePieceTokenizer::EncodeBpe(absl::string_view text, Scratch& scratch)
     offer(best.left, left.next);
   }
   for (int64_t at = symbols.empty() ? -1 : 0; at >= 0; at = symbols[at].next) {
-    const auto bytes = static_cast<size_t>(symbols[at].bytes);
-    scratch.parts.push_back({PieceId(text.substr(symbols[at].begin, bytes)), bytes});
+    const int32_t id = PieceId(text.substr(symbols[at].begin, symbols[at].bytes));
+    scratch.parts.push_back(id >= 0 ? id : static_cast<int32_t>(-symbols[at].bytes));
   }
 }
 
@@ -226,18 +257,19 @@ absl::StatusOr<std::vector<int32_t>> SentencePieceTokenizer::Encode(absl::string
   ids.reserve(scratch.parts.size());
   size_t at = 0;
   bool is_behind_unknown = false;
-  for (const Part& part : scratch.parts) {
-    if (part.id >= 0) {
-      ids.push_back(part.id);
+  for (const int32_t part : scratch.parts) {
+    const size_t bytes = part >= 0 ? file_.pieces[part].text.size() : static_cast<size_t>(-part);
+    if (part >= 0) {
+      ids.push_back(part);
     } else if (file_.byte_fallback) {
-      for (const char byte : absl::string_view(normalized).substr(at, part.bytes)) {
+      for (const char byte : absl::string_view(normalized).substr(at, bytes)) {
         ids.push_back(byte_ids_[static_cast<uint8_t>(byte)]);
       }
     } else if (!is_behind_unknown) {  // those in a row are one
       ids.push_back(unknown_);
     }
-    is_behind_unknown = part.id < 0;
-    at += part.bytes;
+    is_behind_unknown = part < 0;
+    at += bytes;
   }
   return ids;
 }

@@ -35,11 +35,6 @@ class SentencePieceTokenizer final : public Tokenizer {
   std::string Normalized(absl::string_view text) const;
 
  private:
-  // A piece of the normalized text; id < 0: unknown.
-  struct Part {
-    int32_t id = 0;
-    size_t bytes = 0;
-  };
   // The best way to a place of the text.
   struct Way {
     float score = 0;
@@ -64,7 +59,9 @@ class SentencePieceTokenizer final : public Tokenizer {
     std::vector<Way> ways;
     std::vector<Symbol> symbols;
     std::vector<Candidate> heap;
-    std::vector<Part> parts;
+    // The pieces of the normalized text: ids, and for what no piece has, the number of its bytes below zero.
+    std::vector<int32_t> parts;
+    WordCache words;
   };
 
   explicit SentencePieceTokenizer(SentencePieceFile file, CharacterTable table);
@@ -72,6 +69,7 @@ class SentencePieceTokenizer final : public Tokenizer {
   CharacterTable::Replacement NormalizedPrefix(absl::string_view text) const;
   void EncodeUnigram(absl::string_view text, Scratch& scratch) const;
   void EncodeBpe(absl::string_view text, Scratch& scratch) const;
+  void EncodeBpeWord(absl::string_view text, Scratch& scratch) const;
   int32_t PieceId(absl::string_view text) const;  // -1: none
 
   const SentencePieceFile file_;
@@ -79,6 +77,7 @@ class SentencePieceTokenizer final : public Tokenizer {
   ByteTrie pieces_;        // that text is cut into
   ByteTrie user_defined_;  // that are cut before all others
   bool has_user_defined_ = false;
+  bool pieces_end_at_spaces_ = true;  // none has a space behind another character
   absl::flat_hash_map<absl::string_view, int32_t> ids_;    // of all pieces
   absl::flat_hash_map<absl::string_view, int32_t> text_ids_;  // of those that text is cut into
   std::array<int32_t, 256> byte_ids_;
