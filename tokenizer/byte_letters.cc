@@ -19,7 +19,8 @@ constexpr Alphabet MakeAlphabet() {
   for (int& byte : alphabet.byte_of) byte = -1;
   char32_t next = 0x100;
   for (int byte = 0; byte < 256; ++byte) {
-    const bool is_seen = (byte >= '!' && byte <= '~') || (byte >= 0xA1 && byte <= 0xAC) || byte >= 0xAE;
+    const bool is_seen =
+        (byte >= '!' && byte <= '~') || (byte >= 0xA1 && byte <= 0xAC) || byte >= 0xAE;
     const char32_t letter = is_seen ? static_cast<char32_t>(byte) : next++;
     alphabet.letter_of[byte] = letter;
     alphabet.byte_of[letter] = byte;

@@ -20,7 +20,9 @@ class BytePairModel final : public WordModel {
   // `whole_words`: bytes of the words that are tokens whatever their merges say (ignore_merges).
   BytePairModel(WordCutter cutter, BytePairs pairs,
                 absl::flat_hash_map<std::string, int32_t> whole_words)
-      : cutter_(std::move(cutter)), pairs_(std::move(pairs)), whole_words_(std::move(whole_words)) {}
+      : cutter_(std::move(cutter)),
+        pairs_(std::move(pairs)),
+        whole_words_(std::move(whole_words)) {}
 
   absl::Status Encode(absl::string_view text, std::vector<int32_t>& ids) const override;
   void Decode(absl::string_view token, bool is_first, std::string& text) const override;

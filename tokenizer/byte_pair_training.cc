@@ -52,9 +52,9 @@ absl::Status CheckOptions(const BytePairTraining& options) {
                          FindInvalidUtf8(token) == absl::string_view::npos &&
                          !(BytesOfLetters(token).value_or("").size() == 1);
     if (!is_good || !seen.insert(token).second) {
-      return absl::InvalidArgumentError(absl::StrCat(
-          "special_tokens: \"", token, "\" is empty, longer than ", kAddedTokenBytesMax,
-          " bytes, no UTF-8, a byte's letter, or there twice"));
+      return absl::InvalidArgumentError(
+          absl::StrCat("special_tokens: \"", token, "\" is empty, longer than ",
+                       kAddedTokenBytesMax, " bytes, no UTF-8, a byte's letter, or there twice"));
     }
   }
   return absl::OkStatus();
@@ -172,7 +172,7 @@ class Learning {
   std::vector<Word> words_;
   absl::flat_hash_map<Pair, int64_t> counts_;
   absl::flat_hash_map<Pair, absl::flat_hash_set<size_t>> words_with_;  // perhaps no longer
-  absl::flat_hash_set<Pair> changed_;  // became more
+  absl::flat_hash_set<Pair> changed_;                                  // became more
   std::priority_queue<Ranked> queue_;
 };
 
@@ -206,10 +206,10 @@ std::string Learning::Json() const {
                 {"trim_offsets", true},
                 {"use_regex", use_regex}};
   };
-  const Json cut = options_.expression == kGpt2Expression
-                       ? byte_level(true)
-                       : Json{{"type", "Sequence"},
-                              {"pretokenizers", Json::array({split, byte_level(false)})}};
+  const Json cut =
+      options_.expression == kGpt2Expression
+          ? byte_level(true)
+          : Json{{"type", "Sequence"}, {"pretokenizers", Json::array({split, byte_level(false)})}};
   const Json file = {{"version", "1.0"},
                      {"truncation", nullptr},
                      {"padding", nullptr},

@@ -21,7 +21,7 @@ namespace penstock {
 struct BytePairTraining {
   int64_t vocabulary_size = 8000;  // at the most, special tokens and the 256 bytes among them
   int64_t occurrences_min = 1;     // of a pair that is merged
-  std::string expression = kGpt2Expression;  // which words the text is cut into
+  std::string expression = kGpt2Expression;                     // which words the text is cut into
   std::vector<std::string> special_tokens = {"<|endoftext|>"};  // have the first ids
 };
 

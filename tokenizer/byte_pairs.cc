@@ -79,7 +79,8 @@ void BytePairs::EncodeLong(absl::string_view word, Scratch& scratch,
   symbols.clear();
   heap.clear();
   for (int32_t i = 0; i < count; ++i) {
-    symbols.push_back({byte_ids_[static_cast<uint8_t>(word[i])], i - 1, i + 1 < count ? i + 1 : -1});
+    symbols.push_back(
+        {byte_ids_[static_cast<uint8_t>(word[i])], i - 1, i + 1 < count ? i + 1 : -1});
   }
   const auto offer = [&](int32_t at) {
     const int32_t next = at < 0 ? -1 : symbols[at].next;

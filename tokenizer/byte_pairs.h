@@ -31,7 +31,8 @@ class BytePairs {
     struct Candidate {
       uint32_t rank = 0;
       int32_t at = 0;
-      friend bool operator<(const Candidate& a, const Candidate& b) {  // for a heap with the least on top
+      friend bool operator<(const Candidate& a,
+                            const Candidate& b) {  // for a heap with the least on top
         return a.rank != b.rank ? a.rank > b.rank : a.at > b.at;
       }
     };

@@ -67,9 +67,9 @@ inline void AppendCharacter(char32_t code, std::string& text) {
 
 // Unicode's property White_Space.
 inline bool IsWhiteSpace(char32_t code) {
-  return (code >= 9 && code <= 13) || code == ' ' || code == 0x85 || code == 0xA0 || code == 0x1680 ||
-         (code >= 0x2000 && code <= 0x200A) || code == 0x2028 || code == 0x2029 || code == 0x202F ||
-         code == 0x205F || code == 0x3000;
+  return (code >= 9 && code <= 13) || code == ' ' || code == 0x85 || code == 0xA0 ||
+         code == 0x1680 || (code >= 0x2000 && code <= 0x200A) || code == 0x2028 || code == 0x2029 ||
+         code == 0x202F || code == 0x205F || code == 0x3000;
 }
 
 }  // namespace penstock

@@ -36,8 +36,8 @@ JsonPlace JsonPlace::At(size_t index) const {
 }
 
 absl::Status JsonPlace::Wrong(absl::string_view expected) const {
-  return absl::InvalidArgumentError(absl::StrCat(place_.empty() ? "the file" : place_, ": expected ",
-                                                 expected, ", got ", Shown(*value_)));
+  return absl::InvalidArgumentError(absl::StrCat(
+      place_.empty() ? "the file" : place_, ": expected ", expected, ", got ", Shown(*value_)));
 }
 
 absl::Status JsonPlace::Refuse(absl::string_view what) const {

@@ -28,8 +28,9 @@ class JsonPlace {
   JsonPlace At(size_t index) const;
 
   bool is_absent() const { return value_->is_null(); }
-  absl::Status Wrong(absl::string_view expected) const;  // InvalidArgument: has another kind of value
-  absl::Status Refuse(absl::string_view what) const;     // Unimplemented: `what` is not known here
+  absl::Status Wrong(
+      absl::string_view expected) const;              // InvalidArgument: has another kind of value
+  absl::Status Refuse(absl::string_view what) const;  // Unimplemented: `what` is not known here
 
   // Errors: Wrong.
   absl::StatusOr<std::string> Text() const;

@@ -6,9 +6,9 @@
 namespace penstock {
 
 absl::Status NoSuchToken(size_t index, int32_t id, int64_t vocabulary_size) {
-  return absl::OutOfRangeError(
-      absl::StrCat("id ", id, " at place ", index, " is no token; the ids of this tokenizer are below ",
-                   vocabulary_size, ", so the ids are of another one"));
+  return absl::OutOfRangeError(absl::StrCat("id ", id, " at place ", index,
+                                            " is no token; the ids of this tokenizer are below ",
+                                            vocabulary_size, ", so the ids are of another one"));
 }
 
 absl::Span<const char* const> UsualNames(SpecialToken which) {
@@ -40,12 +40,12 @@ absl::StatusOr<std::vector<int32_t>> JsonTokenizer::Encode(absl::string_view tex
   std::string buffer;
   for (size_t at = 0; at < text.size();) {
     const AddedTokens::Found raw = parts_.before_normalizer.Find(text, at);
-    const absl::string_view part =
-        parts_.normalizer.Apply(text.substr(at, raw.begin - at), buffer);
+    const absl::string_view part = parts_.normalizer.Apply(text.substr(at, raw.begin - at), buffer);
     for (size_t inner = 0; inner < part.size();) {
       const AddedTokens::Found found = parts_.after_normalizer.Find(part, inner);
       if (found.begin > inner) {
-        PENSTOCK_RETURN_IF_ERROR(parts_.model->Encode(part.substr(inner, found.begin - inner), ids));
+        PENSTOCK_RETURN_IF_ERROR(
+            parts_.model->Encode(part.substr(inner, found.begin - inner), ids));
       }
       if (found.id >= 0) ids.push_back(found.id);
       inner = found.end;

@@ -38,7 +38,7 @@ struct TokenizerParts {
   Normalizer normalizer;
   std::unique_ptr<WordModel> model;
   std::vector<int32_t> framing_before, framing_after;  // of Framing::kOfFile
-  std::string unknown;  // the model's unknown token, or ""
+  std::string unknown;                                 // the model's unknown token, or ""
 };
 
 class JsonTokenizer final : public Tokenizer {

@@ -47,10 +47,11 @@ absl::StatusOr<std::unique_ptr<Tokenizer>> LoadTokenizer(Files& files, const std
   if (!absl::EndsWith(path, ".json") && !absl::EndsWith(path, ".model")) {
     const absl::StatusOr<std::vector<std::string>> entries = files.List(path);
     if (!entries.ok()) {
-      return absl::Status(entries.status().code(),
-                          absl::StrCat("no tokenizer: expected a file that ends with .json or .model, or a "
-                                       "directory with a tokenizer.json or tokenizer.model: ",
-                                       entries.status().message()));
+      return absl::Status(
+          entries.status().code(),
+          absl::StrCat("no tokenizer: expected a file that ends with .json or .model, or a "
+                       "directory with a tokenizer.json or tokenizer.model: ",
+                       entries.status().message()));
     }
     for (const char* const name : kNames) {
       const std::string file = JoinPath(path, name);

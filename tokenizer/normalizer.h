@@ -19,7 +19,7 @@ struct Nfc {};
 
 // Reads a byte that is part of no character as U+FFFD.
 struct BertNormalization {
-  bool clean_text = true;  // control characters go, white space becomes " "
+  bool clean_text = true;            // control characters go, white space becomes " "
   bool handle_chinese_chars = true;  // " " around every ideograph
   bool strip_accents = true;
   bool lowercase = true;

@@ -139,7 +139,8 @@ class Translation {
         Copy(1);
       }
     }
-    if (rest_.empty()) return absl::InvalidArgumentError("the expression has a class without \"]\"");
+    if (rest_.empty())
+      return absl::InvalidArgumentError("the expression has a class without \"]\"");
     Copy(1);
     return absl::OkStatus();
   }
@@ -176,8 +177,8 @@ void Pattern::Free::operator()(pcre2_real_code_8* code) const { pcre2_code_free(
 
 absl::StatusOr<Pattern> Pattern::Compile(absl::string_view expression) {
   if (expression.size() > kPatternBytesMax) {
-    return absl::OutOfRangeError(absl::StrCat("the expression has ", expression.size(),
-                                              " bytes; ", kPatternBytesMax, " are allowed"));
+    return absl::OutOfRangeError(absl::StrCat("the expression has ", expression.size(), " bytes; ",
+                                              kPatternBytesMax, " are allowed"));
   }
   if (FindInvalidUtf8(expression) != absl::string_view::npos) {
     return absl::InvalidArgumentError("the expression is not UTF-8");
@@ -187,9 +188,10 @@ absl::StatusOr<Pattern> Pattern::Compile(absl::string_view expression) {
   PCRE2_SIZE offset = 0;
   Pattern pattern;
   pattern.expression_ = std::string(expression);
-  pattern.code_.reset(pcre2_compile(
-      reinterpret_cast<PCRE2_SPTR>(translated.data()), translated.size(),
-      PCRE2_UTF | PCRE2_UCP | PCRE2_NO_AUTO_CAPTURE | PCRE2_NEVER_BACKSLASH_C, &error, &offset, nullptr));
+  pattern.code_.reset(
+      pcre2_compile(reinterpret_cast<PCRE2_SPTR>(translated.data()), translated.size(),
+                    PCRE2_UTF | PCRE2_UCP | PCRE2_NO_AUTO_CAPTURE | PCRE2_NEVER_BACKSLASH_C, &error,
+                    &offset, nullptr));
   if (pattern.code_ == nullptr) {
     return absl::InvalidArgumentError(
         absl::StrCat("\"", expression, "\" is no expression: ", MessageOf(error)));
@@ -208,16 +210,15 @@ absl::StatusOr<Pattern> Pattern::Compile(absl::string_view expression) {
 absl::StatusOr<Pattern::Match> Pattern::Find(absl::string_view text, size_t start,
                                              Matcher& matcher) const {
   const auto* const subject = reinterpret_cast<PCRE2_SPTR>(text.empty() ? "" : text.data());
-  const int found =
-      compiled_ ? pcre2_jit_match(code_.get(), subject, text.size(), start, PCRE2_NO_UTF_CHECK,
-                                  matcher.data_, matcher.context_)
-                : pcre2_match(code_.get(), subject, text.size(), start, PCRE2_NO_UTF_CHECK,
-                              matcher.data_, matcher.context_);
+  const int found = compiled_ ? pcre2_jit_match(code_.get(), subject, text.size(), start,
+                                                PCRE2_NO_UTF_CHECK, matcher.data_, matcher.context_)
+                              : pcre2_match(code_.get(), subject, text.size(), start,
+                                            PCRE2_NO_UTF_CHECK, matcher.data_, matcher.context_);
   if (found == PCRE2_ERROR_NOMATCH) return Match{text.size(), text.size()};
   if (found < 0) {
-    return absl::ResourceExhaustedError(
-        absl::StrCat("the expression \"", expression_, "\" gave up at byte ", start, " of a text of ",
-                     text.size(), " (", MessageOf(found), "); cut the text before that"));
+    return absl::ResourceExhaustedError(absl::StrCat(
+        "the expression \"", expression_, "\" gave up at byte ", start, " of a text of ",
+        text.size(), " (", MessageOf(found), "); cut the text before that"));
   }
   const PCRE2_SIZE* const bounds = pcre2_get_ovector_pointer(matcher.data_);
   return Match{bounds[0], bounds[1]};

@@ -230,10 +230,12 @@ absl::StatusOr<CharacterTable> CharacterTable::Make(absl::string_view table) {
   if (table.empty()) return made;
   uint32_t trie_bytes = 0;
   if (table.size() >= 4) std::memcpy(&trie_bytes, table.data(), 4);
-  if (table.size() < 4 || trie_bytes > table.size() - 4 || trie_bytes % 4 != 0 || trie_bytes < 1024) {
-    return absl::InvalidArgumentError(absl::StrCat(
-        "normalizer_spec.precompiled_charsmap: expected a trie of whole words within ", table.size(),
-        " bytes, got one of ", trie_bytes, "; the file may be truncated: copy it once more"));
+  if (table.size() < 4 || trie_bytes > table.size() - 4 || trie_bytes % 4 != 0 ||
+      trie_bytes < 1024) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("normalizer_spec.precompiled_charsmap: expected a trie of whole words within ",
+                     table.size(), " bytes, got one of ", trie_bytes,
+                     "; the file may be truncated: copy it once more"));
   }
   made.units_.resize(trie_bytes / 4);
   std::memcpy(made.units_.data(), table.data() + 4, trie_bytes);
@@ -241,7 +243,8 @@ absl::StatusOr<CharacterTable> CharacterTable::Make(absl::string_view table) {
   if (made.texts_.empty() || made.texts_.back() != '\0' ||
       FindInvalidUtf8(made.texts_) != absl::string_view::npos) {
     return absl::InvalidArgumentError(
-        "normalizer_spec.precompiled_charsmap: expected texts of UTF-8, each with a zero behind it");
+        "normalizer_spec.precompiled_charsmap: expected texts of UTF-8, each with a zero behind "
+        "it");
   }
   return made;
 }

@@ -132,8 +132,8 @@ int32_t SentencePieceTokenizer::PieceId(absl::string_view text) const {
   return found == text_ids_.end() ? -1 : found->second;
 }
 
-// The best way to every place, from left to right. Sums are rounded where the library rounds them: a candidate is compared in
-// double, and kept in float.
+// The best way to every place, from left to right. Sums are floats, as in the library (0.2.3), for their rounding decides
+// between ways that are equally good, such as "aa a" and "a aa".
 void SentencePieceTokenizer::EncodeUnigram(absl::string_view text, Scratch& scratch) const {
   std::vector<Way>& ways = scratch.ways;
   ways.assign(text.size() + 1, Way{});
@@ -154,7 +154,7 @@ void SentencePieceTokenizer::EncodeUnigram(absl::string_view text, Scratch& scra
       const double added = piece.kind == Kind::kUserDefined
                                ? static_cast<float>(bytes) * score_max_ - 0.1
                                : static_cast<double>(piece.score);
-      const double candidate = added + score;
+      const auto candidate = static_cast<float>(added + score);
       Way& way = ways[end];
       if (way.from < 0 || candidate > way.score) {
         way = {static_cast<float>(candidate), id, static_cast<int64_t>(begin)};

@@ -51,7 +51,8 @@ class SentencePieceTokenizer final : public Tokenizer {
     float score = 0;
     int64_t left = 0, right = 0;
     int64_t bytes = 0;
-    friend bool operator<(const Candidate& a, const Candidate& b) {  // for a heap with the best on top
+    friend bool operator<(const Candidate& a,
+                          const Candidate& b) {  // for a heap with the best on top
       return a.score != b.score ? a.score < b.score : a.left > b.left;
     }
   };
@@ -78,7 +79,7 @@ class SentencePieceTokenizer final : public Tokenizer {
   ByteTrie user_defined_;  // that are cut before all others
   bool has_user_defined_ = false;
   bool pieces_end_at_spaces_ = true;  // none has a space behind another character
-  absl::flat_hash_map<absl::string_view, int32_t> ids_;    // of all pieces
+  absl::flat_hash_map<absl::string_view, int32_t> ids_;       // of all pieces
   absl::flat_hash_map<absl::string_view, int32_t> text_ids_;  // of those that text is cut into
   std::array<int32_t, 256> byte_ids_;
   int32_t unknown_ = 0;

@@ -92,8 +92,8 @@ absl::Status PutToken(const JsonPlace& at, const std::string& token, int64_t id,
                       TokenizerParts& parts) {
   if (token.empty()) return Contradicts(at, "is the empty token");
   if (token.size() > kTokenBytesMax) {
-    return absl::OutOfRangeError(absl::StrCat(at.place(), ": a token has ", token.size(), " bytes; ",
-                                              kTokenBytesMax, " are allowed"));
+    return absl::OutOfRangeError(absl::StrCat(at.place(), ": a token has ", token.size(),
+                                              " bytes; ", kTokenBytesMax, " are allowed"));
   }
   if (static_cast<size_t>(id) >= parts.tokens.size()) {
     parts.tokens.resize(id + 1);
@@ -134,8 +134,8 @@ absl::Status ReadAddedTokens(const JsonPlace& list, TokenizerParts& parts) {
   std::vector<std::pair<std::string, int32_t>> before, after;
   for (size_t i = 0; i < list.value().size(); ++i) {
     const JsonPlace at = list.At(i);
-    PENSTOCK_RETURN_IF_ERROR(at.HasOnly(
-        {"id", "content", "single_word", "lstrip", "rstrip", "normalized", "special"}));
+    PENSTOCK_RETURN_IF_ERROR(
+        at.HasOnly({"id", "content", "single_word", "lstrip", "rstrip", "normalized", "special"}));
     for (const char* const flag : {"single_word", "lstrip", "rstrip"}) {
       PENSTOCK_RETURN_IF_ERROR(MustBe(at.At(flag), false));
     }
@@ -246,9 +246,9 @@ absl::StatusOr<std::vector<BytePairs::Merge>> ReadMerges(const JsonPlace& list,
 
 absl::Status ReadBytePairModel(const JsonPlace& root, TokenizerParts& parts) {
   const JsonPlace model = root.At("model");
-  PENSTOCK_RETURN_IF_ERROR(model.HasOnly({"dropout", "unk_token", "continuing_subword_prefix",
-                                          "end_of_word_suffix", "fuse_unk", "byte_fallback",
-                                          "ignore_merges", "vocab", "merges"}));
+  PENSTOCK_RETURN_IF_ERROR(
+      model.HasOnly({"dropout", "unk_token", "continuing_subword_prefix", "end_of_word_suffix",
+                     "fuse_unk", "byte_fallback", "ignore_merges", "vocab", "merges"}));
   PENSTOCK_RETURN_IF_ERROR(MustBe(model.At("dropout"), 0.0));
   PENSTOCK_RETURN_IF_ERROR(MustBe(model.At("continuing_subword_prefix"), ""));
   PENSTOCK_RETURN_IF_ERROR(MustBe(model.At("end_of_word_suffix"), ""));
@@ -383,9 +383,9 @@ absl::StatusOr<std::unique_ptr<Tokenizer>> ParseTokenizerJson(absl::string_view 
       const nlohmann::json parsed,
       ParseStrictJson(json, {.depth_max = 12, .values_max = kTokenizerJsonValuesMax}));
   const JsonPlace root(parsed, "");
-  PENSTOCK_RETURN_IF_ERROR(root.HasOnly({"version", "truncation", "padding", "added_tokens",
-                                         "normalizer", "pre_tokenizer", "post_processor", "decoder",
-                                         "model"}));
+  PENSTOCK_RETURN_IF_ERROR(
+      root.HasOnly({"version", "truncation", "padding", "added_tokens", "normalizer",
+                    "pre_tokenizer", "post_processor", "decoder", "model"}));
   PENSTOCK_RETURN_IF_ERROR(MustBe(root.At("version"), "1.0"));
   PENSTOCK_RETURN_IF_ERROR(MustBe(root.At("truncation"), nullptr));
   PENSTOCK_RETURN_IF_ERROR(MustBe(root.At("padding"), nullptr));

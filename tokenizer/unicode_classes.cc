@@ -14,7 +14,8 @@ utf8proc_category_t CategoryOf(char32_t code) {
 }  // namespace
 
 bool IsControl(char32_t code) {
-  if (code < 0x80) return (code < 0x20 || code == 0x7F) && code != '\t' && code != '\n' && code != '\r';
+  if (code < 0x80)
+    return (code < 0x20 || code == 0x7F) && code != '\t' && code != '\n' && code != '\r';
   const utf8proc_category_t category = CategoryOf(code);
   return category == UTF8PROC_CATEGORY_CC || category == UTF8PROC_CATEGORY_CF ||
          category == UTF8PROC_CATEGORY_CO;

@@ -68,8 +68,8 @@ class WordCutter {
       const absl::StatusOr<Pattern::Match> match =
           steps_[step].pattern.Find(text, at, *scratch.matchers[step]);
       if (!match.ok()) return match.status();
-      for (const absl::string_view word :
-           {text.substr(at, match->begin - at), text.substr(match->begin, match->end - match->begin)}) {
+      for (const absl::string_view word : {text.substr(at, match->begin - at),
+                                           text.substr(match->begin, match->end - match->begin)}) {
         const absl::Status status = CutFrom(step + 1, word, scratch, take);
         if (!status.ok()) return status;
       }

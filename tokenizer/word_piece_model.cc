@@ -93,14 +93,14 @@ void WordPieceModel::Decode(absl::string_view token, bool is_first, std::string&
   if (!is_first) {
     absl::string_view rest = token;
     part = absl::ConsumePrefix(&rest, options_.decoder_prefix) ? std::string(rest)
-                                                              : absl::StrCat(" ", token);
+                                                               : absl::StrCat(" ", token);
   }
   if (options_.decoder_cleanup) {
     // One after the other, as a later one may see what an earlier one left.
     constexpr std::pair<absl::string_view, absl::string_view> kSpaces[] = {
-        {" .", "."},     {" ?", "?"},     {" !", "!"},  {" ,", ","},
-        {" ' ", "'"},    {" n't", "n't"}, {" 'm", "'m"}, {" do not", " don't"},
-        {" 's", "'s"},   {" 've", "'ve"}, {" 're", "'re"}};
+        {" .", "."},   {" ?", "?"},     {" !", "!"},    {" ,", ","},
+        {" ' ", "'"},  {" n't", "n't"}, {" 'm", "'m"},  {" do not", " don't"},
+        {" 's", "'s"}, {" 've", "'ve"}, {" 're", "'re"}};
     for (const auto& space : kSpaces) absl::StrReplaceAll({space}, &part);
   }
   text += part;

@@ -17,9 +17,9 @@ namespace penstock {
 class WordPieceModel final : public WordModel {
  public:
   struct Options {
-    int32_t unknown = 0;               // the id of words that are not made of pieces
-    std::string continuing_prefix;     // of pieces that do not begin a word, "##"
-    int64_t word_characters_max = 100; // longer words are unknown
+    int32_t unknown = 0;                // the id of words that are not made of pieces
+    std::string continuing_prefix;      // of pieces that do not begin a word, "##"
+    int64_t word_characters_max = 100;  // longer words are unknown
     std::string decoder_prefix;
     bool decoder_cleanup = true;  // no space before punctuation
   };

@@ -34,7 +34,8 @@ TEST_P(Golden, IdsAndTextsAreThoseOfThePackage) {
 
 INSTANTIATE_TEST_SUITE_P(Files, Golden,
                          testing::Values("gpt2.json", "llama3.json", "qwen.json", "uncased.json",
-                                         "cased.json", "unigram.model", "bpe.model", "llama2.model"),
+                                         "cased.json", "unigram.model", "bpe.model",
+                                         "llama2.model"),
                          [](const auto& info) {
                            const std::string name = info.param;
                            return name.substr(0, name.find('.'));

@@ -74,17 +74,27 @@ TEST(Refusals, Expressions_AreNamed) {
     const char* expression;
     const char* message;
   } cases[] = {
-      {R"(\w+)", "\"\\w\""},          {R"([\S])", "\"\\S\" in a class"}, {R"(\p{Han}+)", "property \"Han\""},
-      {R"([a&&b])", "\"&&\""},        {R"(a{1,2}+)", "\"{1,2}+\""},      {R"((?m:a))", "\"(?m:\""},
-      {R"(a.b)", "\".\""},            {R"((a)\1)", "\"\\1\""},           {R"(a*)", "matches the empty text"},
-      {R"((a)", "is no expression"},  {R"([a)", "without \"]\""},        {"a\\", "ends with"},
-      {R"(^a)", "\"^\""},             {"[[a]]", "\"[\" in a class"},
+      {R"(\w+)", "\"\\w\""},
+      {R"([\S])", "\"\\S\" in a class"},
+      {R"(\p{Han}+)", "property \"Han\""},
+      {R"([a&&b])", "\"&&\""},
+      {R"(a{1,2}+)", "\"{1,2}+\""},
+      {R"((?m:a))", "\"(?m:\""},
+      {R"(a.b)", "\".\""},
+      {R"((a)\1)", "\"\\1\""},
+      {R"(a*)", "matches the empty text"},
+      {R"((a)", "is no expression"},
+      {R"([a)", "without \"]\""},
+      {"a\\", "ends with"},
+      {R"(^a)", "\"^\""},
+      {"[[a]]", "\"[\" in a class"},
   };
   for (const auto& refused : cases) {
     const absl::Status status =
         Refusal("/pre_tokenizer/pretokenizers/0/pattern/Regex", refused.expression, "qwen.json");
     EXPECT_FALSE(status.ok()) << refused.expression;
-    EXPECT_THAT(std::string(status.message()), HasSubstr("pre_tokenizer.pretokenizers[0].pattern.Regex"));
+    EXPECT_THAT(std::string(status.message()),
+                HasSubstr("pre_tokenizer.pretokenizers[0].pattern.Regex"));
     EXPECT_THAT(std::string(status.message()), HasSubstr(refused.message));
   }
 }
@@ -100,8 +110,7 @@ TEST(Refusals, TruncatedFiles_AreRefused) {
     const auto tokenizer = ParseSentencePieceModel(model.substr(0, size));
     EXPECT_TRUE(!tokenizer.ok() || (*tokenizer)->Encode("water").ok()) << size;
   }
-  const absl::Status status =
-      ParseSentencePieceModel(model.substr(0, model.size() - 3)).status();
+  const absl::Status status = ParseSentencePieceModel(model.substr(0, model.size() - 3)).status();
   EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
   EXPECT_THAT(std::string(status.message()), HasSubstr("truncated"));
 }

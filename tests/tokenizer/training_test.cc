@@ -1,11 +1,10 @@
-#include "tokenizer/byte_pair_training.h"
-
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <string>
 
 #include "tests/tokenizer/golden_files.h"
+#include "tokenizer/byte_pair_training.h"
 
 namespace penstock {
 namespace {
@@ -13,8 +12,8 @@ namespace {
 TEST(BytePairTraining, Vocabulary_IsThatOfThePackage) {
   // The same text, size and special tokens; a space before the text, which the package was told to add.
   const auto learned = " " + GoldenJson()["learned"].get<std::string>();
-  const auto json = TrainBytePairs(
-      learned, {.vocabulary_size = 300, .special_tokens = {"<s>", "</s>", "[UNK]"}});
+  const auto json =
+      TrainBytePairs(learned, {.vocabulary_size = 300, .special_tokens = {"<s>", "</s>", "[UNK]"}});
   ASSERT_TRUE(json.ok()) << json.status();
   const auto ours = nlohmann::json::parse(*json);
   const auto theirs = nlohmann::json::parse(GoldenContent("gpt2.json"));
