@@ -1,4 +1,4 @@
-// Tokenizes a text for tokenizers.py: tokenize TOKENIZER TEXT IDS [DECODED]
+// Tokenizes a text for compare_tokenizers.py: tokenize TOKENIZER TEXT IDS [DECODED]
 // Or learns a vocabulary from it:      tokenize --train SIZE TEXT TOKENIZER
 //
 // A `.model` gets the text line by line, as SentencePiece's programs do. Writes the ids as i32 to IDS, the decoded text to DECODED, and prints the seconds of the fastest of three encodings.

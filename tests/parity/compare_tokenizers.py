@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Compares tokenizers with the packages `tokenizers` and `sentencepiece`, on vocabularies that these train here.
 
-    tests/parity/tokenizers.py build/release/tests/parity/tokenize TEXT [MEGABYTES [NAME]]
+    tests/parity/compare_tokenizers.py build/release/tests/parity/tokenize TEXT [MEGABYTES [NAME]]
 
 Makes a text of MEGABYTES (10), half of it TEXT, repeated, and half hostile Unicode (`hostile` below), trains vocabularies of
 8000 on a part of it (SentencePiece's with less of the hostile half), and prints for each tokenizer whether all ids and the decoded text are equal, and both speeds: the fastest of
