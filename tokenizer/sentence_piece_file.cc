@@ -5,6 +5,7 @@
 #include <cstring>
 
 #include "absl/container/flat_hash_set.h"
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "base/status.h"
 #include "base/utf8.h"
@@ -171,6 +172,13 @@ absl::Status CheckDenormalizer(absl::string_view bytes) {
   return absl::OkStatus();
 }
 
+// Whether it is "<0x00>" to "<0xFF>".
+bool IsByteName(absl::string_view text) {
+  const auto is_digit = [](char c) { return (c >= '0' && c <= '9') || (c >= 'A' && c <= 'F'); };
+  return text.size() == 6 && absl::StartsWith(text, "<0x") && is_digit(text[3]) &&
+         is_digit(text[4]) && text[5] == '>';
+}
+
 absl::Status CheckPieces(const SentencePieceFile& file) {
   absl::flat_hash_set<absl::string_view> seen;
   int unknown = 0;
@@ -182,7 +190,13 @@ absl::Status CheckPieces(const SentencePieceFile& file) {
           absl::StrCat("pieces[", id, "]: \"", piece.text, "\" is there twice"));
     }
     unknown += piece.kind == SentencePieceFile::Kind::kUnknown;
-    bytes += piece.kind == SentencePieceFile::Kind::kByte;
+    if (piece.kind != SentencePieceFile::Kind::kByte) continue;
+    ++bytes;
+    if (!IsByteName(piece.text)) {
+      return absl::InvalidArgumentError(absl::StrCat("pieces[", id,
+                                                     "]: is of type BYTE and has the text \"",
+                                                     piece.text, "\"; expected <0x00> to <0xFF>"));
+    }
   }
   if (unknown != 1) {
     return absl::InvalidArgumentError(
