@@ -57,7 +57,6 @@ void Coordinator::Restore(std::vector<StoredJob> jobs, Now now) {
                          return latest_epochs[worker.name()] == record.epoch();
                        });
   };
-  all_returned_ns_ = now.monotonic_ns + limits_.run.adopt_timeout_ms * kNsPerMs;
   for (StoredJob& job : jobs) {
     const v1::JobSummary& summary = job.record.summary();
     TakeId(summary.job_id());
@@ -88,6 +87,9 @@ void Coordinator::Restore(std::vector<StoredJob> jobs, Now now) {
     } else {
       EndAfterRestart(std::move(job), now);
     }
+  }
+  if (!runs_.empty()) {
+    all_returned_ns_ = now.monotonic_ns + limits_.run.adopt_timeout_ms * kNsPerMs;
   }
 }
 

@@ -19,6 +19,7 @@ namespace {
 
 constexpr int64_t kWarmUpSteps = 6;
 constexpr int64_t kCountedSteps = 8;
+constexpr double kPerMicrobatchBelow = 0.05;
 
 // How a model is trained.
 struct Way {
@@ -42,12 +43,18 @@ class Allocations : public ::testing::Test {
     // A step allocates for the event that reports it; that must not grow with its microbatches.
     constexpr int64_t kFew = 4;
     const int64_t of_few = Count(spec, kFew);
-    const int64_t of_many = Count(spec, many);
     EXPECT_GT(of_few, 0) << "the counter does not count";
-    const double per_microbatch =
-        static_cast<double>(of_many - of_few) / static_cast<double>(kCountedSteps * (many - kFew));
-    // How many buffers wait at once depends on timing, so a few may still be taken from the system late.
-    EXPECT_LT(per_microbatch, 0.05) << of_few << " and " << of_many << " allocations";
+    // How many buffers wait at once depends on timing, so a few may still be taken from the system late, and more on a busy
+    // machine. What each microbatch allocates is there each time.
+    int64_t of_many = 0;
+    double per_microbatch = 1;
+    for (int attempt = 0; attempt < 3 && per_microbatch >= kPerMicrobatchBelow; ++attempt) {
+      of_many = Count(spec, many);
+      per_microbatch = static_cast<double>(of_many - of_few) /
+                       static_cast<double>(kCountedSteps * (many - kFew));
+    }
+    EXPECT_LT(per_microbatch, kPerMicrobatchBelow)
+        << of_few << " and " << of_many << " allocations";
   }
 
   MemoryFiles files_;
