@@ -114,7 +114,6 @@ absl::Status SnapshotMemory::WritePart(const std::string& path, int64_t size_byt
   File* file = found == files_.end() ? nullptr : &found->second;
   if (file == nullptr && offset == 0) {
     PENSTOCK_ASSIGN_OR_RETURN(file, Begin(path, size_bytes));
-    file->content.reserve(size_bytes);
   }
   const int64_t had = file == nullptr ? 0 : static_cast<int64_t>(file->content.size());
   const auto more = static_cast<int64_t>(bytes.size());

@@ -27,7 +27,6 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/time/clock.h"
-#include "base/mutex.h"
 #include "penstock/v1/cluster.grpc.pb.h"
 #include "services/rpc/channel.h"
 #include "services/rpc/leader_stub.h"
@@ -131,7 +130,7 @@ class LeaderFaultsTest : public ::testing::Test {
     return Insist(jobs, &v1::JobService::Stub::SubmitJob, request).job_id();
   }
 
-  // Nothing: whoever leads does not know the job, which is an answer, too.
+  // Returns nothing if the leader does not know the job.
   std::optional<v1::GetJobResponse> Get(Jobs& jobs, const std::string& job_id) {
     v1::GetJobRequest request;
     request.set_job_id(job_id);
