@@ -85,6 +85,10 @@ class TreeFile final : public RandomAccessFile {
                                             bytes.size(), " bytes from ", offset,
                                             " on were expected"));
   }
+  void WillNeed(int64_t offset, int64_t size_bytes) const override {
+    // An advice: where it cannot be taken, Read waits.
+    (void)posix_fadvise(file_.get(), offset, size_bytes, POSIX_FADV_WILLNEED);
+  }
 
  private:
   const std::string path_;

@@ -26,6 +26,8 @@ class RandomAccessFile {
   virtual int64_t size_bytes() const = 0;  // when it was opened
   // Fills `bytes` with what is at `offset`. Errors also: DataLoss if the file ends before.
   virtual absl::Status Read(int64_t offset, absl::Span<std::byte> bytes) const = 0;
+  // Says that these bytes will soon be read, so that the disk may begin; returns at once.
+  virtual void WillNeed(int64_t /*offset*/, int64_t /*size_bytes*/) const {}
 };
 
 class FileReader {

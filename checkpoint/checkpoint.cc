@@ -201,6 +201,16 @@ absl::StatusOr<std::vector<CheckpointFile>> WriteLayer(FileWriter& files,
   return std::vector<CheckpointFile>{std::move(weights), std::move(optimizer)};
 }
 
+absl::StatusOr<CheckpointFile> WriteAttached(FileWriter& files, const std::string& staging,
+                                             const AttachedFile& attached) {
+  PENSTOCK_RETURN_IF_ERROR(files.CreateDirectories(staging));
+  PENSTOCK_RETURN_IF_ERROR(
+      files.WriteDurably(JoinPath(staging, attached.name), {absl::string_view(attached.content)}));
+  return CheckpointFile{.name = attached.name,
+                        .size_bytes = static_cast<int64_t>(attached.content.size()),
+                        .sha256 = Sha256Hex(absl::string_view(attached.content))};
+}
+
 absl::StatusOr<CommittedCheckpoint> CommitCheckpoint(Files& files, const CommitOptions& options,
                                                      const Manifest& manifest) {
   PENSTOCK_RETURN_IF_ERROR(CheckComplete(manifest.files, options.layers));
@@ -231,8 +241,10 @@ absl::StatusOr<Manifest> ReadManifest(FileReader& files, const std::string& dire
 
 absl::StatusOr<Manifest> VerifyCheckpoint(FileReader& files, const std::string& directory) {
   PENSTOCK_ASSIGN_OR_RETURN(Manifest manifest, ReadManifest(files, directory));
-  for (const CheckpointFile& file : manifest.files) {
-    PENSTOCK_RETURN_IF_ERROR(ReadVerified(files, directory, file).status());
+  for (const std::vector<CheckpointFile>* list : {&manifest.files, &manifest.attached}) {
+    for (const CheckpointFile& file : *list) {
+      PENSTOCK_RETURN_IF_ERROR(ReadVerified(files, directory, file).status());
+    }
   }
   return manifest;
 }

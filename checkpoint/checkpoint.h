@@ -34,6 +34,12 @@ struct LayerState {
   std::vector<NamedArray> optimizer_state;
 };
 
+// What belongs to a model beside its layers, and to each of its checkpoints: its tokenizer.
+struct AttachedFile {
+  std::string name;  // in the checkpoint's directory: "tokenizer.json"
+  std::string content;
+};
+
 // Where the attempt `tag` stages the checkpoint of `step`; the same for all its workers.
 std::string StagingPath(const std::string& root, int64_t step, absl::string_view tag);
 
@@ -42,6 +48,10 @@ std::string StagingPath(const std::string& root, int64_t step, absl::string_view
 absl::StatusOr<std::vector<CheckpointFile>> WriteLayer(FileWriter& files,
                                                        const std::string& staging,
                                                        const LayerState& state);
+
+// Writes such a file into `staging`, durably. Errors: those of Files.
+absl::StatusOr<CheckpointFile> WriteAttached(FileWriter& files, const std::string& staging,
+                                             const AttachedFile& attached);
 
 struct CommitOptions {
   std::string root;

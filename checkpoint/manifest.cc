@@ -46,13 +46,14 @@ bool IsPlainName(const std::string& name) {
          name.find('\0') == std::string::npos;
 }
 
-absl::StatusOr<std::vector<CheckpointFile>> FilesFromJson(const Json& list) {
+// `names`: of the files so far.
+absl::StatusOr<std::vector<CheckpointFile>> FilesFromJson(const Json& list,
+                                                          std::set<std::string>& names) {
   if (static_cast<int64_t>(list.size()) > kManifestFilesMax) {
     return BadManifest(
         absl::StrCat("lists ", list.size(), " files, more than ", kManifestFilesMax));
   }
   std::vector<CheckpointFile> files;
-  std::set<std::string> names;
   for (const Json& entry : list) {
     CheckpointFile file = {.name = entry.at("name").get<std::string>(),
                            .size_bytes = WholeNumber(entry.at("size_bytes")),
@@ -103,7 +104,11 @@ absl::StatusOr<Manifest> FromJson(const Json& json) {
                        .extra_cuts = WholeNumbers(json.at("extra_cuts")),
                        .fingerprint = FingerprintFromJson(json.at("fingerprint")),
                        .weights_sha256 = json.at("weights_sha256").get<std::string>()};
-  PENSTOCK_ASSIGN_OR_RETURN(manifest.files, FilesFromJson(json.at("files")));
+  std::set<std::string> names;
+  PENSTOCK_ASSIGN_OR_RETURN(manifest.files, FilesFromJson(json.at("files"), names));
+  if (json.contains("attached")) {
+    PENSTOCK_ASSIGN_OR_RETURN(manifest.attached, FilesFromJson(json.at("attached"), names));
+  }
   if (json.contains("layer_updates")) {
     manifest.layer_updates = WholeNumbers(json.at("layer_updates"));
     PENSTOCK_RETURN_IF_ERROR(CheckLayerUpdates(manifest));
@@ -164,6 +169,7 @@ std::string SerializeManifest(const Manifest& manifest) {
                {"fingerprint", fingerprint},
                {"weights_sha256", manifest.weights_sha256},
                {"files", FilesToJson(manifest.files)}};
+  if (!manifest.attached.empty()) json["attached"] = FilesToJson(manifest.attached);
   if (manifest.model.has_value()) json["model"] = ModelToJson(*manifest.model);
   if (!manifest.layer_updates.empty()) json["layer_updates"] = manifest.layer_updates;
   if (!manifest.stage_layers.empty()) json["stage_layers"] = manifest.stage_layers;

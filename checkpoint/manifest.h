@@ -61,6 +61,8 @@ struct Manifest {
   Fingerprint fingerprint;
   std::string weights_sha256;  // weights_digest.h
   std::vector<CheckpointFile> files;
+  std::vector<CheckpointFile>
+      attached;  // beside the layers (AttachedFile); their `layer` says nothing
   int64_t UpdatesOf(int layer) const {
     return layer < static_cast<int>(layer_updates.size()) ? layer_updates[layer] : updates;
   }

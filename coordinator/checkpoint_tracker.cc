@@ -11,6 +11,7 @@ namespace penstock {
 void CheckpointTracker::Complete::Add(const v1::LayersSaved& saved) {
   step = saved.step();
   files.insert(files.end(), saved.files().begin(), saved.files().end());
+  attached.insert(attached.end(), saved.attached().begin(), saved.attached().end());
   layers.insert(layers.end(), saved.layers().begin(), saved.layers().end());
 }
 

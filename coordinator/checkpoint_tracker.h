@@ -23,6 +23,7 @@ class CheckpointTracker {
   struct Complete {
     int64_t step = 0;
     std::vector<v1::SavedFile> files;     // by layer and name
+    std::vector<v1::SavedFile> attached;  // as one worker names them
     std::vector<v1::LayerDigest> layers;  // ascending
 
     // Adds what a worker has of it.

@@ -52,6 +52,13 @@ void CountUpdates(const TrainingAttempt& attempt, Manifest& manifest) {
   if (differ) manifest.layer_updates = std::move(updates);
 }
 
+CheckpointFile FileOf(const v1::SavedFile& file) {
+  return {.name = file.name(),
+          .size_bytes = file.size_bytes(),
+          .sha256 = file.sha256(),
+          .layer = file.layer()};
+}
+
 }  // namespace
 
 TrainingAttempt::TrainingAttempt(const v1::JobSpec& spec, const ResolvedJob& job, v1::Plan plan,
@@ -94,12 +101,8 @@ Manifest TrainingAttempt::ManifestOf(const CheckpointTracker::Complete& complete
   RunProgress digests(/*first_step=*/0, /*reporting_stage=*/0);
   digests.OnLayers({complete.layers.begin(), complete.layers.end()});
   manifest.weights_sha256 = digests.WeightsSha256(job.model.size());
-  for (const v1::SavedFile& file : complete.files) {
-    manifest.files.push_back({.name = file.name(),
-                              .size_bytes = file.size_bytes(),
-                              .sha256 = file.sha256(),
-                              .layer = file.layer()});
-  }
+  for (const v1::SavedFile& file : complete.files) manifest.files.push_back(FileOf(file));
+  for (const v1::SavedFile& file : complete.attached) manifest.attached.push_back(FileOf(file));
   return manifest;
 }
 

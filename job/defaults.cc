@@ -20,7 +20,13 @@ void FillKeys(google::protobuf::Message& message) {
   const google::protobuf::Descriptor& descriptor = *message.GetDescriptor();
   for (int i = 0; i < descriptor.field_count(); ++i) {
     const google::protobuf::FieldDescriptor& field = *descriptor.field(i);
-    if (field.is_repeated()) continue;
+    if (field.is_repeated()) {
+      if (field.message_type() == nullptr) continue;
+      for (int j = 0; j < reflection.FieldSize(message, &field); ++j) {
+        FillKeys(*reflection.MutableRepeatedMessage(&message, &field, j));
+      }
+      continue;
+    }
     const bool is_there = reflection.HasField(message, &field);
     if (field.message_type() != nullptr) {
       const bool fills = is_there || (field.real_containing_oneof() == nullptr &&

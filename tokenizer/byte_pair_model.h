@@ -26,6 +26,7 @@ class BytePairModel final : public WordModel {
 
   absl::Status Encode(absl::string_view text, std::vector<int32_t>& ids) const override;
   void Decode(absl::string_view token, bool is_first, std::string& text) const override;
+  bool can_be_cut() const override { return !cutter_.adds_space(); }
 
  private:
   struct Scratch {

@@ -26,6 +26,7 @@ class WordModel {
 
   // Appends the ids of `text`. Errors: those of Tokenizer::Encode.
   virtual absl::Status Encode(absl::string_view text, std::vector<int32_t>& ids) const = 0;
+  virtual bool can_be_cut() const { return true; }  // see Tokenizer
   // Appends what the token adds to a text that begins (`is_first`) or goes on.
   virtual void Decode(absl::string_view token, bool is_first, std::string& text) const = 0;
 };
@@ -49,6 +50,7 @@ class JsonTokenizer final : public Tokenizer {
                                               Framing framing) const override;
   absl::StatusOr<std::string> Decode(absl::Span<const int32_t> ids,
                                      SpecialTokens special_tokens) const override;
+  bool can_be_cut() const override { return parts_.model->can_be_cut(); }
   int64_t vocabulary_size() const override { return static_cast<int64_t>(parts_.tokens.size()); }
   std::optional<int32_t> IdOf(absl::string_view token) const override;
   std::optional<int32_t> SpecialId(SpecialToken which) const override;

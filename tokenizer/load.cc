@@ -27,6 +27,7 @@ class ByteTokenizer final : public Tokenizer {
     }
     return text;
   }
+  bool can_be_cut() const override { return true; }
   int64_t vocabulary_size() const override { return 256; }
   std::optional<int32_t> IdOf(absl::string_view token) const override {
     if (token.size() != 1) return std::nullopt;
@@ -35,36 +36,39 @@ class ByteTokenizer final : public Tokenizer {
   std::optional<int32_t> SpecialId(SpecialToken) const override { return std::nullopt; }
 };
 
-// The usual names of both kinds of file in a directory.
-constexpr const char* kNames[] = {"tokenizer.json", "tokenizer.model", "spiece.model",
+// In a directory, the first that is there.
+constexpr const char* kNames[] = {kTokenizerJsonName, kTokenizerModelName, "spiece.model",
                                   "sentencepiece.bpe.model"};
 
 }  // namespace
 
 std::unique_ptr<Tokenizer> MakeByteTokenizer() { return std::make_unique<ByteTokenizer>(); }
 
-absl::StatusOr<std::unique_ptr<Tokenizer>> LoadTokenizer(Files& files, const std::string& path) {
-  if (!absl::EndsWith(path, ".json") && !absl::EndsWith(path, ".model")) {
-    const absl::StatusOr<std::vector<std::string>> entries = files.List(path);
-    if (!entries.ok()) {
-      return absl::Status(
-          entries.status().code(),
-          absl::StrCat("no tokenizer: expected a file that ends with .json or .model, or a "
-                       "directory with a tokenizer.json or tokenizer.model: ",
-                       entries.status().message()));
-    }
-    for (const char* const name : kNames) {
-      const std::string file = JoinPath(path, name);
-      if (files.Exists(file)) return LoadTokenizer(files, file);
-    }
-    return absl::NotFoundError(absl::StrCat(
-        path, ": has no tokenizer.json or tokenizer.model; name the file if it has another name"));
+absl::StatusOr<std::string> FindTokenizerFile(Files& files, const std::string& path) {
+  if (absl::EndsWith(path, ".json") || absl::EndsWith(path, ".model")) return path;
+  const absl::StatusOr<std::vector<std::string>> entries = files.List(path);
+  if (!entries.ok()) {
+    return absl::Status(
+        entries.status().code(),
+        absl::StrCat("no tokenizer: expected a file that ends with .json or .model, or a "
+                     "directory with a tokenizer.json or tokenizer.model: ",
+                     entries.status().message()));
   }
-  PENSTOCK_ASSIGN_OR_RETURN(const std::string content, files.Read(path, kTokenizerFileBytesMax));
-  absl::StatusOr<std::unique_ptr<Tokenizer>> tokenizer = absl::EndsWith(path, ".json")
+  for (const char* const name : kNames) {
+    std::string file = JoinPath(path, name);
+    if (files.Exists(file)) return file;
+  }
+  return absl::NotFoundError(absl::StrCat(
+      path, ": has no tokenizer.json or tokenizer.model; name the file if it has another name"));
+}
+
+absl::StatusOr<std::unique_ptr<Tokenizer>> LoadTokenizer(Files& files, const std::string& path) {
+  PENSTOCK_ASSIGN_OR_RETURN(const std::string file, FindTokenizerFile(files, path));
+  PENSTOCK_ASSIGN_OR_RETURN(const std::string content, files.Read(file, kTokenizerFileBytesMax));
+  absl::StatusOr<std::unique_ptr<Tokenizer>> tokenizer = absl::EndsWith(file, ".json")
                                                              ? ParseTokenizerJson(content)
                                                              : ParseSentencePieceModel(content);
-  if (!tokenizer.ok()) return Annotate(tokenizer.status(), path);
+  if (!tokenizer.ok()) return Annotate(tokenizer.status(), file);
   return tokenizer;
 }
 

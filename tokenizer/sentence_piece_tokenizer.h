@@ -27,6 +27,11 @@ class SentencePieceTokenizer final : public Tokenizer {
                                               Framing framing) const override;
   absl::StatusOr<std::string> Decode(absl::Span<const int32_t> ids,
                                      SpecialTokens special_tokens) const override;
+  // Where a text begins with a space that is put before it, and spaces are one, a line end is the same as a beginning.
+  bool can_be_cut() const override {
+    return file_.add_dummy_prefix && file_.remove_extra_whitespaces && pieces_end_at_spaces_ &&
+           !has_user_defined_;
+  }
   int64_t vocabulary_size() const override { return static_cast<int64_t>(file_.pieces.size()); }
   std::optional<int32_t> IdOf(absl::string_view token) const override;
   std::optional<int32_t> SpecialId(SpecialToken which) const override;

@@ -47,6 +47,10 @@ class Tokenizer {
   virtual absl::StatusOr<std::string> Decode(
       absl::Span<const int32_t> ids, SpecialTokens special_tokens = SpecialTokens::kSkip) const = 0;
 
+  // Whether a text has the ids of its pieces, one after the other, where each piece but the last ends with a letter before a line
+  // end. Not so if something is put before every text, such as a space.
+  virtual bool can_be_cut() const = 0;
+
   // One more than the largest id, so what a model needs. There may be ids below that no token has.
   virtual int64_t vocabulary_size() const = 0;
 
@@ -65,6 +69,14 @@ std::unique_ptr<Tokenizer> MakeByteTokenizer();
 // Errors have the path in front: those of files; InvalidArgument (not such a file, truncated, or it contradicts itself),
 // Unimplemented (a part that is not known here), OutOfRange (larger than limits.h allows).
 absl::StatusOr<std::unique_ptr<Tokenizer>> LoadTokenizer(Files& files, const std::string& path);
+
+// The usual names of both kinds of file.
+inline constexpr char kTokenizerJsonName[] = "tokenizer.json";
+inline constexpr char kTokenizerModelName[] = "tokenizer.model";
+
+// The file that LoadTokenizer reads for `path`: itself, or that of a directory. Errors: NotFound, InvalidArgument (it is
+// neither), those of `files`.
+absl::StatusOr<std::string> FindTokenizerFile(Files& files, const std::string& path);
 
 // The same of contents. Errors: as LoadTokenizer, without the path.
 absl::StatusOr<std::unique_ptr<Tokenizer>> ParseTokenizerJson(absl::string_view json);

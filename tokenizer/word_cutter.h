@@ -37,6 +37,12 @@ class WordCutter {
 
   explicit WordCutter(std::vector<Step> steps) : steps_(std::move(steps)) {}
 
+  // Whether a text gets a space before it, if it has none.
+  bool adds_space() const {
+    return std::any_of(steps_.begin(), steps_.end(),
+                       [](const Step& step) { return step.kind == Step::Kind::kPrefixSpace; });
+  }
+
   // Calls take(word) with every word, in order. REQUIRES: text is UTF-8. Errors: those of Pattern::Find.
   template <typename Take>
   absl::Status Cut(absl::string_view text, Scratch& scratch, const Take& take) const {

@@ -43,6 +43,8 @@ struct DataOpener {
   // The digest of what is at `path`; null of a kind without paths. `stop`: as of DataRequest.
   // Errors: NotFound, InvalidArgument and PermissionDenied, which begin with the path ("PATH is not a file"), Cancelled.
   absl::StatusOr<std::string> (*digest)(const std::string& path, const std::function<bool()>& stop);
+  // Whether there is something at `path`; null: if it exists.
+  bool (*is_here)(const std::string& path) = nullptr;
 };
 
 // For kinds whose data is a directory of records (data/record_files.h).
@@ -56,6 +58,7 @@ absl::StatusOr<std::string> DigestOfRecords(const std::string& path,
 
 // Each in a file beside its DataSource.
 extern const DataOpener kTextOpener;
+extern const DataOpener kTokensOpener;
 extern const DataOpener kRecordsOpener;
 extern const DataOpener kPairsOpener;
 extern const DataOpener kSyntheticOpener;

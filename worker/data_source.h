@@ -11,6 +11,7 @@
 
 #include "absl/status/status.h"
 #include "absl/types/span.h"
+#include "checkpoint/checkpoint.h"
 
 namespace penstock {
 
@@ -34,6 +35,9 @@ class DataSource {
   // Whether the sequence of a sample begins with it, or else goes on from that of the same sample of the step before
   // (BufferSpec::kCarried). The same for all samples of a step.
   virtual bool StartsAfresh(Split /*split*/, int64_t /*sample*/) const { return true; }
+
+  // What a model that is trained on it needs later on: its tokenizer. A checkpoint takes it along.
+  virtual absl::Span<const AttachedFile> attached_files() const { return {}; }
 
   // How many samples of Split::kValidation there are.
   virtual int64_t validation_samples() const = 0;

@@ -20,7 +20,8 @@ namespace penstock {
 // A layer at one moment, on the host.
 struct LayerSnapshot {
   LayerState state;  // without parameters of a layer before it, with which they are kept
-  std::vector<NamedArray> all_weights;  // of a layer that uses such parameters, for its digest
+  std::vector<NamedArray> all_weights;      // of a layer that uses such parameters, for its digest
+  absl::Span<const AttachedFile> attached;  // to the model's first layer
 
   absl::Span<const NamedArray> parameters() const {
     return all_weights.empty() ? state.weights : all_weights;

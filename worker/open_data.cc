@@ -7,12 +7,13 @@
 #include "base/status.h"
 #include "job/data/data_kind.h"
 #include "worker/data_opener.h"
+#include "worker/job_tokenizer.h"
 
 namespace penstock {
 namespace {
 
-constexpr const DataOpener* kDataOpeners[] = {&kTextOpener, &kRecordsOpener, &kPairsOpener,
-                                              &kSyntheticOpener};
+constexpr const DataOpener* kDataOpeners[] = {&kTextOpener, &kTokensOpener, &kRecordsOpener,
+                                              &kPairsOpener, &kSyntheticOpener};
 
 const DataOpener& DataOpenerOf(const v1::DataSpec& data) {
   for (const DataOpener* opener : kDataOpeners) {
@@ -26,7 +27,8 @@ const DataOpener& DataOpenerOf(const v1::DataSpec& data) {
 absl::Status EnterDigest(const DataOpener& opener, const std::string& root,
                          const std::function<bool()>& stop, const DataInput& input) {
   const std::string path = JoinPath(root, *input.path);
-  const absl::StatusOr<std::string> sha256 = opener.digest(path, stop);
+  const absl::StatusOr<std::string> sha256 =
+      input.use == DataInput::Use::kTokenizer ? DigestOfTokenizer(path) : opener.digest(path, stop);
   if (absl::IsCancelled(sha256.status())) return sha256.status();
   if (!sha256.ok()) {
     return absl::Status(
@@ -90,9 +92,12 @@ absl::Status CheckJobData(Files& files, const std::string& root, const ResolvedJ
 
 bool JobDataIsHere(const std::string& root, const v1::JobSpec& spec) {
   v1::DataSpec data = spec.data();
+  const DataOpener& opener = DataOpenerOf(data);
   for (const DataInput& input : DataKindOf(data).inputs(data)) {
+    const std::string path = JoinPath(root, *input.path);
     std::error_code error;
-    if (!std::filesystem::exists(JoinPath(root, *input.path), error)) return false;
+    const bool is_pattern = opener.is_here != nullptr && input.use != DataInput::Use::kTokenizer;
+    if (is_pattern ? !opener.is_here(path) : !std::filesystem::exists(path, error)) return false;
   }
   return true;
 }

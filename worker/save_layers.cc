@@ -40,6 +40,15 @@ absl::Status CheckFinite(const LayerState& state) {
   return CheckFinite(state.name, state.optimizer_state);
 }
 
+v1::SavedFile MessageOf(const CheckpointFile& file) {
+  v1::SavedFile message;
+  message.set_name(file.name);
+  message.set_size_bytes(file.size_bytes);
+  message.set_sha256(file.sha256);
+  message.set_layer(file.layer);
+  return message;
+}
+
 }  // namespace
 
 v1::LayersSaved SavedMessage(int64_t step, const std::vector<SavedLayer>& layers) {
@@ -50,13 +59,8 @@ v1::LayersSaved SavedMessage(int64_t step, const std::vector<SavedLayer>& layers
     digest.set_layer(layer.layer);
     digest.set_name(layer.name);
     digest.set_sha256(layer.sha256);
-    for (const CheckpointFile& file : layer.files) {
-      v1::SavedFile& entry = *saved.add_files();
-      entry.set_name(file.name);
-      entry.set_size_bytes(file.size_bytes);
-      entry.set_sha256(file.sha256);
-      entry.set_layer(file.layer);
-    }
+    for (const CheckpointFile& file : layer.files) *saved.add_files() = MessageOf(file);
+    for (const CheckpointFile& file : layer.attached) *saved.add_attached() = MessageOf(file);
   }
   return saved;
 }
@@ -74,6 +78,10 @@ absl::StatusOr<std::vector<SavedLayer>> SaveLayers(FileWriter& files, const std:
     entry.name = layer.state.name;
     entry.sha256 = ParametersDigest(layer.parameters());
     PENSTOCK_ASSIGN_OR_RETURN(entry.files, WriteLayer(files, staging, layer.state));
+    for (const AttachedFile& attached : layer.attached) {
+      PENSTOCK_ASSIGN_OR_RETURN(entry.attached.emplace_back(),
+                                WriteAttached(files, staging, attached));
+    }
     PENSTOCK_FAULT_POINT(kSaveAfterLayer);
   }
   return saved;

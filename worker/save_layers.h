@@ -25,6 +25,7 @@ struct SavedLayer {
   std::string name;
   std::string sha256;
   std::vector<CheckpointFile> files;
+  std::vector<CheckpointFile> attached;
 };
 
 // What an event tells of them.

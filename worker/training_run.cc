@@ -437,6 +437,9 @@ absl::Status TrainingRun::SaveCheckpoint(int64_t step) {
   PENSTOCK_RETURN_IF_ERROR(WaitForCheckpoint());
   PENSTOCK_ASSIGN_OR_RETURN(std::vector<LayerSnapshot> layers, CopyStages());
   saved_step_ = step;
+  for (LayerSnapshot& layer : layers) {
+    if (layer.state.layer == 0 && data_ != nullptr) layer.attached = data_->attached_files();
+  }
   const std::string staging =
       StagingPath(request_.spec().checkpoint().directory(), step, request_.staging_tag());
   writer_.Start(staging, std::move(layers),

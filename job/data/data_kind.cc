@@ -2,13 +2,15 @@
 
 #include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "base/check.h"
 #include "job/keys/check_fields.h"
 
 namespace penstock {
 namespace {
 
-constexpr const DataKind* kDataKinds[] = {&kTextKind, &kRecordsKind, &kPairsKind, &kSyntheticKind};
+constexpr const DataKind* kDataKinds[] = {&kTextKind, &kTokensKind, &kRecordsKind, &kPairsKind,
+                                          &kSyntheticKind};
 
 const DataKind* FindDataKind(const v1::DataSpec& data) {
   for (const DataKind* kind : kDataKinds) {
@@ -48,6 +50,31 @@ absl::Status CheckCarriesNothing(absl::string_view key, absl::string_view sample
                         carrying->op->name,
                         ", carried) goes on where the same sample of the step before ended; train "
                         "on data.text with order contiguous, or leave carried out"));
+}
+
+absl::Status CheckReadsTokens(absl::string_view key, absl::string_view order,
+                              const ModelGraph& model) {
+  const Node* const carrying = model.FindCarrying();
+  if (carrying != nullptr && order != kContiguousOrder) {
+    return InvalidKey(
+        absl::StrCat(key, ".order"),
+        absl::StrCat("is ", order, ", but ", carrying->name, " (", carrying->op->name,
+                     ", carried) goes on where the same sample of the step before ended; use "
+                     "contiguous, or leave carried out"));
+  }
+  const std::vector<Port>& ports = model.ports;
+  const bool fits = ports.size() == 2 && ports[0].type.dtype == DType::kI32 &&
+                    ports[0].type.dims.size() == 1 && ports[1].type == ports[0].type &&
+                    model.nodes.back().inputs.back() == 1;
+  if (fits) return absl::OkStatus();
+  return InvalidKey(
+      key, absl::StrCat("gives tokens i32 [context] and, as the targets of the loss, those after "
+                        "them, but the model reads ",
+                        absl::StrJoin(ports, ", ",
+                                      [](std::string* text, const Port& port) {
+                                        absl::StrAppend(text, port.name, " ", port.type.ToString());
+                                      }),
+                        "; change its inputs, or train on data.records, which can have any"));
 }
 
 }  // namespace penstock

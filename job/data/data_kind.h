@@ -23,6 +23,12 @@ struct DataInput {
   std::string* sha256 = nullptr;
   // Of a message about the path: which flags name another.
   std::string remedy;
+  enum class Use : uint8_t {
+    kSamples,     // of training, and of validation if nothing else is for that
+    kValidation,  // of validation alone
+    kTokenizer,
+  };
+  Use use = Use::kSamples;
 };
 
 struct DataKind {
@@ -55,8 +61,24 @@ absl::Status CheckDigest(absl::string_view key, const std::string& sha256);
 absl::Status CheckCarriesNothing(absl::string_view key, absl::string_view samples,
                                  const ModelGraph& model);
 
+// The word for bytes in data.text.tokenizer, where other ones are paths.
+inline constexpr char kByteTokenizer[] = "bytes";
+// The word in the key `order` for parallel streams (data/text_streams.h).
+inline constexpr char kContiguousOrder[] = "contiguous";
+
+// Of an input that is a tokenizer.
+inline constexpr char kTokenizerRemedy[] =
+    "name a tokenizer.json, a .model of SentencePiece, or a directory with either";
+
+// Whether `model` reads what a sequence of tokens gives: tokens and, as the targets of the loss, those after them. `key`: of
+// the data; `order`: their order, which for a model that carries its state must be contiguous.
+// Errors: InvalidArgument naming the key.
+absl::Status CheckReadsTokens(absl::string_view key, absl::string_view order,
+                              const ModelGraph& model);
+
 // Each kind in its own file.
 extern const DataKind kTextKind;
+extern const DataKind kTokensKind;
 extern const DataKind kRecordsKind;
 extern const DataKind kPairsKind;
 extern const DataKind kSyntheticKind;

@@ -86,7 +86,8 @@ std::vector<DataInput> PairsInputs(v1::DataSpec& data) {
                       .path = pairs.mutable_validation(),
                       .sha256_key = "data.pairs.validation_sha256",
                       .sha256 = pairs.mutable_validation_sha256(),
-                      .remedy = kPairsValidationRemedy});
+                      .remedy = kPairsValidationRemedy,
+                      .use = DataInput::Use::kValidation});
   }
   return inputs;
 }

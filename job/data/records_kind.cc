@@ -61,7 +61,8 @@ std::vector<DataInput> RecordsInputs(v1::DataSpec& data) {
                       .path = records.mutable_validation(),
                       .sha256_key = "data.records.validation_sha256",
                       .sha256 = records.mutable_validation_sha256(),
-                      .remedy = kValidationRemedy});
+                      .remedy = kValidationRemedy,
+                      .use = DataInput::Use::kValidation});
   }
   return inputs;
 }

@@ -1,6 +1,5 @@
-// data.text: one text, of which every byte is a token.
+// data.text: one text, cut into tokens.
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_join.h"
 #include "base/exact_text.h"
 #include "base/status.h"
 #include "job/data/data_kind.h"
@@ -13,49 +12,41 @@ namespace {
 constexpr char kTextRemedy[] =
     "--data FILE names another text, --data-root the folder that relative paths start from";
 
-constexpr char kContiguous[] = "contiguous";
+constexpr char kRandom[] = "random";
+bool IsBytes(const v1::TextSpec& text) { return text.tokenizer() == kByteTokenizer; }
 
 void FillTextDefaults(v1::DataSpec&) {}
 
+absl::Status CheckTokenizer(const std::string& tokenizer) {
+  const bool is_path = tokenizer.find_first_of("./") != std::string::npos;
+  if (tokenizer == kByteTokenizer || is_path) return absl::OkStatus();
+  return InvalidKey("data.text.tokenizer",
+                    absl::StrCat("is \"", tokenizer, "\"; expected ", kByteTokenizer,
+                                 ", or the path of a tokenizer, which for a directory has a / (./",
+                                 tokenizer, ")"));
+}
+
 absl::Status CheckTextSpec(const v1::JobSpec& spec) {
+  const v1::TextSpec& text = spec.data().text();
+  PENSTOCK_RETURN_IF_ERROR(CheckTokenizer(text.tokenizer()));
   const v1::GptSpec& gpt = spec.model().gpt();
-  if (spec.model().has_gpt() && gpt.vocabulary() < kByteTokens) {
+  if (spec.model().has_gpt() && IsBytes(text) && gpt.vocabulary() < kByteTokens) {
     return InvalidKey("model.gpt.vocabulary",
                       absl::StrCat("is ", gpt.vocabulary(), ", but the tokenizer \"bytes\" has ",
                                    kByteTokens, " tokens"));
   }
-  if (spec.validation().every_steps() > 0 && spec.data().text().validation_fraction() == 0.0) {
+  if (spec.validation().every_steps() > 0 && text.validation_fraction() == 0.0) {
     return InvalidKey("validation.every_steps",
                       "asks for validation, but data.text.validation_fraction is 0");
   }
-  return CheckDigest("data.text.sha256", spec.data().text().sha256());
+  PENSTOCK_RETURN_IF_ERROR(CheckDigest("data.text.sha256", text.sha256()));
+  return CheckDigest("data.text.tokenizer_sha256", text.tokenizer_sha256());
 }
 
 absl::Status TextFits(const v1::DataSpec& data, const ModelGraph& model) {
-  const Node* const carrying = model.FindCarrying();
-  if (carrying != nullptr && data.text().order() != kContiguous) {
-    return InvalidKey(
-        "data.text.order",
-        absl::StrCat("is ", data.text().order(), ", but ", carrying->name, " (", carrying->op->name,
-                     ", carried) goes on where the same sample of the step before ended; use "
-                     "contiguous, or leave carried out"));
-  }
-  const std::vector<Port>& ports = model.ports;
-  const bool fits = ports.size() == 2 && ports[0].type.dtype == DType::kI32 &&
-                    ports[0].type.dims.size() == 1 && ports[1].type == ports[0].type &&
-                    model.nodes.back().inputs.back() == 1;
-  if (!fits) {
-    return InvalidKey(
-        "data.text",
-        absl::StrCat("gives tokens i32 [context] and, as the targets of the loss, those after "
-                     "them, but the model reads ",
-                     absl::StrJoin(ports, ", ",
-                                   [](std::string* text, const Port& port) {
-                                     absl::StrAppend(text, port.name, " ", port.type.ToString());
-                                   }),
-                     "; change its inputs, or train on data.records, which can have any"));
-  }
-  for (const Port& port : ports) {
+  PENSTOCK_RETURN_IF_ERROR(CheckReadsTokens("data.text", data.text().order(), model));
+  if (!IsBytes(data.text())) return absl::OkStatus();  // its file says how many there are
+  for (const Port& port : model.ports) {
     if (port.ids >= kByteTokens || port.ids == 0) continue;
     return InvalidKey("data.text.tokenizer", absl::StrCat("is \"bytes\", which has ", kByteTokens,
                                                           " tokens, but the model's input ",
@@ -66,11 +57,20 @@ absl::Status TextFits(const v1::DataSpec& data, const ModelGraph& model) {
 
 std::vector<DataInput> TextInputs(v1::DataSpec& data) {
   v1::TextSpec& text = *data.mutable_text();
-  return {{.key = "data.text.path",
-           .path = text.mutable_path(),
-           .sha256_key = "data.text.sha256",
-           .sha256 = text.mutable_sha256(),
-           .remedy = kTextRemedy}};
+  std::vector<DataInput> inputs = {{.key = "data.text.path",
+                                    .path = text.mutable_path(),
+                                    .sha256_key = "data.text.sha256",
+                                    .sha256 = text.mutable_sha256(),
+                                    .remedy = kTextRemedy}};
+  if (!IsBytes(text) && !text.tokenizer().empty()) {
+    inputs.push_back({.key = "data.text.tokenizer",
+                      .path = text.mutable_tokenizer(),
+                      .sha256_key = "data.text.tokenizer_sha256",
+                      .sha256 = text.mutable_tokenizer_sha256(),
+                      .remedy = kTokenizerRemedy,
+                      .use = DataInput::Use::kTokenizer});
+  }
+  return inputs;
 }
 
 Fingerprint TextFingerprint(const v1::DataSpec& data) {
@@ -78,8 +78,11 @@ Fingerprint TextFingerprint(const v1::DataSpec& data) {
   Fingerprint fingerprint = {
       {"data.text.sha256", text.sha256()},
       {"data.text.validation_fraction", ExactText(text.validation_fraction())}};
-  // Checkpoints from before there were orders say nothing of it.
-  if (text.order() == kContiguous) fingerprint.emplace_back("data.text.order", text.order());
+  // Checkpoints from before there were other orders and tokenizers say nothing of them.
+  if (text.order() != kRandom) fingerprint.emplace_back("data.text.order", text.order());
+  if (!IsBytes(text)) {
+    fingerprint.emplace_back("data.text.tokenizer_sha256", text.tokenizer_sha256());
+  }
   return fingerprint;
 }
 

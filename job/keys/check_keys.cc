@@ -151,8 +151,12 @@ class KeyChecker {
       return InvalidKey(
           key, absl::StrCat("has ", count, " entries; at most ", count_max, " are possible"));
     }
-    for (int i = 0; i < count && IsNumber(field); ++i) {
-      PENSTOCK_RETURN_IF_ERROR(CheckNumber(message, field, i, key));
+    for (int i = 0; i < count; ++i) {
+      if (IsNumber(field)) PENSTOCK_RETURN_IF_ERROR(CheckNumber(message, field, i, key));
+      if (field.message_type() == nullptr) continue;
+      PENSTOCK_RETURN_IF_ERROR(
+          CheckMessage(message.GetReflection()->GetRepeatedMessage(message, &field, i),
+                       absl::StrCat(key, "[", i, "].")));
     }
     return absl::OkStatus();
   }

@@ -51,7 +51,7 @@ void AppendKeys(const Descriptor& message, const std::string& prefix, std::vecto
     const FieldDescriptor& field = *message.field(i);
     if (!field.options().HasExtension(v1::key)) continue;
     keys.push_back({.path = prefix + field.name(), .field = &field});
-    if (field.message_type() != nullptr) {
+    if (field.message_type() != nullptr && !field.is_repeated()) {
       AppendKeys(*field.message_type(), prefix + field.name() + ".", keys);
     }
   }

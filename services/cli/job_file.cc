@@ -7,7 +7,10 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "absl/strings/strip.h"
+#include "base/files.h"
 #include "base/status.h"
+#include "data/pair_files.h"
+#include "data/token_shards.h"
 #include "google/protobuf/util/field_mask_util.h"
 #include "job/data/data_kind.h"
 #include "job/defaults.h"
@@ -77,10 +80,10 @@ void SetSteps(int64_t steps, JobDocument& document) {
   }
 }
 
-// Names other data of the job's kind; a job that names none gets a text.
+// Names other data of the job's kind, or of any kind if it names none.
 absl::Status SetData(const std::string& path, JobDocument& document) {
   v1::DataSpec& data = *document.spec.mutable_data();
-  if (data.source_case() == v1::DataSpec::SOURCE_NOT_SET) data.mutable_text();
+  if (data.source_case() == v1::DataSpec::SOURCE_NOT_SET) data = DataAt(path);
   const std::vector<DataInput> inputs = DataKindOf(data).inputs(data);
   if (inputs.empty()) {
     return absl::InvalidArgumentError(absl::StrCat("--data ", path, ": the job has ",
@@ -94,6 +97,24 @@ absl::Status SetData(const std::string& path, JobDocument& document) {
 }
 
 }  // namespace
+
+v1::DataSpec DataAt(const std::string& path) {
+  v1::DataSpec data;
+  std::error_code error;
+  const bool is_pattern = path.find('*') != std::string::npos;
+  const bool is_directory = std::filesystem::is_directory(path, error);
+  if (std::filesystem::exists(JoinPath(path, kPairsFile), error)) {
+    data.mutable_pairs()->set_path(path);
+  } else if (absl::EndsWith(path, ".bin") || is_pattern ||
+             (is_directory && TokenShardPaths(RealFiles(), path).ok())) {
+    data.mutable_tokens()->set_path(path);
+  } else if (is_directory) {
+    data.mutable_records()->set_path(path);
+  } else {
+    data.mutable_text()->set_path(path);
+  }
+  return data;
+}
 
 CLI::Option* AddJobOption(CLI::App& app, JobFileOptions& options) {
   CLI::Option* job = app.add_option("JOB.yaml", options.path, "The job file (YAML)");
@@ -114,7 +135,8 @@ CLI::Option* AddJobSourceOptions(CLI::App& app, JobFileOptions& options) {
   app.add_option("--steps", options.steps, "Train N steps; a longer warm-up is shortened to N")
       ->type_name("N")
       ->check(CLI::PositiveNumber);
-  app.add_option("--data", options.data, "Train on this text, or directory of records")
+  app.add_option("--data", options.data,
+                 "Train on this text, these token files, or this directory of records or pairs")
       ->type_name("PATH");
   return job;
 }

@@ -42,6 +42,10 @@ absl::StatusOr<JobDocument> ReadJob(const JobFileOptions& options);
 // Errors: InvalidArgument with file, line and column, or naming the option; NotFound (no such file).
 absl::StatusOr<v1::JobSpec> LoadJob(const JobFileOptions& options);
 
+// Data at `path` by what is there: token ids (`.bin`, or a pattern, or a directory with such files), a directory of pairs or of
+// records, else a text.
+v1::DataSpec DataAt(const std::string& path);
+
 // Completes the job for a coordinator, which makes the open choices: an open method or order stays open.
 absl::StatusOr<v1::JobSpec> CompleteSubmission(const JobDocument& document);
 

@@ -1,11 +1,10 @@
-#include "worker/text_data.h"
+#include "worker/token_data.h"
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <set>
 
-#include "base/sha256.h"
-#include "tests/support/memory_files.h"
 #include "tests/support/status_matchers.h"
 
 namespace penstock {
@@ -18,31 +17,31 @@ constexpr char kPath[] = "/text";
 constexpr int64_t kContext = 4;
 
 // 200 bytes, each its own position: the first 150 for training.
-class TextDataTest : public ::testing::Test {
+class TokenDataTest : public ::testing::Test {
  protected:
-  TextDataTest() {
+  TokenDataTest() {
     for (int i = 0; i < 200; ++i) text_ += static_cast<char>(i);
-    Write(text_);
   }
 
-  void Write(absl::string_view text) { ASSERT_THAT(files_.WriteDurably(kPath, {text}), IsOk()); }
-
-  static TextOptions Options() {
-    return {.path = kPath,
+  static TokenDataOptions Options() {
+    return {.name = kPath,
             .validation_fraction = 0.25,
             .context = kContext,
             .validation_windows = 10,
-            .seed = 3,
-            .size_bytes_max = 1 << 20};
+            .seed = 3};
   }
 
-  std::unique_ptr<TextData> Open(const TextOptions& options = Options()) {
-    auto data = TextData::Open(files_, options);
+  absl::StatusOr<std::unique_ptr<TokenData>> Create(const TokenDataOptions& options) const {
+    return TokenData::Create(std::make_unique<ByteTokens>(text_), nullptr, options);
+  }
+
+  std::unique_ptr<TokenData> Open(const TokenDataOptions& options = Options()) const {
+    auto data = Create(options);
     EXPECT_THAT(data, IsOk());
     return *std::move(data);
   }
 
-  static void Read(const TextData& data, Split split, int64_t first_sample, int port,
+  static void Read(const TokenData& data, Split split, int64_t first_sample, int port,
                    std::vector<int32_t>& tokens) {
     ASSERT_THAT(data.Read(split, first_sample, port,
                           absl::MakeSpan(reinterpret_cast<std::byte*>(tokens.data()),
@@ -50,16 +49,15 @@ class TextDataTest : public ::testing::Test {
                 IsOk());
   }
 
-  MemoryFiles files_;
   std::string text_;
 };
 
-TEST_F(TextDataTest, ReadTraining_TargetsAreTheInputsShiftedByOne) {
+TEST_F(TokenDataTest, ReadTraining_TargetsAreTheInputsShiftedByOne) {
   const auto data = Open();
   std::vector<int32_t> inputs(3 * kContext);
   std::vector<int32_t> targets(3 * kContext);
-  Read(*data, Split::kTraining, 5, TextData::kTokens, inputs);
-  Read(*data, Split::kTraining, 5, TextData::kTargets, targets);
+  Read(*data, Split::kTraining, 5, TokenData::kTokens, inputs);
+  Read(*data, Split::kTraining, 5, TokenData::kTargets, targets);
   for (int64_t row = 0; row < 3; ++row) {
     for (int64_t t = 0; t < kContext; ++t) {
       // A byte of this text is its own offset.
@@ -70,7 +68,7 @@ TEST_F(TextDataTest, ReadTraining_TargetsAreTheInputsShiftedByOne) {
 }
 
 // 200 bytes, of which 150 are for training; the last byte of a window is a target alone.
-TEST_F(TextDataTest, EvaluatedParts_AreReadOnceWithoutGaps) {
+TEST_F(TokenDataTest, EvaluatedParts_AreReadOnceWithoutGaps) {
   struct Expected {
     DataPart part;
     int64_t first;
@@ -79,14 +77,14 @@ TEST_F(TextDataTest, EvaluatedParts_AreReadOnceWithoutGaps) {
   for (const Expected& expected :
        {Expected{DataPart::kAll, 0, 49}, Expected{DataPart::kTraining, 0, 37},
         Expected{DataPart::kValidation, 150, 12}}) {
-    TextOptions options = Options();
+    TokenDataOptions options = Options();
     options.evaluated = expected.part;
     const auto data = Open(options);
     ASSERT_EQ(data->validation_samples(), expected.windows);
     std::vector<int32_t> tokens(expected.windows * kContext);
     std::vector<int32_t> targets(expected.windows * kContext);
-    Read(*data, Split::kValidation, 0, TextData::kTokens, tokens);
-    Read(*data, Split::kValidation, 0, TextData::kTargets, targets);
+    Read(*data, Split::kValidation, 0, TokenData::kTokens, tokens);
+    Read(*data, Split::kValidation, 0, TokenData::kTargets, targets);
     for (int64_t i = 0; i < expected.windows * kContext; ++i) {
       EXPECT_EQ(tokens[i], expected.first + i);
       EXPECT_EQ(targets[i], expected.first + i + 1);
@@ -94,17 +92,17 @@ TEST_F(TextDataTest, EvaluatedParts_AreReadOnceWithoutGaps) {
   }
 }
 
-TEST_F(TextDataTest, EvaluatedPart_NeedsNoOther) {
-  TextOptions options = Options();
+TEST_F(TokenDataTest, EvaluatedPart_NeedsNoOther) {
+  TokenDataOptions options = Options();
   options.validation_fraction = 1.0;
   options.evaluated = DataPart::kValidation;
   EXPECT_EQ(Open(options)->validation_samples(), 49);
   options.evaluated = DataPart::kTraining;
-  EXPECT_THAT(TextData::Open(files_, options),
+  EXPECT_THAT(Create(options),
               StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("its training part has 0")));
 }
 
-TEST_F(TextDataTest, TrainingOffset_ManySamples_StayInTheFirstPartAndReachItsEnds) {
+TEST_F(TokenDataTest, TrainingOffset_ManySamples_StayInTheFirstPartAndReachItsEnds) {
   const auto data = Open();
   std::set<int64_t> offsets;
   for (int64_t sample = 0; sample < 5000; ++sample) offsets.insert(data->TrainingOffset(sample));
@@ -113,10 +111,10 @@ TEST_F(TextDataTest, TrainingOffset_ManySamples_StayInTheFirstPartAndReachItsEnd
   EXPECT_EQ(offsets.size(), 150u - kContext);
 }
 
-TEST_F(TextDataTest, TrainingOffset_SameSeed_IsAFunctionOfTheSample) {
+TEST_F(TokenDataTest, TrainingOffset_SameSeed_IsAFunctionOfTheSample) {
   const auto first = Open();
   const auto second = Open();
-  TextOptions other_seed = Options();
+  TokenDataOptions other_seed = Options();
   other_seed.seed = 4;
   const auto other = Open(other_seed);
   int different = 0;
@@ -127,7 +125,7 @@ TEST_F(TextDataTest, TrainingOffset_SameSeed_IsAFunctionOfTheSample) {
   EXPECT_GT(different, 900);
 }
 
-TEST_F(TextDataTest, TrainingOffset_ManySamples_AreUniform) {
+TEST_F(TokenDataTest, TrainingOffset_ManySamples_AreUniform) {
   const auto data = Open();
   constexpr int kSamples = 14'600;
   std::vector<int> count(146);
@@ -139,7 +137,7 @@ TEST_F(TextDataTest, TrainingOffset_ManySamples_AreUniform) {
   EXPECT_GT(chi_squared, 145 - 5 * 17);
 }
 
-TEST_F(TextDataTest, ValidationOffset_Windows_SpreadEvenlyOverTheLastPart) {
+TEST_F(TokenDataTest, ValidationOffset_Windows_SpreadEvenlyOverTheLastPart) {
   const auto data = Open();
   EXPECT_EQ(data->ValidationOffset(0), 150);
   for (int64_t window = 1; window < 10; ++window) {
@@ -150,17 +148,17 @@ TEST_F(TextDataTest, ValidationOffset_Windows_SpreadEvenlyOverTheLastPart) {
   EXPECT_LE(data->ValidationOffset(9) + kContext + 1, 200);
 }
 
-TEST_F(TextDataTest, ReadValidation_ReadsTheWindows) {
+TEST_F(TokenDataTest, ReadValidation_ReadsTheWindows) {
   const auto data = Open();
   std::vector<int32_t> targets(2 * kContext);
-  Read(*data, Split::kValidation, 8, TextData::kTargets, targets);
+  Read(*data, Split::kValidation, 8, TokenData::kTargets, targets);
   EXPECT_EQ(targets[0], data->ValidationOffset(8) + 1);
   EXPECT_EQ(targets[kContext], data->ValidationOffset(9) + 1);
 }
 
 // 150 bytes for training and 50 for validation, each read as 5 streams of windows of 4.
-TEST_F(TextDataTest, InContiguousOrder_EveryStepReadsTheNextWindowOfEachStream) {
-  TextOptions options = Options();
+TEST_F(TokenDataTest, InContiguousOrder_EveryStepReadsTheNextWindowOfEachStream) {
+  TokenDataOptions options = Options();
   options.streams = 5;
   const auto data = Open(options);
   constexpr int64_t kTrainingStream = 149 / 5;
@@ -168,8 +166,8 @@ TEST_F(TextDataTest, InContiguousOrder_EveryStepReadsTheNextWindowOfEachStream) 
   std::vector<int32_t> inputs(5 * kContext);
   std::vector<int32_t> targets(5 * kContext);
   for (int64_t step = 0; step < 20; ++step) {
-    Read(*data, Split::kTraining, 5 * step, TextData::kTokens, inputs);
-    Read(*data, Split::kTraining, 5 * step, TextData::kTargets, targets);
+    Read(*data, Split::kTraining, 5 * step, TokenData::kTokens, inputs);
+    Read(*data, Split::kTraining, 5 * step, TokenData::kTargets, targets);
     const int64_t window = step % (kTrainingStream / kContext);
     for (int64_t row = 0; row < 5; ++row) {
       for (int64_t t = 0; t < kContext; ++t) {
@@ -187,7 +185,73 @@ TEST_F(TextDataTest, InContiguousOrder_EveryStepReadsTheNextWindowOfEachStream) 
   }
 }
 
-TEST_F(TextDataTest, InRandomOrder_EverySampleStartsAfresh) {
+// 150 bytes for training are 37 windows of 4, the last of which ends with the byte 148.
+TEST_F(TokenDataTest, InShuffledOrder_EveryEpochHasEachWindowOnce) {
+  TokenDataOptions options = Options();
+  options.order = OrderKind::kShuffled;
+  const auto data = Open(options);
+  std::vector<std::vector<int64_t>> epochs(3);
+  for (int64_t sample = 0; sample < 3 * 37; ++sample) {
+    epochs[sample / 37].push_back(data->TrainingOffset(sample));
+  }
+  EXPECT_NE(epochs[0], epochs[1]);
+  for (std::vector<int64_t>& epoch : epochs) {
+    std::sort(epoch.begin(), epoch.end());
+    for (int64_t window = 0; window < 37; ++window) EXPECT_EQ(epoch[window], window * kContext);
+  }
+}
+
+TEST_F(TokenDataTest, InSequentialOrder_WindowsComeAsTheyLie) {
+  TokenDataOptions options = Options();
+  options.order = OrderKind::kSequential;
+  const auto data = Open(options);
+  for (int64_t sample = 0; sample < 100; ++sample) {
+    EXPECT_EQ(data->TrainingOffset(sample), sample % 37 * kContext);
+  }
+}
+
+TEST_F(TokenDataTest, AnotherSequenceForValidation_LeavesAllTokensForTraining) {
+  TokenDataOptions options = Options();
+  options.order = OrderKind::kSequential;
+  const auto data = TokenData::Create(
+      std::make_unique<ByteTokens>(text_),
+      std::make_unique<StoredTokens>(std::vector<int32_t>{900, 901, 902, 903, 904}), options);
+  ASSERT_THAT(data, IsOk());
+  EXPECT_EQ((*data)->TrainingOffset(48), 192);  // of 199 bytes with a next one, 49 windows
+  EXPECT_EQ((*data)->TrainingOffset(49), 0);
+  std::vector<int32_t> targets(kContext);
+  Read(**data, Split::kValidation, 9, TokenData::kTargets, targets);
+  EXPECT_EQ(targets, (std::vector<int32_t>{901, 902, 903, 904}));
+}
+
+// What is read ahead is what the same sample of the next step will read.
+TEST_F(TokenDataTest, TrainingSamples_AreAskedForAStepAhead) {
+  class Recording : public TokenSequence {
+   public:
+    explicit Recording(std::vector<int64_t>& asked) : asked_(asked) {}
+    int64_t tokens() const override { return 1000; }
+    absl::Status Copy(int64_t, absl::Span<int32_t>) const override { return absl::OkStatus(); }
+    void WillNeed(int64_t first, int64_t count) const override {
+      EXPECT_EQ(count, kContext + 1);
+      asked_.push_back(first);
+    }
+
+   private:
+    std::vector<int64_t>& asked_;
+  };
+  std::vector<int64_t> asked;
+  TokenDataOptions options = Options();
+  options.order = OrderKind::kShuffled;
+  options.batch = 6;
+  const auto data = TokenData::Create(std::make_unique<Recording>(asked), nullptr, options);
+  ASSERT_THAT(data, IsOk());
+  std::vector<int32_t> tokens(2 * kContext);
+  Read(**data, Split::kTraining, 3, TokenData::kTokens, tokens);
+  Read(**data, Split::kValidation, 3, TokenData::kTokens, tokens);
+  EXPECT_EQ(asked, (std::vector<int64_t>{(*data)->TrainingOffset(9), (*data)->TrainingOffset(10)}));
+}
+
+TEST_F(TokenDataTest, InRandomOrder_EverySampleStartsAfresh) {
   const auto data = Open();
   for (const Split split : {Split::kTraining, Split::kValidation}) {
     for (int64_t sample = 0; sample < 10; ++sample) {
@@ -196,94 +260,53 @@ TEST_F(TextDataTest, InRandomOrder_EverySampleStartsAfresh) {
   }
 }
 
-TEST_F(TextDataTest, InContiguousOrder_NeedsAWindowForEachSampleOfAStep) {
-  TextOptions options = Options();
+TEST_F(TokenDataTest, InContiguousOrder_NeedsAWindowForEachSampleOfAStep) {
+  TokenDataOptions options = Options();
   options.streams = 12;
   Open(options);  // 49 bytes, and one more for the last target
   options.streams = 13;
-  EXPECT_THAT(TextData::Open(files_, options),
-              StatusIs(absl::StatusCode::kInvalidArgument,
-                       AllOf(HasSubstr("validation part has 50 of 200"),
-                             HasSubstr("batch * context + 1 = 13 * 4 + 1 = 53"),
-                             HasSubstr("a smaller batch"))));
+  EXPECT_THAT(Create(options), StatusIs(absl::StatusCode::kInvalidArgument,
+                                        AllOf(HasSubstr("validation part has 50 of 200"),
+                                              HasSubstr("batch * context + 1 = 13 * 4 + 1 = 53"),
+                                              HasSubstr("a smaller batch"))));
 }
 
-TEST_F(TextDataTest, Open_BytesAbove127_ArePositiveTokens) {
-  Write(std::string(100, '\xff'));
+TEST_F(TokenDataTest, Open_BytesAbove127_ArePositiveTokens) {
+  text_ = std::string(100, '\xff');
   const auto data = Open();
   std::vector<int32_t> tokens(kContext);
-  Read(*data, Split::kTraining, 0, TextData::kTokens, tokens);
+  Read(*data, Split::kTraining, 0, TokenData::kTokens, tokens);
   EXPECT_EQ(tokens[0], 255);
 }
 
-TEST_F(TextDataTest, Open_ThenTheFileIsCutShort_KeepsReading) {
-  const auto data = Open();
-  Write("");
-  std::vector<int32_t> tokens(kContext);
-  Read(*data, Split::kTraining, 1, TextData::kTokens, tokens);
-  EXPECT_EQ(tokens[0], data->TrainingOffset(1));
-}
-
-TEST_F(TextDataTest, Open_ShortestPossible_Works) {
-  Write(std::string(20, 'a'));  // 15 for training, 5 for validation: one window
+TEST_F(TokenDataTest, Open_ShortestPossible_Works) {
+  text_ = std::string(20, 'a');  // 15 for training, 5 for validation: one window
   const auto data = Open();
   EXPECT_EQ(data->ValidationOffset(9), 15);
 }
 
-TEST_F(TextDataTest, Open_Missing_NamesThePath) {
-  TextOptions options = Options();
-  options.path = "/nowhere";
-  EXPECT_THAT(TextData::Open(files_, options),
-              StatusIs(absl::StatusCode::kNotFound, HasSubstr("/nowhere")));
-}
-
-TEST_F(TextDataTest, Open_Empty_SaysHowMuchIsNeeded) {
-  Write("");
-  EXPECT_THAT(TextData::Open(files_, Options()),
+TEST_F(TokenDataTest, Open_Empty_SaysHowMuchIsNeeded) {
+  text_.clear();
+  EXPECT_THAT(Create(Options()),
               StatusIs(absl::StatusCode::kInvalidArgument,
-                       AllOf(HasSubstr("empty"), HasSubstr("5 bytes"))));
+                       AllOf(HasSubstr("empty"), HasSubstr("5 tokens"), HasSubstr(kPath))));
 }
 
-TEST_F(TextDataTest, Open_TooShort_NamesThePartAndWhatItNeeds) {
-  Write(std::string(19, 'a'));
-  EXPECT_THAT(TextData::Open(files_, Options()),
+TEST_F(TokenDataTest, Open_TooShort_NamesThePartAndWhatItNeeds) {
+  text_ = std::string(19, 'a');
+  EXPECT_THAT(Create(Options()),
               StatusIs(absl::StatusCode::kInvalidArgument,
                        AllOf(HasSubstr("validation part has 4"), HasSubstr("context + 1 = 5"))));
-  Write(std::string(4, 'a'));
-  EXPECT_THAT(TextData::Open(files_, Options()),
+  text_ = std::string(4, 'a');
+  EXPECT_THAT(Create(Options()),
               StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("training part")));
 }
 
-TEST_F(TextDataTest, Open_WithoutValidation_NeedsNoValidationPart) {
-  Write(std::string(8, 'a'));
-  TextOptions options = Options();
+TEST_F(TokenDataTest, Open_WithoutValidation_NeedsNoValidationPart) {
+  text_ = std::string(8, 'a');
+  TokenDataOptions options = Options();
   options.needs_validation = false;
-  EXPECT_THAT(TextData::Open(files_, options), IsOk());
-}
-
-TEST_F(TextDataTest, Open_OtherContent_NamesBothDigests) {
-  TextOptions options = Options();
-  options.sha256 = Sha256Hex(text_);
-  EXPECT_THAT(TextData::Open(files_, options), IsOk());
-  options.sha256 = std::string(64, '0');
-  EXPECT_THAT(TextData::Open(files_, options),
-              StatusIs(absl::StatusCode::kDataLoss,
-                       AllOf(HasSubstr(Sha256Hex(text_)), HasSubstr(options.sha256))));
-}
-
-TEST_F(TextDataTest, Open_Directory_SaysSo) {
-  ASSERT_THAT(files_.CreateDirectories("/folder"), IsOk());
-  TextOptions options = Options();
-  options.path = "/folder";
-  EXPECT_THAT(TextData::Open(files_, options),
-              StatusIs(absl::StatusCode::kFailedPrecondition, HasSubstr("directory")));
-}
-
-TEST_F(TextDataTest, Open_OverTheLimit_IsRefused) {
-  TextOptions options = Options();
-  options.size_bytes_max = 199;
-  EXPECT_THAT(TextData::Open(files_, options),
-              StatusIs(absl::StatusCode::kOutOfRange, HasSubstr(kPath)));
+  EXPECT_THAT(Create(options), IsOk());
 }
 
 }  // namespace

@@ -1,4 +1,5 @@
-// penstock data prepare images | pairs: image sets, and sentences with their translations, to records.
+// penstock data prepare images | pairs | tokens: image sets, and sentences with their translations, to records; texts to token
+// files.
 #include <algorithm>
 #include <filesystem>
 #include <memory>
@@ -12,6 +13,7 @@
 #include "base/status.h"
 #include "data/image_sets.h"
 #include "data/pair_sets.h"
+#include "data/token_sets.h"
 #include "services/cli/commands/data_records.h"
 #include "services/cli/data_progress.h"
 #include "services/cli/interrupt.h"
@@ -156,6 +158,49 @@ absl::Status RunPreparePairs(const PreparePairsOptions& options, Console& consol
   return absl::OkStatus();
 }
 
+struct PrepareTokensOptions {
+  TokenSetOptions tokens;
+  PrepareCommon common;
+};
+
+absl::Status RunPrepareTokens(const PrepareTokensOptions& options, Console& console) {
+  PENSTOCK_ASSIGN_OR_RETURN(Interrupt interrupt, Interrupt::Create());
+  TokenSetOptions tokens = options.tokens;
+  tokens.to = options.common.to;
+  tokens.shard_bytes_max = options.common.shard_mebibytes << 20;
+  absl::StatusOr<PreparedTokens> prepared;
+  {
+    DataProgress progress("byte", interrupt, console);
+    tokens.progress = [&](int64_t done, int64_t all, const std::string& what) {
+      return progress.Report(done, all, what);
+    };
+    prepared = PrepareTokens(RealFiles(), tokens);
+  }
+  if (absl::IsCancelled(prepared.status())) return InterruptedError(prepared.status().message());
+  PENSTOCK_RETURN_IF_ERROR(prepared.status());
+  if (options.common.json) {
+    PrintJson({{"directory", tokens.to},
+               {"tokenizer", prepared->tokenizer},
+               {"vocabulary", prepared->vocabulary},
+               {"documents", prepared->documents},
+               {"text_bytes", prepared->text_bytes},
+               {"tokens", prepared->tokens},
+               {"shards", prepared->shards.size()}},
+              console);
+    return absl::OkStatus();
+  }
+  const double bytes_per_token =
+      static_cast<double>(prepared->text_bytes) / static_cast<double>(prepared->tokens);
+  console.out << "wrote " << tokens.to << ": " << Plural(prepared->tokens, "token") << " of "
+              << Plural(prepared->documents, "document") << " in "
+              << Plural(static_cast<int64_t>(prepared->shards.size()), "shard") << ", "
+              << FormatFixed(bytes_per_token, 2) << " bytes each, by a vocabulary of "
+              << prepared->vocabulary << "\n"
+              << "In a job: data: {tokens: {path: " << tokens.to << ", tokenizer: " << tokens.to
+              << "}}\n";
+  return absl::OkStatus();
+}
+
 void AddCommon(CLI::App& app, const std::string& output, PrepareCommon& common) {
   app.add_option("-o,--output", common.to, output)->required()->type_name("DIR");
   app.add_option("--shard-mebibytes", common.shard_mebibytes, "The size of a shard")
@@ -222,6 +267,35 @@ CommandRunner DeclarePairs(CLI::App& app) {
   return [options](Console& console) { return RunPreparePairs(*options, console); };
 }
 
+CommandRunner DeclareTokens(CLI::App& app) {
+  const auto options = std::make_shared<PrepareTokensOptions>();
+  TokenSetOptions& tokens = options->tokens;
+  app.add_option("FILE", tokens.from,
+                 "Texts, each a document, or .jsonl files, each line of which is one")
+      ->required()
+      ->type_name("");
+  AddCommon(app, "A directory for the token files and their tokenizer, for data.tokens",
+            options->common);
+  CLI::Option* const tokenizer =
+      app.add_option("--tokenizer", tokens.tokenizer,
+                     "A tokenizer.json, a .model of SentencePiece, or a directory with either; "
+                     "without one a vocabulary is learned from the texts")
+          ->type_name("PATH");
+  app.add_option("--vocabulary", tokens.vocabulary, "The size of a vocabulary that is learned")
+      ->type_name("N")
+      ->check(CLI::Range(257, 1'000'000))
+      ->capture_default_str()
+      ->excludes(tokenizer);
+  app.add_option("--field", tokens.field, "The field of a line of a .jsonl file that has the text")
+      ->type_name("NAME")
+      ->capture_default_str();
+  app.add_option("--threads", tokens.threads, "Threads that cut texts into tokens")
+      ->type_name("N")
+      ->check(CLI::Range(1, 1024))
+      ->capture_default_str();
+  return [options](Console& console) { return RunPrepareTokens(*options, console); };
+}
+
 }  // namespace
 
 CommandRunner DeclareDataPrepare(CLI::App& app) {
@@ -229,10 +303,12 @@ CommandRunner DeclareDataPrepare(CLI::App& app) {
       app.add_subcommand("images", "Make records of the files of MNIST, CIFAR-10 or CIFAR-100");
   CLI::App* pairs =
       app.add_subcommand("pairs", "Make pairs of pieces of sentences and their translations");
+  CLI::App* tokens = app.add_subcommand("tokens", "Make token files of texts");
   app.require_subcommand(1);
-  return [images, run_images = DeclareImages(*images),
-          run_pairs = DeclarePairs(*pairs)](Console& console) {
-    return images->parsed() ? run_images(console) : run_pairs(console);
+  return [images, pairs, run_images = DeclareImages(*images), run_pairs = DeclarePairs(*pairs),
+          run_tokens = DeclareTokens(*tokens)](Console& console) {
+    if (images->parsed()) return run_images(console);
+    return pairs->parsed() ? run_pairs(console) : run_tokens(console);
   };
 }
 

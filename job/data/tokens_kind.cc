@@ -1,0 +1,135 @@
+// data.tokens: files of token ids, alone or several sources mixed.
+#include "absl/strings/str_cat.h"
+#include "base/exact_text.h"
+#include "base/status.h"
+#include "job/data/data_kind.h"
+#include "job/keys/check_fields.h"
+
+namespace penstock {
+namespace {
+
+constexpr double kTokensValidationFraction = 0.1;
+constexpr char kTokensRemedy[] =
+    "--data PATH names another file or directory of tokens, --data-root the folder that relative "
+    "paths start from";
+constexpr char kTokensValidationRemedy[] =
+    "name files of tokens, or set data.tokens.validation_fraction in its place";
+
+std::string SourceKey(int source) { return absl::StrCat("data.tokens.mixture[", source, "]"); }
+
+void FillTokensDefaults(v1::DataSpec& data) {
+  v1::TokensSpec& tokens = *data.mutable_tokens();
+  if (tokens.has_validation_fraction()) return;
+  tokens.set_validation_fraction(tokens.validation().empty() ? kTokensValidationFraction : 0.0);
+}
+
+absl::Status CheckMixture(const v1::TokensSpec& tokens) {
+  if (tokens.mixture().empty()) return absl::OkStatus();
+  if (!tokens.validation().empty()) {
+    return InvalidKey("data.tokens.validation",
+                      "is there, but a mixture validates on the last part of each of its sources; "
+                      "leave it out");
+  }
+  if (tokens.order() == kContiguousOrder) {
+    return InvalidKey("data.tokens.order",
+                      "is contiguous, in which a sample goes on where one of the step before "
+                      "ended, but the samples of a mixture are of several sources; use shuffled");
+  }
+  for (int i = 0; i < tokens.mixture_size(); ++i) {
+    PENSTOCK_RETURN_IF_ERROR(
+        CheckDigest(absl::StrCat(SourceKey(i), ".sha256"), tokens.mixture(i).sha256()));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status CheckTokensSpec(const v1::JobSpec& spec) {
+  const v1::TokensSpec& tokens = spec.data().tokens();
+  const bool has_files = !tokens.validation().empty();
+  if (has_files && tokens.validation_fraction() > 0.0) {
+    return InvalidKey("data.tokens.validation_fraction",
+                      absl::StrCat("is ", tokens.validation_fraction(),
+                                   ", but data.tokens.validation names files that are for "
+                                   "validation; leave one of them out"));
+  }
+  if (!has_files && !tokens.validation_sha256().empty()) {
+    return InvalidKey("data.tokens.validation_sha256",
+                      "is there, but data.tokens.validation names no files");
+  }
+  if (spec.validation().every_steps() > 0 && !has_files && tokens.validation_fraction() == 0.0) {
+    return InvalidKey("validation.every_steps",
+                      "asks for validation, but data.tokens.validation_fraction is 0 and "
+                      "data.tokens.validation names no files");
+  }
+  PENSTOCK_RETURN_IF_ERROR(CheckMixture(tokens));
+  PENSTOCK_RETURN_IF_ERROR(CheckDigest("data.tokens.tokenizer_sha256", tokens.tokenizer_sha256()));
+  PENSTOCK_RETURN_IF_ERROR(CheckDigest("data.tokens.sha256", tokens.sha256()));
+  return CheckDigest("data.tokens.validation_sha256", tokens.validation_sha256());
+}
+
+// Whether the model knows all ids is known where they are read.
+absl::Status TokensFit(const v1::DataSpec& data, const ModelGraph& model) {
+  return CheckReadsTokens("data.tokens", data.tokens().order(), model);
+}
+
+std::vector<DataInput> TokensInputs(v1::DataSpec& data) {
+  v1::TokensSpec& tokens = *data.mutable_tokens();
+  std::vector<DataInput> inputs = {{.key = "data.tokens.path",
+                                    .path = tokens.mutable_path(),
+                                    .sha256_key = "data.tokens.sha256",
+                                    .sha256 = tokens.mutable_sha256(),
+                                    .remedy = kTokensRemedy}};
+  if (!tokens.validation().empty()) {
+    inputs.push_back({.key = "data.tokens.validation",
+                      .path = tokens.mutable_validation(),
+                      .sha256_key = "data.tokens.validation_sha256",
+                      .sha256 = tokens.mutable_validation_sha256(),
+                      .remedy = kTokensValidationRemedy,
+                      .use = DataInput::Use::kValidation});
+  }
+  if (!tokens.tokenizer().empty()) {
+    inputs.push_back({.key = "data.tokens.tokenizer",
+                      .path = tokens.mutable_tokenizer(),
+                      .sha256_key = "data.tokens.tokenizer_sha256",
+                      .sha256 = tokens.mutable_tokenizer_sha256(),
+                      .remedy = kTokenizerRemedy,
+                      .use = DataInput::Use::kTokenizer});
+  }
+  for (int i = 0; i < tokens.mixture_size(); ++i) {
+    v1::TokenSourceSpec& source = *tokens.mutable_mixture(i);
+    inputs.push_back({.key = absl::StrCat(SourceKey(i), ".path"),
+                      .path = source.mutable_path(),
+                      .sha256_key = absl::StrCat(SourceKey(i), ".sha256"),
+                      .sha256 = source.mutable_sha256(),
+                      .remedy = kTokensRemedy});
+  }
+  return inputs;
+}
+
+Fingerprint TokensFingerprint(const v1::DataSpec& data) {
+  const v1::TokensSpec& tokens = data.tokens();
+  Fingerprint fingerprint = {
+      {"data.tokens.sha256", tokens.sha256()},
+      {"data.tokens.format", tokens.format()},
+      {"data.tokens.validation_fraction", ExactText(tokens.validation_fraction())},
+      {"data.tokens.order", tokens.order()}};
+  if (tokens.mixture().empty()) return fingerprint;
+  fingerprint.emplace_back("data.tokens.weight", ExactText(tokens.weight()));
+  for (int i = 0; i < tokens.mixture_size(); ++i) {
+    fingerprint.emplace_back(absl::StrCat(SourceKey(i), ".sha256"), tokens.mixture(i).sha256());
+    fingerprint.emplace_back(absl::StrCat(SourceKey(i), ".weight"),
+                             ExactText(tokens.mixture(i).weight()));
+  }
+  return fingerprint;
+}
+
+}  // namespace
+
+const DataKind kTokensKind = {.source = v1::DataSpec::kTokens,
+                              .key = "data.tokens",
+                              .fill_defaults = FillTokensDefaults,
+                              .check = CheckTokensSpec,
+                              .fits = TokensFit,
+                              .inputs = TokensInputs,
+                              .fingerprint = TokensFingerprint};
+
+}  // namespace penstock
