@@ -109,7 +109,8 @@ struct Tape {
   // By buffer of the node. Statistics:
   std::array<float*, kNodeBuffersMax> buffers = {};
   // What is carried, [samples, ...]: F reads what its samples start from, and writes what those of the next step do. R
-  // reads the same and is given no place to write to. I and W are given neither, so F keeps what they need.
+  // reads the same and is given no place to write to. I and W are given neither, so F keeps what they need. Of what is
+  // changed in place (BufferSpec::in_place) there is the latter alone.
   std::array<const float*, kNodeBuffersMax> states = {};
   std::array<float*, kNodeBuffersMax> next_states = {};
   float loss_scale =

@@ -91,7 +91,7 @@ class Planner {
   void TakeStates(int n, Steps& steps) {
     const std::vector<BufferSpec>& buffers = NodeAt(n).buffers;
     for (size_t b = 0; b < buffers.size(); ++b) {
-      if (buffers[b].kind != BufferSpec::Kind::kCarried) continue;
+      if (buffers[b].kind != BufferSpec::Kind::kCarried || buffers[b].in_place) continue;
       const int slot = AddSlot(DType::kF32, {samples_, buffers[b].size()});
       plan_.nodes[n].states[b] = slot;
       states_.push_back(slot);

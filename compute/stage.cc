@@ -595,13 +595,15 @@ absl::StatusOr<std::vector<int32_t>> Stage::ReadRanks(const Tensor& ranks) {
 }
 
 absl::StatusOr<std::vector<float>> Stage::Predictions(int64_t version, Tensor input,
-                                                      absl::Span<const Tensor> ports) {
+                                                      absl::Span<const Tensor> ports,
+                                                      MicrobatchStart start) {
   PENSTOCK_CHECK(is_last_ && ports.size() == plan_.ports.size());
   const Shape shape = ShapeOf(kernels_.back()->prediction_type(), options_.samples);
   PENSTOCK_ASSIGN_OR_RETURN(Tensor predictions, AcquireSlot({DType::kF32, shape}));
-  PENSTOCK_RETURN_IF_ERROR(
-      RunWithoutTapes(version, std::move(input), ports, {}, nullptr, {.predictions = &predictions})
-          .status());
+  PENSTOCK_RETURN_IF_ERROR(RunWithoutTapes(version, std::move(input), ports, start,
+                                           static_cast<float*>(evaluation_carries_.data()),
+                                           {.predictions = &predictions})
+                               .status());
   std::vector<float> values(shape.elements());
   backend_.CopyToHost(values.data(), predictions.data<float>(), predictions.size_bytes());
   PENSTOCK_RETURN_IF_ERROR(backend_.Synchronize());

@@ -296,8 +296,10 @@ class Stage {
 
   // What the loss is over, of each sample: [batch, ..., classes] on the host. Ports that only the loss reads may be
   // empty. REQUIRES: is_last(). Errors: Unimplemented (a loss without predictions).
+  // `start`: as of Evaluate, whose state it carries on, too.
   absl::StatusOr<std::vector<float>> Predictions(int64_t version, Tensor input,
-                                                 absl::Span<const Tensor> ports);
+                                                 absl::Span<const Tensor> ports,
+                                                 MicrobatchStart start = {});
 
  private:
   // A microbatch between F and W.
@@ -319,6 +321,10 @@ class Stage {
   void ResetBuffers();
   // Calls visit(buffer, device) for each buffer that a layer's nodes have here, with the shape that it has here.
   void ForBuffers(int layer, absl::FunctionRef<void(const BufferSpec&, float*)> visit);
+  // Whether it is kept here, and with checkpoints.
+  bool IsStored(const BufferSpec& buffer) const {
+    return IsKept(buffer, options_.step_samples) && !buffer.in_place;
+  }
   // Of what is carried, with the samples of a step before its other dimensions.
   BufferSpec KeptHere(const BufferSpec& buffer) const;
   // Checks that a forward comes after that of the same samples of the step before, and notes it.

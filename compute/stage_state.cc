@@ -87,7 +87,8 @@ void Stage::ForBuffers(int layer, absl::FunctionRef<void(const BufferSpec&, floa
   for (int n = 0; n < plan_.node_count; ++n) {
     if (layer_of_node_[n] != layer) continue;
     for (size_t i = 0; i < node(n).buffers.size(); ++i) {
-      if (!IsKept(node(n).buffers[i], options_.step_samples)) continue;
+      const BufferSpec& buffer = node(n).buffers[i];
+      if (!IsStored(buffer)) continue;
       visit(KeptHere(node(n).buffers[i]),
             static_cast<float*>(buffers_.data()) + buffer_layout_.offsets[n][i]);
     }
@@ -188,7 +189,7 @@ absl::Status Stage::CheckArrays(int layer, absl::Span<const absl::string_view> s
       if (layer_of_node_[n] != layer) continue;
       for (const BufferSpec& buffer : node(n).buffers) {
         expected.push_back(buffer.name);
-        if (!IsKept(buffer, options_.step_samples)) continue;
+        if (!IsStored(buffer)) continue;
         PENSTOCK_RETURN_IF_ERROR(
             Annotate(CheckArray(FindArray(arrays, buffer.name), buffer.name, KeptHere(buffer)),
                      layer_spec(layer).name));

@@ -1,5 +1,6 @@
 #include "inference/checkpoint_model.h"
 
+#include <algorithm>
 #include <cstdio>
 #include <map>
 #include <utility>
@@ -61,18 +62,21 @@ absl::StatusOr<GptConfig> ConfigByFingerprint(const Fingerprint& fingerprint) {
   return config;
 }
 
-// What training carried to its next step is nothing to go on from elsewhere.
+// What training carried to its next step, if it did, is nothing to go on from elsewhere.
 void ForgetCarried(const ModelGraph& graph, int64_t samples, int layer,
                    std::vector<NamedArray>& arrays) {
   const LayerSpec& spec = graph.layers[layer];
   for (int node = spec.first_node; node < spec.end_node(); ++node) {
     for (const BufferSpec& buffer : graph.nodes[node].buffers) {
-      if (buffer.kind != BufferSpec::Kind::kCarried) continue;
-      for (NamedArray& array : arrays) {
-        if (array.name != buffer.name) continue;
-        array.shape.front() = samples;
-        array.values.assign(samples * buffer.size(), 0.0f);
-      }
+      if (buffer.kind != BufferSpec::Kind::kCarried || buffer.in_place) continue;
+      arrays.erase(
+          std::remove_if(arrays.begin(), arrays.end(),
+                         [&](const NamedArray& array) { return array.name == buffer.name; }),
+          arrays.end());
+      std::vector<int64_t> shape = buffer.shape;
+      shape.insert(shape.begin(), samples);
+      arrays.push_back({buffer.name, std::move(shape),
+                        std::vector<float>(static_cast<size_t>(samples * buffer.size()), 0.0f)});
     }
   }
 }

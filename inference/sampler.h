@@ -13,6 +13,8 @@ namespace penstock {
 struct SamplerOptions {
   double temperature = 1.0;  // 0: always the likeliest token
   int64_t top_k = 0;         // the number of likeliest tokens to choose from; 0: all
+  // Of those the likeliest that together have this probability, at least one (Holtzman et al., arXiv 1904.09751).
+  double top_p = 1.0;
   uint64_t seed = 1;
 };
 

@@ -1,28 +1,24 @@
 #include "inference/text_generator.h"
 
 #include <algorithm>
-#include <vector>
+#include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "base/check.h"
 #include "base/status.h"
 #include "inference/load_stage.h"
+#include "model/decode_step.h"
+#include "model/ops/list.h"
 
 namespace penstock {
 namespace {
 
-constexpr int kThreads = 1;
 constexpr int64_t kByteVocabulary = 256;
-
-// Of the token after time step `position`.
-std::vector<float> LogitsAt(const std::vector<float>& logits, int64_t position) {
-  const auto first = logits.begin() + position * kByteVocabulary;
-  return {first, first + kByteVocabulary};
-}
 
 }  // namespace
 
-// Ports: tokens and the targets that follow them, as data of the kind text has them.
-absl::Status CheckGeneratesText(const ModelGraph& model) {
+// Ports: tokens and the targets that follow them, as data of the kinds text and tokens have them.
+absl::Status CheckGeneratesText(const ModelGraph& model, bool has_tokenizer) {
   const std::vector<Port>& ports = model.ports;
   const bool reads_tokens = ports.size() == 2 && ports[0].type.dtype == DType::kI32 &&
                             ports[0].type.dims.size() == 1 && ports[1].type == ports[0].type;
@@ -31,37 +27,140 @@ absl::Status CheckGeneratesText(const ModelGraph& model) {
         "the model does not read tokens and their targets, so there is no text to go on with; use "
         "penstock evaluate, with --decode for a model that translates");
   }
-  if (ports[0].ids == kByteVocabulary) return absl::OkStatus();
+  if (has_tokenizer || ports[0].ids == kByteVocabulary) return absl::OkStatus();
   return absl::UnimplementedError(
       absl::StrCat("the model has ", ports[0].ids,
-                   " tokens, and nothing says which text the ones beyond bytes are; use a model of "
-                   "256, or penstock evaluate"));
+                   " tokens, and nothing says which text the ones beyond bytes are; name their "
+                   "tokenizer (--tokenizer), or use penstock evaluate"));
 }
 
-absl::StatusOr<TextGenerator> TextGenerator::Create(Files& files, const CheckpointModel& model) {
-  PENSTOCK_RETURN_IF_ERROR(Annotate(CheckGeneratesText(model.graph), model.directory));
-  PENSTOCK_ASSIGN_OR_RETURN(std::unique_ptr<Backend> backend, MakeCpuBackend(kThreads));
-  TextGenerator generator(std::move(backend), model.graph.ports[0].type.dims[0]);
-  PENSTOCK_ASSIGN_OR_RETURN(generator.stage_,
-                            LoadStage(files, model, /*samples=*/1, *generator.backend_));
+absl::StatusOr<std::unique_ptr<Tokenizer>> TokenizerOf(Files& files, const CheckpointModel& model,
+                                                       const std::string& path) {
+  if (!path.empty()) return LoadTokenizer(files, path);
+  if (model.manifest.attached.empty()) return MakeByteTokenizer();
+  return LoadTokenizer(files, model.directory);
+}
+
+absl::StatusOr<int64_t> TargetBytes(const DataSource& data, int64_t samples, int64_t context,
+                                    const Tokenizer& tokenizer) {
+  std::vector<int32_t> targets(static_cast<size_t>(samples * context));
+  PENSTOCK_RETURN_IF_ERROR(data.Read(Split::kValidation, 0, /*port=*/1,
+                                     absl::MakeSpan(reinterpret_cast<std::byte*>(targets.data()),
+                                                    targets.size() * sizeof(int32_t))));
+  PENSTOCK_ASSIGN_OR_RETURN(const std::string text,
+                            tokenizer.Decode(targets, SpecialTokens::kShow));
+  return static_cast<int64_t>(text.size());
+}
+
+absl::StatusOr<TextGenerator> TextGenerator::Create(Files& files, const CheckpointModel& model,
+                                                    const GeneratorOptions& options) {
+  const Port& port = model.graph.ports[0];
+  if (port.ids < options.vocabulary) {
+    return absl::InvalidArgumentError(absl::StrCat(model.directory, ": the model knows ", port.ids,
+                                                   " tokens, but the tokenizer has ",
+                                                   options.vocabulary, "; name its own"));
+  }
+  TextGenerator generator(files, model, options);
+  PENSTOCK_ASSIGN_OR_RETURN(generator.backend_, MakeCpuBackend(options.threads));
+  if (!options.caches) return generator;
+  absl::StatusOr<ModelGraph> step = DecodeStepOf(model.graph);
+  if (absl::IsUnimplemented(step.status())) return generator;  // the window does
+  PENSTOCK_RETURN_IF_ERROR(step.status());
+  CheckpointModel step_model = model;
+  step_model.graph = *std::move(step);
+  PENSTOCK_ASSIGN_OR_RETURN(generator.step_,
+                            LoadStage(files, step_model, options.texts, *generator.backend_));
   return generator;
 }
 
-absl::StatusOr<char> TextGenerator::Next(const std::string& text, Sampler& sampler) {
-  const int64_t seen = std::min<int64_t>(context_, static_cast<int64_t>(text.size()));
-  std::vector<int32_t> tokens(static_cast<size_t>(context_), 0);
-  for (int64_t i = 0; i < seen; ++i) {
-    tokens[i] = static_cast<unsigned char>(text[text.size() - seen + i]);
+bool TextGenerator::UsesStep(absl::Span<const std::vector<int32_t>> texts) const {
+  if (step_ == nullptr) return false;
+  bool equal = true;
+  for (const std::vector<int32_t>& text : texts) {
+    if (static_cast<int64_t>(text.size()) > context()) return false;
+    equal = equal && text.size() == texts.front().size();
   }
-  // The model's first port has the tokens; the other, the targets, is for the loss alone.
+  // Attention takes a token twice without harm, while texts with more tokens are fed; an LSTM does not.
+  const bool has_attention_alone =
+      std::none_of(model_.graph.nodes.begin(), model_.graph.nodes.end(),
+                   [](const Node& node) { return node.op == &ops::kLstm; });
+  return equal || has_attention_alone;
+}
+
+absl::StatusOr<Tensor> TextGenerator::PortOf(Stage& stage, int port,
+                                             absl::Span<const int32_t> values) {
+  return stage.PortToDevice(port,
+                            absl::MakeConstSpan(reinterpret_cast<const std::byte*>(values.data()),
+                                                values.size() * sizeof(int32_t)));
+}
+
+absl::StatusOr<std::vector<float>> TextGenerator::LogitsOfStep(
+    absl::Span<const std::vector<int32_t>> texts) {
+  std::vector<float> logits;
+  bool is_fed = false;
+  while (!is_fed) {
+    is_fed = true;
+    std::vector<int32_t> tokens, places;
+    for (size_t i = 0; i < texts.size(); ++i) {
+      const auto size = static_cast<int64_t>(texts[i].size());
+      const int64_t place = std::min(fed_[i], size - 1);
+      tokens.push_back(texts[i][place]);
+      places.push_back(static_cast<int32_t>(place));
+      fed_[i] = place + 1;
+      is_fed = is_fed && fed_[i] == size;
+    }
+    // The targets are for the loss alone, and an LSTM needs no place.
+    std::vector<Tensor> ports;
+    for (const int port : step_->ports()) {
+      Tensor& given = ports.emplace_back();
+      if (port == 1) continue;
+      PENSTOCK_ASSIGN_OR_RETURN(given, PortOf(*step_, port, port == 0 ? tokens : places));
+    }
+    PENSTOCK_ASSIGN_OR_RETURN(logits, step_->Predictions(step_->version(), Tensor(), ports,
+                                                         {0, /*afresh=*/places.front() == 0}));
+  }
+  return logits;
+}
+
+absl::StatusOr<std::vector<float>> TextGenerator::LogitsOfWindow(
+    absl::Span<const std::vector<int32_t>> texts) {
+  if (window_ == nullptr) {
+    PENSTOCK_ASSIGN_OR_RETURN(window_, LoadStage(files_, model_, options_.texts, *backend_));
+  }
+  const auto seen = [&](const std::vector<int32_t>& text) {
+    return std::min<int64_t>(context(), static_cast<int64_t>(text.size()));
+  };
+  std::vector<int32_t> tokens(texts.size() * static_cast<size_t>(context()), 0);
+  for (size_t i = 0; i < texts.size(); ++i) {
+    std::copy(texts[i].end() - seen(texts[i]), texts[i].end(),
+              tokens.begin() + static_cast<int64_t>(i) * context());
+  }
+  PENSTOCK_ASSIGN_OR_RETURN(Tensor input, PortOf(*window_, 0, tokens));
   PENSTOCK_ASSIGN_OR_RETURN(
-      Tensor input,
-      stage_->PortToDevice(0, absl::MakeConstSpan(reinterpret_cast<const std::byte*>(tokens.data()),
-                                                  tokens.size() * sizeof(int32_t))));
-  PENSTOCK_ASSIGN_OR_RETURN(
-      const std::vector<float> logits,
-      stage_->Predictions(stage_->version(), Tensor(), {std::move(input), Tensor()}));
-  return static_cast<char>(sampler.Draw(LogitsAt(logits, seen - 1)));
+      const std::vector<float> all,
+      window_->Predictions(window_->version(), Tensor(), {std::move(input), Tensor()}));
+  const int64_t ids = model_.graph.ports[0].ids;
+  std::vector<float> logits;
+  for (size_t i = 0; i < texts.size(); ++i) {
+    const auto row = all.begin() + (static_cast<int64_t>(i) * context() + seen(texts[i]) - 1) * ids;
+    logits.insert(logits.end(), row, row + ids);
+  }
+  return logits;
+}
+
+absl::StatusOr<std::vector<int32_t>> TextGenerator::Next(
+    absl::Span<const std::vector<int32_t>> texts, absl::Span<Sampler> samplers) {
+  PENSTOCK_CHECK(static_cast<int64_t>(texts.size()) == options_.texts);
+  PENSTOCK_CHECK(texts.size() == samplers.size());
+  PENSTOCK_ASSIGN_OR_RETURN(const std::vector<float> logits,
+                            UsesStep(texts) ? LogitsOfStep(texts) : LogitsOfWindow(texts));
+  const int64_t ids = model_.graph.ports[0].ids;
+  std::vector<int32_t> next;
+  for (size_t i = 0; i < texts.size(); ++i) {
+    next.push_back(samplers[i].Draw(
+        absl::MakeConstSpan(logits).subspan(i * ids, static_cast<size_t>(options_.vocabulary))));
+  }
+  return next;
 }
 
 }  // namespace penstock

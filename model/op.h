@@ -59,6 +59,9 @@ struct BufferSpec {
   std::vector<int64_t> shape;  // of what is carried for one sample
   double initial = 0.0;        // what is carried starts from zero
   Kind kind = Kind::kStatistic;
+  // Of what is carried in evaluation alone: F changes it where it lies, and reads what it finds there. It is no part of a
+  // checkpoint, and has any values at first.
+  bool in_place = false;
 
   int64_t size() const;
   friend bool operator==(const BufferSpec&, const BufferSpec&) = default;
@@ -118,6 +121,7 @@ struct Op {
   friend bool operator==(const Op& a, const Op& b) { return a.name == b.name; }
 };
 
+// Those that a model may be described with.
 // Errors: NotFound listing the ops, or the one whose name is nearest.
 absl::StatusOr<const Op*> FindOp(absl::string_view name);
 absl::Span<const Op* const> AllOps();

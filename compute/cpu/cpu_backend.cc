@@ -26,6 +26,7 @@ struct Maker {
 constexpr Maker kMakers[] = {
 #define PENSTOCK_CPU_MAKER(Name) {&ops::k##Name, cpu::Make##Name},
     PENSTOCK_OPS(PENSTOCK_CPU_MAKER)
+    PENSTOCK_EVALUATION_OPS(PENSTOCK_CPU_MAKER)
 #undef PENSTOCK_CPU_MAKER
 };
 

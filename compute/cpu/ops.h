@@ -17,6 +17,7 @@ using MadeKernels = absl::StatusOr<std::unique_ptr<OpKernels>>;
 #define PENSTOCK_DECLARE_CPU_OP(Name) \
   MadeKernels Make##Name(CpuContext& context, const KernelSpec& spec);
 PENSTOCK_OPS(PENSTOCK_DECLARE_CPU_OP)
+PENSTOCK_EVALUATION_OPS(PENSTOCK_DECLARE_CPU_OP)
 #undef PENSTOCK_DECLARE_CPU_OP
 
 }  // namespace penstock::cpu

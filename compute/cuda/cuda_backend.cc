@@ -32,6 +32,7 @@ struct Maker {
 constexpr Maker kMakers[] = {
 #define PENSTOCK_CUDA_MAKER(Name) {&ops::k##Name, Make##Name},
     PENSTOCK_OPS(PENSTOCK_CUDA_MAKER)
+    PENSTOCK_EVALUATION_OPS(PENSTOCK_CUDA_MAKER)
 #undef PENSTOCK_CUDA_MAKER
 };
 

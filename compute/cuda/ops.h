@@ -18,6 +18,7 @@ using MadeKernels = absl::StatusOr<std::unique_ptr<OpKernels>>;
 #define PENSTOCK_DECLARE_CUDA_OP(Name) \
   MadeKernels Make##Name(CudaContext& context, const KernelSpec& spec);
 PENSTOCK_OPS(PENSTOCK_DECLARE_CUDA_OP)
+PENSTOCK_EVALUATION_OPS(PENSTOCK_DECLARE_CUDA_OP)
 #undef PENSTOCK_DECLARE_CUDA_OP
 
 }  // namespace penstock::cuda

@@ -43,10 +43,14 @@
   ROW(Subsample)          \
   ROW(Tanh)
 
+// Ops that no model is described with: what evaluation makes of others (model/decode_step.h). Back-ends have them too.
+#define PENSTOCK_EVALUATION_OPS(ROW) ROW(CachedAttention)
+
 namespace penstock::ops {
 
 #define PENSTOCK_DECLARE_OP(Name) extern const Op k##Name;
 PENSTOCK_OPS(PENSTOCK_DECLARE_OP)
+PENSTOCK_EVALUATION_OPS(PENSTOCK_DECLARE_OP)
 #undef PENSTOCK_DECLARE_OP
 
 }  // namespace penstock::ops

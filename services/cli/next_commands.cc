@@ -1,5 +1,6 @@
 #include "services/cli/next_commands.h"
 
+#include <algorithm>
 #include <cstdlib>
 #include <vector>
 
@@ -37,8 +38,22 @@ std::string ValidationDataFlags(v1::DataSpec data, const std::string& data_root)
     paths = DataKindOf(data).inputs(data);
   }
   if (paths.empty()) return "--data PATH";
-  return absl::StrCat("--data ", ShellWord(JoinPath(data_root, *paths.back().path)),
-                      paths.size() == 1 ? " --split validation" : "");
+  const auto validation = std::find_if(paths.begin(), paths.end(), [](const DataInput& path) {
+    return path.use == DataInput::Use::kValidation;
+  });
+  const bool has_own = validation != paths.end();
+  return absl::StrCat("--data ",
+                      ShellWord(JoinPath(data_root, *(has_own ? *validation : paths[0]).path)),
+                      has_own ? "" : " --split validation");
+}
+
+// Whether the job's checkpoints have a tokenizer.
+bool HasTokenizer(v1::DataSpec data) {
+  if (data.source_case() == v1::DataSpec::SOURCE_NOT_SET) return false;
+  const std::vector<DataInput> inputs = DataKindOf(data).inputs(data);
+  return std::any_of(inputs.begin(), inputs.end(), [](const DataInput& input) {
+    return input.use == DataInput::Use::kTokenizer;
+  });
 }
 
 // What can be done with a job's model, once it is at `checkpoint`.
@@ -46,7 +61,7 @@ std::vector<std::string> CommandsForModel(const v1::JobSpec& job, const std::str
                                           const std::string& checkpoint) {
   std::vector<std::string> commands;
   const absl::StatusOr<ModelGraph> model = BuildModel(job.model());
-  if (model.ok() && CheckGeneratesText(*model).ok()) {
+  if (model.ok() && CheckGeneratesText(*model, HasTokenizer(job.data())).ok()) {
     commands.push_back(CommandLine("generate", checkpoint, "--prompt 'The '", ""));
   } else {
     const std::string data = ValidationDataFlags(job.data(), data_root);

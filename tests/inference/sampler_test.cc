@@ -30,6 +30,18 @@ TEST(SamplerTest, Draw_TopK_NeverLeavesTheLikeliest) {
   EXPECT_GT(counts[3], 400);
 }
 
+// Probabilities are about 0.64, 0.24, 0.09 and 0.03.
+TEST(SamplerTest, Draw_TopP_TakesTheFewestThatHaveIt) {
+  for (const auto& [top_p, tokens] :
+       std::vector<std::pair<double, size_t>>{{1e-9, 1}, {0.6, 1}, {0.7, 2}, {0.9, 3}, {1.0, 4}}) {
+    Sampler sampler({.top_p = top_p});
+    std::map<int32_t, int> counts;
+    for (int i = 0; i < 2000; ++i) ++counts[sampler.Draw(kLogits)];
+    EXPECT_EQ(counts.size(), tokens) << top_p;
+    EXPECT_GT(counts[2], 1000);
+  }
+}
+
 TEST(SamplerTest, Draw_Many_FollowTheSoftmax) {
   constexpr int kDraws = 40'000;
   for (const double temperature : {0.7, 1.0, 2.0}) {

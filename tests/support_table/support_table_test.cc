@@ -395,6 +395,7 @@ std::string UsesTable(const std::vector<Family>& families) {
   };
   for (const Feature& data :
        {Feature{"a text", "data: {text: {path: FILE}}"},
+        Feature{"token files", "data: {tokens: {path: FILE.bin}}"},
         Feature{"records", "data: {records: {path: DIR}}"},
         Feature{"pairs", "data: {pairs: {path: DIR}}"}, Feature{"made-up values", kSynthetic}}) {
     add(data.name, data.yaml, [&](const Variant& variant) {
@@ -405,8 +406,9 @@ std::string UsesTable(const std::vector<Family>& families) {
     });
   }
   add("`penstock evaluate`", "", [](const Variant&) { return absl::OkStatus(); });
-  add("`penstock generate`", "",
-      [](const Variant& variant) { return CheckGeneratesText(variant.graph); });
+  add("`penstock generate`", "", [](const Variant& variant) {
+    return CheckGeneratesText(variant.graph, /*has_tokenizer=*/false);
+  });
   add("`penstock evaluate --decode`", "",
       [](const Variant& variant) { return GreedyDecoder::CheckDecodes(variant.graph); });
   add("`penstock export`", "",

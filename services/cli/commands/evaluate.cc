@@ -16,6 +16,7 @@
 #include "data/pair_files.h"
 #include "inference/checkpoint_model.h"
 #include "inference/evaluator.h"
+#include "inference/text_generator.h"
 #include "inference/translation.h"
 #include "job/data/data_kind.h"
 #include "job/defaults.h"
@@ -56,20 +57,6 @@ bool IsJobFile(const std::string& path) {
   return absl::EndsWith(path, ".yaml") || absl::EndsWith(path, ".yml");
 }
 
-// A text, or a directory of records or of pairs.
-v1::JobSpec JobOfPath(const std::string& path) {
-  v1::JobSpec job;
-  std::error_code error;
-  if (std::filesystem::exists(JoinPath(path, kPairsFile), error)) {
-    job.mutable_data()->mutable_pairs()->set_path(path);
-  } else if (std::filesystem::is_directory(path, error)) {
-    job.mutable_data()->mutable_records()->set_path(path);
-  } else {
-    job.mutable_data()->mutable_text()->set_path(path);
-  }
-  return job;
-}
-
 constexpr std::pair<const char*, DataPart> kSplits[] = {{"training", DataPart::kTraining},
                                                         {"validation", DataPart::kValidation},
                                                         {"all", DataPart::kAll}};
@@ -100,7 +87,7 @@ absl::StatusOr<EvaluationInput> FindInput(const EvaluateOptions& options) {
   if (IsJobFile(options.data)) {
     PENSTOCK_RETURN_IF_ERROR(TakeJob(options.data, input));
   } else if (!options.data.empty()) {
-    input.job = JobOfPath(options.data);
+    *input.job.mutable_data() = DataAt(options.data);
     input.root = std::filesystem::current_path().string();
     input.part = DataPart::kAll;
   }
@@ -128,8 +115,40 @@ std::string DataPath(EvaluationInput& input) {
   const std::vector<DataInput> paths =
       DataKindOf(input.job.data()).inputs(*input.job.mutable_data());
   if (paths.empty()) return "made-up data";
-  const bool is_second = paths.size() > 1 && input.part == DataPart::kValidation;
-  return JoinPath(input.root, *paths[is_second ? 1 : 0].path);
+  const auto validation = std::find_if(paths.begin(), paths.end(), [](const DataInput& path) {
+    return path.use == DataInput::Use::kValidation;
+  });
+  const bool is_second = validation != paths.end() && input.part == DataPart::kValidation;
+  return JoinPath(input.root, *(is_second ? *validation : paths.front()).path);
+}
+
+// Of a text whose tokens are not bytes, what its checkpoint's tokenizer makes of it.
+void TakeTokenizer(const CheckpointModel& model, EvaluationInput& input) {
+  if (!input.job.data().has_text() || model.manifest.attached.empty()) return;
+  v1::TextSpec& text = *input.job.mutable_data()->mutable_text();
+  if (text.tokenizer() == kByteTokenizer) text.set_tokenizer(model.directory);
+}
+
+// The bits that the model needs for a byte of the text; none of data that are no text, or whose text is not known.
+absl::StatusOr<std::optional<double>> BitsPerByte(const CheckpointModel& model,
+                                                  const EvaluationInput& input,
+                                                  const DataSource& data,
+                                                  const ModelScores& scores) {
+  const bool is_text = input.job.data().has_text();
+  const bool has_bytes = is_text && input.job.data().text().tokenizer() == kByteTokenizer;
+  if (!scores.perplexity.has_value()) return std::nullopt;
+  const double bits = scores.evaluation.loss / std::log(2.0);
+  if (has_bytes) return bits;
+  const bool has_tokenizer = is_text || !model.manifest.attached.empty();
+  if (!has_tokenizer || !(is_text || input.job.data().has_tokens())) return std::nullopt;
+  const std::string path =
+      is_text ? JoinPath(input.root, input.job.data().text().tokenizer()) : std::string();
+  PENSTOCK_ASSIGN_OR_RETURN(const std::unique_ptr<Tokenizer> tokenizer,
+                            TokenizerOf(RealFiles(), model, path));
+  PENSTOCK_ASSIGN_OR_RETURN(
+      const int64_t bytes,
+      TargetBytes(data, scores.samples, model.graph.ports[0].type.dims[0], *tokenizer));
+  return bits * static_cast<double>(scores.targets) / static_cast<double>(bytes);
 }
 
 // Decodes the pairs in `directory`.
@@ -166,6 +185,7 @@ absl::Status RunEvaluate(const EvaluateOptions& options, Console& console) {
   }
   PENSTOCK_ASSIGN_OR_RETURN(const CheckpointModel model,
                             OpenCheckpointModel(RealFiles(), input.checkpoint));
+  TakeTokenizer(model, input);
   PENSTOCK_ASSIGN_OR_RETURN(const Device device, ParseDevice(options.device));
   PENSTOCK_ASSIGN_OR_RETURN(const std::unique_ptr<Backend> backend,
                             MakeBackendOn(device, options.threads));
@@ -185,10 +205,7 @@ absl::Status RunEvaluate(const EvaluateOptions& options, Console& console) {
           display.Draw(done, samples, model.directory);
         }));
   }
-  // Every token is a byte.
-  if (input.job.data().has_text() && report.scores.perplexity.has_value()) {
-    report.bits_per_byte = report.scores.evaluation.loss / std::log(2.0);
-  }
+  PENSTOCK_ASSIGN_OR_RETURN(report.bits_per_byte, BitsPerByte(model, input, *data, report.scores));
   if (!options.decode_to.empty()) {
     PENSTOCK_ASSIGN_OR_RETURN(report.decoded, Decode(options, model, report.data, console));
   }
@@ -209,8 +226,9 @@ CommandRunner DeclareEvaluate(CLI::App& app) {
                  "job file, whose checkpoint.directory and data count")
       ->required()
       ->type_name("");
-  app.add_option("--data", options->data,
-                 "A text, a directory of records or of pairs, or a job file with the data")
+  app.add_option(
+         "--data", options->data,
+         "A text, token files, a directory of records or of pairs, or a job file with the data")
       ->type_name("PATH");
   app.add_option("--split", options->split,
                  "training, validation or all of it; default: of a job's data validation, of a "

@@ -1,6 +1,7 @@
 // penstock data, and training on what it makes.
 #include <gmock/gmock.h>
 
+#include <cmath>
 #include <filesystem>
 #include <nlohmann/json.hpp>
 
@@ -251,6 +252,54 @@ TEST_F(TrainOnDataTest, ImagesOfTheExample_AreLearnt) {
   EXPECT_GT(json["metrics"]["accuracy"], 0.9);
   EXPECT_TRUE(json["perplexity"].is_null());
   EXPECT_TRUE(json["bits_per_byte"].is_null());
+}
+
+// From a text to text again: tokens with a vocabulary that was learned, a model of them, its checkpoint and what it says.
+TEST_F(TrainOnDataTest, Tokens_ComeFromATextAndGoBackToOne) {
+  const std::string penstock = ProgramPath("penstock");
+  const auto run = [&](std::vector<std::string> arguments) {
+    arguments.insert(arguments.begin(), penstock);
+    const ProcessResult result = RunProcess(arguments);
+    EXPECT_EQ(result.exit_code, 0) << result.err;
+    return Json::parse(result.out, nullptr, /*allow_exceptions=*/false);
+  };
+  const Json made = run({"data", "prepare", "tokens", job_.path("input.txt"), "-o",
+                         job_.path("tokens"), "--vocabulary", "300", "--json"});
+  EXPECT_EQ(made["documents"], 1);
+  EXPECT_EQ(made["shards"], 1);
+  EXPECT_LE(made["vocabulary"], 300);
+  EXPECT_LT(made["tokens"].get<int64_t>(), made["text_bytes"].get<int64_t>() / 2);
+
+  SetData("tokens: {path: tokens, tokenizer: tokens/tokenizer.json}");
+  EXPECT_THAT(Train({"--reference"}).err, HasSubstr("data.tokens"));  // the model knows 256 ids
+  job_.EditJob("tied_head: false", "vocabulary: 300, tied_head: false");
+  const std::vector<std::string> saved = {"--workers", "2", "--set",
+                                          "checkpoint.directory=" + job_.checkpoints()};
+  const std::string weights = WeightsAfter(saved);
+  EXPECT_EQ(WeightsAfter({"--reference"}), weights);
+
+  const Json generated = run({"generate", job_.checkpoints(), "--prompt", "Line ", "--prompt",
+                              "text", "--tokens", "30", "--top-p", "0.9", "--json"});
+  ASSERT_EQ(generated["texts"].size(), 2u);
+  EXPECT_EQ(generated["texts"][0]["prompt"], "Line ");
+  EXPECT_EQ(generated["texts"][1]["tokens"], 30);
+  EXPECT_FALSE(generated["texts"][0]["text"].get<std::string>().empty());
+  const Json whole = run({"generate", job_.checkpoints(), "--prompt", "Line ", "--prompt", "text",
+                          "--tokens", "30", "--top-p", "0.9", "--no-cache", "--json"});
+  EXPECT_EQ(whole, generated);
+
+  // The text of a job that names the tokenizer, and of a plain file by that of the checkpoint, is the same.
+  SetData("text: {path: input.txt, tokenizer: tokens/tokenizer.json}");
+  EXPECT_NE(WeightsAfter({"--reference"}), "");
+  const Json plain =
+      run({"evaluate", job_.checkpoints(), "--data", job_.path("input.txt"), "--json"});
+  const Json shards =
+      run({"evaluate", job_.checkpoints(), "--data", job_.path("tokens"), "--json"});
+  EXPECT_DOUBLE_EQ(plain["loss"], shards["loss"]);
+  EXPECT_DOUBLE_EQ(plain["bits_per_byte"], shards["bits_per_byte"]);
+  const double tokens_per_byte = made["tokens"].get<double>() / made["text_bytes"].get<double>();
+  EXPECT_NEAR(plain["bits_per_byte"].get<double>(),
+              plain["loss"].get<double>() / std::log(2.0) * tokens_per_byte, 0.05);
 }
 
 TEST_F(TrainOnDataTest, OtherRecords_AreTakenWithTheFlag) {

@@ -1,0 +1,218 @@
+// Text token by token: a step that keeps what attention needs gives what passes over the whole text give.
+#include "inference/text_generator.h"
+
+#include <gtest/gtest.h>
+
+#include <string>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_replace.h"
+#include "job/yaml/yaml.h"
+#include "model/decode_step.h"
+#include "tests/support/memory_files.h"
+#include "tests/support/status_matchers.h"
+#include "tests/worker/test_cluster.h"
+#include "tests/worker/test_job.h"
+
+namespace penstock {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+
+constexpr int64_t kContext = 12;
+constexpr int64_t kVocabulary = 40;
+
+constexpr char kGptModel[] = "gpt: {layers: 2, width: 16, heads: 4, context: 12, vocabulary: 40}";
+constexpr char kLstmModel[] =
+    "lstm_lm: {layers: 2, hidden: 16, context: 12, vocabulary: 40, dropout: 0.1}";
+constexpr char kSeparateModel[] = R"(
+    layers:
+      - input: {tokens: {i32: [12]}, targets: {i32: [12]}}
+      - embedding: {of: tokens, vocabulary: 40, width: 16}
+      - positions: {context: 12}
+      - residual:
+          layers:
+            - rms_norm
+            - linear: {outputs: 48}
+            - attention: {heads: 2, causal: true}
+            - linear: {outputs: 16}
+      - reshape: {dims: [12, 4, 4]}
+      - rms_norm
+      - reshape: {dims: [12, 16]}
+      - linear: {outputs: 40}
+      - cross_entropy: {targets: targets})";
+
+ModelGraph ModelOf(const std::string& model) {
+  const absl::StatusOr<v1::JobSpec> spec = ParseJobYaml(
+      absl::StrCat("name: words\nmodel:\n  ", model,
+                   "\ndata: {synthetic: {}}\ntraining: {steps: 1, batch: 1, microbatches: 1, "
+                   "optimizer: {sgd: {learning_rate: 0.1}}}\n"),
+      "job.yaml");
+  EXPECT_THAT(spec, IsOk());
+  return ChainOf(*spec);
+}
+
+std::unique_ptr<Stage> StageOf(Backend& backend, const ModelGraph& model, int64_t samples) {
+  auto stage = Stage::Create(backend, model,
+                             {.layers = {0, model.size()},
+                              .samples = samples,
+                              .step_samples = samples,
+                              .optimizer = SgdConfig(),
+                              .seed = 5});
+  EXPECT_THAT(stage, IsOk());
+  return *std::move(stage);
+}
+
+Tensor Port(Stage& stage, int port, const std::vector<int32_t>& values) {
+  return *stage.PortToDevice(port,
+                             absl::MakeConstSpan(reinterpret_cast<const std::byte*>(values.data()),
+                                                 values.size() * sizeof(int32_t)));
+}
+
+int32_t TokenAt(int64_t sample, int64_t place) {
+  return static_cast<int32_t>((sample * 17 + place * place * 5 + 3) % kVocabulary);
+}
+
+TEST(DecodeStep, OfEveryKindOfModel_HasTheLogitsOfTheWholeText) {
+  constexpr int64_t kSamples = 3;
+  const auto backend = *MakeCpuBackend(1);
+  for (const char* const text : {kGptModel, kLstmModel, kSeparateModel}) {
+    SCOPED_TRACE(text);
+    const ModelGraph model = ModelOf(text);
+    PENSTOCK_ASSERT_OK_AND_ASSIGN(const ModelGraph step, DecodeStepOf(model));
+    EXPECT_EQ(step.parameter_count(), model.parameter_count());
+    for (int layer = 0; layer < model.size(); ++layer) {
+      EXPECT_EQ(step.layers[layer].name, model.layers[layer].name);
+      EXPECT_EQ(step.layers[layer].parameters, model.layers[layer].parameters);
+    }
+    const auto whole = StageOf(*backend, model, kSamples);
+    const auto single = StageOf(*backend, step, kSamples);
+    std::vector<int32_t> tokens;
+    for (int64_t i = 0; i < kSamples * kContext; ++i) {
+      tokens.push_back(TokenAt(i / kContext, i % kContext));
+    }
+    PENSTOCK_ASSERT_OK_AND_ASSIGN(
+        const std::vector<float> expected,
+        whole->Predictions(whole->version(), Tensor(), {Port(*whole, 0, tokens), Tensor()}));
+    for (int64_t place = 0; place < kContext; ++place) {
+      std::vector<int32_t> at, places(kSamples, static_cast<int32_t>(place));
+      for (int64_t sample = 0; sample < kSamples; ++sample) at.push_back(TokenAt(sample, place));
+      std::vector<Tensor> ports;
+      for (const int port : single->ports()) {
+        ports.push_back(port == 1 ? Tensor() : Port(*single, port, port == 0 ? at : places));
+      }
+      PENSTOCK_ASSERT_OK_AND_ASSIGN(
+          const std::vector<float> logits,
+          single->Predictions(single->version(), Tensor(), ports, {0, place == 0}));
+      for (int64_t sample = 0; sample < kSamples; ++sample) {
+        for (int64_t id = 0; id < kVocabulary; ++id) {
+          EXPECT_NEAR(logits[sample * kVocabulary + id],
+                      expected[(sample * kContext + place) * kVocabulary + id], 2e-5)
+              << place;
+        }
+      }
+    }
+  }
+}
+
+TEST(DecodeStep, WhatSeesLaterSteps_IsRefused) {
+  const auto refused = [](const std::string& item) {
+    return DecodeStepOf(ModelOf(absl::StrReplaceAll(
+                            kSeparateModel, {{"- attention: {heads: 2, causal: true}", item}})))
+        .status();
+  };
+  EXPECT_THAT(refused("- attention: {heads: 2}"),
+              StatusIs(absl::StatusCode::kUnimplemented,
+                       AllOf(HasSubstr("attention"), HasSubstr("sees later time steps"))));
+  EXPECT_THAT(refused("- lstm: {hidden: 8, bidirectional: true}"),
+              StatusIs(absl::StatusCode::kUnimplemented, HasSubstr("still to come")));
+}
+
+constexpr char kTextJob[] = R"(
+name: words
+model:
+  MODEL
+data: {text: {path: /data/text}}
+training:
+  steps: 30
+  batch: 8
+  microbatches: 2
+  optimizer: {adamw: {learning_rate: 0.02}}
+  seed: 3
+checkpoint: {directory: /checkpoints, every_steps: 30}
+pipeline: {method: 1f1b}
+)";
+
+class TextGeneratorTest : public ::testing::Test {
+ protected:
+  CheckpointModel Train(const std::string& model) {
+    std::string text;
+    for (int i = 0; i < 400; ++i) text += "\x01\x02\x03\x04\x05\x06\x07\x08";
+    EXPECT_THAT(files_.WriteDurably("/data/text", {text}), IsOk());
+    EXPECT_THAT(files_.RemoveAll("/checkpoints"), IsOk());
+    const absl::StatusOr<v1::JobSpec> spec =
+        ParseJobYaml(absl::StrReplaceAll(kTextJob, {{"MODEL", model}}), "job.yaml");
+    EXPECT_THAT(spec, IsOk());
+    TestCluster cluster({.spec = *spec, .layers = EvenSplit(ChainOf(*spec).size(), 1)}, files_);
+    EXPECT_THAT(cluster.prepared(), IsOk());
+    cluster.Start();
+    for (const absl::Status& ended : cluster.Join()) EXPECT_THAT(ended, IsOk());
+    const absl::StatusOr<std::string> directory = cluster.CommitCheckpoint(30);
+    EXPECT_THAT(directory, IsOk());
+    absl::StatusOr<CheckpointModel> opened = OpenCheckpointModel(files_, *directory);
+    EXPECT_THAT(opened, IsOk());
+    return *std::move(opened);
+  }
+
+  // The texts with `count` more tokens.
+  std::vector<std::vector<int32_t>> Continue(const CheckpointModel& model, bool caches,
+                                             std::vector<std::vector<int32_t>> texts, int count) {
+    auto generator = TextGenerator::Create(
+        files_, model,
+        {.vocabulary = 256, .texts = static_cast<int64_t>(texts.size()), .caches = caches});
+    EXPECT_THAT(generator, IsOk());
+    std::vector<Sampler> samplers;
+    for (size_t i = 0; i < texts.size(); ++i) samplers.emplace_back(SamplerOptions{.seed = 7 + i});
+    for (int n = 0; n < count; ++n) {
+      const auto next = generator->Next(texts, absl::MakeSpan(samplers));
+      EXPECT_THAT(next, IsOk());
+      for (size_t i = 0; i < texts.size(); ++i) texts[i].push_back((*next)[i]);
+    }
+    return texts;
+  }
+
+  MemoryFiles files_;
+};
+
+// Beyond the context of 12, too, and texts of other lengths at once.
+TEST_F(TextGeneratorTest, WithAndWithoutTheCache_TokensAreTheSame) {
+  for (const char* const model :
+       {"gpt: {layers: 1, width: 16, heads: 2, context: 12}",
+        "lstm_lm: {layers: 1, hidden: 16, context: 12, vocabulary: 256}"}) {
+    SCOPED_TRACE(model);
+    const CheckpointModel trained = Train(model);
+    const std::vector<std::vector<int32_t>> texts = {{3, 4}, {1, 2, 3, 4, 5}, {8}};
+    const auto cached = Continue(trained, true, texts, 15);
+    EXPECT_EQ(cached, Continue(trained, false, texts, 15));
+    EXPECT_EQ(Continue(trained, true, {{3, 4}}, 15)[0], cached[0]);
+  }
+}
+
+TEST_F(TextGeneratorTest, TooSmallAModel_IsRefused) {
+  const CheckpointModel model = Train("gpt: {layers: 1, width: 16, heads: 2, context: 12}");
+  EXPECT_THAT(TextGenerator::Create(files_, model, {.vocabulary = 257}).status(),
+              StatusIs(absl::StatusCode::kInvalidArgument,
+                       AllOf(HasSubstr("knows 256 tokens"), HasSubstr("has 257"))));
+}
+
+TEST(CheckGeneratesText, NeedsToKnowTheTextOfTokens) {
+  const ModelGraph model = ModelOf(kGptModel);
+  EXPECT_THAT(CheckGeneratesText(model, /*has_tokenizer=*/true), IsOk());
+  EXPECT_THAT(CheckGeneratesText(model, /*has_tokenizer=*/false),
+              StatusIs(absl::StatusCode::kUnimplemented, HasSubstr("--tokenizer")));
+}
+
+}  // namespace
+}  // namespace penstock
