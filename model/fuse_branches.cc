@@ -85,7 +85,7 @@ std::optional<Parts> FindParts(const ModelGraph& model, const std::vector<int>& 
 bool HaveSettingsOfBranch(const Parts& parts) {
   const Attributes& middle = parts.middle->attributes;
   const bool fits_middle = parts.middle->op == &ops::kAttention
-                               ? middle.flag("causal")
+                               ? middle.flag("causal") && middle.integer("window") == 0
                                : middle.word("approximate") == "tanh";
   return fits_middle && parts.norm->attributes.number("epsilon") == ops::kBranchEpsilon &&
          parts.expansion->attributes.word("layout") ==

@@ -12,14 +12,16 @@
 
 namespace penstock::cuda {
 
-// Parts of [rows, 3 width], where queries, keys and values are side by side.
+// Parts of rows in which queries, keys and values are side by side.
 template <typename Number>
-AttentionInputs<Number> SideBySide(const Number* rows, int64_t width) {
-  return {.query = rows, .key = rows + width, .value = rows + 2 * width};
+AttentionInputs<Number> SideBySide(const Number* rows, const AttentionShape& shape) {
+  const Number* const keys = rows + shape.width();
+  return {.query = rows, .key = keys, .value = keys + shape.key_width()};
 }
 template <typename Number>
-AttentionGradients<Number> GradientsSideBySide(Number* rows, int64_t width) {
-  return {.query = rows, .key = rows + width, .value = rows + 2 * width};
+AttentionGradients<Number> GradientsSideBySide(Number* rows, const AttentionShape& shape) {
+  Number* const keys = rows + shape.width();
+  return {.query = rows, .key = keys, .value = keys + shape.key_width()};
 }
 
 template <typename Number>
@@ -31,6 +33,7 @@ class ScaledAttention {
   static absl::StatusOr<ScaledAttention> Create(CudaContext& context, const AttentionShape& shape,
                                                 bool has_lengths);
 
+  const AttentionShape& shape() const { return shape_; }
   bool is_fused() const { return fused_ != nullptr; }
   // Of what F leaves for I.
   int64_t log_sums_floats() const { return shape_.batch * shape_.heads * shape_.queries; }

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <chrono>
 #include <thread>
+#include <tuple>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -24,8 +25,11 @@ constexpr std::chrono::microseconds kSpin{200};
 constexpr std::chrono::microseconds kNap{20};
 
 bool Same(const AttentionShape& a, const AttentionShape& b) {
-  return a.batch == b.batch && a.queries == b.queries && a.keys == b.keys && a.heads == b.heads &&
-         a.size == b.size && a.stride == b.stride && a.causal == b.causal;
+  const auto sizes = [](const AttentionShape& s) {
+    return std::tie(s.batch, s.queries, s.keys, s.heads, s.size, s.key_value_heads, s.query_stride,
+                    s.key_stride, s.causal, s.window);
+  };
+  return sizes(a) == sizes(b);
 }
 
 }  // namespace

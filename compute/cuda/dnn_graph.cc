@@ -103,11 +103,9 @@ GraphTensor Graph::Index(const GraphTensor& like, int64_t dimension) {
   return to;
 }
 
-GraphTensor Graph::Reduce(cudnnReduceTensorOp_t mode, const GraphTensor& from,
-                          const TensorLayout& layout) {
+void Graph::Reduce(cudnnReduceTensorOp_t mode, const GraphTensor& from, const GraphTensor& to) {
   constexpr absl::string_view kWhat = "describing a reduction";
-  const GraphTensor to = Virtual(layout, CUDNN_DATA_FLOAT);
-  if (!status_.ok()) return to;
+  if (!status_.ok()) return;
   const cudnnBackendDescriptor_t kind =
       Keep(DescriptorWriter(CUDNN_BACKEND_REDUCTION_DESCRIPTOR, kWhat)
                .Set(CUDNN_ATTR_REDUCTION_OPERATOR, mode)
@@ -118,6 +116,12 @@ GraphTensor Graph::Reduce(cudnnReduceTensorOp_t mode, const GraphTensor& from,
                                  .Set(CUDNN_ATTR_OPERATION_REDUCTION_XDESC, from.descriptor)
                                  .Set(CUDNN_ATTR_OPERATION_REDUCTION_YDESC, to.descriptor)
                                  .Finish()));
+}
+
+GraphTensor Graph::Reduce(cudnnReduceTensorOp_t mode, const GraphTensor& from,
+                          const TensorLayout& layout) {
+  const GraphTensor to = Virtual(layout, CUDNN_DATA_FLOAT);
+  Reduce(mode, from, to);
   return to;
 }
 

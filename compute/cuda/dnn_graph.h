@@ -62,7 +62,9 @@ class Graph {
   GraphTensor Pointwise(cudnnPointwiseMode_t mode, absl::Span<const GraphTensor> inputs);
   // Into a virtual int32 tensor like `like`: the index of each element in one dimension.
   GraphTensor Index(const GraphTensor& like, int64_t dimension);
-  // Into a virtual float tensor of this layout, over the dimensions where it has size 1.
+  // Over the dimensions where `to` is smaller: that of size 1 there, or of fewer groups of what lies side by side.
+  void Reduce(cudnnReduceTensorOp_t mode, const GraphTensor& from, const GraphTensor& to);
+  // Into a virtual float tensor of this layout.
   GraphTensor Reduce(cudnnReduceTensorOp_t mode, const GraphTensor& from,
                      const TensorLayout& layout);
   // to = left right, of the last two dimensions.

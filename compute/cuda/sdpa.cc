@@ -16,22 +16,25 @@ namespace {
 constexpr int64_t kTileKeys = 128;
 constexpr size_t kOldestWithPartialTiles = 91600;
 
-// The tensors of attention are [batch, heads, queries or keys, size], wherever their elements are.
+// The tensors of attention are [batch, heads, queries or keys, size], wherever their elements are. In products, each head
+// of keys and values stands for as many heads as read it.
 struct Layouts {
   TensorLayout query;
-  TensorLayout key;  // and value
+  TensorLayout key;       // and value
+  TensorLayout head_key;  // as key, by head of the queries
   TensorLayout output;
   TensorLayout scores;      // [batch, heads, queries, keys], never stored
   TensorLayout statistics;  // [batch, heads, queries, 1]
 };
 
 Layouts LayoutsOf(const AttentionShape& s) {
-  const auto rows = [&s](int64_t steps, int64_t stride) {
-    return TensorLayout{{s.batch, s.heads, steps, s.size}, {steps * stride, s.size, stride, 1}};
+  const auto rows = [&s](int64_t heads, int64_t steps, int64_t stride) {
+    return TensorLayout{{s.batch, heads, steps, s.size}, {steps * stride, s.size, stride, 1}};
   };
-  return {.query = rows(s.queries, s.stride),
-          .key = rows(s.keys, s.stride),
-          .output = rows(s.queries, s.width()),
+  return {.query = rows(s.heads, s.queries, s.query_stride),
+          .key = rows(s.key_value_heads, s.keys, s.key_stride),
+          .head_key = DenseLayout({s.batch, s.heads, s.keys, s.size}),
+          .output = rows(s.heads, s.queries, s.width()),
           .scores = DenseLayout({s.batch, s.heads, s.queries, s.keys}),
           .statistics = DenseLayout({s.batch, s.heads, s.queries, 1})};
 }
@@ -40,15 +43,37 @@ GraphTensor ScaleOf(const AttentionShape& shape, Graph& g) {
   return g.Constant(static_cast<float>(1.0 / std::sqrt(static_cast<double>(shape.size))));
 }
 
-// With minus infinity where the shape is causal and the key comes after the query.
+// With minus infinity where the comparison of left and right is false.
+GraphTensor MaskedUnless(cudnnPointwiseMode_t compare, const GraphTensor& left,
+                         const GraphTensor& right, Graph& g, const GraphTensor& scores) {
+  const GraphTensor visible = g.Virtual(scores.layout, CUDNN_DATA_BOOLEAN);
+  g.Pointwise(compare, {left, right}, visible);
+  const GraphTensor hidden = g.Constant(-std::numeric_limits<float>::infinity());
+  return g.Pointwise(CUDNN_POINTWISE_BINARY_SELECT, {scores, hidden, visible});
+}
+
+// With minus infinity where the shape is causal and the key comes after the query, or before its window.
 GraphTensor Masked(const AttentionShape& shape, Graph& g, const GraphTensor& scores) {
   if (!shape.causal) return scores;
   const GraphTensor query_step = g.Index(scores, 2);
   const GraphTensor key_step = g.Index(scores, 3);
-  const GraphTensor visible = g.Virtual(scores.layout, CUDNN_DATA_BOOLEAN);
-  g.Pointwise(CUDNN_POINTWISE_CMP_GE, {query_step, key_step}, visible);
-  const GraphTensor hidden = g.Constant(-std::numeric_limits<float>::infinity());
-  return g.Pointwise(CUDNN_POINTWISE_BINARY_SELECT, {scores, hidden, visible});
+  const GraphTensor causal = MaskedUnless(CUDNN_POINTWISE_CMP_GE, query_step, key_step, g, scores);
+  if (shape.window == 0) return causal;
+  // Written as NVIDIA's frontend writes it, the sum in float: key + window > query.
+  const GraphTensor query_again = g.Index(causal, 2);
+  const GraphTensor key_again = g.Index(causal, 3);
+  const GraphTensor window = g.Constant(static_cast<float>(shape.window));
+  const GraphTensor window_end = g.Pointwise(CUDNN_POINTWISE_ADD, {key_again, window});
+  return MaskedUnless(CUDNN_POINTWISE_CMP_GT, window_end, query_again, g, causal);
+}
+
+// The gradient of keys or values: by head of the queries, then summed over the heads that share them.
+void ProductForKeys(const AttentionShape& shape, const Layouts& l, Graph& g,
+                    const GraphTensor& left, const GraphTensor& right, const GraphTensor& to) {
+  if (shape.group() == 1) return g.MatrixProduct(left, right, to);
+  const GraphTensor by_head = g.Virtual(l.head_key, CUDNN_DATA_BFLOAT16);
+  g.MatrixProduct(left, right, by_head);
+  g.Reduce(CUDNN_REDUCE_TENSOR_ADD, by_head, to);
 }
 
 // Memory: query, key, value, output, stats.
@@ -106,14 +131,15 @@ Graph BackwardGraph(const AttentionShape& shape) {
   const GraphTensor scaled = g.Pointwise(CUDNN_POINTWISE_MUL, {products, scale});
   const GraphTensor logs = g.Pointwise(CUDNN_POINTWISE_SUB, {scaled, stats});
   const GraphTensor probabilities = g.Pointwise(CUDNN_POINTWISE_EXP, {Masked(shape, g, logs)});
-  g.MatrixProduct(g.Transpose(probabilities, CUDNN_DATA_BFLOAT16), grad_output, grad_value);
+  ProductForKeys(shape, l, g, g.Transpose(probabilities, CUDNN_DATA_BFLOAT16), grad_output,
+                 grad_value);
 
   const GraphTensor grad_probabilities = g.Virtual(l.scores, CUDNN_DATA_FLOAT);
   g.MatrixProduct(grad_output, value_transposed, grad_probabilities);
   const GraphTensor centred = g.Pointwise(CUDNN_POINTWISE_SUB, {grad_probabilities, dots});
   const GraphTensor grad_scaled = g.Pointwise(CUDNN_POINTWISE_MUL, {centred, probabilities});
   const GraphTensor grad_products = g.Pointwise(CUDNN_POINTWISE_MUL, {grad_scaled, scale});
-  g.MatrixProduct(g.Transpose(grad_products, CUDNN_DATA_BFLOAT16), query, grad_key);
+  ProductForKeys(shape, l, g, g.Transpose(grad_products, CUDNN_DATA_BFLOAT16), query, grad_key);
   // Straight into the result: engines then store the gradient of the scores and sum it afterwards.
   // They also know a pattern with a float sum in memory before the result, which needs no such
   // storage, but its blocks add in the order in which they finish, and cuDNN does not mark it.
@@ -132,6 +158,9 @@ absl::Status CheckShape(const AttentionShape& shape) {
   }
   if (shape.queries < 2 || shape.keys < 2) {
     return absl::UnimplementedError("there are fewer than 2 queries or keys");
+  }
+  if (shape.window > 0 && shape.queries > shape.keys) {
+    return absl::UnimplementedError("some queries see no key: their window lies behind the last");
   }
   return absl::OkStatus();
 }
@@ -160,8 +189,10 @@ absl::StatusOr<std::unique_ptr<Sdpa>> Sdpa::CreateFor(const PlanTarget& target,
   const auto annotate = [&shape](const absl::Status& status, const char* pass) {
     return Annotate(
         status,
-        absl::StrFormat("cuDNN's attention%s of batch %d, %d queries, %d keys, %d heads of %d",
-                        pass, shape.batch, shape.queries, shape.keys, shape.heads, shape.size));
+        absl::StrFormat("cuDNN's attention%s of batch %d, %d queries, %d keys, %d heads of %d, %d "
+                        "of keys and values, window %d",
+                        pass, shape.batch, shape.queries, shape.keys, shape.heads, shape.size,
+                        shape.key_value_heads, shape.window));
   };
   PENSTOCK_RETURN_IF_ERROR(annotate(CheckShape(shape), ""));
   absl::StatusOr<Plan> forward = Plan::Create(target, ForwardGraph(shape));

@@ -1,5 +1,5 @@
 // Sdpa: scaled dot-product attention in bf16 through cuDNN's fused engines (flash attention: Dao and
-// others, arXiv 2205.14135), forward and backward, for one shape, over all keys of a sample.
+// others, arXiv 2205.14135), forward and backward, for one shape, over all keys of a sample or a window of them.
 //
 // The scores do not reach memory in the forward pass; the backward pass computes them again from the
 // log-sum-exp of each row. Sums run in float. Results repeat bit for bit on one kind of device: the
@@ -29,8 +29,8 @@ class Sdpa {
   // Takes about a second, each time: cuDNN compiles kernels and keeps none. One object serves all
   // layers of a shape.
   // Errors: Unimplemented when cuDNN has no engine for this shape on this GPU (sizes that are no
-  // multiple of 8, or too large; a single query or key; an old GPU): AttentionForward and
-  // AttentionBackward of kernels.h compute the same. Else those of cuDNN.
+  // multiple of 8, or too large; a single query or key; a window, and fewer keys than queries; an old
+  // GPU): AttentionForward and AttentionBackward of kernels.h compute the same. Else those of cuDNN.
   static absl::StatusOr<std::unique_ptr<Sdpa>> Create(cudnnHandle_t handle,
                                                       const AttentionShape& shape,
                                                       Repeatability repeatability);

@@ -36,6 +36,7 @@
   ROW(Relu)               \
   ROW(Reshape)            \
   ROW(RmsNorm)            \
+  ROW(Rope)               \
   ROW(Select)             \
   ROW(Sigmoid)            \
   ROW(Silu)               \

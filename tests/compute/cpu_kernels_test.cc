@@ -97,13 +97,15 @@ AttentionHeadGradient GradientOf(const AttentionHead& head, std::vector<float>& 
           .value = {gradient.data() + 2 * head.size, stride}};
 }
 
-// One head in double: probabilities of each query over the keys it sees.
+// One head in double: probabilities of each query over the keys up to the last that it sees.
 std::vector<std::vector<double>> Probabilities(const AttentionHead& head) {
   std::vector<std::vector<double>> rows(head.queries);
   for (int64_t t = 0; t < head.queries; ++t) {
-    const int64_t visible = head.causal ? std::min(t + 1, head.keys) : head.keys;
+    const int64_t end = head.causal ? std::min(t + 1, head.keys) : head.keys;
+    const int64_t begin = head.window == 0 ? 0 : std::clamp<int64_t>(t + 1 - head.window, 0, end);
+    rows[t].assign(begin, 0.0);
     double largest = -1e300;
-    for (int64_t s = 0; s < visible; ++s) {
+    for (int64_t s = begin; s < end; ++s) {
       double score = 0.0;
       for (int64_t c = 0; c < head.size; ++c) {
         score += static_cast<double>(head.query.row(t)[c]) * head.key.row(s)[c];
@@ -112,13 +114,11 @@ std::vector<std::vector<double>> Probabilities(const AttentionHead& head) {
       largest = std::max(largest, rows[t].back());
     }
     double sum = 0.0;
-    for (double& value : rows[t]) {
-      value = std::exp(value - largest);
-      sum += value;
+    for (int64_t s = begin; s < end; ++s) {
+      rows[t][s] = std::exp(rows[t][s] - largest);
+      sum += rows[t][s];
     }
-    for (double& value : rows[t]) {
-      value /= sum;
-    }
+    for (int64_t s = begin; s < end; ++s) rows[t][s] /= sum;
   }
   return rows;
 }
@@ -127,7 +127,7 @@ std::vector<std::vector<double>> Probabilities(const AttentionHead& head) {
 void ExpectFormula(const Kernels& kernels, const AttentionHead& head, int64_t rows) {
   const int64_t queries = head.queries, size = head.size, stride = head.query.stride;
   SCOPED_TRACE(testing::Message() << queries << " queries, " << head.keys << " keys, size " << size
-                                  << (head.causal ? ", causal" : ""));
+                                  << (head.causal ? ", causal" : "") << ", window " << head.window);
   const std::vector<float> incoming = RandomFloats(queries * size, 1.0, 2);
   const float poison = std::nanf("");
   std::vector<float> workspace(kernels.attention_workspace(queries, head.keys, size), poison);
@@ -196,6 +196,73 @@ TEST_P(CpuKernels, Attention_OfOtherKeysThanQueries_MatchesTheFormula) {
   }
 }
 
+bool AllNan(const float* values, int64_t count) {
+  return std::all_of(values, values + count, [](float value) { return std::isnan(value); });
+}
+bool AllFinite(const float* values, int64_t count) {
+  return std::all_of(values, values + count, [](float value) { return std::isfinite(value); });
+}
+
+// Windows around the tiles, with queries that see nothing where the keys end early.
+TEST_P(CpuKernels, Attention_OfAWindow_MatchesTheFormula) {
+  constexpr int64_t kSize = 6, kStride = 3 * kSize + 1, kTimeMax = 131;
+  const std::vector<float> rows = RandomFloats(kTimeMax * kStride, 1.0);
+  for (const int64_t queries : {1, 9, 70, 131}) {
+    for (const int64_t keys : {1, 8, 33, 70, 131}) {
+      for (const int64_t window : {1, 2, 7, 8, 17, 64, 65, 200}) {
+        AttentionHead head = CausalHead(queries, kSize, kStride, 0.4f, rows);
+        head.keys = keys;
+        head.window = window;
+        ExpectFormula(kernels(), head, kTimeMax);
+      }
+    }
+  }
+}
+
+// What is not a number spoils whatever is computed with it, be it times zero.
+TEST_P(CpuKernels, Attention_TilesOutsideOfTheWindow_AreNotComputed) {
+  constexpr int64_t kTime = 300, kSize = 4, kStride = 3 * kSize, kWindow = 20;
+  constexpr int64_t kTile = 32;  // the widest of all instruction sets
+  std::vector<float> rows = RandomFloats(kTime * kStride, 1.0);
+  std::fill_n(rows.begin() + kSize, 2 * kSize, std::nanf(""));  // the first key and value
+  AttentionHead head = CausalHead(kTime, kSize, kStride, 0.4f, rows);
+  head.window = kWindow;
+  const std::vector<float> incoming = RandomFloats(kTime * kSize, 1.0, 2);
+  std::vector<float> workspace(kernels().attention_workspace(kTime, kTime, kSize));
+  std::vector<float> output(kTime * kSize), log_sums(kTime), gradient(kTime * kStride);
+  kernels().attention(head, output.data(), kSize, log_sums.data(), workspace.data());
+  kernels().attention_gradient(head, incoming.data(), kSize, log_sums.data(),
+                               GradientOf(head, gradient), workspace.data());
+  for (int64_t t = 0; t < kTime; ++t) {
+    if (t < kWindow) {
+      EXPECT_TRUE(AllNan(&output[t * kSize], kSize)) << t;
+    } else if (t >= kWindow + kTile) {
+      EXPECT_TRUE(AllFinite(&output[t * kSize], kSize)) << t;
+      EXPECT_TRUE(AllFinite(&gradient[t * kStride], kStride)) << t;
+    }
+  }
+}
+
+TEST_P(CpuKernels, AttentionGradient_OfHeadsThatShareKeys_IsAdded) {
+  constexpr int64_t kTime = 37, kSize = 5, kStride = 3 * kSize;
+  const std::vector<float> rows = RandomFloats(kTime * kStride, 1.0);
+  const AttentionHead head = CausalHead(kTime, kSize, kStride, 0.4f, rows);
+  const std::vector<float> incoming = RandomFloats(kTime * kSize, 1.0, 2);
+  std::vector<float> workspace(kernels().attention_workspace(kTime, kTime, kSize));
+  std::vector<float> output(kTime * kSize), log_sums(kTime);
+  kernels().attention(head, output.data(), kSize, log_sums.data(), workspace.data());
+  std::vector<float> written(kTime * kStride), added(kTime * kStride, 3.0f);
+  AttentionHeadGradient to = GradientOf(head, written);
+  kernels().attention_gradient(head, incoming.data(), kSize, log_sums.data(), to, workspace.data());
+  to = GradientOf(head, added);
+  to.adds_to_keys = true;
+  kernels().attention_gradient(head, incoming.data(), kSize, log_sums.data(), to, workspace.data());
+  for (int64_t i = 0; i < kTime * kStride; ++i) {
+    const bool is_query = i % kStride < kSize;
+    EXPECT_EQ(added[i], is_query ? written[i] : written[i] + 3.0f) << i;
+  }
+}
+
 TEST_P(CpuKernels, Attention_ScoresFarApart_NeitherOverflowNorVanish) {
   const int64_t time = 20, size = 4;
   std::vector<float> rows(time * 3 * size, 1.0f);
@@ -243,10 +310,6 @@ TEST_P(CpuKernels, CrossEntropy_AndItsGradient_MatchTheFormula) {
     }
     EXPECT_NEAR(loss, expected_loss, 1e-5) << "vocabulary " << vocabulary;
   }
-}
-
-bool AllNan(const float* values, int64_t count) {
-  return std::all_of(values, values + count, [](float value) { return std::isnan(value); });
 }
 
 // A number that is not one must never come out of a softmax as a small probability: the loss and the

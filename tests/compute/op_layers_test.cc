@@ -59,8 +59,16 @@ ModelGraph MakeModel() {
       {"locked", "length"});
   builder.BeginLayer("memory");
   add("mixed", "additive_attention", {{"units", int64_t{5}}}, {"recurrent", "embedded", "length"});
-  add("heads", "attention", {{"heads", int64_t{2}}, {"causal", true}},
-      {"mixed", "recurrent", "embedded"});
+  add("turned", "rope", {{"head_size", kFeatures / 2}}, {"mixed"});
+  add("keys", "slice", {{"from", int64_t{0}}, {"to", kFeatures / 2}}, {"recurrent"});
+  add("turned_keys", "rope", {{"head_size", kFeatures / 2}}, {"keys"});
+  add("values", "slice", {{"from", kFeatures / 2}, {"to", kFeatures}}, {"embedded"});
+  add("heads", "attention",
+      {{"heads", int64_t{2}},
+       {"key_value_heads", int64_t{1}},
+       {"causal", true},
+       {"window", int64_t{4}}},
+      {"turned", "turned_keys", "values"});
   builder.BeginLayer("narrow");
   add("narrow", "linear", {{"outputs", kFeatures}}, {"locked"});
   add("narrow_tanh", "tanh");

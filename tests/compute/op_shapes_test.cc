@@ -127,6 +127,61 @@ TEST(OpShapes, Mistakes_SayWhatWouldFit) {
        {{"heads", int64_t{2}}},
        {F32({3, 4}), F32({5, 4}), F32({6, 4})},
        "keys and values of one time"},
+      {"attention",
+       {{"heads", int64_t{8}}, {"key_value_heads", int64_t{3}}},
+       {F32({3, 24})},
+       "key_value_heads: is 3, which does not divide heads (8)"},
+      {"attention",
+       {{"heads", int64_t{8}}, {"key_value_heads", int64_t{2}}},
+       {F32({3, 32})},
+       "side by side f32 [time, 6 width / 4]"},
+      {"attention",
+       {{"heads", int64_t{8}}, {"key_value_heads", int64_t{2}}},
+       {F32({3, 16}), F32({3, 16}), F32({3, 16})},
+       "keys and values of one time f32 [time, width / 4]"},
+      {"attention",
+       {{"heads", int64_t{8}}, {"key_value_heads", int64_t{2}}},
+       {F32({3, 18})},
+       "heads: is 8, which does not divide the width (12)"},
+      {"attention",
+       {{"heads", int64_t{2}}, {"window", int64_t{3}}},
+       {F32({3, 6})},
+       "window: is 3 without causal; set causal: true"},
+      {"rope", {}, {F32({3, 4})}, "head_size: missing"},
+      {"rope",
+       {{"head_size", int64_t{3}}},
+       {F32({3, 6})},
+       "head_size: is 3; expected an even number"},
+      {"rope",
+       {{"head_size", int64_t{4}}},
+       {F32({3, 6})},
+       "f32 [3, 6] does not fit: expected f32 [time, width] with a width that is a multiple of 4"},
+      {"rope", {{"head_size", int64_t{4}}}, {F32({3, 2, 4})}, "f32 [time, width]"},
+      {"rope", {{"head_size", int64_t{4}}}, {F32({3, 4}), I32({4})}, "positions i32 [time]"},
+      {"rope",
+       {{"head_size", int64_t{4}}, {"factor", 8.0}},
+       {F32({3, 4})},
+       "factor: does nothing without scaling; set it, or leave this out"},
+      {"rope",
+       {{"head_size", int64_t{4}}, {"scaling", std::string("linear")}},
+       {F32({3, 4})},
+       "factor: missing; scaling: linear needs it"},
+      {"rope",
+       {{"head_size", int64_t{4}},
+        {"scaling", std::string("linear")},
+        {"factor", 2.0},
+        {"original_context", int64_t{64}}},
+       {F32({3, 4})},
+       "original_context: does nothing with scaling: linear"},
+      {"rope",
+       {{"head_size", int64_t{4}},
+        {"scaling", std::string("llama3")},
+        {"factor", 2.0},
+        {"low_frequency_factor", 4.0},
+        {"high_frequency_factor", 4.0},
+        {"original_context", int64_t{64}}},
+       {F32({3, 4})},
+       "high_frequency_factor: is 4; expected more than low_frequency_factor (4)"},
   };
   for (const Mistake& mistake : mistakes) {
     EXPECT_THAT(Infer(mistake.op, mistake.attributes, mistake.inputs),
@@ -171,6 +226,29 @@ TEST(OpShapes, Linear_StartsAsPyTorchDoesOrFromANormalDistribution) {
   EXPECT_EQ(normal.parameters[0].init, Init::kNormal);
   EXPECT_EQ(normal.parameters[0].init_scale, 0.1);
   EXPECT_EQ(normal.parameters[1].init, Init::kZeros);
+}
+
+// An attention of before keys had heads and windows of their own is described as it was then.
+TEST(OpShapes, HeadsOfKeysAndWindow_OfAnAttention_AreDescribedWhereTheyAreSet) {
+  const auto describe = [](const Attributes& attributes) {
+    GraphBuilder builder("layers");
+    builder.AddPort({"x", F32({3, 16})});
+    builder.AddPort({"y", F32({3, 8})});
+    builder.BeginLayer("heads");
+    builder.Add({.op = "attention", .attributes = attributes, .inputs = {"x"}});
+    builder.BeginLayer("loss");
+    builder.Add({.op = "mse", .inputs = {"heads", "y"}});
+    const absl::StatusOr<ModelGraph> model = std::move(builder).Build();
+    return model.ok() ? Describe(*model, model->layers[0]) : std::string(model.status().message());
+  };
+  EXPECT_EQ(describe({{"heads", int64_t{2}}, {"key_value_heads", int64_t{1}}, {"causal", true}}),
+            "dot_product_attention(heads 2, causal true, key_value_heads 1) of f32 [3, 16]");
+  EXPECT_EQ(
+      describe({{"heads", int64_t{2}},
+                {"key_value_heads", int64_t{1}},
+                {"causal", true},
+                {"window", int64_t{2}}}),
+      "dot_product_attention(heads 2, causal true, key_value_heads 1, window 2) of f32 [3, 16]");
 }
 
 // A norm of before there was an epsilon to set is described as it was then.

@@ -29,6 +29,38 @@ TEST(EstimateCost, Attention_CountsLinearMapsAndTheCausalHalf) {
   EXPECT_DOUBLE_EQ(cost.backward_weight_flops, linear);
 }
 
+// Queries of 4 heads of 16, over 32 time steps.
+OpCost CostOfAttention(const Attributes& given, const std::vector<ValueType>& inputs) {
+  const Op& op = **FindOp("attention");
+  const Attributes attributes = *Complete(op.attributes, given);
+  return op.cost({attributes, inputs});
+}
+
+TEST(EstimateCost, HeadsThatShareKeys_CostAsMuchAsOthers) {
+  const double all_pairs = 2 * kTime * kTime * kWidth;
+  const ValueType queries = {DType::kF32, {32, 64}}, keys = {DType::kF32, {32, 16}};
+  const OpCost apart = CostOfAttention({{"heads", int64_t{4}}, {"key_value_heads", int64_t{1}}},
+                                       {queries, keys, keys});
+  EXPECT_DOUBLE_EQ(apart.forward_flops, 2 * all_pairs);
+  const OpCost side_by_side =
+      CostOfAttention({{"heads", int64_t{4}}, {"key_value_heads", int64_t{1}}, {"causal", true}},
+                      {{DType::kF32, {32, 96}}});
+  EXPECT_DOUBLE_EQ(side_by_side.forward_flops, all_pairs);
+  EXPECT_DOUBLE_EQ(side_by_side.backward_input_flops, 5 * all_pairs / 2);
+}
+
+// A band of 8 time steps below the diagonal, and what the corner of it lacks.
+TEST(EstimateCost, Window_CountsWhatItLeaves) {
+  const auto forward_flops = [](int64_t window) {
+    return CostOfAttention({{"heads", int64_t{4}}, {"causal", true}, {"window", window}},
+                           {{DType::kF32, {32, 192}}})
+        .forward_flops;
+  };
+  EXPECT_DOUBLE_EQ(forward_flops(8), 2 * 2 * kWidth * (kTime * 8 - 8 * 8 / 2));
+  EXPECT_DOUBLE_EQ(forward_flops(32), forward_flops(0));
+  EXPECT_DOUBLE_EQ(forward_flops(33), forward_flops(0));
+}
+
 TEST(EstimateCost, Mlp_AllPassesCostTheSame) {
   const ModelGraph model = MakeGpt();
   const LayerCost cost = EstimateCost(model, model.layers[2]);

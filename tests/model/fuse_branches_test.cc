@@ -185,6 +185,14 @@ TEST(FuseBranches, NearMisses_AreLeftAlone) {
       {"two layouts", [](auto& specs) { SetWord(specs[kProjection], "layout", "outputs_first"); }},
       {"a mask that is not causal",
        [](auto& specs) { specs[kMiddle].attributes.Set("causal", false); }, true, false},
+      {"a window", [](auto& specs) { specs[kMiddle].attributes.Set("window", int64_t{2}); }, true,
+       false},
+      {"heads that share keys",
+       [](auto& specs) {
+         specs[kExpansion].attributes.Set("outputs", int64_t{12});
+         specs[kMiddle].attributes.Set("key_value_heads", int64_t{1});
+       },
+       true, false},
       {"keys, values and queries apart",
        [](auto& specs) {
          specs[kExpansion].attributes.Set("outputs", int64_t{6});

@@ -3,7 +3,7 @@
 // Dao et al., "FlashAttention", arXiv 2205.14135.
 //
 // Queries, keys and values are first packed, padded with zeros, so that the products run on whole tiles.
-// A strip of queries computes no more than the keys it may see, rounded up to a tile.
+// A strip of queries computes no more than the keys it may see, rounded to tiles at both ends.
 #include <math.h>
 
 #include "compute/cpu/kernels/isa.h"
@@ -73,9 +73,12 @@ PENSTOCK_INLINE void PackPanels(const AttentionHead& head, const Padding& paddin
   }
 }
 
+template <Write kWrite = Write::kOver>
 PENSTOCK_INLINE void UnpackRow(int64_t size, const float* from, float factor, float* to) {
-  ForVectors(size,
-             [&](int64_t c, auto lanes) { Store(Load(from + c, All()) * factor, to + c, lanes); });
+  ForVectors(size, [&](int64_t c, auto lanes) {
+    const Floats values = Load(from + c, All()) * factor;
+    Store(kWrite == Write::kAdd ? Load(to + c, lanes) + values : values, to + c, lanes);
+  });
 }
 
 // A block of queries: rows first .. first + rows of the head.
@@ -83,19 +86,30 @@ struct Block {
   int64_t first, rows;
   int64_t keys;  // of the head
   bool causal;
+  int64_t window;  // as of the head
 
   int64_t strips_end() const { return RoundUp(rows, kTileRows); }
-  // Keys a row sees.
-  int64_t visible(int64_t row) const { return causal ? Smaller(first + row + 1, keys) : keys; }
+  // Keys a row sees, from seen_begin on; maybe none, if there is a window.
+  int64_t seen_begin(int64_t row) const {
+    if (window == 0) return 0;
+    const int64_t outside = first + row + 1 - window;
+    return outside > 0 ? Smaller(outside, keys) : 0;
+  }
+  int64_t seen_end(int64_t row) const { return causal ? Smaller(first + row + 1, keys) : keys; }
   // Keys a strip of rows meets, whole tiles' rows: those that its queries do not see are masked.
-  int64_t limit(int64_t strip) const {
+  int64_t strip_begin(int64_t strip) const { return seen_begin(strip) / kTileRows * kTileRows; }
+  int64_t strip_end(int64_t strip) const {
     const int64_t all = RoundUp(keys, kTileRows);
     return causal ? Smaller(first + strip + kTileRows, all) : all;
   }
   // Keys any of its rows sees.
-  int64_t keys_end() const { return visible(rows - 1); }
-  // The first row that sees a key of the strip that begins at `key`.
+  int64_t keys_begin() const { return strip_begin(0); }
+  int64_t keys_end() const { return seen_end(rows - 1); }
+  // Rows that see a key of the strip that begins at `key`.
   int64_t FirstRowOf(int64_t key) const { return causal && key > first ? key - first : 0; }
+  int64_t EndRowOf(int64_t key) const {
+    return window == 0 ? rows : Smaller(rows, key + kTileRows - 1 + window - first);
+  }
 
  private:
   static int64_t Smaller(int64_t a, int64_t b) { return a < b ? a : b; }
@@ -104,9 +118,10 @@ struct Block {
 // scores [rows, keys] = left panels, for the keys each strip may see (and the rest of their panel).
 PENSTOCK_INLINE void Scores(const Block& block, const Padding& padding, int64_t size,
                             const float* left, const float* panels, float* scores) {
-  for (int64_t key = 0; key < block.keys_end(); key += kTileColumns) {
+  const int64_t first_panel = block.keys_begin() / kTileColumns * kTileColumns;
+  for (int64_t key = first_panel; key < block.keys_end(); key += kTileColumns) {
     for (int64_t strip = 0; strip < block.strips_end(); strip += kTileRows) {
-      if (block.limit(strip) > key) {
+      if (block.strip_end(strip) > key && block.strip_begin(strip) < key + kTileColumns) {
         Tile<kTileVectors, Write::kOver>(
             {left + (block.first + strip) * padding.size, padding.size, 1},
             {panels + key * size, kTileColumns}, size, scores + strip * padding.keys + key,
@@ -120,8 +135,10 @@ PENSTOCK_INLINE void Scores(const Block& block, const Padding& padding, int64_t 
 PENSTOCK_INLINE void MixKeys(const Block& block, const Padding& padding, const float* weights,
                              const float* right, float* result) {
   for (int64_t strip = 0; strip < block.strips_end(); strip += kTileRows) {
-    Strip<Write::kOver>({weights + strip * padding.keys, padding.keys, 1}, {right, padding.size},
-                        padding.size, block.limit(strip), result + strip * padding.size,
+    const int64_t begin = block.strip_begin(strip);
+    Strip<Write::kOver>({weights + strip * padding.keys + begin, padding.keys, 1},
+                        {right + begin * padding.size, padding.size}, padding.size,
+                        block.strip_end(strip) - begin, result + strip * padding.size,
                         padding.size);
   }
 }
@@ -129,12 +146,22 @@ PENSTOCK_INLINE void MixKeys(const Block& block, const Padding& padding, const f
 // sums [keys, size] += weights^T right, over the block's queries that may see each strip of keys.
 PENSTOCK_INLINE void AddToKeys(const Block& block, const Padding& padding, const float* weights,
                                const float* right, float* sums) {
-  for (int64_t key = 0; key < block.keys_end(); key += kTileRows) {
+  for (int64_t key = block.keys_begin(); key < block.keys_end(); key += kTileRows) {
     const int64_t from = block.FirstRowOf(key);
     Strip<Write::kAdd>({weights + from * padding.keys + key, 1, padding.keys},
                        {right + (block.first + from) * padding.size, padding.size}, padding.size,
-                       block.rows - from, sums + key * padding.size, padding.size);
+                       block.EndRowOf(key) - from, sums + key * padding.size, padding.size);
   }
+}
+
+// Zeros to what a strip meets of a row of scores but the row does not see.
+PENSTOCK_INLINE void Mask(const Block& block, int64_t row, float* scores) {
+  const int64_t strip = row / kTileRows * kTileRows;
+  const auto fill = [scores](int64_t begin, int64_t end) {
+    if (begin < end) Fill(end - begin, 0.0f, scores + begin);
+  };
+  fill(block.strip_begin(strip), block.seen_begin(row));
+  fill(block.seen_end(row), block.strip_end(strip));
 }
 
 // probabilities p = exp(scores - log_sum); gradients g -> p (g - sum of p g).
@@ -156,7 +183,8 @@ template <typename Body>
 PENSTOCK_INLINE void ForBlocks(const AttentionHead& head, Body body) {
   for (int64_t first = 0; first < head.queries; first += kBlockQueries) {
     const int64_t rest = head.queries - first;
-    body(Block{first, rest < kBlockQueries ? rest : kBlockQueries, head.keys, head.causal});
+    body(Block{first, rest < kBlockQueries ? rest : kBlockQueries, head.keys, head.causal,
+               head.window});
   }
 }
 
@@ -187,12 +215,13 @@ void Attention(const AttentionHead& head, float* output, int64_t output_stride, 
     Scores(block, padding, head.size, queries, key_panels, scores);
     for (int64_t r = 0; r < block.rows; ++r) {
       float* const row = scores + r * padding.keys;
-      const int64_t visible = block.visible(r);
-      const float largest = RowMax(row, visible);
-      const float sum = ExpRow(row, visible, largest);
-      Fill(block.limit(r / kTileRows * kTileRows) - visible, 0.0f, row + visible);
+      float* const seen = row + block.seen_begin(r);
+      const int64_t count = block.seen_end(r) - block.seen_begin(r);
+      const float largest = count > 0 ? RowMax(seen, count) : 0.0f;
+      const float sum = ExpRow(seen, count, largest);
+      Mask(block, r, row);
       log_sums[block.first + r] = largest + logf(sum);
-      inverse_sums[r] = 1.0f / sum;
+      inverse_sums[r] = count > 0 ? 1.0f / sum : 0.0f;
     }
     MixKeys(block, padding, scores, values, mixed);
     for (int64_t r = 0; r < block.rows; ++r) {
@@ -232,11 +261,11 @@ void AttentionGradient(const AttentionHead& head, const float* incoming, int64_t
     for (int64_t r = 0; r < block.rows; ++r) {
       float* const row = scores + r * padding.keys;
       float* const row_gradient = score_gradients + r * padding.keys;
-      const int64_t visible = block.visible(r);
-      const int64_t masked = block.limit(r / kTileRows * kTileRows) - visible;
-      SoftmaxGradientRow(visible, log_sums[block.first + r], row, row_gradient);
-      Fill(masked, 0.0f, row + visible);
-      Fill(masked, 0.0f, row_gradient + visible);
+      const int64_t begin = block.seen_begin(r);
+      SoftmaxGradientRow(block.seen_end(r) - begin, log_sums[block.first + r], row + begin,
+                         row_gradient + begin);
+      Mask(block, r, row);
+      Mask(block, r, row_gradient);
     }
     AddToKeys(block, padding, scores, outgoing, value_sums);
     AddToKeys(block, padding, score_gradients, queries, key_sums);
@@ -250,7 +279,12 @@ void AttentionGradient(const AttentionHead& head, const float* incoming, int64_t
   const auto unpack = [&](const float* sums, Strided<float> to) {
     if (to.data == nullptr) return;
     for (int64_t k = 0; k < head.keys; ++k) {
-      UnpackRow(head.size, sums + k * padding.size, 1.0f, to.row(k));
+      const float* const row = sums + k * padding.size;
+      if (gradient.adds_to_keys) {
+        UnpackRow<Write::kAdd>(head.size, row, 1.0f, to.row(k));
+      } else {
+        UnpackRow(head.size, row, 1.0f, to.row(k));
+      }
     }
   };
   unpack(key_sums, gradient.key);

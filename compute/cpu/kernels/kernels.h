@@ -108,17 +108,20 @@ struct ResidualRows {
 };
 
 // One head of softmax attention over one sample: queries [queries, size], keys and values [keys, size]. Where it is
-// causal, a query sees the keys of its own and earlier time steps, else all. REQUIRES: keys >= 1.
+// causal, a query sees the keys of its own and earlier time steps, of which the window may leave the last few, else all.
+// REQUIRES: keys >= 1; there is no window unless it is causal.
 struct AttentionHead {
   int64_t queries, keys, size;
   bool causal;
-  float scale;  // of the scores
+  float scale;         // of the scores
+  int64_t window = 0;  // time steps, a query's own the last, whose keys it may see; 0: no bound
   Strided<const float> query, key, value;
 };
 
 // Null data: not wanted.
 struct AttentionHeadGradient {
   Strided<float> query, key, value;
+  bool adds_to_keys = false;  // key and value are added to: other heads have the same ones
 };
 
 // The attention of one sample whose scores are a sum over units of direction * tanh(query + key) (Bahdanau et al., arXiv
@@ -226,8 +229,8 @@ using AddRowGradient = void(int64_t width, const float* values, const DropoutRow
 
 // Floats of workspace that both passes over such a head need; fewer keys need no more.
 using AttentionWorkspace = int64_t(int64_t queries, int64_t keys, int64_t size);
-// output [queries, size] = softmax(scale * query key^T) value; log_sums [queries] = logarithm of each row's sum
-// of exponentials, for the gradient.
+// output [queries, size] = softmax(scale * query key^T) value, zeros where a query sees no key; log_sums [queries] =
+// logarithm of each row's sum of exponentials, for the gradient.
 using Attention = void(const AttentionHead&, float* output, int64_t output_stride, float* log_sums,
                        float* workspace);
 // Takes the gradient `incoming` [queries, size] of the output.

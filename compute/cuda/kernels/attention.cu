@@ -1,8 +1,8 @@
 // Attention for f32, and for what cuDNN's fused attention refuses.
 //
-// A warp works on one query (or, for the gradients of key and value, on one key) of one head and walks
-// over the keys (queries) that take part, with the running maximum and sum of Milakov and Gimelshein,
-// arXiv 1805.02867. Simple rather than fast: the fast path of bf16 is cuDNN's.
+// A warp works on one query of one head, or for the gradients of key and value on one key, and walks over the keys
+// (queries, of one head after the other that reads the key) that take part, with the running maximum and sum of Milakov
+// and Gimelshein, arXiv 1805.02867. Simple rather than fast: the fast path of bf16 is cuDNN's.
 #include "compute/cuda/kernels/common.cuh"
 
 namespace penstock::cuda {
@@ -47,16 +47,21 @@ struct HeadRow {
 // Which query or key of which head of which sample a warp has.
 struct Place {
   int64_t sample;
-  int64_t head;
+  int64_t head;  // of queries, or of keys and values
   int64_t step;  // time step
 };
 
-// Of `steps` in each sample. False: the warp has none.
-__device__ bool FindPlace(const AttentionShape& s, int64_t steps, Place& place) {
+// Of `steps` in each sample for each of `heads`. False: the warp has none.
+__device__ bool FindPlace(const AttentionShape& s, int64_t heads, int64_t steps, Place& place) {
   const int64_t task = int64_t{blockIdx.x} * kWarpsPerBlock + threadIdx.x / kWarp;
-  if (task >= s.batch * s.heads * steps) return false;
-  place = {task / steps / s.heads, task / steps % s.heads, task % steps};
+  if (task >= s.batch * heads * steps) return false;
+  place = {task / steps / heads, task / steps % heads, task % steps};
   return true;
+}
+
+// The keys and values that a query's head reads.
+__device__ Place KeysFor(const AttentionShape& s, const Place& query) {
+  return {query.sample, query.head / s.group(), query.step};
 }
 
 // A head's rows in one sample: of queries, keys, values or their gradients, whose samples have `steps` rows each.
@@ -90,26 +95,33 @@ __device__ int64_t KeysOf(const AttentionShape& s, const AttentionInputs<Number>
   return in.lengths == nullptr ? s.keys : in.lengths[place.sample];
 }
 
-// Keys that a query sees, from the first on.
+// Keys that a query sees: from the first one up to, and without, the end.
 template <typename Number>
-__device__ int64_t SeenBy(const AttentionShape& s, const AttentionInputs<Number>& in,
-                          const Place& place) {
+__device__ int64_t EndOfSeen(const AttentionShape& s, const AttentionInputs<Number>& in,
+                             const Place& place) {
   const int64_t keys = KeysOf(s, in, place);
   return s.causal ? min(place.step + 1, keys) : keys;
+}
+__device__ int64_t FirstSeen(const AttentionShape& s, const Place& place) {
+  return s.window == 0 ? 0 : max(place.step + 1 - s.window, int64_t{0});
+}
+// Behind the last query that sees a key.
+__device__ int64_t EndOfSeeing(const AttentionShape& s, int64_t key) {
+  return s.window == 0 ? s.queries : min(key + s.window, s.queries);
 }
 
 template <typename Number>
 __global__ void ForwardKernel(AttentionShape s, float scale, AttentionInputs<Number> in,
                               Number* output, float* log_sums) {
   Place place;
-  if (!FindPlace(s, s.queries, place)) return;
-  const HeadRows keys(s, place, s.keys, s.stride, in.key);
-  const HeadRows values(s, place, s.keys, s.stride, in.value);
-  const HeadRow query = HeadRows(s, place, s.queries, s.stride, in.query).Load(place.step);
+  if (!FindPlace(s, s.heads, s.queries, place)) return;
+  const HeadRows keys(s, KeysFor(s, place), s.keys, s.key_stride, in.key);
+  const HeadRows values(s, KeysFor(s, place), s.keys, s.key_stride, in.value);
+  const HeadRow query = HeadRows(s, place, s.queries, s.query_stride, in.query).Load(place.step);
   HeadRow sum_values;
   float maximum = -INFINITY, sum = 0.0f;
-  const int64_t seen = SeenBy(s, in, place);
-  for (int64_t step = 0; step < seen; ++step) {
+  const int64_t end = EndOfSeen(s, in, place);
+  for (int64_t step = FirstSeen(s, place); step < end; ++step) {
     const float score = scale * query.Dot(keys.Load(step));
     const float next = fmaxf(maximum, score);
     const float keep = expf(maximum - next);
@@ -119,7 +131,7 @@ __global__ void ForwardKernel(AttentionShape s, float scale, AttentionInputs<Num
     sum = sum * keep + weight;
     maximum = next;
   }
-  if (seen > 0) sum_values.Scale(1.0f / sum);
+  if (sum != 0.0f) sum_values.Scale(1.0f / sum);  // else nothing is seen
   HeadRows(s, place, s.queries, s.width(), output).Store(place.step, sum_values);
   if (threadIdx.x % kWarp == 0) OfQueries(s, place, log_sums)[place.step] = maximum + logf(sum);
 }
@@ -129,7 +141,7 @@ template <typename Number>
 __global__ void DotsKernel(AttentionShape s, const Number* output, const Number* grad_output,
                            float* dots) {
   Place place;
-  if (!FindPlace(s, s.queries, place)) return;
+  if (!FindPlace(s, s.heads, s.queries, place)) return;
   const auto row = [&](const Number* data) {
     return HeadRows(s, place, s.queries, s.width(), data).Load(place.step);
   };
@@ -142,22 +154,22 @@ __global__ void QueryKernel(AttentionShape s, float scale, AttentionInputs<Numbe
                             const Number* grad_output, const float* log_sums, const float* dots,
                             Number* gradient) {
   Place place;
-  if (!FindPlace(s, s.queries, place)) return;
-  const HeadRows keys(s, place, s.keys, s.stride, in.key);
-  const HeadRows values(s, place, s.keys, s.stride, in.value);
-  const HeadRow query = HeadRows(s, place, s.queries, s.stride, in.query).Load(place.step);
+  if (!FindPlace(s, s.heads, s.queries, place)) return;
+  const HeadRows keys(s, KeysFor(s, place), s.keys, s.key_stride, in.key);
+  const HeadRows values(s, KeysFor(s, place), s.keys, s.key_stride, in.value);
+  const HeadRow query = HeadRows(s, place, s.queries, s.query_stride, in.query).Load(place.step);
   const HeadRow incoming = HeadRows(s, place, s.queries, s.width(), grad_output).Load(place.step);
   const float log_sum = OfQueries(s, place, log_sums)[place.step];
   const float dot = OfQueries(s, place, dots)[place.step];
   HeadRow grad_query;
-  const int64_t seen = SeenBy(s, in, place);
-  for (int64_t step = 0; step < seen; ++step) {
+  const int64_t end = EndOfSeen(s, in, place);
+  for (int64_t step = FirstSeen(s, place); step < end; ++step) {
     const HeadRow key = keys.Load(step);
     const float weight = expf(scale * query.Dot(key) - log_sum);
     const float grad_weight = incoming.Dot(values.Load(step));
     grad_query.Add(key, scale * weight * (grad_weight - dot));
   }
-  HeadRows(s, place, s.queries, s.stride, gradient).Store(place.step, grad_query);
+  HeadRows(s, place, s.queries, s.query_stride, gradient).Store(place.step, grad_query);
 }
 
 template <typename Number>
@@ -165,29 +177,35 @@ __global__ void KeyValueKernel(AttentionShape s, float scale, AttentionInputs<Nu
                                const Number* grad_output, const float* log_sums, const float* dots,
                                Number* of_keys, Number* of_values) {
   Place place;
-  if (!FindPlace(s, s.keys, place)) return;
-  const HeadRows queries(s, place, s.queries, s.stride, in.query);
-  const HeadRows incoming(s, place, s.queries, s.width(), grad_output);
-  const HeadRow key = HeadRows(s, place, s.keys, s.stride, in.key).Load(place.step);
-  const HeadRow value = HeadRows(s, place, s.keys, s.stride, in.value).Load(place.step);
+  if (!FindPlace(s, s.key_value_heads, s.keys, place)) return;
+  const HeadRow key = HeadRows(s, place, s.keys, s.key_stride, in.key).Load(place.step);
+  const HeadRow value = HeadRows(s, place, s.keys, s.key_stride, in.value).Load(place.step);
   HeadRow grad_key, grad_value;
   // A key that is not seen has no gradient.
-  const int64_t end = place.step < KeysOf(s, in, place) ? s.queries : 0;
-  for (int64_t step = s.causal ? place.step : 0; step < end; ++step) {
-    const HeadRow query = queries.Load(step);
-    const HeadRow grad_row = incoming.Load(step);
-    const float weight = expf(scale * query.Dot(key) - OfQueries(s, place, log_sums)[step]);
-    grad_value.Add(grad_row, weight);
-    grad_key.Add(query, scale * weight * (grad_row.Dot(value) - OfQueries(s, place, dots)[step]));
+  const int64_t end = place.step < KeysOf(s, in, place) ? EndOfSeeing(s, place.step) : 0;
+  for (int64_t i = 0; i < s.group(); ++i) {
+    const Place reader = {place.sample, place.head * s.group() + i, place.step};
+    const HeadRows queries(s, reader, s.queries, s.query_stride, in.query);
+    const HeadRows incoming(s, reader, s.queries, s.width(), grad_output);
+    for (int64_t step = s.causal ? place.step : 0; step < end; ++step) {
+      const HeadRow query = queries.Load(step);
+      const HeadRow grad_row = incoming.Load(step);
+      const float weight = expf(scale * query.Dot(key) - OfQueries(s, reader, log_sums)[step]);
+      grad_value.Add(grad_row, weight);
+      grad_key.Add(query,
+                   scale * weight * (grad_row.Dot(value) - OfQueries(s, reader, dots)[step]));
+    }
   }
-  if (of_keys != nullptr) HeadRows(s, place, s.keys, s.stride, of_keys).Store(place.step, grad_key);
+  if (of_keys != nullptr) {
+    HeadRows(s, place, s.keys, s.key_stride, of_keys).Store(place.step, grad_key);
+  }
   if (of_values != nullptr) {
-    HeadRows(s, place, s.keys, s.stride, of_values).Store(place.step, grad_value);
+    HeadRows(s, place, s.keys, s.key_stride, of_values).Store(place.step, grad_value);
   }
 }
 
-int64_t BlocksOf(const AttentionShape& s, int64_t steps) {
-  return CeilDiv(s.batch * s.heads * steps, kWarpsPerBlock);
+int64_t BlocksOf(const AttentionShape& s, int64_t heads, int64_t steps) {
+  return CeilDiv(s.batch * heads * steps, kWarpsPerBlock);
 }
 
 float ScaleOf(const AttentionShape& s) {
@@ -199,8 +217,8 @@ float ScaleOf(const AttentionShape& s) {
 template <typename Number>
 void AttentionForward(cudaStream_t stream, const AttentionShape& shape,
                       const AttentionInputs<Number>& inputs, Number* output, float* log_sums) {
-  ForwardKernel<<<BlocksOf(shape, shape.queries), kBlock, 0, stream>>>(shape, ScaleOf(shape),
-                                                                       inputs, output, log_sums);
+  ForwardKernel<<<BlocksOf(shape, shape.heads, shape.queries), kBlock, 0, stream>>>(
+      shape, ScaleOf(shape), inputs, output, log_sums);
 }
 template void AttentionForward<float>(cudaStream_t, const AttentionShape&,
                                       const AttentionInputs<float>&, float*, float*);
@@ -212,7 +230,7 @@ void AttentionBackward(cudaStream_t stream, const AttentionShape& shape,
                        const AttentionInputs<Number>& inputs, const Number* output,
                        const Number* grad_output, const float* log_sums, float* dots,
                        const AttentionGradients<Number>& gradients) {
-  const int64_t blocks = BlocksOf(shape, shape.queries);
+  const int64_t blocks = BlocksOf(shape, shape.heads, shape.queries);
   const float scale = ScaleOf(shape);
   DotsKernel<<<blocks, kBlock, 0, stream>>>(shape, output, grad_output, dots);
   if (gradients.query != nullptr) {
@@ -220,7 +238,7 @@ void AttentionBackward(cudaStream_t stream, const AttentionShape& shape,
                                                gradients.query);
   }
   if (gradients.key != nullptr || gradients.value != nullptr) {
-    KeyValueKernel<<<BlocksOf(shape, shape.keys), kBlock, 0, stream>>>(
+    KeyValueKernel<<<BlocksOf(shape, shape.key_value_heads, shape.keys), kBlock, 0, stream>>>(
         shape, scale, inputs, grad_output, log_sums, dots, gradients.key, gradients.value);
   }
 }

@@ -98,14 +98,19 @@ void ConvertToFloat(cudaStream_t stream, int64_t rows, int64_t width, const Bf16
 struct AttentionShape {
   int64_t batch, queries, keys;  // queries and keys of a sample
   int64_t heads, size;           // size: of a head
-  int64_t stride;                // numbers from row to row of queries, keys and values
-  bool causal;                   // a query sees only the keys of its own and earlier time steps
+  int64_t
+      key_value_heads;  // each of keys and values is read by as many heads, that follow one another
+  int64_t query_stride, key_stride;  // numbers from row to row of queries, and of keys and values
+  bool causal;     // a query sees only the keys of its own and earlier time steps,
+  int64_t window;  // of these at most so many, its own the last; 0: no bound
 
   constexpr int64_t width() const { return heads * size; }
+  constexpr int64_t key_width() const { return key_value_heads * size; }
+  constexpr int64_t group() const { return heads / key_value_heads; }
 };
 inline constexpr int64_t kAttentionSizeMax = 256;  // of a head
 
-// [batch * queries, heads * size], the other two [batch * keys, heads * size].
+// [batch * queries, heads * size], the other two [batch * keys, key_value_heads * size].
 template <typename Number>
 struct AttentionInputs {
   const Number* query;
@@ -113,7 +118,7 @@ struct AttentionInputs {
   const Number* value;
   const int32_t* lengths;  // [batch]: keys from there on are not seen, and may be all; or null
 };
-// Of the inputs, in rows of the same stride.
+// Of the inputs, in rows of the same strides.
 template <typename Number>
 struct AttentionGradients {
   Number* query;

@@ -9,41 +9,32 @@
 #include "compute/block_layout.h"
 #include "compute/cuda/kernels/kernels.h"
 #include "compute/cuda/ops.h"
+#include "compute/ops/attention.h"
 
 namespace penstock::cuda {
 namespace attention {
 namespace {
 
-// What the inputs of the op are.
-struct Inputs {
-  AttentionShape shape;
-  bool side_by_side;  // queries, keys and values are one input
-  bool has_lengths;
-
-  int count() const { return side_by_side ? 1 : 3; }  // without the lengths
-  int64_t elements(int input) const {
-    return shape.batch * (input == 0 ? shape.queries : shape.keys) * shape.stride;
-  }
-  int64_t output_elements() const { return shape.batch * shape.queries * shape.width(); }
-};
+using penstock::attention::Part;
+using penstock::attention::Sizes;
 
 // Float, as the values are, or Bf16.
 template <typename Number>
 class CudaAttention : public OpKernels {
  public:
-  CudaAttention(CudaContext& context, const Inputs& inputs, ScaledAttention<Number> attention)
-      : cuda_(context), in_(inputs), attention_(std::move(attention)) {
+  CudaAttention(CudaContext& context, const Sizes& sizes, ScaledAttention<Number> attention)
+      : cuda_(context), s_(sizes), attention_(std::move(attention)) {
     BlockLayout stash, scratch;
     log_sums_ = stash.Add<float>(attention_.log_sums_floats());
     const auto copy = [&](int64_t elements) {
       return scratch.Add<Number>(kIsFloat<Number> ? 0 : elements);
     };
-    for (int i = 0; i < in_.count(); ++i) {
-      inputs_[i] = copy(in_.elements(i));
-      grad_inputs_[i] = copy(in_.elements(i));
+    for (int i = 0; i < s_.inputs(); ++i) {
+      inputs_[i] = copy(ElementsOf(i));
+      grad_inputs_[i] = copy(ElementsOf(i));
     }
-    output_ = copy(in_.output_elements());
-    grad_output_ = copy(in_.output_elements());
+    output_ = copy(s_.output_elements());
+    grad_output_ = copy(s_.output_elements());
     attention_scratch_ = scratch.Add<char>(attention_.scratch_bytes());
     scratch_bytes_ = scratch.size_bytes();
     needs_ = {.stash_bytes = stash.size_bytes(),
@@ -58,22 +49,23 @@ class CudaAttention : public OpKernels {
     Number* const output = Result(tape.result(), output_);
     PENSTOCK_RETURN_IF_ERROR(attention_.Forward(InputsOf(tape), output, log_sums_.in(tape.stash),
                                                 In(attention_scratch_)));
-    PutBack(in_.output_elements(), output, tape.result());
+    PutBack(s_.output_elements(), output, tape.result());
     return cuda_.Check("forward of an attention");
   }
 
   absl::Status BackwardInput(const PassContext&, const WeightView&, const Tape& tape) override {
     std::array<Number*, 3> gradients = {};
-    for (int i = 0; i < in_.count(); ++i)
+    for (int i = 0; i < s_.inputs(); ++i) {
       gradients[i] = Result(tape.grad_input(i), grad_inputs_[i]);
+    }
     PENSTOCK_RETURN_IF_ERROR(attention_.Backward(
-        InputsOf(tape), Operand(in_.output_elements(), tape.result(), output_),
-        Operand(in_.output_elements(), tape.gradient(), grad_output_), log_sums_.in(tape.stash),
-        in_.side_by_side ? GradientsSideBySide(gradients[0], in_.shape.width())
-                         : AttentionGradients<Number>{gradients[0], gradients[1], gradients[2]},
+        InputsOf(tape), Operand(s_.output_elements(), tape.result(), output_),
+        Operand(s_.output_elements(), tape.gradient(), grad_output_), log_sums_.in(tape.stash),
+        s_.side_by_side ? GradientsSideBySide(gradients[0], attention_.shape())
+                        : AttentionGradients<Number>{gradients[0], gradients[1], gradients[2]},
         In(attention_scratch_)));
-    for (int i = 0; i < in_.count(); ++i) {
-      PutBack(in_.elements(i), gradients[i], tape.grad_input(i));
+    for (int i = 0; i < s_.inputs(); ++i) {
+      PutBack(ElementsOf(i), gradients[i], tape.grad_input(i));
     }
     return cuda_.Check("backward of an attention");
   }
@@ -110,17 +102,20 @@ class CudaAttention : public OpKernels {
 
   AttentionInputs<Number> InputsOf(const Tape& tape) const {
     std::array<const Number*, 3> inputs = {};
-    for (int i = 0; i < in_.count(); ++i) {
-      inputs[i] = Operand(in_.elements(i), tape.input(i), inputs_[i]);
+    for (int i = 0; i < s_.inputs(); ++i) {
+      inputs[i] = Operand(ElementsOf(i), tape.input(i), inputs_[i]);
     }
     AttentionInputs<Number> result = {inputs[0], inputs[1], inputs[2]};
-    if (in_.side_by_side) result = SideBySide(inputs[0], in_.shape.width());
-    if (in_.has_lengths) result.lengths = tape.input<int32_t>(in_.count());
+    if (s_.side_by_side) result = SideBySide(inputs[0], attention_.shape());
+    if (s_.has_lengths) result.lengths = tape.input<int32_t>(s_.inputs());
     return result;
   }
 
+  // Of an input.
+  int64_t ElementsOf(int input) const { return s_.elements(static_cast<Part>(input)); }
+
   CudaContext& cuda_;
-  const Inputs in_;
+  const Sizes s_;
   const ScaledAttention<Number> attention_;
   TapeNeeds needs_;
   Place<float> log_sums_;  // stash [samples, heads, queries]
@@ -131,23 +126,22 @@ class CudaAttention : public OpKernels {
   int64_t scratch_bytes_ = 0;
 };
 
-Inputs InputsOf(const KernelSpec& spec) {
-  const bool side_by_side = spec.inputs.size() < 3;
-  const int64_t heads = spec.attributes().integer("heads");
-  return {.shape = {.batch = spec.samples,
-                    .queries = spec.inputs[0].dims[0],
-                    .keys = spec.inputs[side_by_side ? 0 : 1].dims[0],
-                    .heads = heads,
-                    .size = spec.node.output.dims.back() / heads,
-                    .stride = spec.width(),
-                    .causal = spec.attributes().flag("causal")},
-          .side_by_side = side_by_side,
-          .has_lengths = spec.inputs.size() % 2 == 0};
+AttentionShape ShapeOf(const Sizes& s) {
+  return {.batch = s.samples,
+          .queries = s.queries,
+          .keys = s.keys,
+          .heads = s.heads,
+          .size = s.size,
+          .key_value_heads = s.key_value_heads,
+          .query_stride = s.query_stride,
+          .key_stride = s.key_stride,
+          .causal = s.causal,
+          .window = s.window};
 }
 
 template <typename Number>
-MadeKernels Make(CudaContext& context, const Inputs& inputs, ScaledAttention<Number> attention) {
-  auto op = std::make_unique<CudaAttention<Number>>(context, inputs, std::move(attention));
+MadeKernels Make(CudaContext& context, const Sizes& sizes, ScaledAttention<Number> attention) {
+  auto op = std::make_unique<CudaAttention<Number>>(context, sizes, std::move(attention));
   PENSTOCK_RETURN_IF_ERROR(context.layer_scratch().Reserve(op->scratch_bytes()));
   return op;
 }
@@ -156,15 +150,16 @@ MadeKernels Make(CudaContext& context, const Inputs& inputs, ScaledAttention<Num
 }  // namespace attention
 
 MadeKernels MakeAttention(CudaContext& context, const KernelSpec& spec) {
-  const attention::Inputs inputs = attention::InputsOf(spec);
+  const attention::Sizes sizes(spec);
+  const AttentionShape shape = attention::ShapeOf(sizes);
   if (spec.bf16) {
-    PENSTOCK_ASSIGN_OR_RETURN(
-        auto fused, ScaledAttention<Bf16>::Create(context, inputs.shape, inputs.has_lengths));
-    if (fused.is_fused()) return attention::Make(context, inputs, std::move(fused));
+    PENSTOCK_ASSIGN_OR_RETURN(auto fused,
+                              ScaledAttention<Bf16>::Create(context, shape, sizes.has_lengths));
+    if (fused.is_fused()) return attention::Make(context, sizes, std::move(fused));
   }
-  PENSTOCK_ASSIGN_OR_RETURN(
-      auto plain, ScaledAttention<float>::Create(context, inputs.shape, inputs.has_lengths));
-  return attention::Make(context, inputs, std::move(plain));
+  PENSTOCK_ASSIGN_OR_RETURN(auto plain,
+                            ScaledAttention<float>::Create(context, shape, sizes.has_lengths));
+  return attention::Make(context, sizes, std::move(plain));
 }
 
 }  // namespace penstock::cuda

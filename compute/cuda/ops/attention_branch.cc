@@ -56,8 +56,8 @@ class AttentionMiddle : public Middle<Number> {
                        void* scratch) override {
     Number* expansion = expansion_.in(stash);
     PENSTOCK_RETURN_IF_ERROR(Expand(weights, normal, expansion, scratch));
-    return attention_.Forward(SideBySide(expansion, shape_.projected), hidden, log_sums_.in(stash),
-                              attention_scratch_.in(scratch));
+    return attention_.Forward(SideBySide(expansion, attention_.shape()), hidden,
+                              log_sums_.in(stash), attention_scratch_.in(scratch));
   }
 
   absl::Status Backward(const WeightView& weights, const Number* incoming, const Number* hidden,
@@ -67,9 +67,9 @@ class AttentionMiddle : public Middle<Number> {
     PENSTOCK_RETURN_IF_ERROR(backward_.Run({.left = incoming,
                                             .right = ParameterOf<Number>(weights, kProjection),
                                             .result = grad_hidden}));
-    return attention_.Backward(SideBySide(expansion, shape_.projected), hidden, grad_hidden,
-                               log_sums_.in(stash), GradientsSideBySide(gradient, shape_.projected),
-                               attention_scratch_.in(scratch));
+    return attention_.Backward(
+        SideBySide(expansion, attention_.shape()), hidden, grad_hidden, log_sums_.in(stash),
+        GradientsSideBySide(gradient, attention_.shape()), attention_scratch_.in(scratch));
   }
 
  private:
@@ -127,8 +127,11 @@ MadeKernels Make(CudaContext& context, const KernelSpec& spec) {
                                 .keys = time,
                                 .heads = heads,
                                 .size = width / heads,
-                                .stride = branch.expanded,
-                                .causal = true};
+                                .key_value_heads = heads,
+                                .query_stride = branch.expanded,
+                                .key_stride = branch.expanded,
+                                .causal = true,
+                                .window = 0};
   PENSTOCK_ASSIGN_OR_RETURN(std::unique_ptr<Middle<Number>> middle,
                             AttentionMiddle<Number>::Create(context, branch, shape));
   return ResidualBranch<Number>::Create(

@@ -21,3 +21,4 @@ case("rms_norm", "time and width", {}, [f32(5, 19)], rms_norm, parameters={"weig
 case("rms_norm", "many rows", {"epsilon": 1e-05}, [f32(70, 4, scale=8)], rms_norm, parameters={"weight": (4,)})
 case("rms_norm", "a vector and a large epsilon", {"epsilon": 0.25}, [f32(6)], rms_norm, parameters={"weight": (6,)})
 case("rms_norm", "more than two vectors", {}, [f32(3, 33)], rms_norm, parameters={"weight": (33,)})
+case("rms_norm", "each head of each time step", {}, [f32(5, 3, 8)], rms_norm, parameters={"weight": (8,)})

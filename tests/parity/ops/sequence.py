@@ -1,3 +1,5 @@
+import math
+
 import torch
 import torch.nn.functional as F
 
@@ -107,20 +109,31 @@ add_additive("lengths", 4, 5, 6, 3, 7, samples=9, has_lengths=True)
 
 def attention(c, *inputs):
     a = c.attributes
+    heads = a["heads"]
+    key_heads = a.get("key_value_heads", 0) or heads
     if len(inputs) < 3:
-        inputs = [*inputs[0].chunk(3, dim=-1), *inputs[1:]]
-    query, key, value = (x.unflatten(-1, (a["heads"], -1)).transpose(1, 2) for x in inputs[:3])
+        size = inputs[0].shape[-1] // (heads + 2 * key_heads)
+        inputs = [*inputs[0].split([heads * size, key_heads * size, key_heads * size], dim=-1), *inputs[1:]]
+    query, key, value = (x.unflatten(-1, (n, -1)).transpose(1, 2)
+                         for x, n in zip(inputs[:3], (heads, key_heads, key_heads)))
+    # As transformers' repeat_kv: each head of keys is read by as many heads of queries in a row.
+    key, value = (x.repeat_interleave(heads // key_heads, dim=1) for x in (key, value))
     lengths = inputs[3].tolist() if len(inputs) > 3 else [key.shape[2]] * key.shape[0]
     samples = []
     for s, length in enumerate(lengths):
         seen = torch.ones(query.shape[2], length, dtype=torch.bool)
-        if length == 0:
-            samples.append(torch.zeros_like(query[s]))
-            continue
         if a.get("causal", False):
             seen = seen.tril()
-        samples.append(F.scaled_dot_product_attention(query[s], key[s, :, :length], value[s, :, :length],
-                                                      attn_mask=seen))
+        # As transformers' sliding_window_overlay: key > query - window.
+        if a.get("window", 0) > 0:
+            seen = seen.triu(1 - a["window"])
+        output = torch.zeros_like(query[s])
+        rows = seen.any(dim=1)  # the others see nothing, and give zeros
+        if rows.any():
+            attended = F.scaled_dot_product_attention(query[s][:, rows], key[s, :, :length], value[s, :, :length],
+                                                      attn_mask=seen[rows])
+            output = output.index_copy(1, rows.nonzero()[:, 0], attended)
+        samples.append(output)
     return torch.stack(samples).transpose(1, 2).flatten(2)
 
 
@@ -144,3 +157,80 @@ for causal in (False, True):
     add_attention(prefix + "three inputs, heads of 8", [f32(12, 16), f32(20, 16), f32(20, 16)], samples=2, heads=2,
                   causal=causal)
 add_attention("a wide head", [f32(3, 34), f32(2, 34), f32(2, 34)], heads=1)
+
+for causal in (False, True):
+    prefix = "causal, " if causal else ""
+    add_attention(prefix + "one head of keys, side by side", [f32(5, 18)], heads=4, key_value_heads=1, causal=causal)
+    add_attention(prefix + "two heads of keys, side by side with lengths", [f32(5, 24)], samples=9, heads=4,
+                  key_value_heads=2, causal=causal, has_lengths=True)
+    add_attention(prefix + "two heads of keys, three inputs", [f32(4, 18), f32(7, 6), f32(7, 6)], heads=6,
+                  key_value_heads=2, causal=causal)
+    add_attention(prefix + "one head of keys, three inputs with lengths", [f32(6, 6), f32(5, 2), f32(5, 2)], samples=9,
+                  heads=3, key_value_heads=1, causal=causal, has_lengths=True)
+    add_attention(prefix + "as many heads of keys", [f32(5, 18)], heads=2, key_value_heads=2, causal=causal)
+    add_attention(prefix + "heads of keys, several blocks", [f32(67, 12)], samples=1, heads=2, key_value_heads=1,
+                  causal=causal)
+    add_attention(prefix + "heads of keys of 8", [f32(12, 32)], samples=2, heads=2, key_value_heads=1, causal=causal)
+for window in (1, 3, 30):
+    prefix = f"window of {window}, "
+    add_attention(prefix + "side by side", [f32(9, 18)], heads=2, causal=True, window=window)
+    add_attention(prefix + "three inputs", [f32(7, 6), f32(4, 6), f32(4, 6)], heads=3, causal=True, window=window)
+    add_attention(prefix + "side by side with lengths", [f32(7, 12)], samples=9, heads=2, causal=True, window=window,
+                  has_lengths=True)
+    add_attention(prefix + "heads of keys, three inputs with lengths", [f32(6, 8), f32(8, 4), f32(8, 4)], samples=9,
+                  heads=4, key_value_heads=2, causal=True, window=window, has_lengths=True)
+    add_attention(prefix + "heads of keys of 8", [f32(12, 32)], samples=2, heads=2, key_value_heads=1, causal=True,
+                  window=window)
+add_attention("window of 40, several blocks", [f32(140, 8)], samples=1, heads=2, key_value_heads=1, causal=True,
+              window=40)
+
+
+def frequencies(a):
+    """Of Hugging Face's transformers 5.24, modeling_rope_utils.py: in float32, as models were trained."""
+    size = a["head_size"]
+    result = 1.0 / (float(a.get("base", 10000.0)) ** (torch.arange(0, size, 2, dtype=torch.float32) / size))
+    if a.get("scaling") == "linear":
+        result /= a["factor"]
+    if a.get("scaling") == "llama3":
+        factor, low, high = a["factor"], a["low_frequency_factor"], a["high_frequency_factor"]
+        context = a["original_context"]
+        length = 2 * math.pi / result
+        scaled = torch.where(length > context / low, result / factor, result)
+        smooth = (context / length - low) / (high - low)
+        smoothed = (1 - smooth) * scaled / factor + smooth * scaled
+        is_medium = ~(length < context / high) * ~(length > context / low)
+        result = torch.where(is_medium, smoothed, scaled)
+    return result
+
+
+def rope(c, x, positions=None):
+    """LlamaRotaryEmbedding and apply_rotary_pos_emb: angles in float32, the turn in float64."""
+    size = c.attributes["head_size"]
+    if positions is None:
+        positions = torch.arange(x.shape[1])[None]
+    angles = positions[..., None].float() * frequencies(c.attributes)
+    angles = torch.cat((angles, angles), dim=-1)[:, :, None]
+    heads = x.unflatten(-1, (-1, size))
+    halves = torch.cat((-heads[..., size // 2:], heads[..., :size // 2]), dim=-1)
+    return (heads * angles.cos().double() + halves * angles.sin().double()).flatten(2)
+
+
+def add_rope(name, time, width, below=0, samples=2, **attributes):
+    case("rope", name, attributes, [f32(time, width)] + ([i32(time, below=below)] if below else []), rope,
+         samples=samples)
+
+
+LLAMA3 = {"scaling": "llama3", "factor": 8.0, "low_frequency_factor": 1.0, "high_frequency_factor": 4.0}
+add_rope("one head", 5, 6, head_size=6)
+add_rope("several heads", 7, 24, head_size=8, samples=3)
+add_rope("pairs alone", 4, 6, head_size=2)
+add_rope("wider than vectors", 2, 140, head_size=70)
+add_rope("more rows than a block has", 70, 4, head_size=4)
+add_rope("another base", 6, 16, head_size=16, base=500000.0)
+add_rope("linear", 6, 16, head_size=8, scaling="linear", factor=4.0)
+add_rope("llama3", 9, 32, head_size=32, original_context=64, **LLAMA3)
+add_rope("llama3 as of 3.1", 4, 128, head_size=128, base=500000.0, original_context=8192, **LLAMA3)
+add_rope("positions", 6, 16, below=40, head_size=8, samples=3)
+add_rope("far positions", 12, 64, below=9000, head_size=64)
+add_rope("far positions, linear", 12, 16, below=9000, head_size=16, scaling="linear", factor=2.5)
+add_rope("far positions, llama3", 16, 64, below=130000, head_size=64, base=500000.0, original_context=8192, **LLAMA3)
