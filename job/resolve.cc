@@ -70,22 +70,31 @@ StalenessRules StalenessRulesOf(const v1::StalenessSpec& spec) {
   return rules;
 }
 
+LearningRate::Decay DecayOf(const std::string& word) {
+  if (word == "linear") return LearningRate::Decay::kLinear;
+  if (word == "cosine") return LearningRate::Decay::kCosine;
+  if (word == "step") return LearningRate::Decay::kStep;
+  if (word == "inverse_square_root") return LearningRate::Decay::kInverseSquareRoot;
+  if (word == "wsd") return LearningRate::Decay::kWsd;
+  return LearningRate::Decay::kConstant;
+}
+
 LearningRate LearningRateOf(const v1::TrainingSpec& training) {
+  constexpr int64_t kStepsToCooldown = 10;  // of the paper: a tenth is enough
   const v1::LearningRateSpec& rate = training.learning_rate();
+  const int64_t steps = rate.has_decay_steps() ? rate.decay_steps() : training.steps();
+  const int64_t cooldown =
+      rate.has_cooldown_steps() ? rate.cooldown_steps() : steps / kStepsToCooldown;
   std::vector<int64_t> milestones(rate.milestones().begin(), rate.milestones().end());
   for (int64_t& milestone : milestones) milestone *= training.batch();
-  return LearningRate{
-      .peak = PeakRateOf(training.optimizer()),
-      .warmup_samples = rate.warmup_steps() * training.batch(),
-      .total_samples =
-          (rate.has_decay_steps() ? rate.decay_steps() : training.steps()) * training.batch(),
-      .decay = rate.decay() == "linear"   ? LearningRate::Decay::kLinear
-               : rate.decay() == "cosine" ? LearningRate::Decay::kCosine
-               : rate.decay() == "step"   ? LearningRate::Decay::kStep
-                                          : LearningRate::Decay::kConstant,
-      .final_fraction = rate.final_fraction(),
-      .milestone_samples = std::move(milestones),
-      .factor = rate.factor()};
+  return LearningRate{.peak = PeakRateOf(training.optimizer()),
+                      .warmup_samples = rate.warmup_steps() * training.batch(),
+                      .total_samples = steps * training.batch(),
+                      .decay = DecayOf(rate.decay()),
+                      .final_fraction = rate.final_fraction(),
+                      .milestone_samples = std::move(milestones),
+                      .factor = rate.factor(),
+                      .cooldown_samples = cooldown * training.batch()};
 }
 
 Clip ClipOf(const v1::ClipSpec& spec) {

@@ -93,6 +93,13 @@ absl::Status CheckMilestones(const v1::LearningRateSpec& rate) {
   return absl::OkStatus();
 }
 
+absl::Status CheckInverseSquareRoot(const v1::LearningRateSpec& rate) {
+  if (rate.decay() != "inverse_square_root" || rate.warmup_steps() > 0) return absl::OkStatus();
+  return InvalidKey("training.learning_rate.warmup_steps",
+                    "is 0, but the decay inverse_square_root falls from the end of the warm-up, "
+                    "as sqrt(warmup_steps / steps); set it, for example to 100");
+}
+
 absl::Status CheckNesterov(const v1::OptimizerSpec& optimizer) {
   if (!optimizer.sgd().nesterov() || optimizer.sgd().momentum() > 0.0) return absl::OkStatus();
   return InvalidKey("training.optimizer.sgd.nesterov",
@@ -108,6 +115,7 @@ absl::Status CheckFields(const v1::JobSpec& spec) {
   PENSTOCK_RETURN_IF_ERROR(DataKindOf(spec.data()).check(spec));
   PENSTOCK_RETURN_IF_ERROR(CheckMicrobatches(spec.training()));
   PENSTOCK_RETURN_IF_ERROR(CheckMilestones(spec.training().learning_rate()));
+  PENSTOCK_RETURN_IF_ERROR(CheckInverseSquareRoot(spec.training().learning_rate()));
   PENSTOCK_RETURN_IF_ERROR(CheckNesterov(spec.training().optimizer()));
   PENSTOCK_RETURN_IF_ERROR(CheckCuts(spec));
   const v1::PipelineSpec& pipeline = spec.pipeline();

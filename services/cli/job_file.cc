@@ -74,6 +74,10 @@ void SetSteps(int64_t steps, JobDocument& document) {
   if (shortens("training.learning_rate.warmup_steps", training.learning_rate().warmup_steps())) {
     training.mutable_learning_rate()->set_warmup_steps(steps);
   }
+  if (shortens("training.learning_rate.cooldown_steps",
+               training.learning_rate().cooldown_steps())) {
+    training.mutable_learning_rate()->set_cooldown_steps(steps);
+  }
   v1::PipelineSpec& pipeline = *document.spec.mutable_pipeline();
   if (shortens("pipeline.synchronous_steps", pipeline.synchronous_steps())) {
     pipeline.set_synchronous_steps(steps);

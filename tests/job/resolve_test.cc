@@ -87,6 +87,39 @@ TEST(ResolveJob, StepDecay_MultipliesTheRateAfterMilestones) {
               StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("only for")));
 }
 
+TEST(ResolveJob, Wsd_CoolsDownInTheLastTenthUnlessTheFileSaysOtherwise) {
+  v1::JobSpec spec = GoodJob();  // 32 samples a step
+  spec.mutable_training()->set_steps(400);
+  v1::LearningRateSpec& rate = *spec.mutable_training()->mutable_learning_rate();
+  rate.set_decay("wsd");
+  PENSTOCK_ASSERT_OK_AND_ASSIGN(ResolvedJob job, ResolveJob(spec));
+  EXPECT_EQ(job.learning_rate.cooldown_samples, 40 * 32);
+  EXPECT_DOUBLE_EQ(job.learning_rate.At(360 * 32), 1e-3);
+  EXPECT_LT(job.learning_rate.At(361 * 32), 1e-3);
+  rate.set_cooldown_steps(100);
+  PENSTOCK_ASSERT_OK_AND_ASSIGN(job, ResolveJob(spec));
+  EXPECT_EQ(job.learning_rate.cooldown_samples, 100 * 32);
+  rate.set_cooldown_steps(500);
+  EXPECT_THAT(ResolveJob(spec),
+              StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("cooldown_steps: is 500")));
+  rate.set_cooldown_steps(100);
+  rate.set_decay("linear");
+  EXPECT_THAT(ResolveJob(spec), StatusIs(absl::StatusCode::kInvalidArgument,
+                                         HasSubstr("cooldown_steps: is 100, which is only for")));
+}
+
+TEST(ResolveJob, InverseSquareRoot_NeedsAWarmUp) {
+  v1::JobSpec spec = GoodJob();
+  v1::LearningRateSpec& rate = *spec.mutable_training()->mutable_learning_rate();
+  rate.set_decay("inverse_square_root");
+  rate.set_warmup_steps(0);
+  EXPECT_THAT(ResolveJob(spec), StatusIs(absl::StatusCode::kInvalidArgument,
+                                         HasSubstr("warmup_steps: is 0, but the decay")));
+  rate.set_warmup_steps(10);
+  PENSTOCK_ASSERT_OK_AND_ASSIGN(const ResolvedJob job, ResolveJob(spec));
+  EXPECT_DOUBLE_EQ(job.learning_rate.At(40 * 32), 0.5e-3);
+}
+
 TEST(ResolveJob, NesterovMomentum_NeedsMomentum) {
   v1::JobSpec spec = GoodJob();
   v1::SgdSpec& sgd = *spec.mutable_training()->mutable_optimizer()->mutable_sgd();
