@@ -58,6 +58,19 @@ void AddSharing(const ModelGraph& model, Fingerprint& fingerprint) {
   }
 }
 
+// Which parameters are not trained: their optimizer's state is not there.
+void AddFrozen(const ModelGraph& model, Fingerprint& fingerprint) {
+  for (const LayerSpec& layer : model.layers) {
+    std::vector<std::string> names;
+    for (const ParameterSpec& parameter : layer.parameters) {
+      if (parameter.frozen) names.push_back(parameter.name);
+    }
+    if (names.empty()) continue;
+    fingerprint.emplace_back(absl::StrCat("training.groups frozen in ", layer.name),
+                             absl::StrJoin(names, ", "));
+  }
+}
+
 }  // namespace
 
 Fingerprint MakeFingerprint(const FingerprintInputs& inputs) {
@@ -70,6 +83,7 @@ Fingerprint MakeFingerprint(const FingerprintInputs& inputs) {
                              absl::StrCat(Describe(model, layer), ReadNames(model, layer)));
   }
   AddSharing(model, fingerprint);
+  AddFrozen(model, fingerprint);
   fingerprint.emplace_back("training.optimizer", std::string(KindOf(inputs.optimizer)));
   fingerprint.emplace_back("training.batch", absl::StrCat(inputs.batch));
   fingerprint.emplace_back("training.seed", absl::StrCat(inputs.seed));

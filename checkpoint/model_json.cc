@@ -22,6 +22,7 @@ Json GptToJson(const GptConfig& model) {
                {"vocabulary", model.vocabulary}, {"dropout", model.dropout},
                {"tied_head", model.tied_head}};
   SetUntie(model.untie, json);
+  if (model.label_smoothing > 0.0) json["label_smoothing"] = model.label_smoothing;
   return json;
 }
 
@@ -33,7 +34,8 @@ GptConfig GptFromJson(const Json& gpt) {
           .vocabulary = WholeNumber(gpt.at("vocabulary")),
           .dropout = gpt.at("dropout").get<double>(),
           .tied_head = gpt.at("tied_head").get<bool>(),
-          .untie = UntieOf(gpt)};
+          .untie = UntieOf(gpt),
+          .label_smoothing = gpt.value("label_smoothing", 0.0)};
 }
 
 Json AttributeToJson(const Attributes::Entry& entry) {

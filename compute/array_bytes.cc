@@ -13,17 +13,24 @@ namespace penstock {
 ArrayBytes ArrayBytesOf(const ModelGraph& model, const StageOptions& options) {
   const ParameterArena arena(model, options.layers);
   const int64_t array = BufferPool::BlockBytes(arena.weight_count() * SizeOf(DType::kF32));
-  const int64_t mirror = options.precision == Precision::kBf16
-                             ? BufferPool::BlockBytes(arena.weight_count() * SizeOf(DType::kBf16))
-                             : 0;
+  const int64_t trained = BufferPool::BlockBytes(arena.trained_count() * SizeOf(DType::kF32));
+  const auto mirror_of = [&](int64_t floats) {
+    return options.precision == Precision::kBf16
+               ? BufferPool::BlockBytes(floats * SizeOf(DType::kBf16))
+               : 0;
+  };
+  const int64_t mirror = mirror_of(arena.weight_count());
   const auto states = static_cast<int64_t>(StateNamesOf(options.optimizer).size());
   const HistoryOptions& history = options.history;
   const int64_t motions = history.momentum_average ? std::max<int64_t>(history.averages_max, 1) : 0;
   ArrayBytes bytes;
   bytes.version = array + mirror;
+  if (const int64_t floats = arena.frozen_count(); floats > 0) {
+    bytes.frozen = BufferPool::BlockBytes(floats * SizeOf(DType::kF32)) + mirror_of(floats);
+  }
   bytes.gradients = BufferPool::BlockBytes(arena.gradient_count() * SizeOf(DType::kF32));
   bytes.optimizer =
-      ((options.updates ? states : 0) + motions + (history.last_update ? 1 : 0)) * array;
+      ((options.updates ? states : 0) + motions + (history.last_update ? 1 : 0)) * trained;
   const BufferLayout buffers = LayOutBuffers(model, options.layers, options.step_samples);
   for (const int64_t floats : {buffers.count, buffers.carried()}) {
     if (floats > 0) bytes.buffers += BufferPool::BlockBytes(floats * SizeOf(DType::kF32));

@@ -15,12 +15,13 @@ namespace penstock {
 
 struct ArrayBytes {
   int64_t version = 0;  // weights of one version, with their mirror in bf16
+  int64_t frozen = 0;   // of those that all versions share, likewise
   int64_t gradients = 0;
   int64_t optimizer = 0;  // its state, and the history's (update_history.h)
   int64_t predicted = 0;  // predicted weights
   int64_t buffers = 0;    // of nodes (model/op.h), and what evaluation carries
 
-  int64_t held() const { return version + gradients + optimizer + predicted + buffers; }
+  int64_t held() const { return version + frozen + gradients + optimizer + predicted + buffers; }
 };
 
 // The floats that a buffer of a node takes of a stage's array of buffers.

@@ -30,6 +30,21 @@ void SetMomentum(OptimizerConfig& config, double momentum) {
   std::visit([&](auto& each) { each.main_momentum() = momentum; }, config);
 }
 
+std::vector<SliceGroup> GroupSlices(absl::Span<const ParameterSlice> slices) {
+  std::vector<SliceGroup> groups;
+  for (size_t s = 0; s < slices.size(); ++s) {
+    auto group = std::find_if(groups.begin(), groups.end(), [&](const SliceGroup& known) {
+      return known.rate_scale == slices[s].rate_scale &&
+             known.weight_decay == slices[s].weight_decay;
+    });
+    if (group == groups.end()) {
+      group = groups.insert(group, {slices[s].rate_scale, slices[s].weight_decay, {}});
+    }
+    group->indices.push_back(s);
+  }
+  return groups;
+}
+
 MuonSlices::MuonSlices(absl::Span<const ParameterSlice> slices) {
   for (size_t s = 0; s < slices.size(); ++s) {
     if (slices[s].is_hidden_matrix()) {
@@ -54,7 +69,13 @@ StepArguments MuonSlices::ArgumentsOfOthers(const StepArguments& whole) {
 double MuonRate(const ParameterSlice& matrix, double learning_rate) {
   constexpr double kAdamWScale = 0.2;  // the root mean square of AdamW's steps
   const auto side = static_cast<double>(std::max(matrix.rows, matrix.columns));
-  return learning_rate * kAdamWScale * std::sqrt(side);
+  return learning_rate * matrix.rate_scale * kAdamWScale * std::sqrt(side);
+}
+
+double MuonKeep(const MuonConfig& config, const ParameterSlice& matrix, double learning_rate) {
+  const double decay =
+      matrix.weight_decay.value_or(matrix.decays ? config.adamw.weight_decay : 0.0);
+  return 1.0 - learning_rate * matrix.rate_scale * decay;
 }
 
 }  // namespace penstock

@@ -58,9 +58,30 @@ struct ParameterSlice {
   // Rows of a matrix between hidden features, which Muon orthogonalises; 0 for all others.
   int64_t rows = 0;
   int64_t columns = 0;
+  // Of the parameter group that it is in (model/parameter_groups.h).
+  double rate_scale = 1.0;
+  std::optional<double> weight_decay =
+      std::nullopt;  // in place of the optimizer's, whether it decays or not
 
   bool is_hidden_matrix() const { return rows > 0; }
+  bool has_decay() const { return decays || weight_decay.has_value(); }
 };
+
+// The slices that one rate and one weight decay are for.
+struct SliceGroup {
+  double rate_scale = 1.0;
+  std::optional<double> weight_decay;
+  std::vector<size_t> indices;  // of slices
+
+  // The optimizer's configuration for them.
+  template <typename Config>
+  Config Of(Config config) const {
+    config.weight_decay = weight_decay.value_or(config.weight_decay);
+    return config;
+  }
+};
+// In the order of their first slices.
+std::vector<SliceGroup> GroupSlices(absl::Span<const ParameterSlice> slices);
 
 struct StepArguments {
   const float* weights = nullptr;  // version read
@@ -84,8 +105,9 @@ struct StepArguments {
 // Names of the state arrays beside the weights: {"exp_avg", "exp_avg_sq"}; checkpoints use them.
 absl::Span<const absl::string_view> StateNamesOf(const OptimizerConfig& config);
 
-// Returns how far an update of Muon moves a matrix along X.
+// Returns how far an update of Muon moves a matrix along X, and the part of its weights that it keeps.
 double MuonRate(const ParameterSlice& matrix, double learning_rate);
+double MuonKeep(const MuonConfig& config, const ParameterSlice& matrix, double learning_rate);
 
 // Which of a stage's slices Muon orthogonalizes, and what it leaves to AdamW.
 //

@@ -211,17 +211,24 @@ class Planner {
   Steps BackwardInput() {
     Steps steps;
     const bool is_rounded = crossing_ == DType::kBf16;
-    plan_.grad_output = Unpack(GradientsAt(model_, layers_.end(), samples_), steps,
-                               [&](int value, int slot, bool view) {
-                                 // The whole of what came is read by W of its sender, too.
-                                 const bool shared = has_cuts_ && received_ == DType::kF32 && !view;
-                                 gradients_[value] = {slot, shared, is_rounded, view};
-                               });
+    const Bundle behind = GradientsAt(model_, layers_.end(), samples_);
+    const auto set_part = [&](int value, int slot, bool view) {
+      // The whole of what came is read by W of its sender, too.
+      const bool shared = has_cuts_ && received_ == DType::kF32 && !view;
+      gradients_[value] = {slot, shared, is_rounded, view};
+    };
+    plan_.grad_output =
+        has_cuts_ && behind.is_signal() ? AddSignal() : Unpack(behind, steps, set_part);
     for (int n = plan_.node_count - 1; n >= 0; --n) {
       if (NodeAt(n).needs_gradient) BackwardInputOf(n, steps);
     }
     const Bundle bundle = GradientsAt(model_, layers_.first, samples_);
-    if (has_cuts_ && !bundle.empty()) ReturnGradients(bundle, steps);
+    if (has_cuts_ && bundle.is_signal()) {
+      plan_.grad_input = AddSignal();
+      steps.push_back({.kind = Kind::kTake, .slot = plan_.grad_input});
+    } else if (has_cuts_ && !bundle.empty()) {
+      ReturnGradients(bundle, steps);
+    }
     return steps;
   }
 
@@ -246,9 +253,10 @@ class Planner {
         steps.push_back({.kind = Kind::kTake, .slot = slots.grad_inputs[i]});
       }
     }
-    PENSTOCK_CHECK(wanted > 0 || !node.parameters.empty());  // OpKernels rely on it
+    PENSTOCK_CHECK(wanted > 0 || node.trains());  // OpKernels rely on it
     steps.push_back({.kind = Kind::kRun, .node = n});
-    const bool is_shared = of_output.shared || passed > 1 || needs_[n].grad_output_for_weight;
+    const bool is_shared =
+        of_output.shared || passed > 1 || (needs_[n].grad_output_for_weight && node.trains());
     for (size_t i = node.inputs.size(); i-- > 0;) {
       if (slots.grad_inputs[i] < 0) continue;
       const bool passes_here = Contains(passes, i);
@@ -278,6 +286,12 @@ class Planner {
     sum.rounded = true;
   }
 
+  int AddSignal() {
+    const int slot = AddSlot(crossing_, {1});
+    plan_.slots[slot].crosses = true;
+    return slot;
+  }
+
   Gradient CopyOf(int value, const Gradient& gradient, Steps& steps) {
     const int slot = AddValueSlot(value);
     steps.push_back({.kind = Kind::kTake, .slot = slot});
@@ -302,7 +316,7 @@ class Planner {
   Steps BackwardWeight() const {
     Steps steps;
     for (int n = plan_.node_count - 1; n >= 0; --n) {
-      if (!NodeAt(n).parameters.empty()) steps.push_back({.kind = Kind::kRun, .node = n});
+      if (NodeAt(n).trains()) steps.push_back({.kind = Kind::kRun, .node = n});
     }
     return steps;
   }
@@ -344,6 +358,7 @@ class Planner {
     std::vector<Place> last(plan_.slots.size());
     // What is received goes back even if nobody reads it.
     if (plan_.input >= 0) last[plan_.input] = {0, 0};
+    if (plan_.grad_output >= 0) last[plan_.grad_output] = {1, 0};
     for (int pass = 0; pass < static_cast<int>(passes.size()); ++pass) {
       for (size_t step = 0; step < passes[pass].size(); ++step) {
         ForSlots(passes[pass][step], pass, [&](int slot) { last[slot] = {pass, step + 1}; });

@@ -15,6 +15,9 @@
 //  - In bf16, values that another layer reads are rounded when they are made, and their gradients at each addition,
 //    whether there is a cut or not, so that cuts change no bit. Bundles are then bf16, and what is made of them f32.
 //
+//  - What nobody needs is not computed: no I for values that no trained parameter is behind, no W for nodes whose
+//    parameters are all frozen. Where no gradient crosses a cut, a signal does (model/bundle.h).
+//
 // A value; immutable after it is made.
 #pragma once
 

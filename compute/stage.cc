@@ -99,8 +99,10 @@ absl::Status Stage::Build() {
   }
   slice_norms_.resize(slices.size());
   slice_scales_.resize(slices.size());
-  PENSTOCK_ASSIGN_OR_RETURN(optimizer_, backend_.MakeOptimizer(options_.optimizer, slices));
-  PENSTOCK_ASSIGN_OR_RETURN(norms_, backend_.MakeSliceNorms(slices));
+  if (!slices.empty()) {
+    PENSTOCK_ASSIGN_OR_RETURN(optimizer_, backend_.MakeOptimizer(options_.optimizer, slices));
+    PENSTOCK_ASSIGN_OR_RETURN(norms_, backend_.MakeSliceNorms(slices));
+  }
   if (options_.cuda_graphs) graphs_ = backend_.MakePassGraphs();
   return absl::OkStatus();
 }
@@ -112,24 +114,34 @@ absl::Status Stage::AllocateArrays() {
                                         options_.versions_max));
   if (stashes_on_host()) versions_.StashOnHost(backend_);
   backend_.Fill(versions_.current().weights(), 0.0f, arena_.weight_count());
+  PENSTOCK_ASSIGN_OR_RETURN(frozen_.f32, Acquire(arena_.frozen_count() * SizeOf(DType::kF32)));
+  if (with_mirror) {
+    PENSTOCK_ASSIGN_OR_RETURN(frozen_.bf16, Acquire(arena_.frozen_count() * SizeOf(DType::kBf16)));
+  }
+  if (frozen_.f32) {
+    backend_.Fill(static_cast<float*>(frozen_.f32.data()), 0.0f, arena_.frozen_count());
+  }
   RefreshMirror();
+  RefreshFrozenMirror();
   PENSTOCK_ASSIGN_OR_RETURN(gradients_, Acquire(arena_.gradient_count() * SizeOf(DType::kF32)));
   backend_.Fill(gradients(), 0.0f, arena_.gradient_count());
-  for (size_t slot = 0; options_.updates && slot < optimizer_->state_names().size(); ++slot) {
-    PENSTOCK_ASSIGN_OR_RETURN(Buffer state, Acquire(arena_.weight_count() * SizeOf(DType::kF32)));
+  const absl::Span<const absl::string_view> states = StateNamesOf(options_.optimizer);
+  for (size_t slot = 0; options_.updates && slot < states.size(); ++slot) {
+    PENSTOCK_ASSIGN_OR_RETURN(Buffer state, Acquire(arena_.trained_count() * SizeOf(DType::kF32)));
     auto* array = static_cast<float*>(state.data());
-    backend_.Fill(array, 0.0f, arena_.weight_count());
+    backend_.Fill(array, 0.0f, arena_.trained_count());
     optimizer_arrays_.push_back(array);
     optimizer_state_.push_back(std::move(state));
   }
-  PENSTOCK_ASSIGN_OR_RETURN(history_, UpdateHistory::Create(backend_, options_.history,
-                                                            arena_.weight_count(), with_mirror));
+  PENSTOCK_ASSIGN_OR_RETURN(
+      history_, UpdateHistory::Create(backend_, options_.history, arena_.trained_count(),
+                                      arena_.weight_count(), with_mirror));
   const auto keep = [this](absl::Span<const absl::string_view> names,
                            absl::Span<float* const> arrays) {
     state_names_.insert(state_names_.end(), names.begin(), names.end());
     state_arrays_.insert(state_arrays_.end(), arrays.begin(), arrays.end());
   };
-  if (options_.updates) keep(optimizer_->state_names(), optimizer_arrays_);
+  if (options_.updates) keep(states, optimizer_arrays_);
   keep(history_.state_names(), history_.state());
   PENSTOCK_RETURN_IF_ERROR(AllocateBuffers());
   in_flight_.resize(options_.microbatches_in_flight_max);
@@ -178,9 +190,13 @@ absl::StatusOr<Tensor> Stage::AcquireSlot(const PassPlan::Slot& slot) {
   return Tensor{std::move(buffer), slot.dtype, slot.shape};
 }
 
-WeightView Stage::Weights(const WeightVersions::Version& version, int node) const {
-  return {version.weights(), version.mirror(),
-          arena_.weight_offsets(layer_of_node_[node]).data() + first_parameters_[node]};
+WeightView Stage::Weights(const WeightVersions::Version& version, int n) const {
+  const int layer = layer_of_node_[n];
+  const int64_t* const offsets = arena_.weight_offsets(layer).data() + first_parameters_[n];
+  const bool apart = !node(n).parameters.empty() && arena_.is_apart(layer, first_parameters_[n]);
+  if (!apart) return {version.weights(), version.mirror(), offsets};
+  return {static_cast<const float*>(frozen_.f32.data()),
+          static_cast<const uint16_t*>(frozen_.bf16.data()), offsets};
 }
 
 GradientView Stage::Gradients(int node) const {

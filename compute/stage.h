@@ -193,11 +193,11 @@ class Stage {
   Tensor AccumulatedGradients() { return {gradients_, DType::kF32, {arena_.gradient_count()}}; }
   void TakeGradients(float* to);
   void PutGradients(const float* from);
-  // Copies the current version's weights to `to`; makes `weights` the next version `version`,
+  // Copies what updates change of the current version's weights to `to`; makes `weights` the next version `version`,
   // without a step.
-  // REQUIRES: arrays of weight_count() floats on the device. Errors: FailedPrecondition (version -
+  // REQUIRES: arrays of trained_count() floats on the device. Errors: FailedPrecondition (version -
   // 1 is not the current one).
-  int64_t weight_count() const { return arena_.weight_count(); }
+  int64_t trained_count() const { return arena_.trained_count(); }
   bool updates() const { return options_.updates; }
   void CopyWeights(float* to);
   absl::Status AdoptWeights(int64_t version, const float* weights);
@@ -252,13 +252,13 @@ class Stage {
   // REQUIRES: the stages have the same layers, options and back-end, and nothing is in flight.
   static void Average(absl::Span<Stage* const> stages);
 
-  // Host copies by layer of the stage, at the current version: parameters, each once, then buffers; one that is
-  // carried has a row for each sample of a step. A layer has the parameters that it shares with others, too, whether it
+  // Host copies by layer of the stage, at the current version: parameters, frozen ones too, each once, then buffers; one
+  // that is carried has a row for each sample of a step. A layer has the parameters that it shares with others, too, whether it
   // reads their array (same stage) or a copy of its own.
   // REQUIRES: nothing is in flight; of the optimizer's state: updates().
   std::vector<NamedArray> LayerWeights(int layer);
   std::vector<NamedArray> LayerOptimizerState(
-      int layer);  // "<parameter>.<slot>", the history's too
+      int layer);  // "<parameter>.<slot>", the history's too; of frozen ones there is none
   // What is carried is left out where nothing is kept from step to step. A history that the arrays lack starts from
   // zero, and one that is not kept here is left out: another method may resume from a checkpoint.
   // Errors: InvalidArgument naming a tensor that is missing, unexpected or has another shape. On error
@@ -277,6 +277,7 @@ class Stage {
 
   struct MemoryStats {
     int64_t version_bytes = 0;  // weights of one version
+    int64_t frozen_bytes = 0;   // of those that all versions share
     int64_t weight_bytes = 0;   // all versions now allocated on the device
     int64_t versions_allocated = 0;
     int64_t host_stash_bytes = 0;  // versions that wait on the host
@@ -343,6 +344,7 @@ class Stage {
   Shape ShapeOfSlot(int slot) const { return slot < 0 ? Shape() : plan_.slots[slot].shape; }
   absl::StatusOr<Buffer> Acquire(int64_t size_bytes);
   absl::StatusOr<Tensor> AcquireSlot(const PassPlan::Slot& slot);
+  // Of what a walk reads: the version, or what all versions share.
   WeightView Weights(const WeightVersions::Version& version, int node) const;
   GradientView Gradients(int node) const;
   float* gradients() const { return static_cast<float*>(gradients_.data()); }
@@ -399,14 +401,21 @@ class Stage {
                                          absl::Span<const Tensor> ports, MicrobatchStart start,
                                          float* carried, const LossOutputs& wanted);
 
-  // Copies `layer`'s parameters between the host and a flat array laid out by `offsets`.
-  std::vector<NamedArray> CopyOut(int layer, const float* array, absl::Span<const int64_t> offsets,
-                                  absl::string_view suffix);
+  // Where a parameter of a layer is in an array; null: it has no place there, because it is frozen.
+  using PlaceOf = absl::FunctionRef<float*(size_t parameter)>;
+  float* WeightPlace(int layer, size_t parameter) const;
+  float* StatePlace(int layer, size_t parameter, float* array) const;
+  // Copies `layer`'s parameters between the host and their places.
+  std::vector<NamedArray> CopyOut(int layer, absl::string_view suffix, PlaceOf place);
   absl::Status CheckArrays(int layer, absl::Span<const absl::string_view> suffixes,
                            absl::Span<const NamedArray> arrays) const;
-  void CopyIn(int layer, float* array, absl::string_view suffix,
-              absl::Span<const NamedArray> arrays);
+  void CopyIn(int layer, absl::string_view suffix, absl::Span<const NamedArray> arrays,
+              PlaceOf place);
   void RefreshMirror();
+  // The mirror of what is frozen, which is rounded once.
+  void RefreshFrozenMirror();
+  // Makes what is frozen in version `to` what it is in `from`.
+  void CopyKept(const WeightVersions::Transition& transition);
 
   // Constant after Create.
   Backend& backend_;
@@ -423,11 +432,12 @@ class Stage {
   std::vector<int> layer_of_node_;                   // of the stage
   PassPlan plan_;
   ActivationBytes activation_bytes_;
-  std::vector<int> slice_owners_;  // by slice: the layer of the model that it belongs to
-  std::unique_ptr<Optimizer> optimizer_;
+  std::vector<int> slice_owners_;         // by slice: the layer of the model that it belongs to
+  std::unique_ptr<Optimizer> optimizer_;  // null, as the norms: nothing here is trained
   std::unique_ptr<SliceNorms> norms_;
   std::unique_ptr<PassGraphs> graphs_;  // null: passes are asked for call by call
 
+  WeightArrays frozen_;
   WeightVersions versions_;
   int64_t steps_ = 0;           // that the current weights have seen
   bool uses_combined_ = false;  // for the next update

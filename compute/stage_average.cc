@@ -25,14 +25,14 @@ void AverageArrays(Backend& backend, absl::Span<float* const> arrays, int64_t co
 
 void Stage::Average(absl::Span<Stage* const> stages) {
   Stage& first = *stages.front();
-  const int64_t count = first.arena_.weight_count();
+  const int64_t count = first.arena_.trained_count();
   std::vector<float*> arrays(stages.size());
   const auto average = [&](auto array_of) {
     for (size_t i = 0; i < stages.size(); ++i) arrays[i] = array_of(*stages[i]);
     AverageArrays(first.backend_, arrays, count);
   };
   for (const Stage* stage : stages) {
-    PENSTOCK_CHECK(&stage->backend_ == &first.backend_ && stage->arena_.weight_count() == count &&
+    PENSTOCK_CHECK(&stage->backend_ == &first.backend_ && stage->arena_.trained_count() == count &&
                    stage->optimizer_arrays_.size() == first.optimizer_arrays_.size());
   }
   average([](Stage& stage) { return stage.versions_.current().weights(); });

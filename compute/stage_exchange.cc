@@ -37,7 +37,7 @@ void Stage::EndBufferSum(int64_t replicas) {
 
 void Stage::CopyWeights(float* to) {
   backend_.CopyOnDevice(to, versions_.current().weights(),
-                        arena_.weight_count() * SizeOf(DType::kF32));
+                        arena_.trained_count() * SizeOf(DType::kF32));
 }
 
 absl::Status Stage::AdoptWeights(int64_t version, const float* weights) {
@@ -45,7 +45,7 @@ absl::Status Stage::AdoptWeights(int64_t version, const float* weights) {
       const WeightVersions::Transition transition,
       versions_.Advance(version, /*keep_replaced=*/false, /*oldest_live=*/version));
   backend_.CopyOnDevice(transition.to->weights(), weights,
-                        arena_.weight_count() * SizeOf(DType::kF32));
+                        arena_.trained_count() * SizeOf(DType::kF32));
   ++steps_;  // the one that was made elsewhere
   RefreshMirror();
   return absl::OkStatus();

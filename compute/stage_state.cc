@@ -17,6 +17,9 @@
 namespace penstock {
 namespace {
 
+// What is frozen has one version for ever.
+constexpr uint32_t kRoundingOfFrozen = 0;
+
 std::string StateName(const ParameterSpec& parameter, absl::string_view suffix) {
   return suffix.empty() ? parameter.name : absl::StrCat(parameter.name, ".", suffix);
 }
@@ -66,18 +69,18 @@ std::string ParametersDigest(absl::Span<const NamedArray> parameters) {
 }
 
 void Stage::InitializeWeights() {
-  float* weights = versions_.current().weights();
   for (int layer = 0; layer < layer_count(); ++layer) {
     const std::vector<ParameterSpec>& parameters = layer_spec(layer).parameters;
     for (size_t p = 0; p < parameters.size(); ++p) {
       const std::vector<float> values = InitialWeights(parameters[p], options_.seed);
-      backend_.CopyToDevice(weights + arena_.weight_offsets(layer)[p], values.data(),
+      backend_.CopyToDevice(WeightPlace(layer, p), values.data(),
                             parameters[p].size() * SizeOf(DType::kF32));
     }
   }
   RefreshMirror();
+  RefreshFrozenMirror();
   for (float* array : state_arrays_) {
-    backend_.Fill(array, 0.0f, arena_.weight_count());
+    backend_.Fill(array, 0.0f, arena_.trained_count());
   }
   history_.Forget();
   ResetBuffers();
@@ -122,27 +125,56 @@ void Stage::RefreshMirror() {
   // The step that made this version rounded it like this.
   StochasticRounding rounding = {.key = KeyOfRounding(options_.seed),
                                  .version = static_cast<uint32_t>(steps_)};
-  for (int layer = 0; layer < layer_count(); ++layer) {
-    for (const ParameterSlice& slice : arena_.slices(layer)) {
+  const auto round = [&](absl::Span<const ParameterSlice> slices) {
+    for (const ParameterSlice& slice : slices) {
       rounding.parameter = slice.identity;
       backend_.ConvertToBf16(version.mirror() + slice.offset, version.weights() + slice.offset,
                              slice.count, rounding);
     }
+  };
+  for (int layer = 0; layer < layer_count(); ++layer) round(arena_.slices(layer));
+  rounding.version = kRoundingOfFrozen;
+  round(arena_.kept_slices());
+}
+
+void Stage::RefreshFrozenMirror() {
+  if (!frozen_.bf16) return;
+  auto* const mirror = static_cast<uint16_t*>(frozen_.bf16.data());
+  const auto* const weights = static_cast<const float*>(frozen_.f32.data());
+  if (options_.rounding == Rounding::kNearest) {
+    backend_.ConvertToBf16(mirror, weights, arena_.frozen_count());
+    return;
+  }
+  StochasticRounding rounding = {.key = KeyOfRounding(options_.seed), .version = kRoundingOfFrozen};
+  for (const ParameterSlice& slice : arena_.apart_slices()) {
+    rounding.parameter = slice.identity;
+    backend_.ConvertToBf16(mirror + slice.offset, weights + slice.offset, slice.count, rounding);
   }
 }
 
-std::vector<NamedArray> Stage::CopyOut(int layer, const float* array,
-                                       absl::Span<const int64_t> offsets,
-                                       absl::string_view suffix) {
+float* Stage::WeightPlace(int layer, size_t parameter) const {
+  const bool apart = arena_.is_apart(layer, static_cast<int>(parameter));
+  float* const array =
+      apart ? static_cast<float*>(frozen_.f32.data()) : versions_.current().weights();
+  return array + arena_.weight_offsets(layer)[parameter];
+}
+
+float* Stage::StatePlace(int layer, size_t parameter, float* array) const {
+  if (layer_spec(layer).parameters[parameter].frozen) return nullptr;
+  return array + arena_.weight_offsets(layer)[parameter];
+}
+
+std::vector<NamedArray> Stage::CopyOut(int layer, absl::string_view suffix, PlaceOf place) {
   std::vector<NamedArray> arrays;
   std::set<std::string> names;
   const std::vector<ParameterSpec>& parameters = layer_spec(layer).parameters;
   for (size_t p = 0; p < parameters.size(); ++p) {
     if (!names.insert(parameters[p].name).second) continue;  // of another node of the layer, too
+    const float* const from = place(p);
+    if (from == nullptr) continue;
     NamedArray copy{StateName(parameters[p], suffix), parameters[p].shape,
                     std::vector<float>(parameters[p].size())};
-    backend_.CopyToHost(copy.values.data(), array + offsets[p],
-                        parameters[p].size() * SizeOf(DType::kF32));
+    backend_.CopyToHost(copy.values.data(), from, parameters[p].size() * SizeOf(DType::kF32));
     arrays.push_back(std::move(copy));
   }
   return arrays;
@@ -150,7 +182,7 @@ std::vector<NamedArray> Stage::CopyOut(int layer, const float* array,
 
 std::vector<NamedArray> Stage::LayerWeights(int layer) {
   std::vector<NamedArray> arrays =
-      CopyOut(layer, versions_.current().weights(), arena_.weight_offsets(layer), "");
+      CopyOut(layer, "", [&](size_t p) { return WeightPlace(layer, p); });
   ForBuffers(layer, [&](const BufferSpec& buffer, const float* device) {
     NamedArray& copy = arrays.emplace_back(
         NamedArray{buffer.name, buffer.shape, std::vector<float>(buffer.size())});
@@ -160,14 +192,18 @@ std::vector<NamedArray> Stage::LayerWeights(int layer) {
 }
 
 std::vector<NamedArray> Stage::LayerGradients(int layer) {
-  return CopyOut(layer, gradients(), arena_.gradient_offsets(layer), "");
+  return CopyOut(layer, "", [&](size_t p) {
+    const bool frozen = layer_spec(layer).parameters[p].frozen;
+    return frozen ? nullptr : gradients() + arena_.gradient_offsets(layer)[p];
+  });
 }
 
 std::vector<NamedArray> Stage::LayerOptimizerState(int layer) {
   std::vector<NamedArray> all;
   for (size_t slot = 0; slot < state_arrays_.size(); ++slot) {
-    std::vector<NamedArray> arrays =
-        CopyOut(layer, state_arrays_[slot], arena_.weight_offsets(layer), state_names_[slot]);
+    std::vector<NamedArray> arrays = CopyOut(layer, state_names_[slot], [&](size_t p) {
+      return StatePlace(layer, p, state_arrays_[slot]);
+    });
     std::move(arrays.begin(), arrays.end(), std::back_inserter(all));
   }
   return all;
@@ -178,6 +214,7 @@ absl::Status Stage::CheckArrays(int layer, absl::Span<const absl::string_view> s
   std::vector<std::string> expected;
   for (const absl::string_view suffix : suffixes) {
     for (const ParameterSpec& parameter : layer_spec(layer).parameters) {
+      if (parameter.frozen && !suffix.empty()) continue;
       expected.push_back(StateName(parameter, suffix));
       PENSTOCK_RETURN_IF_ERROR(
           Annotate(CheckArray(FindArray(arrays, expected.back()), expected.back(), parameter),
@@ -207,25 +244,27 @@ absl::Status Stage::CheckArrays(int layer, absl::Span<const absl::string_view> s
   return absl::OkStatus();
 }
 
-void Stage::CopyIn(int layer, float* array, absl::string_view suffix,
-                   absl::Span<const NamedArray> arrays) {
+void Stage::CopyIn(int layer, absl::string_view suffix, absl::Span<const NamedArray> arrays,
+                   PlaceOf place) {
   const std::vector<ParameterSpec>& parameters = layer_spec(layer).parameters;
   for (size_t p = 0; p < parameters.size(); ++p) {
+    float* const to = place(p);
+    if (to == nullptr) continue;
     const NamedArray* source = FindArray(arrays, StateName(parameters[p], suffix));
-    backend_.CopyToDevice(array + arena_.weight_offsets(layer)[p], source->values.data(),
-                          parameters[p].size() * SizeOf(DType::kF32));
+    backend_.CopyToDevice(to, source->values.data(), parameters[p].size() * SizeOf(DType::kF32));
   }
 }
 
 absl::Status Stage::LoadLayerWeights(int layer, absl::Span<const NamedArray> arrays) {
   PENSTOCK_RETURN_IF_ERROR(CheckArrays(layer, {""}, arrays));
-  CopyIn(layer, versions_.current().weights(), "", arrays);
+  CopyIn(layer, "", arrays, [&](size_t p) { return WeightPlace(layer, p); });
   ForBuffers(layer, [&](const BufferSpec& buffer, float* device) {
     backend_.CopyToDevice(device, FindArray(arrays, buffer.name)->values.data(),
                           buffer.size() * SizeOf(DType::kF32));
   });
   std::fill(last_samples_.begin(), last_samples_.end(), -1);
   RefreshMirror();
+  RefreshFrozenMirror();
   history_.Forget();
   return absl::OkStatus();
 }
@@ -241,7 +280,8 @@ absl::Status Stage::LoadLayerOptimizerState(int layer, absl::Span<const NamedArr
   PENSTOCK_RETURN_IF_ERROR(CheckArrays(layer, names, arrays));
   for (size_t slot = 0; slot < state_names_.size(); ++slot) {
     if (std::find(names.begin(), names.end(), state_names_[slot]) == names.end()) continue;
-    CopyIn(layer, state_arrays_[slot], state_names_[slot], arrays);
+    CopyIn(layer, state_names_[slot], arrays,
+           [&](size_t p) { return StatePlace(layer, p, state_arrays_[slot]); });
   }
   history_.Forget();
   return absl::OkStatus();
@@ -267,6 +307,7 @@ std::vector<std::string> Stage::LayerDigests() {
 Stage::MemoryStats Stage::memory() const {
   MemoryStats stats;
   stats.version_bytes = versions_.version_bytes();
+  stats.frozen_bytes = frozen_.f32.size_bytes() + frozen_.bf16.size_bytes();
   stats.versions_allocated = versions_.allocated();
   stats.weight_bytes = versions_.device_bytes();
   stats.host_stash_bytes = versions_.host_bytes();

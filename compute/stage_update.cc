@@ -10,8 +10,9 @@ namespace penstock {
 
 absl::Status Stage::LayerSquaredNorms(absl::Span<double> norms) {
   PENSTOCK_CHECK(static_cast<int>(norms.size()) == layer_count());
-  PENSTOCK_RETURN_IF_ERROR(norms_->Measure(gradients(), absl::MakeSpan(slice_norms_)));
   std::fill(norms.begin(), norms.end(), 0.0);
+  if (norms_ == nullptr) return absl::OkStatus();
+  PENSTOCK_RETURN_IF_ERROR(norms_->Measure(gradients(), absl::MakeSpan(slice_norms_)));
   for (size_t slice = 0; slice < slice_norms_.size(); ++slice) {
     const int layer = slice_owners_[slice] - options_.layers.first;
     if (layer >= 0) norms[layer] += slice_norms_[slice];
@@ -51,7 +52,7 @@ absl::Status Stage::CompensateDelay(int64_t read, double strength) {
   PENSTOCK_ASSIGN_OR_RETURN(const WeightVersions::Version* version, LiveVersion(read));
   if (version == &versions_.current()) return absl::OkStatus();
   backend_.CompensateDelay(gradients(), static_cast<float>(strength), versions_.current().weights(),
-                           version->weights(), arena_.weight_count());
+                           version->weights(), arena_.trained_count());
   return absl::OkStatus();
 }
 
@@ -75,12 +76,24 @@ absl::Status Stage::Step(int64_t version, const StepOptions& options) {
     slice_scales_[slice] = options.gradient_scales[slice_owners_[slice]];
   }
   arguments.gradient_scales = slice_scales_;
+  CopyKept(transition);
   history_.BeforeStep(transition);
-  PENSTOCK_RETURN_IF_ERROR(optimizer_->Step(arguments));
+  if (optimizer_ != nullptr) PENSTOCK_RETURN_IF_ERROR(optimizer_->Step(arguments));
   if (history_.AfterStep(transition, options.feed_back)) RefreshMirror();
   if (options.keep_replaced) PENSTOCK_RETURN_IF_ERROR(versions_.StartLeaving(version - 1));
   ClearGradients();
   return absl::OkStatus();
+}
+
+void Stage::CopyKept(const WeightVersions::Transition& transition) {
+  const int64_t first = arena_.trained_count();
+  const int64_t count = arena_.weight_count() - first;
+  if (count == 0 || transition.from->weights() == transition.to->weights()) return;
+  backend_.CopyOnDevice(transition.to->weights() + first, transition.from->weights() + first,
+                        count * SizeOf(DType::kF32));
+  if (transition.to->mirror() == nullptr) return;
+  backend_.CopyOnDevice(transition.to->mirror() + first, transition.from->mirror() + first,
+                        count * SizeOf(DType::kBf16));
 }
 
 absl::Status Stage::KeepWeights(int64_t version, int64_t oldest_live_version) {

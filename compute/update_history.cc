@@ -27,13 +27,15 @@ absl::StatusOr<Buffer> Acquire(Backend& backend, int64_t size_bytes) {
 absl::Span<const absl::string_view> HistoryStateNames() { return kStateNames; }
 
 absl::StatusOr<UpdateHistory> UpdateHistory::Create(Backend& backend, const HistoryOptions& options,
-                                                    int64_t count, bool with_mirror) {
+                                                    int64_t count, int64_t weight_count,
+                                                    bool with_mirror) {
   UpdateHistory history;
   if (!options.any()) return history;
   PENSTOCK_CHECK(options.average_decay >= 0.0 && options.average_decay < 1.0);
   history.backend_ = &backend;
   history.options_ = options;
   history.count_ = count;
+  history.weight_count_ = weight_count;
   const int64_t bytes = count * SizeOf(DType::kF32);
   const std::array<std::pair<bool, float**>, 2> kept = {
       {{options.momentum_average, &history.average_},
@@ -51,10 +53,11 @@ absl::StatusOr<UpdateHistory> UpdateHistory::Create(Backend& backend, const Hist
   for (int64_t older = 1; options.momentum_average && older < options.averages_max; ++older) {
     PENSTOCK_ASSIGN_OR_RETURN(history.older_averages_.emplace_back(), Acquire(backend, bytes));
   }
-  PENSTOCK_ASSIGN_OR_RETURN(history.predicted_.arrays.f32, Acquire(backend, bytes));
+  PENSTOCK_ASSIGN_OR_RETURN(history.predicted_.arrays.f32,
+                            Acquire(backend, weight_count * SizeOf(DType::kF32)));
   if (with_mirror && options.momentum_average) {
     PENSTOCK_ASSIGN_OR_RETURN(history.predicted_.arrays.bf16,
-                              Acquire(backend, count * SizeOf(DType::kBf16)));
+                              Acquire(backend, weight_count * SizeOf(DType::kBf16)));
   }
   return history;
 }
@@ -106,6 +109,16 @@ bool UpdateHistory::AfterStep(const WeightVersions::Transition& transition, bool
   return feed_back;
 }
 
+void UpdateHistory::CopyFrozen(const WeightVersions::Version& from) {
+  const int64_t frozen = weight_count_ - count_;
+  if (frozen == 0) return;
+  backend_->CopyOnDevice(predicted_.weights() + count_, from.weights() + count_,
+                         frozen * SizeOf(DType::kF32));
+  if (predicted_.mirror() == nullptr) return;
+  backend_->CopyOnDevice(predicted_.mirror() + count_, from.mirror() + count_,
+                         frozen * SizeOf(DType::kBf16));
+}
+
 const float* UpdateHistory::AverageOf(int64_t version) const {
   const auto older = static_cast<int64_t>(older_averages_.size());
   const int64_t age = steps_ == 0 ? 0 : version_ - version;
@@ -123,6 +136,7 @@ const WeightVersions::Version& UpdateHistory::Predicted(const WeightVersions::Ve
   if (predicted_.mirror() != nullptr) {
     backend_->ConvertToBf16(predicted_.mirror(), predicted_.weights(), count_);
   }
+  CopyFrozen(from);
   predicted_from_ = from.number;
   predicted_ahead_ = ahead;
   return predicted_;

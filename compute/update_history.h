@@ -47,12 +47,13 @@ absl::Span<const absl::string_view> HistoryStateNames();
 class UpdateHistory {
  public:
   UpdateHistory() = default;  // remembers nothing
-  // For flat arrays of `count` floats; `with_mirror`: predicted weights have a mirror in bf16, rounded to nearest.
-  // REQUIRES: `backend` outlives this. Errors: ResourceExhausted.
+  // For flat arrays of `weight_count` floats, of which updates change the first `count`; `with_mirror`: predicted weights
+  // have a mirror in bf16, rounded to nearest. REQUIRES: `backend` outlives this. Errors: ResourceExhausted.
   static absl::StatusOr<UpdateHistory> Create(Backend& backend, const HistoryOptions& options,
-                                              int64_t count, bool with_mirror);
+                                              int64_t count, int64_t weight_count,
+                                              bool with_mirror);
 
-  // By state array, flat like the weights.
+  // By state array, flat like the first part of the weights.
   absl::Span<const absl::string_view> state_names() const { return names_; }
   absl::Span<float* const> state() const { return arrays_; }
   bool has_average() const { return average_ != nullptr; }
@@ -77,6 +78,7 @@ class UpdateHistory {
   Backend* backend_ = nullptr;
   HistoryOptions options_;
   int64_t count_ = 0;
+  int64_t weight_count_ = 0;
   std::vector<absl::string_view> names_;
   std::vector<Buffer> buffers_;  // of the state
   std::vector<float*> arrays_;
@@ -87,6 +89,8 @@ class UpdateHistory {
   int64_t steps_ = 0;                   // since the history began
 
   const float* AverageOf(int64_t version) const;
+  // Makes what no update changes of the predicted weights that of `from`.
+  void CopyFrozen(const WeightVersions::Version& from);
 
   WeightVersions::Version predicted_;
   int64_t predicted_from_ = 0;

@@ -1,16 +1,22 @@
 #include "job/model_graph.h"
 
+#include <algorithm>
 #include <optional>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "absl/strings/strip.h"
 #include "base/check.h"
+#include "base/glob.h"
 #include "base/status.h"
 #include "job/keys/check_fields.h"
 #include "job/keys/suggest.h"
 #include "job/model_families.h"
+#include "job/parameter_groups.h"
 #include "model/graph_builder.h"
 #include "model/layer_order.h"
+#include "model/lora.h"
 
 namespace penstock {
 namespace {
@@ -96,6 +102,43 @@ absl::StatusOr<NodeSpec> NodeOf(const v1::ModelNode& message) {
   return node;
 }
 
+absl::Status CheckTarget(const std::string& key, const std::string& pattern,
+                         const std::vector<std::string>& maps, const ModelGraph& model) {
+  const auto matches = [&](const std::string& name) { return MatchesGlob(pattern, name); };
+  if (std::any_of(maps.begin(), maps.end(), matches)) return absl::OkStatus();
+  for (const Node& node : model.nodes) {
+    for (const ParameterSpec& parameter : node.parameters) {
+      if (!matches(std::string(absl::StripSuffix(parameter.name, ".weight")))) continue;
+      return InvalidKey(
+          key, absl::StrCat("is \"", pattern, "\", which matches ", parameter.name, " of the op ",
+                            node.op->name, ", but only linear maps have adapters; the nearest are ",
+                            absl::StrJoin(NearestNames(pattern, maps), ", ")));
+    }
+  }
+  return InvalidKey(key,
+                    absl::StrCat("is \"", pattern, "\", which matches no linear map",
+                                 maps.empty() ? ", since the model has none" : "; the nearest are ",
+                                 absl::StrJoin(NearestNames(pattern, maps), ", ")));
+}
+
+absl::StatusOr<ModelGraph> AddAdapters(const v1::LoraSpec& spec, const ModelGraph& model) {
+  constexpr char kKey[] = "model.lora.targets";
+  if (spec.targets().empty()) {
+    return InvalidKey(kKey,
+                      "has none; expected patterns of linear maps' names, such as [\"*.c_attn\"]");
+  }
+  const std::vector<std::string> maps = LinearMaps(model);
+  for (int i = 0; i < spec.targets_size(); ++i) {
+    PENSTOCK_RETURN_IF_ERROR(CheckTarget(kKey, spec.targets(i), maps, model));
+  }
+  LoraConfig config = {.dropout = spec.dropout(),
+                       .targets = {spec.targets().begin(), spec.targets().end()}};
+  if (spec.has_rank()) config.rank = spec.rank();
+  if (spec.has_alpha()) config.alpha = spec.alpha();
+  absl::StatusOr<ModelGraph> adapted = AddLora(model, config);
+  return adapted.ok() ? adapted : InvalidKey("model.lora", adapted.status().message());
+}
+
 v1::ModelNode ToProto(const ModelGraph& graph, const Node& node) {
   v1::ModelNode message;
   message.set_name(node.name);
@@ -122,25 +165,30 @@ GptConfig GptConfigOf(const v1::GptSpec& gpt) {
           .context = gpt.context(),
           .vocabulary = gpt.vocabulary(),
           .dropout = gpt.dropout(),
-          .tied_head = gpt.tied_head()};
+          .tied_head = gpt.tied_head(),
+          .label_smoothing = gpt.label_smoothing()};
 }
 
 absl::StatusOr<ModelGraph> BuildModel(const v1::ModelSpec& spec) {
   absl::StatusOr<ModelGraph> model =
       spec.has_graph() ? BuildGraph(spec.graph()) : BuildFamily(spec);
   if (!model.ok() && spec.has_graph()) return Annotate(model.status(), "model.graph");
+  if (model.ok() && spec.has_lora()) model = AddAdapters(spec.lora(), *model);
   if (model.ok() && spec.untie()) Untie(*model);
   return model;
 }
 
 absl::StatusOr<ModelGraph> BuildModel(const v1::JobSpec& spec) {
-  absl::StatusOr<ModelGraph> model = BuildModel(spec.model());
+  PENSTOCK_ASSIGN_OR_RETURN(ModelGraph model, BuildModel(spec.model()));
   const auto& layers = spec.pipeline().layer_order();
-  if (!model.ok() || layers.empty()) return model;
-  const std::vector<std::string> names(layers.begin(), layers.end());
-  absl::StatusOr<ModelGraph> ordered = InLayerOrder(*model, names);
-  if (ordered.ok()) return ordered;
-  return InvalidKey("pipeline.layer_order", ordered.status().message());
+  if (!layers.empty()) {
+    const std::vector<std::string> names(layers.begin(), layers.end());
+    absl::StatusOr<ModelGraph> ordered = InLayerOrder(model, names);
+    if (!ordered.ok()) return InvalidKey("pipeline.layer_order", ordered.status().message());
+    model = *std::move(ordered);
+  }
+  PENSTOCK_RETURN_IF_ERROR(ApplyGroupsOf(spec, model));
+  return model;
 }
 
 absl::StatusOr<ModelGraph> BuildGraph(const v1::ModelGraph& message) {
@@ -186,7 +234,7 @@ v1::ModelGraph ToProto(const ModelGraph& graph) {
 }
 
 StoredModel StoredModelOf(const v1::ModelSpec& spec) {
-  if (spec.has_gpt()) {
+  if (spec.has_gpt() && !spec.has_lora()) {
     GptConfig gpt = GptConfigOf(spec.gpt());
     gpt.untie = spec.untie();
     return gpt;

@@ -16,7 +16,8 @@ namespace penstock {
 // "model.graph: fc1: ...".
 absl::StatusOr<ModelGraph> BuildModel(const v1::ModelSpec& spec);
 
-// The same with its layers in the job's order. Errors also: InvalidArgument starting with "pipeline.layer_order".
+// The same with its layers in the job's order, and its parameters in the job's groups. Errors also: InvalidArgument starting
+// with "pipeline.layer_order" or "training.groups".
 absl::StatusOr<ModelGraph> BuildModel(const v1::JobSpec& spec);
 
 // Errors: InvalidArgument starting with the name of the port, layer or node.

@@ -70,7 +70,8 @@ absl::Status CheckPlacesToCut(const ResolvedJob& job, int64_t stages) {
                                    "the embedding's weight; model.untie: true would do as well, "
                                    "with a head that is equal to the embedding at the start"));
   }
-  const Tie& tie = job.model.ties.front();
+  const Tie& tie = *std::find_if(job.model.ties.begin(), job.model.ties.end(),
+                                 [](const Tie& each) { return !each.frozen(); });
   return InvalidKey(
       "model",
       absl::StrCat("must not share weights", why, tie.parameters.front().name, ", which layers ",

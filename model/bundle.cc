@@ -32,7 +32,10 @@ Bundle ActivationsAt(const ModelGraph& model, int layer, int64_t samples) {
 }
 
 Bundle GradientsAt(const ModelGraph& model, int layer, int64_t samples) {
-  return BundleOf(model, layer, samples, [&](int value) { return model.NeedsGradient(value); });
+  Bundle bundle =
+      BundleOf(model, layer, samples, [&](int value) { return model.NeedsGradient(value); });
+  if (bundle.empty() && layer > 0 && layer < model.size()) bundle.elements = 1;
+  return bundle;
 }
 
 }  // namespace penstock

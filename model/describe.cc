@@ -39,13 +39,30 @@ std::string Inputs(const ModelGraph& model, const LayerSpec& layer, const Node& 
   return absl::StrJoin(inputs, " and ");
 }
 
+// " with frozen parameters 0, 1", by place in the node: names differ from layer to layer.
+std::string Frozen(const Node& node) {
+  std::string frozen;
+  for (size_t p = 0; p < node.parameters.size(); ++p) {
+    if (node.parameters[p].frozen) absl::StrAppend(&frozen, frozen.empty() ? "" : ", ", p);
+  }
+  if (frozen.empty()) return "";
+  return absl::StrCat(" with frozen parameters ", frozen,
+                      node.needs_gradient ? "" : " and no gradient");
+}
+
 std::string DescribeNodes(const ModelGraph& model, const LayerSpec& layer, Gradients gradients) {
   // The ops of GPT-2 name all sizes, and older checkpoints and profiles have them without their inputs.
-  if (model.architecture == "gpt") return Settings(model.nodes[layer.first_node]);
+  if (model.architecture == "gpt") {
+    const Node& node = model.nodes[layer.first_node];
+    std::string text = Settings(node);
+    if (gradients == Gradients::kSaid) absl::StrAppend(&text, Frozen(node));
+    return text;
+  }
   std::vector<std::string> nodes;
   for (int n = layer.first_node; n < layer.end_node(); ++n) {
     const Node& node = model.nodes[n];
     nodes.push_back(absl::StrCat(Settings(node), " of ", Inputs(model, layer, node, gradients)));
+    if (gradients == Gradients::kSaid) absl::StrAppend(&nodes.back(), Frozen(node));
   }
   return absl::StrJoin(nodes, "; ");
 }

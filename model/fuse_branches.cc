@@ -123,7 +123,7 @@ std::optional<Node> Fused(const ModelGraph& model, const Parts& parts) {
       .op = parts.middle->op == &ops::kAttention ? &ops::kAttentionBranch : &ops::kMlpBranch,
       .inputs = parts.norm->inputs,
       .output = parts.sum->output,
-      .needs_gradient = true,
+      .needs_gradient = parts.sum->needs_gradient,
       .draw = parts.dropout == nullptr ? 0 : parts.dropout->draw};
   absl::StatusOr<Attributes> attributes = Complete(node.op->attributes, AttributesOf(parts));
   if (!attributes.ok()) return std::nullopt;

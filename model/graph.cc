@@ -6,6 +6,11 @@
 
 namespace penstock {
 
+bool Node::trains() const {
+  return std::any_of(parameters.begin(), parameters.end(),
+                     [](const ParameterSpec& parameter) { return !parameter.frozen; });
+}
+
 int64_t LayerSpec::parameter_count() const {
   int64_t count = 0;
   for (const ParameterSpec& parameter : parameters) count += parameter.size();
@@ -98,8 +103,9 @@ std::vector<Tie> FindTies(absl::Span<const LayerSpec> layers) {
   for (const ParameterSpec* first : firsts) {
     std::vector<int>& of_parameter = uses[first->name];
     if (of_parameter.front() == of_parameter.back()) continue;
-    auto tie = std::find_if(ties.begin(), ties.end(),
-                            [&](const Tie& known) { return known.uses == of_parameter; });
+    auto tie = std::find_if(ties.begin(), ties.end(), [&](const Tie& known) {
+      return known.uses == of_parameter && known.frozen() == first->frozen;
+    });
     if (tie == ties.end()) tie = ties.insert(tie, {.uses = of_parameter});
     tie->parameters.push_back(*first);
   }
@@ -141,8 +147,8 @@ LayerCost EstimateCost(const ModelGraph& model, const LayerSpec& layer) {
     const std::vector<ValueType> inputs = model.InputTypes(node);
     const OpCost cost = node.op->cost({node.attributes, inputs});
     sum.forward_flops += cost.forward_flops;
-    sum.backward_input_flops += cost.backward_input_flops;
-    sum.backward_weight_flops += cost.backward_weight_flops;
+    if (node.needs_gradient) sum.backward_input_flops += cost.backward_input_flops;
+    if (node.trains()) sum.backward_weight_flops += cost.backward_weight_flops;
   }
   return sum;
 }

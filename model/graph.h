@@ -47,13 +47,15 @@ struct Node {
   ValueType output;
   std::vector<ParameterSpec> parameters;
   std::vector<BufferSpec> buffers;
-  bool needs_gradient = false;  // of its output: it has parameters, or an input that needs one
+  bool needs_gradient = false;  // of its output: it trains parameters, or an input needs one
   // Names its random numbers, the same for every partition: its layer, and which of the layer's drawing nodes it is.
   uint32_t draw = 0;
   // Where its parameters' names come from (NodeSpec, graph_builder.h); of a fused node, from those that it stands for.
   std::string parameter_prefix;
   std::string weights_of;
 
+  // Whether it has a parameter that is not frozen, and so a backward of its weights.
+  bool trains() const;
   friend bool operator==(const Node&, const Node&) = default;
 };
 
@@ -80,13 +82,15 @@ struct LayerRange {
 };
 
 // Parameters that several layers use, all of them at the same places. Each is one tensor; its gradient is the sum of
-// those of its uses, added from the last use to the first, so that a cut anywhere changes no bit.
+// those of its uses, added from the last use to the first, so that a cut anywhere changes no bit. All of them are frozen, or
+// none: frozen ones have no gradient to add.
 struct Tie {
   std::vector<int> uses;  // layers, ascending; one that uses them more than once is there as often
   std::vector<ParameterSpec> parameters;  // in the order of the first use
 
   // The layer whose parameters they are: checkpoints keep them with it, and its norm counts them.
   int owner() const { return uses.front(); }
+  bool frozen() const { return parameters.front().frozen; }
   friend bool operator==(const Tie&, const Tie&) = default;
 };
 

@@ -44,6 +44,10 @@ struct ParameterSpec {
   bool decays = true;          // weight decay applies (matrices yes, biases and norms no)
   bool maps_features = false;  // a matrix between hidden features, which Muon orthogonalizes
   std::string initial_as;      // the parameter whose initial values it has; empty: its own
+  // What the parameter group that it is in says of its training (model/parameter_groups.h).
+  double rate_scale = 1.0;             // of the learning rate
+  std::optional<double> weight_decay;  // in place of the optimizer's, whether it decays or not
+  bool frozen = false;                 // no update changes it, so that nobody needs its gradient
 
   int64_t size() const;
   friend bool operator==(const ParameterSpec&, const ParameterSpec&) = default;

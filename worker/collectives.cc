@@ -175,13 +175,13 @@ absl::Status Collectives::CopyWeights(GroupId group, int64_t version, Stage& sta
     return options_.topology[each].updates;
   });
   const WorkerId from = options_.topology.worker(*updated);
-  if (stage.weight_count() == 0) {  // there is nothing to send
+  if (stage.trained_count() == 0) {  // there is nothing to send
     if (from != options_.worker) PENSTOCK_RETURN_IF_ERROR(stage.AdoptWeights(version, nullptr));
   } else if (from == options_.worker) {
     if (members.size() > 1) PENSTOCK_RETURN_IF_ERROR(SendWeights(members, stage, courier));
   } else {
     PENSTOCK_ASSIGN_OR_RETURN(const Tensor weights,
-                              ReceiveFloats(LinkTo(from), {stage.weight_count()}, courier, timer));
+                              ReceiveFloats(LinkTo(from), {stage.trained_count()}, courier, timer));
     PENSTOCK_RETURN_IF_ERROR(stage.AdoptWeights(version, weights.data<float>()));
   }
   timer.Lap(Lane::kCollective);
@@ -192,7 +192,7 @@ absl::Status Collectives::CopyWeights(GroupId group, int64_t version, Stage& sta
 absl::Status Collectives::SendWeights(const std::vector<WorkerId>& members, Stage& stage,
                                       Courier& courier) {
   PENSTOCK_ASSIGN_OR_RETURN(const Tensor copy,
-                            AcquireTensor(backend_.pool(), DType::kF32, {stage.weight_count()}));
+                            AcquireTensor(backend_.pool(), DType::kF32, {stage.trained_count()}));
   stage.CopyWeights(copy.data<float>());
   for (const WorkerId member : members) {
     if (member == options_.worker) continue;

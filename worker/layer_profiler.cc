@@ -342,7 +342,7 @@ absl::Status Profiler::MeasureAlone(int shape, int64_t samples, v1::SizeProfile&
   const ScratchBytes scratch = backend_.TakeScratchNeeds();
   const Stage::MemoryStats memory = stage->memory();
   v1::ShapeProfile& profile = *profile_.mutable_shapes(shape);
-  profile.set_weight_bytes(memory.version_bytes);
+  profile.set_weight_bytes(memory.version_bytes + memory.frozen_bytes);
   profile.set_gradient_bytes(memory.gradient_bytes);
   profile.set_optimizer_bytes(memory.optimizer_bytes);
   size.set_samples(samples);
@@ -362,7 +362,8 @@ absl::Status Profiler::MeasureAlone(int shape, int64_t samples, v1::SizeProfile&
   }
   ShapeMeasurement& measured = of_shape_[shape];
   const ActivationBytes& activations = stage->activation_bytes();
-  measured.run_bytes = memory.version_bytes + memory.gradient_bytes + memory.optimizer_bytes +
+  measured.run_bytes = memory.version_bytes + memory.frozen_bytes + memory.gradient_bytes +
+                       memory.optimizer_bytes +
                        kWindowMicrobatches * (activations.forward.most + activations.ports);
   if (!options_.times) return absl::OkStatus();
   PENSTOCK_ASSIGN_OR_RETURN(measured.update_alone_ms, UpdateAloneMs(*stage));

@@ -95,7 +95,7 @@ void AddMemory(const LocalStage& local, const WorkerMeasures& worker, v1::StageR
   report.set_peak_memory_bytes(worker.peak_memory_bytes);
   report.set_predicted_memory_bytes(worker.predicted_memory_bytes);
   v1::StageMemory& memory = *report.mutable_memory();
-  memory.set_weights(local.memory.version_bytes);
+  memory.set_weights(local.memory.version_bytes + local.memory.frozen_bytes);
   memory.set_gradients(local.memory.gradient_bytes);
   memory.set_optimizer(local.memory.optimizer_bytes);
   memory.set_stashed_weights(local.meter->stash_bytes_peak());

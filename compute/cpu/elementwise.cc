@@ -1,6 +1,8 @@
 // The optimizers of compute/elementwise/ on the CPU, slice by slice.
 #include <type_traits>
+#include <utility>
 #include <variant>
+#include <vector>
 
 #include "compute/cpu/flat_blocks.h"
 #include "compute/cpu/optimizers.h"
@@ -13,40 +15,49 @@ class CpuElementwise : public Optimizer {
  public:
   CpuElementwise(const CpuContext& context, const Config& config,
                  absl::Span<const ParameterSlice> slices)
-      : cpu_(context),
-        config_(config),
-        updates_(UpdatesOf(config)),
-        slices_(slices.begin(), slices.end()) {}
+      : cpu_(context), config_(config), slices_(slices.begin(), slices.end()) {
+    for (SliceGroup& group : GroupSlices(slices)) {
+      Updates updates = UpdatesOf(group.Of(config));
+      groups_.push_back({std::move(group), std::move(updates)});
+    }
+  }
 
   absl::Span<const absl::string_view> state_names() const override { return StateNamesOf(config_); }
 
   absl::Status Step(const StepArguments& a) override {
-    using Step = typename Config::Step;
-    const Step decaying = updates_.At(a.learning_rate, a.update);
-    Step other = decaying;
-    other.LeaveOutDecay();
-    Bf16* const mirror = a.rounding_key ? nullptr : a.next_bf16;
-    for (size_t s = 0; s < slices_.size(); ++s) {
-      const ParameterSlice& slice = slices_[s];
-      ForFlat(cpu_, slice.count, [&](int64_t first, int64_t count) {
-        const int64_t at = slice.offset + first;
-        float* state[Step::kStates] = {};
-        for (size_t i = 0; i < a.state.size(); ++i) state[i] = a.state[i] + at;
-        cpu_.kernels.Elementwise<Step>()(slice.decays ? decaying : other, a.gradient_scales[s],
-                                         count, a.weights + at, a.gradients + at, state,
-                                         a.next_weights + at,
-                                         mirror == nullptr ? nullptr : mirror + at);
-      });
-      RoundMirror(cpu_, a, slice);
+    for (auto& [group, updates] : groups_) {
+      const ElementStep decaying = updates.At(a.learning_rate * group.rate_scale, a.update);
+      ElementStep other = decaying;
+      other.LeaveOutDecay();
+      for (const size_t s : group.indices) {
+        StepSlice(a, slices_[s], slices_[s].has_decay() ? decaying : other, a.gradient_scales[s]);
+      }
     }
     return absl::OkStatus();
   }
 
  private:
+  using ElementStep = typename Config::Step;
+  using Updates = decltype(UpdatesOf(Config()));
+
+  void StepSlice(const StepArguments& a, const ParameterSlice& slice, const ElementStep& step,
+                 float scale) const {
+    Bf16* const mirror = a.rounding_key ? nullptr : a.next_bf16;
+    ForFlat(cpu_, slice.count, [&](int64_t first, int64_t count) {
+      const int64_t at = slice.offset + first;
+      float* state[ElementStep::kStates] = {};
+      for (size_t i = 0; i < a.state.size(); ++i) state[i] = a.state[i] + at;
+      cpu_.kernels.Elementwise<ElementStep>()(step, scale, count, a.weights + at, a.gradients + at,
+                                              state, a.next_weights + at,
+                                              mirror == nullptr ? nullptr : mirror + at);
+    });
+    RoundMirror(cpu_, a, slice);
+  }
+
   const CpuContext& cpu_;
   const Config config_;
-  decltype(UpdatesOf(Config())) updates_;
   const std::vector<ParameterSlice> slices_;
+  std::vector<std::pair<SliceGroup, Updates>> groups_;
 };
 
 }  // namespace

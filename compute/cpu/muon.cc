@@ -119,8 +119,7 @@ class CpuMuon : public Optimizer {
       cpu_.kernels.linear_combination(count, inverse, x + first, 0.0f, x + first, x + first);
     });
     matrix.orthogonalizer->Run(cpu_, x);
-    const double decay = slice.decays ? config_.adamw.weight_decay : 0.0;
-    const auto keep = static_cast<float>(1.0 - a.learning_rate * decay);
+    const auto keep = static_cast<float>(MuonKeep(config_, slice, a.learning_rate));
     const auto rate = static_cast<float>(MuonRate(slice, a.learning_rate));
     Bf16* const mirror = a.rounding_key ? nullptr : a.next_bf16;
     ForFlat(cpu_, slice.count, [&](int64_t first, int64_t count) {

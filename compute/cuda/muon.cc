@@ -127,13 +127,13 @@ class Muon : public Optimizer {
                       a.gradient_scales[matrix.index], a.gradients + slice.offset,
                       a.state[0] + slice.offset, x);
     PENSTOCK_RETURN_IF_ERROR(matrix.orthogonalizer->Run(cuda_, scratch));
-    const double decay = slice.decays ? config_.adamw.weight_decay : 0.0;
     const Slice on_device = {.offset = slice.offset,
                              .count = slice.count,
                              .decays = slice.decays ? 1 : 0,
                              .first_block = 0,
                              .identity = slice.identity};
-    MuonStep(cuda_.stream(), on_device, static_cast<float>(1.0 - a.learning_rate * decay),
+    MuonStep(cuda_.stream(), on_device,
+             static_cast<float>(MuonKeep(config_, slice, a.learning_rate)),
              static_cast<float>(MuonRate(slice, a.learning_rate)), StepArraysOf(a, nullptr), x);
     return absl::OkStatus();
   }

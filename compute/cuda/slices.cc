@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <type_traits>
+#include <utility>
 #include <variant>
 
 #include "base/check.h"
@@ -62,17 +63,24 @@ class Norms : public SliceNorms {
   Buffer partial_sums_, norms_;
 };
 
-// An optimizer of compute/elementwise/: the slices, and their gradients' scales on the device.
+// An optimizer of compute/elementwise/: the slices, and their gradients' scales on the device, group after group. A
+// group of slices is a launch, since all of them take one Step.
 template <typename Config>
 class Elementwise : public Optimizer {
  public:
-  Elementwise(CudaContext& context, const Config& config)
-      : cuda_(context), config_(config), updates_(UpdatesOf(config)) {}
+  Elementwise(CudaContext& context, const Config& config) : cuda_(context), config_(config) {}
 
   absl::Status Prepare(absl::Span<const ParameterSlice> slices) {
-    PENSTOCK_ASSIGN_OR_RETURN(table_, SliceTable::Create(cuda_, slices));
+    for (SliceGroup& group : GroupSlices(slices)) {
+      std::vector<ParameterSlice> of_group;
+      for (const size_t s : group.indices) of_group.push_back(slices[s]);
+      PENSTOCK_ASSIGN_OR_RETURN(SliceTable table, SliceTable::Create(cuda_, of_group));
+      auto updates = UpdatesOf(group.Of(config_));
+      groups_.push_back({std::move(group), std::move(updates), std::move(table)});
+    }
+    host_scales_.resize(slices.size());
     PENSTOCK_ASSIGN_OR_RETURN(scales_,
-                              Acquire(cuda_, table_.count() * static_cast<int64_t>(sizeof(float))));
+                              Acquire(cuda_, static_cast<int64_t>(slices.size() * sizeof(float))));
     return absl::OkStatus();
   }
 
@@ -80,26 +88,44 @@ class Elementwise : public Optimizer {
 
   absl::Status Step(const StepArguments& a) override {
     using Step = typename Config::Step;
-    PENSTOCK_CHECK(static_cast<int64_t>(a.gradient_scales.size()) == table_.count());
-    // The host's copy is free when this returns: it is not page-locked, so the driver copies it first.
-    PENSTOCK_RETURN_IF_ERROR(ToStatus(
-        cudaMemcpyAsync(scales_.data(), a.gradient_scales.data(), table_.count() * sizeof(float),
-                        cudaMemcpyHostToDevice, cuda_.stream()),
-        "uploading the gradients' scales"));
+    PENSTOCK_RETURN_IF_ERROR(UploadScales(a.gradient_scales));
     float* state[Step::kStates] = {};
     std::copy(a.state.begin(), a.state.end(), state);
     const ElementwiseLaunch<Step>& launch = kElementwise;
-    launch.run(cuda_.stream(), table_.blocks(), table_.slices(), table_.block_table(),
-               updates_.At(a.learning_rate, a.update),
-               StepArraysOf(a, static_cast<const float*>(scales_.data())), state);
+    auto* scales = static_cast<const float*>(scales_.data());
+    for (Group& group : groups_) {
+      launch.run(cuda_.stream(), group.table.blocks(), group.table.slices(),
+                 group.table.block_table(),
+                 group.updates.At(a.learning_rate * group.slices.rate_scale, a.update),
+                 StepArraysOf(a, scales), state);
+      scales += group.table.count();
+    }
     return cuda_.Check(config_.kind());
   }
 
  private:
+  struct Group {
+    SliceGroup slices;
+    decltype(UpdatesOf(Config())) updates;
+    SliceTable table;
+  };
+
+  absl::Status UploadScales(absl::Span<const float> by_slice) {
+    PENSTOCK_CHECK(by_slice.size() == host_scales_.size());
+    size_t next = 0;
+    for (const Group& group : groups_) {
+      for (const size_t s : group.slices.indices) host_scales_[next++] = by_slice[s];
+    }
+    // The host's copy is free when this returns: it is not page-locked, so the driver copies it first.
+    return ToStatus(cudaMemcpyAsync(scales_.data(), host_scales_.data(), next * sizeof(float),
+                                    cudaMemcpyHostToDevice, cuda_.stream()),
+                    "uploading the gradients' scales");
+  }
+
   CudaContext& cuda_;
   const Config config_;
-  decltype(UpdatesOf(Config())) updates_;
-  SliceTable table_;
+  std::vector<Group> groups_;
+  std::vector<float> host_scales_;  // group after group, as those on the device
   Buffer scales_;
 };
 
@@ -110,7 +136,7 @@ absl::StatusOr<SliceTable> SliceTable::Create(CudaContext& context,
   std::vector<Slice> on_device;
   std::vector<SliceBlock> blocks;
   for (size_t s = 0; s < slices.size(); ++s) {
-    on_device.push_back({slices[s].offset, slices[s].count, slices[s].decays ? 1 : 0,
+    on_device.push_back({slices[s].offset, slices[s].count, slices[s].has_decay() ? 1 : 0,
                          static_cast<int32_t>(blocks.size()), slices[s].identity});
     for (int64_t first = 0; first < slices[s].count; first += kSliceBlock) {
       blocks.push_back({static_cast<int32_t>(s), static_cast<int32_t>(first / kSliceBlock)});

@@ -16,4 +16,8 @@ int EditDistance(absl::string_view a, absl::string_view b);
 // at most one edit in three characters, and at most three edits.
 std::string NearestName(absl::string_view typed, const std::vector<std::string>& names);
 
+// The names that a pattern (base/glob.h) would match after the fewest edits, however many, nearest first: three, or as many as
+// there are.
+std::vector<std::string> NearestNames(absl::string_view pattern, std::vector<std::string> names);
+
 }  // namespace penstock

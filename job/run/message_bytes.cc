@@ -46,7 +46,7 @@ int64_t ReplicaChunkBytes(int64_t count, int64_t replicas) {
 }
 
 int64_t WeightsOfLayers(const ModelGraph& model, LayerRange layers) {
-  return ParameterArena(model, layers).weight_count();
+  return ParameterArena(model, layers).trained_count();
 }
 
 int64_t GradientsOfLayers(const ModelGraph& model, LayerRange layers) {

@@ -36,6 +36,7 @@ TiedSum SumOf(const Tie& tie, absl::Span<const LayerRange> parts) {
 std::vector<TieGroup> TieGroupsOf(const ModelGraph& model, absl::Span<const LayerRange> parts) {
   std::map<int, TieGroup> by_owner;
   for (size_t tie = 0; tie < model.ties.size() && !parts.empty(); ++tie) {
+    if (model.ties[tie].frozen()) continue;
     TiedSum sum = SumOf(model.ties[tie], parts);
     if (sum.parts.size() < 2) continue;
     TieGroup& group = by_owner[model.ties[tie].owner()];
@@ -106,6 +107,7 @@ std::vector<bool> PlacesToCut(const ResolvedJob& job) {
   std::fill(places.begin() + 1, places.begin() + job.model.first_stage_layers_min(), false);
   if (job.method->synchronous) return places;
   for (const Tie& tie : job.model.ties) {
+    if (tie.frozen()) continue;
     std::fill(places.begin() + tie.uses.front() + 1, places.begin() + tie.uses.back() + 1, false);
   }
   return places;
@@ -126,6 +128,7 @@ absl::Status CheckParts(const ResolvedJob& job, absl::Span<const LayerRange> par
   }
   if (job.method->synchronous || parts.empty()) return absl::OkStatus();
   for (const Tie& tie : job.model.ties) {
+    if (tie.frozen()) continue;
     const int first = tie.uses.front();
     const int last = tie.uses.back();
     const int32_t part_of_first = PartOf(parts, first);

@@ -26,6 +26,7 @@ absl::Status Check(const GptConfig& config) {
         "heads: is ", config.heads, ", which does not divide width (", config.width, ")"));
   }
   PENSTOCK_RETURN_IF_ERROR(CheckProbability("dropout", config.dropout));
+  PENSTOCK_RETURN_IF_ERROR(CheckProbability("label_smoothing", config.label_smoothing));
   // Counted in doubles, because the exact count may not fit an integer.
   const double width = static_cast<double>(config.width);
   const double parameters = (2.0 * config.vocabulary + config.context) * width +
@@ -82,7 +83,8 @@ absl::StatusOr<ModelGraph> BuildGpt(const GptConfig& config) {
   builder.Add({.op = "gpt_head",
                .attributes = {{"vocabulary", c.vocabulary},
                               {"width", c.width},
-                              {"weight", std::string(c.tied_head ? "tied" : "untied")}},
+                              {"weight", std::string(c.tied_head ? "tied" : "untied")},
+                              {"label_smoothing", c.label_smoothing}},
                .inputs = {"final_norm", "targets"},
                .parameter_prefix = ""});
   absl::StatusOr<ModelGraph> model = std::move(builder).Build();

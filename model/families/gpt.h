@@ -19,6 +19,7 @@ struct GptConfig {
   bool tied_head = true;
   bool untie =
       false;  // the head has a copy of its own, equal to the embedding at the start (Untie)
+  double label_smoothing = 0.0;  // the share of each target that is spread over all tokens
   friend bool operator==(const GptConfig&, const GptConfig&) = default;
 };
 

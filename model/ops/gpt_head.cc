@@ -20,6 +20,13 @@ constexpr AttributeSpec kAttributes[] = {
      .help = "tied: the weight is the token embedding's",
      .otherwise = "untied",
      .words = kWords},
+    {.name = "label_smoothing",
+     .kind = AttributeKind::kNumber,
+     .help = "the share of each target that is spread over all tokens",
+     .otherwise = "0",
+     .min = 0.0,
+     .max = 0.999999,
+     .use = AttributeUse::kKernelsAddedLater},
 };
 
 absl::StatusOr<OpResult> Infer(const OpArguments& a) {
@@ -43,7 +50,8 @@ absl::StatusOr<OpResult> Infer(const OpArguments& a) {
 int64_t Ids(const OpArguments& a, int) { return a.attributes.integer("vocabulary"); }
 
 LossTraits Loss(const OpArguments& a) {
-  return {.classes = a.attributes.integer("vocabulary"), .is_log_likelihood = true};
+  return {.classes = a.attributes.integer("vocabulary"),
+          .is_log_likelihood = a.attributes.number("label_smoothing") == 0.0};
 }
 
 OpCost Cost(const OpArguments& a) {

@@ -11,7 +11,7 @@ namespace linear {
 namespace {
 
 constexpr absl::string_view kLayouts[] = {"outputs_first", "inputs_first"};
-constexpr absl::string_view kInits[] = {"uniform", "normal"};
+constexpr absl::string_view kInits[] = {"uniform", "normal", "zeros"};
 
 constexpr AttributeSpec kAttributes[] = {
     {"outputs", AttributeKind::kInteger, "the size of the last dimension of the result"},
@@ -23,8 +23,8 @@ constexpr AttributeSpec kAttributes[] = {
      .words = kLayouts},
     {.name = "init",
      .kind = AttributeKind::kWord,
-     .help = "of the weight: uniform below 1/sqrt(inputs), the bias too, as in PyTorch; or normal "
-             "with a bias of zeros",
+     .help = "of the weight: uniform below 1/sqrt(inputs), the bias too, as in PyTorch; normal "
+             "with a bias of zeros; or zeros",
      .otherwise = "uniform",
      .words = kInits,
      .use = AttributeUse::kInitialWeights},
@@ -53,6 +53,7 @@ absl::StatusOr<OpResult> Infer(const OpArguments& a) {
       "weight",
       outputs_first ? std::vector<int64_t>{outputs, inputs} : std::vector<int64_t>{inputs, outputs},
       a.attributes.number("deviation"));
+  if (a.attributes.word("init") == "zeros") weight.init = ParameterSpec::Init::kZeros;
   result.parameters.push_back(is_uniform ? Uniform(std::move(weight), bound) : std::move(weight));
   if (a.attributes.flag("bias")) {
     ParameterSpec bias = Bias("bias", outputs);

@@ -37,6 +37,7 @@
   ROW(Reshape)            \
   ROW(RmsNorm)            \
   ROW(Rope)               \
+  ROW(Scale)              \
   ROW(Select)             \
   ROW(Sigmoid)            \
   ROW(Silu)               \

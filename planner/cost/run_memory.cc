@@ -47,7 +47,7 @@ class MemoryOfWorker {
  private:
   void AddArrays(const StageOptions& options, WorkerMemory& memory) const {
     const ArrayBytes arrays = ArrayBytesOf(run_.job.model, options);
-    memory.weights += arrays.version;
+    memory.weights += arrays.version + arrays.frozen;
     memory.gradients += arrays.gradients;
     memory.optimizer += arrays.optimizer;
     memory.predicted_weights += arrays.predicted;

@@ -190,6 +190,7 @@ void Pipeline::CombineTied() {
     return stage;
   };
   for (size_t t = 0; t < model_.ties.size(); ++t) {
+    if (model_.ties[t].frozen()) continue;
     const int tie = static_cast<int>(t);
     std::set<int> users;
     for (const int layer : model_.ties[t].uses) users.insert(stage_of(layer));

@@ -21,7 +21,7 @@ class Scalar {
   explicit Scalar(const OptimizerConfig& config, HistoryOptions history = {})
       : backend_(*MakeCpuBackend(1)),
         optimizer_(*backend_->MakeOptimizer(config, {{0, 1, true, 0}})),
-        history_(*UpdateHistory::Create(*backend_, history, 1, false)),
+        history_(*UpdateHistory::Create(*backend_, history, 1, 1, false)),
         state_(2, 0.0f) {
     versions_ = *WeightVersions::Create(backend_->pool(), 1, false, 1);
     *weight() = 1.0f;

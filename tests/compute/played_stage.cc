@@ -116,8 +116,8 @@ PlayedStage::Place PlayedStage::GradOutput() {
 }
 
 PlayedStage::Place PlayedStage::Received(const Bundle& bundle, int slot, bool is_gradient) {
-  EXPECT_EQ(bundle.empty(), slot < 0);
-  if (bundle.empty()) return {};
+  EXPECT_EQ(bundle.elements == 0, slot < 0);
+  if (slot < 0) return {};
   EXPECT_EQ(SizeOf(slot), bundle.elements * penstock::SizeOf(crossing_));
   const Place whole = memory_.Take(SizeOf(slot));
   const int behind = model_.graph.layers[layers_.end() - 1].end_node();
@@ -137,8 +137,8 @@ int64_t PlayedStage::PartOffset(const Bundle::Part& part) const {
 }
 
 void PlayedStage::ExpectBundle(const Bundle& bundle, const Place& whole, bool is_gradient) {
-  EXPECT_EQ(bundle.empty(), !whole);
-  if (bundle.empty() || !whole) return;
+  EXPECT_EQ(bundle.elements == 0, !whole);
+  if (!whole) return;
   EXPECT_EQ(whole.offset, 0) << "a view is sent";
   for (const Bundle::Part& part : bundle.parts) {
     const int term =
@@ -204,7 +204,7 @@ void PlayedStage::BackwardWeight() {
   Play(Pass::kW, plan_.backward_weight, -1);
   std::vector<int> expected;
   for (int n = plan_.node_count - 1; n >= 0; --n) {
-    if (!NodeAt(n).parameters.empty()) expected.push_back(n);
+    if (NodeAt(n).trains()) expected.push_back(n);
   }
   EXPECT_EQ(ran_, expected);
 }

@@ -72,6 +72,7 @@ class ModelMaker {
     const std::vector<int64_t> dims = Dims();
     const bool trained = Chance(0.4);
     AddUnread(model_.Add(inputs, dims, trained, AnyNeeds(inputs, dims, trained)));
+    if (trained && Chance(0.3)) model_.FreezeLast();
     for (uint64_t states = Chance(0.2) ? 1 + random_.Below(2) : 0; states > 0; --states) {
       model_.graph.nodes.back().buffers.push_back(
           {.name = "state", .shape = {7}, .kind = BufferSpec::Kind::kCarried});
@@ -147,6 +148,13 @@ int PlannedModel::Add(std::vector<int> inputs, std::vector<int64_t> dims, bool h
   graph.nodes.push_back(std::move(node));
   needs.push_back(of_node);
   return graph.values() - 1;
+}
+
+void PlannedModel::FreezeLast() {
+  Node& node = graph.nodes.back();
+  for (ParameterSpec& parameter : node.parameters) parameter.frozen = true;
+  node.needs_gradient = std::any_of(node.inputs.begin(), node.inputs.end(),
+                                    [&](int input) { return graph.NeedsGradient(input); });
 }
 
 int PlannedModel::AddLoss(std::vector<int> inputs, const TapeNeeds& of_node) {

@@ -23,6 +23,8 @@ struct PlannedModel {
   // A node in a layer of its own. Its parameters make it trained.
   int Add(std::vector<int> inputs, std::vector<int64_t> dims, bool has_parameters,
           const TapeNeeds& needs = {});
+  // Freezes the parameters of the last node.
+  void FreezeLast();
   // The last one.
   int AddLoss(std::vector<int> inputs, const TapeNeeds& needs = {});
 

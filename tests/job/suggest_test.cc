@@ -37,5 +37,16 @@ TEST(NearestName, NothingAlike_IsEmpty) {
   EXPECT_EQ(NearestName(std::string(1'000'000, 'a'), {"steps"}), "");
 }
 
+TEST(NearestNames, Pattern_FindsThreeHoweverFar) {
+  const std::vector<std::string> names = {"wte.weight", "h.0.attn.c_attn.weight",
+                                          "h.0.attn.c_attn.bias", "ln_f.bias"};
+  EXPECT_EQ(NearestNames("*.attn.cattn.weight", names).front(), "h.0.attn.c_attn.weight");
+  EXPECT_EQ(NearestNames("*.c_attn.wait", names).front(), "h.0.attn.c_attn.weight");
+  EXPECT_EQ(NearestNames("w?.weight", names).front(), "wte.weight");
+  EXPECT_EQ(NearestNames("ln.bias", names).front(), "ln_f.bias");
+  EXPECT_EQ(NearestNames("zzz", names).size(), 3);
+  EXPECT_EQ(NearestNames("a", {"b"}), std::vector<std::string>{"b"});
+}
+
 }  // namespace
 }  // namespace penstock

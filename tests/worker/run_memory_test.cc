@@ -136,6 +136,33 @@ TEST_F(RunMemory, EveryMethodAndSplit_FromAProfile_IsWhatTheWorkersSay) {
   }
 }
 
+// Of what is frozen there are no gradients, no states and no versions, and passes keep less for them.
+TEST_F(RunMemory, FrozenLayersAndAdapters_FromAProfile_AreWhatTheWorkersSay) {
+  for (const char* method : {"1f1b", "pipedream", "pipemare", "nesterov", "roundpipe", "zb-v"}) {
+    for (const bool adapts : {false, true}) {
+      v1::JobSpec spec = SmallJob(method);
+      spec.mutable_training()->set_microbatches(4);
+      if (adapts) {
+        spec.mutable_model()->mutable_lora()->add_targets("*.c_attn");
+      } else {
+        for (const char* pattern : {"w*", "h.0.*", "*.bias"}) {
+          v1::ParameterGroupSpec& group = *spec.mutable_training()->add_groups();
+          group.set_parameters(pattern);
+          group.set_frozen(true);
+        }
+      }
+      FillDefaults(spec);
+      const v1::ModelProfile profile = ProfileOf(*ResolveJob(spec), {1, 2, 8});
+      int compared = 0;
+      for (const std::vector<LayerRange>& split : SomeSplits()) {
+        SCOPED_TRACE(absl::StrCat(method, " on ", split.size(), ", adapts ", adapts));
+        if (ExpectEqual(spec, split, profile)) ++compared;
+      }
+      EXPECT_GE(compared, 2) << method;
+    }
+  }
+}
+
 TEST_F(RunMemory, WhatAJobMayAskFor_IsPredictedToo) {
   const auto with = [](const std::string& method, auto edit) {
     v1::JobSpec spec = SmallJob(method);

@@ -81,7 +81,8 @@ class CpuGptHead : public OpKernels {
         vocabulary_(spec.attributes().integer("vocabulary")),
         width_(spec.width()),
         rows_(spec.rows()),
-        time_(spec.inputs[0].dims[0]) {
+        time_(spec.inputs[0].dims[0]),
+        smoothing_(static_cast<float>(spec.attributes().number("label_smoothing"))) {
     BlockLayout stash, kept;
     log_sums_ = stash.Add<float>(rows_);
     logits_ = (kFloat ? kept : stash).template Add<float>(rows_ * vocabulary_);
@@ -123,8 +124,13 @@ class CpuGptHead : public OpKernels {
   }
 
   CrossEntropyRows RowsOf(const Tape& tape, int64_t first, int64_t count) const {
-    return {count, vocabulary_, LogitsOf(tape) + first * vocabulary_,
-            tape.input<int32_t>(1) + first, log_sums_.in(tape.stash) + first};
+    return {count,
+            vocabulary_,
+            LogitsOf(tape) + first * vocabulary_,
+            tape.input<int32_t>(1) + first,
+            log_sums_.in(tape.stash) + first,
+            kNoTarget,
+            smoothing_};
   }
 
   double MeanLoss(const Tape& tape) const {
@@ -136,6 +142,7 @@ class CpuGptHead : public OpKernels {
 
   CpuContext& cpu_;
   const int64_t vocabulary_, width_, rows_, time_;
+  const float smoothing_;
   Linear<Number> linear_;
   TapeNeeds needs_;
   Place<float> log_sums_;   // stash

@@ -7,8 +7,8 @@ namespace {
 // A block works on a row, kPart numbers a thread at once. REQUIRES: rows begin at multiples of their bytes.
 template <typename Number, int kPart>
 __global__ void RowKernel(int64_t vocabulary, int64_t stride, Number* logits,
-                          const int32_t* targets, bool with_gradient, float* row_losses,
-                          int32_t* ranks) {
+                          const int32_t* targets, float smoothing, bool with_gradient,
+                          float* row_losses, int32_t* ranks) {
   using Numbers = Pack<Number, kPart>;
   Number* row = logits + int64_t{blockIdx.x} * stride;
   auto* parts = reinterpret_cast<Numbers*>(row);
@@ -16,7 +16,7 @@ __global__ void RowKernel(int64_t vocabulary, int64_t stride, Number* logits,
   const int64_t rest = whole * kPart + threadIdx.x;
   const int32_t target = targets[blockIdx.x];
   // The sum is of exp(logit - maximum), with the largest logit that the thread has seen.
-  float maximum = -INFINITY, sum = 0.0f;
+  float maximum = -INFINITY, sum = 0.0f, of_logits = 0.0f;
   const auto add = [&](const float* values, int count) {
     float larger = maximum;
     for (int i = 0; i < count; ++i) {
@@ -26,6 +26,7 @@ __global__ void RowKernel(int64_t vocabulary, int64_t stride, Number* logits,
     if (larger == -INFINITY) return;
     sum *= expf(maximum - larger);
     for (int i = 0; i < count; ++i) sum += expf(values[i] - larger);
+    for (int i = 0; i < count; ++i) of_logits += values[i];
     maximum = larger;
   };
   for (int64_t p = threadIdx.x; p < whole; p += kBlock) {
@@ -42,7 +43,12 @@ __global__ void RowKernel(int64_t vocabulary, int64_t stride, Number* logits,
   maximum = BlockMax(maximum);
   // A thread that has seen nothing larger than minus infinity has the sum 0, or one that is no number.
   sum = BlockSum(of_thread == -INFINITY ? sum : sum * expf(of_thread - maximum));
-  if (threadIdx.x == 0) row_losses[blockIdx.x] = maximum + logf(sum) - ToFloat(row[target]);
+  float score = ToFloat(row[target]);
+  // Without smoothing the mean, which may be infinite, must not count.
+  if (smoothing > 0.0f) {
+    score += smoothing * (BlockSum(of_logits) / static_cast<float>(vocabulary) - score);
+  }
+  if (threadIdx.x == 0) row_losses[blockIdx.x] = maximum + logf(sum) - score;
   if (ranks != nullptr) {
     const int rank = BlockSum(HigherScores(row, vocabulary, target));
     if (threadIdx.x == 0) ranks[blockIdx.x] = rank;
@@ -50,9 +56,11 @@ __global__ void RowKernel(int64_t vocabulary, int64_t stride, Number* logits,
   if (!with_gradient) return;
   __syncthreads();  // the target's logit has been read
   const float inverse = 1.0f / sum;
+  const float at_others = smoothing / static_cast<float>(vocabulary);
+  const float at_target = 1.0f - smoothing + at_others;
   const auto gradient = [&](Number logit, int64_t c) {
     const float probability = expf(ToFloat(logit) - maximum) * inverse;
-    return FromFloat<Number>(c == target ? probability - 1.0f : probability);
+    return FromFloat<Number>(probability - (c == target ? at_target : at_others));
   };
   for (int64_t p = threadIdx.x; p < whole; p += kBlock) {
     Numbers numbers = parts[p];
@@ -73,18 +81,18 @@ __global__ void MeanKernel(int64_t rows, const float* row_losses, float* loss) {
 
 template <typename Number>
 void CrossEntropy(cudaStream_t stream, int64_t rows, int64_t vocabulary, int64_t stride,
-                  Number* logits, const int32_t* targets, bool with_gradient, float* row_losses,
-                  int32_t* ranks, float* loss) {
+                  Number* logits, const int32_t* targets, float smoothing, bool with_gradient,
+                  float* row_losses, int32_t* ranks, float* loss) {
   constexpr int kPart = 16 / sizeof(Number);
   const bool is_aligned = stride % kPart == 0 && reinterpret_cast<uintptr_t>(logits) % 16 == 0;
   const auto kernel = is_aligned ? RowKernel<Number, kPart> : RowKernel<Number, 1>;
-  kernel<<<rows, kBlock, 0, stream>>>(vocabulary, stride, logits, targets, with_gradient,
+  kernel<<<rows, kBlock, 0, stream>>>(vocabulary, stride, logits, targets, smoothing, with_gradient,
                                       row_losses, ranks);
   MeanKernel<<<1, kBlock, 0, stream>>>(rows, row_losses, loss);
 }
 template void CrossEntropy<float>(cudaStream_t, int64_t, int64_t, int64_t, float*, const int32_t*,
-                                  bool, float*, int32_t*, float*);
+                                  float, bool, float*, int32_t*, float*);
 template void CrossEntropy<Bf16>(cudaStream_t, int64_t, int64_t, int64_t, Bf16*, const int32_t*,
-                                 bool, float*, int32_t*, float*);
+                                 float, bool, float*, int32_t*, float*);
 
 }  // namespace penstock::cuda

@@ -139,12 +139,13 @@ void AttentionBackward(cudaStream_t stream, const AttentionShape& shape,
                        const AttentionGradients<Number>& gradients);
 
 // loss [1] = mean over the rows of log(sum exp(logits[row])) - logits[row][targets[row]], and in place
-// logits = softmax(logits) - one at the target, unless !with_gradient. Rows are `stride` numbers apart.
+// logits = softmax(logits) - one at the target, unless !with_gradient. `smoothing` of a target is spread over all tokens.
+// Rows are `stride` numbers apart.
 // row_losses [rows]: workspace. ranks [rows]: of the targets (Tape::ranks); null: not wanted.
 template <typename Number>
 void CrossEntropy(cudaStream_t stream, int64_t rows, int64_t vocabulary, int64_t stride,
-                  Number* logits, const int32_t* targets, bool with_gradient, float* row_losses,
-                  int32_t* ranks, float* loss);
+                  Number* logits, const int32_t* targets, float smoothing, bool with_gradient,
+                  float* row_losses, int32_t* ranks, float* loss);
 
 // *to = value.
 void Store(cudaStream_t stream, int64_t value, int64_t* to);

@@ -46,7 +46,8 @@ class CudaGptHead : public OpKernels {
                                            .right = ParameterOf<Number>(weights, 0),
                                            .result = logits}));
     CrossEntropy(cuda_.stream(), rows_, vocabulary_, stride_, logits, tape.input<int32_t>(1),
-                 context.training, row_losses_.in(tape.stash), tape.ranks, tape.result());
+                 smoothing_, context.training, row_losses_.in(tape.stash), tape.ranks,
+                 tape.result());
     return cuda_.Check("forward of the head");
   }
 
@@ -85,6 +86,7 @@ class CudaGptHead : public OpKernels {
         width_(spec.width()),
         rows_(spec.rows()),
         time_(spec.inputs[0].dims[0]),
+        smoothing_(static_cast<float>(spec.attributes().number("label_smoothing"))),
         stride_((vocabulary_ + kLogitsAlignment - 1) / kLogitsAlignment * kLogitsAlignment) {
     BlockLayout stash, kept;
     row_losses_ = stash.Add<float>(rows_);
@@ -124,7 +126,9 @@ class CudaGptHead : public OpKernels {
   }
 
   CudaContext& cuda_;
-  const int64_t vocabulary_, width_, rows_, time_, stride_;
+  const int64_t vocabulary_, width_, rows_, time_;
+  const float smoothing_;
+  const int64_t stride_;
   MatrixProduct forward_, logits_, backward_;
   WeightGradient<Number> weight_;
   TapeNeeds needs_;

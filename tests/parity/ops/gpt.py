@@ -40,7 +40,8 @@ def gpt_embedding(c, ids):
 
 def gpt_head(c, x, targets):
     logits = x @ c["lm_head.weight"].t()
-    return F.cross_entropy(logits.reshape(-1, logits.shape[-1]), targets.reshape(-1)), logits
+    smoothing = c.attributes.get("label_smoothing", 0.0)
+    return F.cross_entropy(logits.reshape(-1, logits.shape[-1]), targets.reshape(-1), label_smoothing=smoothing), logits
 
 
 def branch(width, norm_name, expansion, expanded, projection, projected):
@@ -58,3 +59,5 @@ for name, extra in (("time and width", {}), ("with dropout", {"dropout": 0.2})):
          parameters={"wte.weight": (7, 5), "wpe.weight": (6, 5)})
 case("gpt_head", "time and width", {"vocabulary": 19, "width": 7}, [f32(5, 7), i32(5, below=19)], gpt_head,
      parameters={"lm_head.weight": (19, 7)}, library=True)
+case("gpt_head", "smooth labels", {"vocabulary": 19, "width": 7, "label_smoothing": 0.1}, [f32(5, 7), i32(5, below=19)],
+     gpt_head, parameters={"lm_head.weight": (19, 7)}, library=True)

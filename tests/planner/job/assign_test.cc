@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "job/defaults.h"
 #include "job/yaml/yaml.h"
 #include "tests/job/jobs.h"
 #include "tests/support/status_matchers.h"
@@ -73,6 +74,27 @@ TEST(MakePlan, StageLayers_AreThoseOfTheJob) {
     EXPECT_THAT(LayersOf(plan), ElementsAreArray(layers));
     EXPECT_EQ(plan.stages(2).first_layer(), 7 - plan.stages(2).layers());
   }
+}
+
+// Frozen layers have no W, and those before the first trained one no I, so that the first stage takes more of them.
+TEST(MakePlan, FrozenLayers_ShiftTheSplit) {
+  v1::JobSpec spec = SmallJob(10, 2);
+  spec.mutable_model()->mutable_gpt()->set_layers(8);
+  spec.mutable_model()->mutable_gpt()->set_width(64);
+  PENSTOCK_ASSERT_OK_AND_ASSIGN(const v1::Plan whole, PlanOf(spec, 2));
+  for (const char* pattern : {"w*", "h.0.*", "h.1.*", "h.2.*", "h.3.*"}) {
+    v1::ParameterGroupSpec& group = *spec.mutable_training()->add_groups();
+    group.set_parameters(pattern);
+    group.set_frozen(true);
+  }
+  FillDefaults(spec);
+  PENSTOCK_ASSERT_OK_AND_ASSIGN(const v1::Plan frozen, PlanOf(spec, 2));
+  EXPECT_GE(LayersOf(frozen).front(), LayersOf(whole).front() + 2);
+  // The more, the further: adapters in the last block alone.
+  spec.mutable_training()->clear_groups();
+  spec.mutable_model()->mutable_lora()->add_targets("h.7.*");
+  PENSTOCK_ASSERT_OK_AND_ASSIGN(const v1::Plan adapted, PlanOf(spec, 2));
+  EXPECT_GT(LayersOf(adapted).front(), LayersOf(whole).front());
 }
 
 // Layers one and three share a weight, which a method that updates each stage by itself leaves on one stage.
