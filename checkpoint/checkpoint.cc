@@ -110,14 +110,35 @@ absl::Status RemoveCheckpoint(Files& files, const std::string& root, int64_t ste
   return files.RemoveAll(grave);
 }
 
-// Removes all but the newest `keep` of the checkpoints up to `step`. Later ones come from another life
-// of the job (it started again from an older checkpoint) and are its owner's to remove.
-absl::Status Prune(Files& files, const std::string& root, int64_t step, int32_t keep) {
+// The steps of the `count` checkpoints with the lowest validation losses, of equal ones the oldest.
+std::set<int64_t> BestOf(Files& files, const std::string& root, const std::vector<int64_t>& steps,
+                         int32_t count) {
+  std::vector<std::pair<double, int64_t>> losses;
+  for (size_t i = 0; count > 0 && i < steps.size(); ++i) {
+    const absl::StatusOr<Manifest> manifest =
+        ReadManifest(files, JoinPath(root, StepDirectoryName(steps[i])));
+    if (!manifest.ok() || !manifest->validation_loss.has_value()) continue;
+    losses.emplace_back(*manifest->validation_loss, steps[i]);
+  }
+  std::sort(losses.begin(), losses.end());
+  std::set<int64_t> best;
+  for (size_t i = 0; i < losses.size() && i < static_cast<size_t>(count); ++i) {
+    best.insert(losses[i].second);
+  }
+  return best;
+}
+
+// Removes the checkpoints up to `step` that are neither among the newest `keep` nor among the best. Later ones come from
+// another life of the job (it started again from an older checkpoint) and are its owner's to remove.
+absl::Status Prune(Files& files, const std::string& root, int64_t step, int32_t keep,
+                   int32_t keep_best) {
   PENSTOCK_FAULT_POINT_STATUS(kCheckpointBeforePrune);
   PENSTOCK_ASSIGN_OR_RETURN(std::vector<int64_t> steps, StepsIn(files, root));
   steps.erase(std::remove_if(steps.begin(), steps.end(), [&](int64_t s) { return s > step; }),
               steps.end());
+  const std::set<int64_t> best = BestOf(files, root, steps, keep_best);
   for (size_t i = std::max(keep, kKeepMin); i < steps.size(); ++i) {
+    if (best.count(steps[i]) > 0) continue;
     PENSTOCK_RETURN_IF_ERROR(RemoveCheckpoint(files, root, steps[i]));
   }
   return absl::OkStatus();
@@ -222,7 +243,7 @@ absl::StatusOr<CommittedCheckpoint> CommitCheckpoint(Files& files, const CommitO
   }
   PENSTOCK_FAULT_POINT(kCheckpointAfterPublish);
   absl::Status cleared = DiscardStaging(files, options.root, options.tag, manifest.step);
-  cleared.Update(Prune(files, options.root, manifest.step, options.keep));
+  cleared.Update(Prune(files, options.root, manifest.step, options.keep, options.keep_best));
   PENSTOCK_FAULT_POINT(kCheckpointAfterPrune);
   if (!cleared.ok()) {
     committed.note = absl::StrCat(committed.directory,

@@ -55,9 +55,10 @@ absl::StatusOr<CheckpointFile> WriteAttached(FileWriter& files, const std::strin
 
 struct CommitOptions {
   std::string root;
-  std::string tag;     // of the attempt, as in StagingPath
-  int32_t layers = 0;  // of the model: each must have its two files
-  int32_t keep = 2;    // newest checkpoints that stay; fewer than 2 counts as 2
+  std::string tag;        // of the attempt, as in StagingPath
+  int32_t layers = 0;     // of the model: each must have its two files
+  int32_t keep = 2;       // newest checkpoints that stay; fewer than 2 counts as 2
+  int32_t keep_best = 0;  // those with the lowest validation losses, which stay, too
 };
 struct CommittedCheckpoint {
   std::string directory;

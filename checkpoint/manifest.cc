@@ -120,6 +120,9 @@ absl::StatusOr<Manifest> FromJson(const Json& json) {
   if (json.contains("layer_order")) {
     manifest.layer_order = json.at("layer_order").get<std::vector<std::string>>();
   }
+  if (json.contains("validation_loss")) {
+    manifest.validation_loss = json.at("validation_loss").get<double>();
+  }
   if (json.contains("schedule")) manifest.schedule = json.at("schedule").get<std::string>();
   if (manifest.step < 0 || manifest.updates < 0) {
     return BadManifest(
@@ -175,6 +178,7 @@ std::string SerializeManifest(const Manifest& manifest) {
   if (!manifest.stage_layers.empty()) json["stage_layers"] = manifest.stage_layers;
   if (!manifest.layer_order.empty()) json["layer_order"] = manifest.layer_order;
   if (!manifest.schedule.empty()) json["schedule"] = manifest.schedule;
+  if (manifest.validation_loss.has_value()) json["validation_loss"] = *manifest.validation_loss;
   json[kOwnDigest] = DigestOf(json);
   return json.dump(2) + "\n";
 }

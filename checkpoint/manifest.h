@@ -59,7 +59,8 @@ struct Manifest {
   std::optional<StoredModel> model;
   std::string schedule;  // of the method searched: its step (schedule/text.h); else empty
   Fingerprint fingerprint;
-  std::string weights_sha256;  // weights_digest.h
+  std::string weights_sha256;             // weights_digest.h
+  std::optional<double> validation_loss;  // where the step was validated
   std::vector<CheckpointFile> files;
   std::vector<CheckpointFile>
       attached;  // beside the layers (AttachedFile); their `layer` says nothing

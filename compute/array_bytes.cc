@@ -31,11 +31,14 @@ ArrayBytes ArrayBytesOf(const ModelGraph& model, const StageOptions& options) {
   bytes.gradients = BufferPool::BlockBytes(arena.gradient_count() * SizeOf(DType::kF32));
   bytes.optimizer =
       ((options.updates ? states : 0) + motions + (history.last_update ? 1 : 0)) * trained;
+  const bool averages = options.keeps_average && options.updates;
+  if (averages) bytes.optimizer += array;
   const BufferLayout buffers = LayOutBuffers(model, options.layers, options.step_samples);
   for (const int64_t floats : {buffers.count, buffers.carried()}) {
     if (floats > 0) bytes.buffers += BufferPool::BlockBytes(floats * SizeOf(DType::kF32));
   }
   if (history.any()) bytes.predicted = array + (history.momentum_average ? mirror : 0);
+  if (averages && options.evaluates_average) bytes.predicted += mirror;
   return bytes;
 }
 

@@ -17,8 +17,9 @@ struct ArrayBytes {
   int64_t version = 0;  // weights of one version, with their mirror in bf16
   int64_t frozen = 0;   // of those that all versions share, likewise
   int64_t gradients = 0;
-  int64_t optimizer = 0;  // its state, and the history's (update_history.h)
-  int64_t predicted = 0;  // predicted weights
+  int64_t optimizer =
+      0;  // its state, the history's (update_history.h), and the average of the weights
+  int64_t predicted = 0;  // predicted weights, and the average's mirror in bf16
   int64_t buffers = 0;    // of nodes (model/op.h), and what evaluation carries
 
   int64_t held() const { return version + frozen + gradients + optimizer + predicted + buffers; }

@@ -136,6 +136,12 @@ absl::Status Stage::AllocateArrays() {
   PENSTOCK_ASSIGN_OR_RETURN(
       history_, UpdateHistory::Create(backend_, options_.history, arena_.trained_count(),
                                       arena_.weight_count(), with_mirror));
+  if (options_.keeps_average && options_.updates) {
+    PENSTOCK_ASSIGN_OR_RETURN(average_,
+                              WeightAverage::Create(backend_, arena_.weight_count(),
+                                                    with_mirror && options_.evaluates_average));
+    average_.Begin(versions_.current());
+  }
   const auto keep = [this](absl::Span<const absl::string_view> names,
                            absl::Span<float* const> arrays) {
     state_names_.insert(state_names_.end(), names.begin(), names.end());
@@ -143,6 +149,10 @@ absl::Status Stage::AllocateArrays() {
   };
   if (options_.updates) keep(states, optimizer_arrays_);
   keep(history_.state_names(), history_.state());
+  if (average_.exists()) {
+    state_names_.push_back(kWeightAverageState);
+    state_arrays_.push_back(average_.array());
+  }
   PENSTOCK_RETURN_IF_ERROR(AllocateBuffers());
   in_flight_.resize(options_.microbatches_in_flight_max);
   for (InFlight& slot : in_flight_) {
@@ -561,6 +571,7 @@ absl::StatusOr<Tensor> Stage::RunWithoutTapes(int64_t version, Tensor input,
                                               absl::Span<const Tensor> ports, MicrobatchStart start,
                                               float* carried, const LossOutputs& wanted) {
   PENSTOCK_ASSIGN_OR_RETURN(const WeightVersions::Version* weights, LiveVersion(version));
+  if (options_.evaluates_average && average_.exists()) weights = &average_.Read();
   if (!is_first()) passing_slots_[plan_.input] = std::move(input);
   PutPorts(plan_, ports, passing_slots_);
   absl::StatusOr<Tensor> output = Run({.pass = Pass::kForward,

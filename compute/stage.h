@@ -29,6 +29,7 @@
 #include "compute/parameter_arena.h"
 #include "compute/pass_plan.h"
 #include "compute/update_history.h"
+#include "compute/weight_average.h"
 #include "compute/weight_versions.h"
 #include "model/graph.h"
 
@@ -49,6 +50,8 @@ struct StageOptions {
   bool cuda_graphs = false;  // capture passes, where the device can
   OptimizerConfig optimizer;
   HistoryOptions history;
+  bool keeps_average = false;      // of its weights (weight_average.h), if it updates
+  bool evaluates_average = false;  // Evaluate reads that, in the place of a version
   uint64_t seed = 0;
   int64_t versions_max = 1;  // live weight versions at the most (the verifier's number)
   int64_t microbatches_in_flight_max = 1;  // between F and W (the verifier's number)
@@ -143,7 +146,7 @@ class Stage {
     Tensor ranks;
   };
   // Forward without dropout that leaves nothing behind but what it returns, and what is carried to the next step of the
-  // evaluation, apart from what is carried in training.
+  // evaluation, apart from what is carried in training. With options.evaluates_average it reads the average of the weights.
   absl::StatusOr<Evaluated> Evaluate(int64_t version, Tensor input, absl::Span<const Tensor> ports,
                                      MicrobatchStart start = {});
   // Waits for a loss that Forward or Evaluate returned. Errors: those of the device.
@@ -228,6 +231,7 @@ class Stage {
     absl::Span<const float> gradient_scales;
     bool keep_replaced = false;  // the replaced version is still to be read
     int64_t oldest_live_version = 0;
+    double average_keep = 1.0;  // the part of the weights' average that stays
     bool feed_back =
         false;  // error feedback (update_history.h), for a gradient that is one update late
   };
@@ -405,6 +409,8 @@ class Stage {
   using PlaceOf = absl::FunctionRef<float*(size_t parameter)>;
   float* WeightPlace(int layer, size_t parameter) const;
   float* StatePlace(int layer, size_t parameter, float* array) const;
+  // In an array as long as a version's.
+  float* VersionPlace(int layer, size_t parameter, float* array) const;
   // Copies `layer`'s parameters between the host and their places.
   std::vector<NamedArray> CopyOut(int layer, absl::string_view suffix, PlaceOf place);
   absl::Status CheckArrays(int layer, absl::Span<const absl::string_view> suffixes,
@@ -445,6 +451,7 @@ class Stage {
   std::vector<Buffer> optimizer_state_;  // by slot
   std::vector<float*> optimizer_arrays_;
   UpdateHistory history_;
+  WeightAverage average_;
   Buffer buffers_;                     // of nodes, flat
   Buffer evaluation_carries_;          // in the place of what training carries
   std::vector<int64_t> last_samples_;  // by microbatch of a step: the first of the last F; -1: none

@@ -39,6 +39,10 @@ void Stage::Average(absl::Span<Stage* const> stages) {
   for (size_t slot = 0; slot < first.optimizer_arrays_.size(); ++slot) {
     average([slot](Stage& stage) { return stage.optimizer_arrays_[slot]; });
   }
+  if (first.average_.exists()) {
+    average([](Stage& stage) { return stage.average_.array(); });
+    for (Stage* stage : stages) stage->average_.Forget();
+  }
   for (Stage* stage : stages) stage->RefreshMirror();
   if (first.buffer_count() == 0) return;
   const auto replicas = static_cast<int64_t>(stages.size());

@@ -29,9 +29,10 @@ absl::string_view SuffixOf(absl::string_view state_name) {
   return state_name.substr(state_name.rfind('.') + 1);
 }
 
+// State that a checkpoint may lack, or have for nothing.
 bool IsHistory(absl::string_view slot) {
   const absl::Span<const absl::string_view> names = HistoryStateNames();
-  return std::find(names.begin(), names.end(), slot) != names.end();
+  return slot == kWeightAverageState || std::find(names.begin(), names.end(), slot) != names.end();
 }
 
 const NamedArray* FindArray(absl::Span<const NamedArray> arrays, const std::string& name) {
@@ -83,6 +84,7 @@ void Stage::InitializeWeights() {
     backend_.Fill(array, 0.0f, arena_.trained_count());
   }
   history_.Forget();
+  average_.Begin(versions_.current());
   ResetBuffers();
 }
 
@@ -161,6 +163,11 @@ float* Stage::WeightPlace(int layer, size_t parameter) const {
 
 float* Stage::StatePlace(int layer, size_t parameter, float* array) const {
   if (layer_spec(layer).parameters[parameter].frozen) return nullptr;
+  return array + arena_.weight_offsets(layer)[parameter];
+}
+
+float* Stage::VersionPlace(int layer, size_t parameter, float* array) const {
+  if (arena_.is_apart(layer, static_cast<int>(parameter))) return nullptr;
   return array + arena_.weight_offsets(layer)[parameter];
 }
 
@@ -258,6 +265,10 @@ void Stage::CopyIn(int layer, absl::string_view suffix, absl::Span<const NamedAr
 absl::Status Stage::LoadLayerWeights(int layer, absl::Span<const NamedArray> arrays) {
   PENSTOCK_RETURN_IF_ERROR(CheckArrays(layer, {""}, arrays));
   CopyIn(layer, "", arrays, [&](size_t p) { return WeightPlace(layer, p); });
+  if (average_.exists()) {
+    CopyIn(layer, "", arrays, [&](size_t p) { return VersionPlace(layer, p, average_.array()); });
+    average_.Forget();
+  }
   ForBuffers(layer, [&](const BufferSpec& buffer, float* device) {
     backend_.CopyToDevice(device, FindArray(arrays, buffer.name)->values.data(),
                           buffer.size() * SizeOf(DType::kF32));
@@ -269,7 +280,7 @@ absl::Status Stage::LoadLayerWeights(int layer, absl::Span<const NamedArray> arr
   return absl::OkStatus();
 }
 
-// A history that is kept here and not stored stays empty; one that is stored and not kept is left out.
+// A history that is kept here and not stored stays empty, and an average stays the weights; one that is stored and not kept is left out.
 absl::Status Stage::LoadLayerOptimizerState(int layer, absl::Span<const NamedArray> arrays) {
   std::vector<absl::string_view> names = state_names_;
   std::erase_if(names, [&](absl::string_view name) {
@@ -284,6 +295,7 @@ absl::Status Stage::LoadLayerOptimizerState(int layer, absl::Span<const NamedArr
            [&](size_t p) { return StatePlace(layer, p, state_arrays_[slot]); });
   }
   history_.Forget();
+  average_.Forget();
   return absl::OkStatus();
 }
 
@@ -315,8 +327,8 @@ Stage::MemoryStats Stage::memory() const {
   for (const Buffer& state : optimizer_state_) {
     stats.optimizer_bytes += state.size_bytes();
   }
-  stats.optimizer_bytes += history_.state_bytes();
-  stats.predicted_bytes = history_.workspace_bytes();
+  stats.optimizer_bytes += history_.state_bytes() + average_.state_bytes();
+  stats.predicted_bytes = history_.workspace_bytes() + average_.mirror_bytes();
   return stats;
 }
 

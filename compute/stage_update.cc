@@ -80,6 +80,7 @@ absl::Status Stage::Step(int64_t version, const StepOptions& options) {
   history_.BeforeStep(transition);
   if (optimizer_ != nullptr) PENSTOCK_RETURN_IF_ERROR(optimizer_->Step(arguments));
   if (history_.AfterStep(transition, options.feed_back)) RefreshMirror();
+  average_.AfterStep(*transition.to, options.average_keep, arena_.trained_count());
   if (options.keep_replaced) PENSTOCK_RETURN_IF_ERROR(versions_.StartLeaving(version - 1));
   ClearGradients();
   return absl::OkStatus();

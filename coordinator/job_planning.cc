@@ -45,6 +45,7 @@ v1::JobSpec HeatOf(const v1::JobSpec& spec, int64_t steps) {
   if (!rate.has_decay_steps()) rate.set_decay_steps(training.steps());
   training.set_steps(std::min(steps, training.steps()));
   heat.mutable_validation()->clear_every_steps();
+  heat.mutable_validation()->clear_stop_after();
   heat.clear_checkpoint();
   heat.clear_prediction();
   heat.clear_feedback();

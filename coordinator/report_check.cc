@@ -180,6 +180,13 @@ absl::Status CheckTrainingEvent(const v1::RunEvent& event, const TrainingAttempt
     case v1::RunEvent::kSaveFailed:
       return CheckCut(event.save_failed().step(), attempt);
     case v1::RunEvent::kRunDone:
+      if (event.run_done().stopped_early()) {
+        if (attempt.job.stop_after == 0) {
+          return absl::InvalidArgumentError(
+              "stopped early, in a job without validation.stop_after");
+        }
+        PENSTOCK_RETURN_IF_ERROR(CheckCut(event.run_done().step(), attempt));
+      }
       PENSTOCK_RETURN_IF_ERROR(CheckStages(event.run_done().stages(), attempt, worker_index));
       return CheckLayers(event.run_done().layers(), attempt);
     default:

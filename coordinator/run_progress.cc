@@ -171,6 +171,28 @@ bool RunProgress::OnValidation(const v1::ValidationDone& done) {
   return is_first;
 }
 
+std::optional<double> RunProgress::ValidationAt(int64_t step) const {
+  if (validation_.has_value() && validation_->step() == step) return validation_->loss();
+  for (const v1::LossPoint& point : validations_.points) {
+    if (point.step() == step) return point.loss();
+  }
+  return std::nullopt;
+}
+
+EarlyStop::Course RunProgress::CourseUpTo(int64_t step) const {
+  EarlyStop early_stop(/*stop_after=*/0);
+  int64_t last = -1;
+  for (const v1::LossPoint& point : validations_.points) {
+    if (point.step() > step) break;
+    early_stop.Ends(point.loss());
+    last = point.step();
+  }
+  if (validation_.has_value() && last < validation_->step() && validation_->step() <= step) {
+    early_stop.Ends(validation_->loss());
+  }
+  return early_stop.course();
+}
+
 void RunProgress::OnReports(const google::protobuf::RepeatedPtrField<v1::StageReport>& stages) {
   for (const v1::StageReport& stage : stages) {
     stages_[stage.stage()] = stage;

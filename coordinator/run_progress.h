@@ -16,6 +16,7 @@
 #include <vector>
 
 #include "absl/types/span.h"
+#include "job/early_stop.h"
 #include "penstock/v1/cluster.pb.h"
 
 namespace penstock {
@@ -54,6 +55,10 @@ class RunProgress {
   bool OnStep(const v1::StepDone& done);
   // Returns whether it is the first one of its step. Nothing changes if it is not later than the last one of the run.
   bool OnValidation(const v1::ValidationDone& done);
+  // The loss of the validation at `step`, if there was one; of thousands of them not each is remembered.
+  std::optional<double> ValidationAt(int64_t step) const;
+  // The course of the validations up to `step`, likewise.
+  EarlyStop::Course CourseUpTo(int64_t step) const;
   void OnReports(const google::protobuf::RepeatedPtrField<v1::StageReport>& stages);
   // Takes the order of a range that ended on a worker (pipeline.order "recorded").
   void OnOrder(int32_t worker_index, const v1::WorkerOrder& order);

@@ -47,7 +47,9 @@ struct TrainingAttempt {
     return plan.stages(topology.TellsEvaluations().value).worker_index();
   }
   // Returns whether it was drained before the job's last step.
-  bool cut_short() const { return drain_step.value_or(job.steps) < job.steps; }
+  bool cut_short() const {
+    return !stopped_step.has_value() && drain_step.value_or(job.steps) < job.steps;
+  }
   // The workers are to be asked how they get on after a while.
   void AskLater(Now now) {
     ask_at_ns = now.monotonic_ns +
@@ -87,11 +89,12 @@ struct TrainingAttempt {
   RemainingTime remaining;
   // With feedback.replan "auto": from this step on a new split is looked for, at a cut that all workers have reported.
   std::optional<int64_t> drifts_since;
-  std::vector<int64_t> reported_step;  // by worker
-  std::optional<NewSplit> new_split;   // the run drains for it
-  std::optional<Growth> growth;        // likewise
-  std::optional<int64_t> drain_step;   // the cut of a drain, once it is known
-  int64_t done_ns = 0;                 // when all workers were done
+  std::vector<int64_t> reported_step;   // by worker
+  std::optional<NewSplit> new_split;    // the run drains for it
+  std::optional<Growth> growth;         // likewise
+  std::optional<int64_t> drain_step;    // the cut of a drain, once it is known
+  std::optional<int64_t> stopped_step;  // where validation.stop_after ended the job
+  int64_t done_ns = 0;                  // when all workers were done
   bool adopting = false;    // its workers have trained under an earlier process, and are waited for
   int64_t save_due_ns = 0;  // for what has come since it was saved
   int64_t snapshot_save_due_ns = 0;  // for a snapshot

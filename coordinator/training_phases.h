@@ -97,6 +97,8 @@ class AttemptPhase : public JobPhase {
   void OnLayersSaved(int32_t worker_index, const v1::LayersSaved& saved, Now now);
   void OnLayersKept(int32_t worker_index, const v1::LayersKept& kept, Now now);
   NextPhase OnRunDone(int32_t worker_index, const v1::RunDone& done, Now now);
+  // A worker's run ended after `step` because validations no longer improve; all others end there, too.
+  void StopEarly(int64_t step, Now now);
   // Returns whether all workers are done, and what was told against one of them no longer matters.
   bool IsOnlyAccused() const;
   // The run has drained and is saved, to go on with more workers.

@@ -171,7 +171,8 @@ NextPhase AttemptPhase::OnReports(int32_t worker_index, int64_t step, const Stag
     job_.snapshots().SettleBefore(*std::prev(cut));
     for (const int64_t settled : job_.snapshots().TakeSettled()) crew_->OnDecided(settled);
   }
-  return all && step < job_.resolved().steps ? OnCut(step, now) : nullptr;
+  const bool ends = step >= job_.resolved().steps || attempt().stopped_step.has_value();
+  return all && !ends ? OnCut(step, now) : nullptr;
 }
 
 void AttemptPhase::OnLayersSaved(int32_t worker_index, const v1::LayersSaved& saved, Now now) {
@@ -182,11 +183,14 @@ void AttemptPhase::OnLayersSaved(int32_t worker_index, const v1::LayersSaved& sa
   commit.options = {.root = job_.spec().checkpoint().directory(),
                     .tag = attempt().staging_tag,
                     .layers = job_.resolved().model.size(),
-                    .keep = job_.spec().checkpoint().keep()};
+                    .keep = job_.spec().checkpoint().keep(),
+                    .keep_best = job_.spec().checkpoint().keep_best()};
   commit.manifest = attempt().ManifestOf(*complete);
   attempt().saving[complete->step] = StartOf(commit.manifest);
   commit.manifest.job_id = job_.id();
   commit.manifest.epoch = crew_->epoch();
+  // The worker that validates told of it before it saved.
+  commit.manifest.validation_loss = job_.progress().ValidationAt(complete->step);
   attempt().commit_due_ns[complete->step] =
       now.monotonic_ns + job_.limits().commit_timeout_ms * kNsPerMs;
   job_.Add(std::move(commit));
@@ -203,8 +207,19 @@ void AttemptPhase::OnLayersKept(int32_t worker_index, const v1::LayersKept& kept
   job_.Save();
 }
 
+void AttemptPhase::StopEarly(int64_t step, Now now) {
+  attempt().stopped_step = step;
+  const EarlyStop::Course course = job_.progress().CourseUpTo(step);
+  job_.Log(absl::StrCat("ends after step ", step, ": ", job_.resolved().stop_after,
+                        " validations in a row were no better than the best before them",
+                        course.best.has_value() ? absl::StrCat(" (", *course.best, ")") : ""),
+           now);
+}
+
 NextPhase AttemptPhase::OnRunDone(int32_t worker_index, const v1::RunDone& done, Now now) {
-  const int64_t expected = attempt().drain_step.value_or(job_.resolved().steps);
+  if (done.stopped_early() && !attempt().stopped_step.has_value()) StopEarly(done.step(), now);
+  const int64_t expected =
+      attempt().stopped_step.value_or(attempt().drain_step.value_or(job_.resolved().steps));
   if (done.step() != expected) {
     crew_->blame().Own(worker_index,
                        absl::StrCat("ended after step ", done.step(), " instead of ", expected));

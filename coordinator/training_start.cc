@@ -363,6 +363,9 @@ class Launching final : public AttemptPhase {
       if (snapshot != nullptr) *request.mutable_snapshot() = snapshot->where;
       request.mutable_extra_cuts()->Assign(start_.extra_cuts.begin(), start_.extra_cuts.end());
       request.set_staging_tag(attempt().staging_tag);
+      const EarlyStop::Course course = job_.progress().CourseUpTo(start_.step);
+      if (course.best.has_value()) request.set_best_validation_loss(*course.best);
+      request.set_validations_since_best(course.since_best);
       crew_->Ask(i, std::move(request));
     }
     AwaitLaunch(now);

@@ -181,8 +181,23 @@ absl::Status CheckStalenessRules(const ResolvedJob& job) {
   return absl::OkStatus();
 }
 
+absl::Status CheckAverage(const ResolvedJob& job) {
+  constexpr absl::string_view kKey = "validation.weights";
+  if (!job.validates_average) return absl::OkStatus();
+  if (!job.average_decay.has_value()) {
+    return InvalidKey(kKey,
+                      "is ema, but training.ema keeps no average; set training.ema.decay, or "
+                      "validate the current weights");
+  }
+  if (job.method->placement != Placement::kRoundTrip) return absl::OkStatus();
+  return InvalidKey(kKey, absl::StrCat("cannot be ema with ", job.method->name,
+                                       ", where workers that update no weights validate, too; "
+                                       "leave it out"));
+}
+
 // Checks what the method refuses with any number of stages.
 absl::Status CheckMethod(const ResolvedJob& job) {
+  PENSTOCK_RETURN_IF_ERROR(CheckAverage(job));
   if (job.stages_per_worker < StagesPerWorkerMin(job.method->placement)) {
     return InvalidKey("pipeline.stages_per_worker",
                       absl::StrCat("is ", job.stages_per_worker, ", but ", job.method->name,
@@ -270,6 +285,9 @@ absl::StatusOr<ResolvedJob> ResolveJob(const v1::JobSpec& spec) {
   job.optimizer = OptimizerOf(training.optimizer());
   job.staleness = StalenessRulesOf(training.staleness());
   job.learning_rate = LearningRateOf(training);
+  if (training.has_ema()) job.average_decay = training.ema().decay();
+  job.validates_average = spec.validation().weights() == "ema";
+  job.stop_after = spec.validation().stop_after();
   job.clip = ClipOf(training.clip());
   job.precision = training.precision() == "bf16" ? Precision::kBf16 : Precision::kF32;
   job.rounding = training.rounding() == "stochastic" ? Rounding::kStochastic : Rounding::kNearest;

@@ -39,7 +39,7 @@ std::set<WorkerId> PeersOf(const CollectiveOptions& options) {
     for (StageId stage : group.stages) members.insert(topology.worker(stage));
     if (members.count(options.worker) > 0) peers.merge(members);
   }
-  if (options.job.clip.kind == Clip::Kind::kGlobalNorm) {
+  if (options.job.clip.kind == Clip::Kind::kGlobalNorm || options.job.stop_after > 0) {
     for (int32_t worker = 0; worker < topology.workers; ++worker) peers.insert(WorkerId(worker));
   }
   peers.erase(options.worker);
@@ -221,6 +221,17 @@ absl::Status Collectives::CombineNorms(absl::Span<double> norms, Courier& courie
     CopyNorms(link.peer, norms, packed(link.peer), /*pack=*/false);
   }
   timer.Lap(Lane::kCollective);
+  return absl::OkStatus();
+}
+
+absl::Status Collectives::Share(WorkerId from, double& number, Courier& courier,
+                                ActionTimer& timer) {
+  if (from != options_.worker) {
+    return ReceiveBytes(LinkTo(from), &number, kDoubleBytes, courier, timer);
+  }
+  for (Link& link : links_) {
+    PENSTOCK_RETURN_IF_ERROR(SendBytes(link, &number, kDoubleBytes, courier));
+  }
   return absl::OkStatus();
 }
 

@@ -102,6 +102,10 @@ class Collectives {
   // are filled in here. Errors: those of Courier.
   absl::Status CombineNorms(absl::Span<double> norms, Courier& courier, ActionTimer& timer);
 
+  // Gives all workers the number that `from` has; REQUIRES: job.stop_after > 0, for which all are linked. Errors: those of
+  // Courier.
+  absl::Status Share(WorkerId from, double& number, Courier& courier, ActionTimer& timer);
+
   // The tensors that a group combines, which decide how.
   enum class GroupKind : uint8_t { kTied, kReplicas, kCopies, kLocalMean };
 

@@ -124,6 +124,15 @@ absl::StatusOr<Evaluation> Executor::Evaluate(const Program& program, int64_t st
   return losses_.evaluation().Result(parts_.job.model);
 }
 
+absl::StatusOr<double> Executor::ShareLoss(double loss) {
+  ActionTimer timer(parts_.clock, parts_.recorder, nullptr);  // it is not training
+  const Topology& topology = parts_.topology;
+  PENSTOCK_RETURN_IF_ERROR(parts_.collectives.Share(topology.worker(topology.TellsEvaluations()),
+                                                    loss, courier_, timer));
+  PENSTOCK_RETURN_IF_ERROR(DrainEdges());
+  return loss;
+}
+
 absl::Status Executor::PerformAll(const Program& evaluation) {
   for (ProgramCursor cursor(evaluation); !cursor.Done(); cursor.Advance()) {
     PENSTOCK_RETURN_IF_ERROR(parts_.gate.cancelled());
@@ -524,12 +533,14 @@ absl::Status Executor::Update(LocalStage& local, const Effect& effect, double le
         local.stage->CompensateDelay(effect.read_version, job.staleness.delay_compensation));
   }
   PENSTOCK_RETURN_IF_ERROR(ClipFactorsOf(local, StepOf(effect.microbatches.end() - 1)));
-  return local.stage->Step(effect.version,
-                           {.learning_rate = learning_rate,
-                            .gradient_scales = local.gradient_scales,
-                            .keep_replaced = effect.keeps_replaced,
-                            .oldest_live_version = effect.oldest_live_version,
-                            .feed_back = FeedsBack(job, effect.version, effect.read_version)});
+  return local.stage->Step(
+      effect.version,
+      {.learning_rate = learning_rate,
+       .gradient_scales = local.gradient_scales,
+       .keep_replaced = effect.keeps_replaced,
+       .oldest_live_version = effect.oldest_live_version,
+       .average_keep = AverageKept(job, effect.microbatches.count, parts_.topology.pipelines),
+       .feed_back = FeedsBack(job, effect.version, effect.read_version)});
 }
 
 absl::Status Executor::Step(LocalStage& local, const Effect& effect) {

@@ -101,6 +101,8 @@ class Executor {
   // Runs an evaluation program. Returns what it came to over its microbatches where the last stage is on
   // this worker (of replicas, the first), else nothing. `step`: steps done, for messages. Errors: as Train.
   absl::StatusOr<Evaluation> Evaluate(const Program& program, int64_t step);
+  // Returns the loss of the worker that has the last evaluation's, to all. REQUIRES: job.stop_after > 0.
+  absl::StatusOr<double> ShareLoss(double loss);
 
   // The worker at the other end of the message that failed.
   std::optional<WorkerId> failed_peer() const;

@@ -10,6 +10,7 @@
 #include "checkpoint/weights_digest.h"
 #include "compute/clip.h"
 #include "compute/stage.h"
+#include "job/early_stop.h"
 #include "job/resolve.h"
 #include "job/run/run_schedule.h"
 #include "job/run/stage_options.h"
@@ -175,7 +176,7 @@ class Reference {
   void CombineTies(SerialModel& model);
   absl::StatusOr<double> GlobalNorm(const SerialModel& model, int64_t step);
   // `read_version`: by the forward of the update's first microbatch.
-  absl::Status Update(SerialModel& model, SerialStage& serial, int64_t microbatches_end,
+  absl::Status Update(SerialModel& model, SerialStage& serial, MicrobatchRange microbatches,
                       int64_t read_version, int64_t oldest_live_version);
   // In its place: the next version is the same weights.
   absl::Status LeaveOutUpdate(SerialStage& serial, int64_t oldest_live_version);
@@ -288,6 +289,8 @@ absl::StatusOr<SerialModel> Reference::MakeModel(const std::vector<LayerRange>& 
                                      .recomputes = serial.recomputes,
                                      .optimizer = OptimizerOfStage(job_, serial.lateness, stages),
                                      .history = history,
+                                     .keeps_average = job_.average_decay.has_value(),
+                                     .evaluates_average = job_.validates_average,
                                      .seed = job_.seed,
                                      .versions_max = rule.VersionsMax(serial.depth),
                                      .microbatches_in_flight_max = 1}));
@@ -313,6 +316,7 @@ absl::StatusOr<SerialModel> Reference::MakeModel(const std::vector<LayerRange>& 
 
 absl::StatusOr<ReferenceResult> Reference::Train() {
   int64_t step = 0;
+  EarlyStop early_stop(job_.stop_after);
   for (const Cut& cut : CutsOf(options_.spec, 0, options_.extra_cuts)) {
     const int64_t first = step * job_.microbatches;
     const int64_t end = cut.step * job_.microbatches;
@@ -326,7 +330,9 @@ absl::StatusOr<ReferenceResult> Reference::Train() {
     step = cut.step;
     if (!cut.validate) continue;
     PENSTOCK_ASSIGN_OR_RETURN(Evaluation evaluation, Validate(step));
+    const bool ends = early_stop.Ends(evaluation.loss);
     result_.validations.push_back({step, std::move(evaluation)});
+    if (ends) break;
   }
   PENSTOCK_RETURN_IF_ERROR(Finish());
   return std::move(result_);
@@ -346,7 +352,8 @@ absl::Status Reference::TrainSteps(int64_t first, int64_t end) {
     CombineTies(model);
     for (SerialStage& serial : model) {
       const int64_t version = serial.stage->version();
-      PENSTOCK_RETURN_IF_ERROR(Update(model, serial, done, version, version + 1));
+      PENSTOCK_RETURN_IF_ERROR(Update(model, serial, {done - job_.microbatches, job_.microbatches},
+                                      version, version + 1));
     }
     PENSTOCK_RETURN_IF_ERROR(FinishStep(done));
   }
@@ -364,7 +371,7 @@ absl::Status Reference::TrainReplicas(int64_t first, int64_t end) {
     whole.forward = whole.backward = version;
     PENSTOCK_RETURN_IF_ERROR(ForwardAndBackward(model, microbatch));
     const int64_t done = microbatch + 1;
-    PENSTOCK_RETURN_IF_ERROR(Update(model, whole, done, version, version + 1));
+    PENSTOCK_RETURN_IF_ERROR(Update(model, whole, {microbatch, 1}, version, version + 1));
     if (done % job_.microbatches != 0) continue;
     if (replicas > 1) Stage::Average(wholes);
     PENSTOCK_RETURN_IF_ERROR(FinishStep(done));
@@ -399,9 +406,10 @@ absl::Status Reference::TrainContinuously(int64_t first, int64_t end) {
                                               : serial.base + rule.OldestFrom(k + 1, serial.depth);
       PENSTOCK_RETURN_IF_ERROR(
           CombineReplicas(serial, *job_.method, {done - serial.interval, serial.interval}));
-      PENSTOCK_RETURN_IF_ERROR(rule.Moves(k, serial.depth)
-                                   ? Update(model, serial, done, read, oldest_live)
-                                   : LeaveOutUpdate(serial, oldest_live));
+      PENSTOCK_RETURN_IF_ERROR(
+          rule.Moves(k, serial.depth)
+              ? Update(model, serial, {done - serial.interval, serial.interval}, read, oldest_live)
+              : LeaveOutUpdate(serial, oldest_live));
     }
     if (done % job_.microbatches == 0) PENSTOCK_RETURN_IF_ERROR(FinishStep(done));
   }
@@ -528,8 +536,9 @@ void Reference::CombineTies(SerialModel& model) {
   }
 }
 
-absl::Status Reference::Update(SerialModel& model, SerialStage& serial, int64_t microbatches_end,
-                               int64_t read_version, int64_t oldest_live_version) {
+absl::Status Reference::Update(SerialModel& model, SerialStage& serial,
+                               MicrobatchRange microbatches, int64_t read_version,
+                               int64_t oldest_live_version) {
   Stage& stage = *serial.stage;
   serial.CountUpdate(stage.version());
   const int64_t version = stage.version() + 1;
@@ -539,13 +548,14 @@ absl::Status Reference::Update(SerialModel& model, SerialStage& serial, int64_t 
         stage.CompensateDelay(read_version, job_.staleness.delay_compensation));
   }
   PENSTOCK_ASSIGN_OR_RETURN(const std::vector<float> scales,
-                            ClipFactorsOf(model, serial, StepOf(microbatches_end - 1)));
-  return stage.Step(version,
-                    {.learning_rate = RateOfUpdate(job_, serial.lateness, {0, microbatches_end}),
-                     .gradient_scales = scales,
-                     .keep_replaced = oldest_live_version < version,
-                     .oldest_live_version = oldest_live_version,
-                     .feed_back = FeedsBack(job_, version, read_version)});
+                            ClipFactorsOf(model, serial, StepOf(microbatches.end() - 1)));
+  return stage.Step(version, {.learning_rate = RateOfUpdate(job_, serial.lateness, microbatches),
+                              .gradient_scales = scales,
+                              .keep_replaced = oldest_live_version < version,
+                              .oldest_live_version = oldest_live_version,
+                              .average_keep = AverageKept(job_, microbatches.count,
+                                                          static_cast<int64_t>(models_.size())),
+                              .feed_back = FeedsBack(job_, version, read_version)});
 }
 
 absl::Status Reference::LeaveOutUpdate(SerialStage& serial, int64_t oldest_live_version) {

@@ -33,6 +33,12 @@ v1::LayerDigest DigestMessage(int layer, const std::string& name, const std::str
   return digest;
 }
 
+EarlyStop::Course CourseOf(const v1::PrepareRunRequest& request) {
+  EarlyStop::Course course = {.since_best = request.validations_since_best()};
+  if (request.has_best_validation_loss()) course.best = request.best_validation_loss();
+  return course;
+}
+
 }  // namespace
 
 TrainingRun::TrainingRun(v1::PrepareRunRequest request, RunPlan plan, RunEnvironment environment)
@@ -41,7 +47,8 @@ TrainingRun::TrainingRun(v1::PrepareRunRequest request, RunPlan plan, RunEnviron
       environment_(std::move(environment)),
       gate_(plan_.first_step, plan_.job.microbatches, environment_.limits.hold_timeout),
       recorder_(plan_.worker, environment_.limits.timeline_spans_max),
-      writer_(environment_.files) {
+      writer_(environment_.files),
+      early_stop_(plan_.job.stop_after, CourseOf(request_)) {
   const std::optional<v1::SnapshotHolder> peer = PeerOf(request_.plan(), plan_.worker.value);
   if (environment_.snapshots == nullptr || !environment_.snapshots->memory().has_room() ||
       !plan_.snapshots.any() || !peer.has_value()) {
@@ -361,6 +368,7 @@ absl::StatusOr<int64_t> TrainingRun::TrainToTheEnd() {
   // Some of its copies may be gone with the worker that was lost.
   if (request_.has_snapshot()) PENSTOCK_RETURN_IF_ERROR(KeepSnapshot(step));
   for (const Cut& cut : plan_.cuts) {
+    if (early_stop_.Over()) break;
     PENSTOCK_ASSIGN_OR_RETURN(step, TrainToCut(step, cut));
     if (step < cut.step) break;
   }
@@ -385,7 +393,8 @@ absl::StatusOr<int64_t> TrainingRun::TrainToCut(int64_t from_step, const Cut& cu
   if (step > from_step) ReportCut(step);
   const bool cut_short = step < cut.step;
   if (cut.validate && !cut_short) PENSTOCK_RETURN_IF_ERROR(Validate(step));
-  const bool saves = cut_short ? SavesDrains() && step > plan_.first_step : cut.checkpoint;
+  const bool ends = cut_short || early_stop_.Over();
+  const bool saves = ends && SavesDrains() ? step > plan_.first_step : !cut_short && cut.checkpoint;
   if (saves && step != saved_step_) {
     PENSTOCK_RETURN_IF_ERROR(SaveCheckpoint(step));
   } else if (plan_.snapshots.at_cuts && !cut_short && step < plan_.job.steps) {
@@ -410,6 +419,10 @@ absl::Status TrainingRun::Validate(int64_t step) {
     stages_[i]
         .meter->figure(v1::StageReport::kValidationBytesSentFieldNumber)
         .Add(ActivationBytesSent(stages_[i].id) - sent_before[i]);
+  }
+  if (early_stop_.watches()) {
+    PENSTOCK_ASSIGN_OR_RETURN(const double loss, executor_->ShareLoss(evaluation.loss));
+    early_stop_.Ends(loss);
   }
   if (!HasLossOfEvaluation()) return absl::OkStatus();
   v1::RunEvent event;
@@ -557,6 +570,7 @@ void TrainingRun::ReportEnd(const absl::StatusOr<int64_t>& step) {
   if (step.ok()) {
     v1::RunDone& done = *event.mutable_run_done();
     done.set_step(*step);
+    done.set_stopped_early(early_stop_.Over());
     FillReports(*done.mutable_stages());
     for (v1::LayerDigest& digest : final_digests_) *done.add_layers() = std::move(digest);
   } else {

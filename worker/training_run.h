@@ -14,6 +14,7 @@
 
 #include "base/mutex.h"
 #include "checkpoint/manifest.h"
+#include "job/early_stop.h"
 #include "worker/checkpoint_writer.h"
 #include "worker/collectives.h"
 #include "worker/counter.h"
@@ -128,9 +129,10 @@ class TrainingRun : public Run {
   bool events_ended_ ABSL_GUARDED_BY(events_mutex_) = false;
   CheckpointWriter writer_;
   Counter checkpoint_wait_ns_;
-  int64_t memory_bytes_ = 0;                    // in use once the stages are made
-  int64_t predicted_memory_bytes_ = 0;          // at most, while training
-  int64_t saved_step_ = -1;                     // of the last checkpoint begun in this run
+  int64_t memory_bytes_ = 0;            // in use once the stages are made
+  int64_t predicted_memory_bytes_ = 0;  // at most, while training
+  int64_t saved_step_ = -1;             // of the last checkpoint begun in this run
+  EarlyStop early_stop_;
   std::vector<v1::LayerDigest> final_digests_;  // of a run that went to its end
   std::atomic<bool> stopped_ = false;
   absl::Status snapshot_trouble_;              // of the last snapshot; the keeper's thread uses it

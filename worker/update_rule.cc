@@ -27,6 +27,12 @@ double RateOfUpdate(const ResolvedJob& job, const StageLateness& lateness,
   return rate / std::pow(lateness.rate_delay, 1.0 - std::min(done, 1.0));
 }
 
+double AverageKept(const ResolvedJob& job, int64_t microbatches, int64_t pipelines) {
+  if (!job.average_decay.has_value()) return 1.0;
+  return std::pow(*job.average_decay, static_cast<double>(microbatches * pipelines) /
+                                          static_cast<double>(job.microbatches));
+}
+
 bool CompensatesDelay(const ResolvedJob& job, int64_t version, int64_t read_version) {
   return job.staleness.delay_compensation > 0.0 && read_version + 1 < version;
 }

@@ -42,6 +42,10 @@ double RateOfUpdate(const ResolvedJob& job, MicrobatchRange microbatches);
 double RateOfUpdate(const ResolvedJob& job, const StageLateness& lateness,
                     MicrobatchRange microbatches);
 
+// Returns the part of the weights' average that an update keeps which takes so many microbatches of a step, in each of
+// `pipelines` replicas of the model: decay^(their share of the step), so that every method averages over as many steps.
+double AverageKept(const ResolvedJob& job, int64_t microbatches, int64_t pipelines);
+
 // Returns the factor that makes a mean of the sum of this many replicas' gradients.
 inline float MeanFactor(int64_t replicas) { return 1.0f / static_cast<float>(replicas); }
 

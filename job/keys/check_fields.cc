@@ -58,6 +58,17 @@ absl::Status CheckCuts(const v1::JobSpec& spec) {
                                           steps / (kCutsMax + 1) + 1, " or more"));
     }
   }
+  if (spec.validation().stop_after() > 0 && spec.validation().every_steps() == 0) {
+    return InvalidKey("validation.stop_after",
+                      absl::StrCat("is ", spec.validation().stop_after(),
+                                   ", but nothing is validated; set validation.every_steps"));
+  }
+  if (checkpoint.keep_best() > 0 && spec.validation().every_steps() == 0) {
+    return InvalidKey("checkpoint.keep_best",
+                      absl::StrCat("is ", checkpoint.keep_best(),
+                                   ", but nothing is validated, so that no checkpoint is better "
+                                   "than others; set validation.every_steps"));
+  }
   if (checkpoint.directory().empty() &&
       (checkpoint.every_steps() > 0 || checkpoint.resume() == "latest")) {
     return InvalidKey(

@@ -44,6 +44,8 @@ StageOptions StageOptionsOf(const RunLayout& run, StageId id, const StageLatenes
       .cuda_graphs = job.cuda_graphs,
       .optimizer = OptimizerOfStage(job, lateness, topology.parts()),
       .history = HistoryOfStage(job, lateness),
+      .keeps_average = job.average_decay.has_value(),
+      .evaluates_average = job.validates_average,
       .seed = job.seed,
       .versions_max = counts.versions_peak,
       .microbatches_in_flight_max = std::max<int64_t>(1, counts.activations_peak)};

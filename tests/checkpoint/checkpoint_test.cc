@@ -144,6 +144,26 @@ TEST(Checkpoint, Commit_Several_KeepsTheNewestAndNeverFewerThanTwo) {
               IsOkAndHolds(ElementsAre("step-000000000005", "step-000000000006")));
 }
 
+// Of equal losses the older one stays; a checkpoint without a loss is never among the best.
+TEST(Checkpoint, Commit_KeepsTheBestBesideTheNewest) {
+  MemoryFiles files;
+  const std::vector<std::optional<double>> losses = {3.0, 1.0, std::nullopt, 2.0, 1.0, 5.0, 4.0};
+  std::vector<std::vector<std::string>> kept;
+  for (size_t i = 0; i < losses.size(); ++i) {
+    const auto step = static_cast<int64_t>(i + 1);
+    PENSTOCK_ASSERT_OK_AND_ASSIGN(Manifest manifest, Stage(files, step));
+    manifest.validation_loss = losses[i];
+    CommitOptions options = Options(2);
+    options.keep_best = 2;
+    ASSERT_THAT(CommitCheckpoint(files, options, manifest), IsOk());
+    PENSTOCK_ASSERT_OK_AND_ASSIGN(kept.emplace_back(), files.List(kRoot));
+  }
+  EXPECT_THAT(kept[3], ElementsAre("step-000000000002", "step-000000000003", "step-000000000004"));
+  EXPECT_THAT(kept[5], ElementsAre("step-000000000002", "step-000000000005", "step-000000000006"));
+  EXPECT_THAT(kept[6], ElementsAre("step-000000000002", "step-000000000005", "step-000000000006",
+                                   "step-000000000007"));
+}
+
 TEST(Checkpoint, Commit_BelowOthersOfAnEarlierLife_NeverRemovesItself) {
   MemoryFiles files;
   for (int64_t step : {30, 40}) ASSERT_THAT(Save(files, step), IsOk());

@@ -40,6 +40,19 @@ TEST(Manifest, Parse_WhatWasSerialized_IsEqual) {
   EXPECT_THAT(ParseManifest(SerializeManifest(Example())), IsOkAndHolds(Example()));
 }
 
+TEST(Manifest, ValidationLoss_IsKeptToTheLastBit) {
+  Manifest manifest = Example();
+  manifest.validation_loss = 0.1 + 0.2;
+  EXPECT_THAT(ParseManifest(SerializeManifest(manifest)), IsOkAndHolds(manifest));
+  EXPECT_NE(SerializeManifest(manifest), SerializeManifest(Example()));
+}
+
+TEST(Manifest, GptWithSmoothLabels_KeepsThem) {
+  Manifest manifest = Example();
+  std::get<GptConfig>(*manifest.model).label_smoothing = 0.1;
+  EXPECT_THAT(ParseManifest(SerializeManifest(manifest)), IsOkAndHolds(manifest));
+}
+
 // A model of layers, with a skip, and weights that its ends share.
 ModelGraph Graph() {
   GraphBuilder builder(kLayersArchitecture);

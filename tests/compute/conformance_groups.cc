@@ -249,7 +249,7 @@ TEST_P(BackendConformance, FrozenParameters_HaveWeightsAndNoStateInCheckpoints) 
 
 TEST(ApplyGroups, NothingLeftToTrain_IsAnError) {
   ModelGraph model = Gpt(true);
-  EXPECT_THAT(ApplyGroups({{{.pattern = "*", .frozen = true}}}, model),
+  EXPECT_THAT(ApplyGroups(Groups{{.pattern = "*", .frozen = true}}, model),
               StatusIs(absl::StatusCode::kInvalidArgument,
                        ::testing::HasSubstr("nothing is left to train")));
 }

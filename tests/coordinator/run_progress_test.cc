@@ -188,6 +188,20 @@ TEST(RunProgress, AnotherProcessTakesOver_GoesOnAsIfItWereTheSame) {
   EXPECT_EQ(ResultOf(after).SerializeAsString(), ResultOf(before).SerializeAsString());
 }
 
+TEST(RunProgress, ValidationAt_KnowsEachThatCounts) {
+  RunProgress progress(0, 1);
+  EXPECT_FALSE(progress.ValidationAt(0).has_value());
+  for (const int64_t step : {10, 20, 30}) {
+    progress.OnValidation(Validation(step, static_cast<double>(step)));
+  }
+  EXPECT_EQ(progress.ValidationAt(10), 10.0);
+  EXPECT_EQ(progress.ValidationAt(30), 30.0);
+  EXPECT_FALSE(progress.ValidationAt(25).has_value());
+  progress.BeginAgain(20, 80, 0);
+  EXPECT_EQ(progress.ValidationAt(20), 20.0);
+  EXPECT_FALSE(progress.ValidationAt(30).has_value()) << "of weights that are gone";
+}
+
 // What was saved last may be newer than what the record says.
 TEST(RunProgress, EarlierProcessTrainedFurtherThanItsRecord_CountsThatToo) {
   v1::JobResult before;

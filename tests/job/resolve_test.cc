@@ -108,6 +108,30 @@ TEST(ResolveJob, Wsd_CoolsDownInTheLastTenthUnlessTheFileSaysOtherwise) {
                                          HasSubstr("cooldown_steps: is 100, which is only for")));
 }
 
+TEST(ResolveJob, WeightsThatAreValidated_NeedTheirAverage) {
+  v1::JobSpec spec = GoodJob();
+  EXPECT_EQ(spec.validation().weights(), "current");
+  spec.mutable_validation()->set_weights("ema");
+  EXPECT_THAT(ResolveJob(spec), StatusIs(absl::StatusCode::kInvalidArgument,
+                                         HasSubstr("validation.weights: is ema, but")));
+  spec.mutable_training()->mutable_ema()->set_decay(0.999);
+  PENSTOCK_ASSERT_OK_AND_ASSIGN(const ResolvedJob job, ResolveJob(spec));
+  EXPECT_EQ(job.average_decay, 0.999);
+  EXPECT_TRUE(job.validates_average);
+  spec.mutable_training()->mutable_ema()->set_decay(1.0);
+  EXPECT_THAT(ResolveJob(spec),
+              StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("training.ema.decay: is 1")));
+}
+
+TEST(ResolveJob, BestCheckpoints_NeedValidations) {
+  v1::JobSpec spec = GoodJob();
+  spec.mutable_checkpoint()->set_keep_best(3);
+  EXPECT_THAT(ResolveJob(spec), IsOk());
+  spec.mutable_validation()->set_every_steps(0);
+  EXPECT_THAT(ResolveJob(spec), StatusIs(absl::StatusCode::kInvalidArgument,
+                                         HasSubstr("checkpoint.keep_best: is 3, but nothing")));
+}
+
 TEST(ResolveJob, InverseSquareRoot_NeedsAWarmUp) {
   v1::JobSpec spec = GoodJob();
   v1::LearningRateSpec& rate = *spec.mutable_training()->mutable_learning_rate();

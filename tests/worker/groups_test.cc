@@ -1,6 +1,7 @@
 // Parameter groups, frozen parameters and low-rank adapters in a cluster: the bits of the serial reference with every method.
 #include <gtest/gtest.h>
 
+#include <cmath>
 #include <set>
 #include <string>
 #include <vector>
@@ -17,6 +18,7 @@
 #include "tests/worker/test_cluster.h"
 #include "tests/worker/test_job.h"
 #include "worker/reference.h"
+#include "worker/update_rule.h"
 
 namespace penstock {
 namespace {
@@ -75,6 +77,11 @@ constexpr Case kCases[] = {
     {"adapters",
      [](v1::JobSpec& spec) {
        AdaptWith({"*.c_attn", "h.1.mlp.*"}, spec);
+     }},
+    {"an average of the weights, of which some are frozen",
+     [](v1::JobSpec& spec) {
+       Freeze("h.0.*", spec);
+       spec.mutable_training()->mutable_ema()->set_decay(0.8);
      }},
     {"adapters in the last block, and norms",
      [](v1::JobSpec& spec) {
@@ -281,6 +288,56 @@ TEST_F(Groups, WhatIsFrozen_IsPartOfWhatACheckpointMustMatch) {
   EXPECT_THAT(CompareFingerprints(fingerprint(plain), fingerprint(rates)), IsOk());
   EXPECT_THAT(CompareFingerprints(fingerprint(plain), fingerprint(frozen)),
               StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("frozen in h.0.attention")));
+}
+
+// The average of weights, with and without frozen layers: every method keeps the reference's, and validates with it.
+TEST_F(Groups, WeightAverage_IsTheSerialReference) {
+  for (const Method& method : Methods()) {
+    for (const bool bf16 : {false, true}) {
+      const int stages = 3 * StagesPerWorkerMin(method.placement);
+      v1::JobSpec spec = SmallJob(std::string(method.name));
+      v1::TrainingSpec& training = *spec.mutable_training();
+      training.set_microbatches(method.steps_in_rounds ? 6 : 4);
+      training.set_batch(2 * training.microbatches());
+      training.set_steps(4);
+      training.mutable_ema()->set_decay(0.75);
+      if (bf16) training.set_precision("bf16");
+      spec.mutable_validation()->set_every_steps(2);
+      spec.mutable_validation()->set_batches(1);
+      if (bf16) Freeze("h.0.*", spec);
+      FillDefaults(spec);
+      SCOPED_TRACE(absl::StrCat(method.name, ", bf16 ", bf16));
+      PENSTOCK_ASSERT_OK_AND_ASSIGN(const Trained current,
+                                    TrainSerially(spec, EvenSplit(kLayers, stages), {}, files_));
+      spec.mutable_validation()->set_weights("ema");
+      if (method.placement == Placement::kRoundTrip) {
+        EXPECT_THAT(ResolveJob(spec), StatusIs(absl::StatusCode::kInvalidArgument,
+                                               HasSubstr("validation.weights: cannot be ema")));
+        continue;
+      }
+      PENSTOCK_ASSERT_OK_AND_ASSIGN(const Trained averaged,
+                                    TrainSerially(spec, EvenSplit(kLayers, stages), {}, files_));
+      EXPECT_EQ(averaged.weights_sha256, current.weights_sha256);
+      EXPECT_NE(averaged.validations, current.validations);
+      PENSTOCK_ASSERT_OK_AND_ASSIGN(
+          const Trained cluster,
+          TrainCluster({.spec = spec, .layers = EvenSplit(kLayers, stages)}, files_));
+      ExpectSameTraining(cluster, averaged);
+    }
+  }
+}
+
+// A step keeps as much of it however many updates it has: with weights that stand still nothing shows, so the shares are
+// looked at themselves.
+TEST_F(Groups, WeightAverage_KeepsAsMuchInAStepWhateverTheUpdates) {
+  v1::JobSpec spec = SmallJob("pipedream");
+  spec.mutable_training()->mutable_ema()->set_decay(0.9);
+  const ResolvedJob job = *ResolveJob(spec);
+  EXPECT_NEAR(std::pow(AverageKept(job, 1, 1), 4), 0.9, 1e-12);
+  EXPECT_NEAR(AverageKept(job, 4, 1), 0.9, 1e-12);
+  EXPECT_NEAR(std::pow(AverageKept(job, 1, 2), 2), 0.9, 1e-12);
+  spec.mutable_training()->clear_ema();
+  EXPECT_EQ(AverageKept(*ResolveJob(spec), 1, 1), 1.0);
 }
 
 // B of zeros: an adapted model starts where the model was.
