@@ -79,12 +79,16 @@ LearningRate::Decay DecayOf(const std::string& word) {
   return LearningRate::Decay::kConstant;
 }
 
-LearningRate LearningRateOf(const v1::TrainingSpec& training) {
+// Of wsd, whose decay ends after `steps`; of other courses none.
+int64_t CooldownStepsOf(const v1::LearningRateSpec& rate, int64_t steps) {
   constexpr int64_t kStepsToCooldown = 10;  // of the paper: a tenth is enough
+  if (DecayOf(rate.decay()) != LearningRate::Decay::kWsd) return 0;
+  return rate.has_cooldown_steps() ? rate.cooldown_steps() : steps / kStepsToCooldown;
+}
+
+LearningRate LearningRateOf(const v1::TrainingSpec& training) {
   const v1::LearningRateSpec& rate = training.learning_rate();
   const int64_t steps = rate.has_decay_steps() ? rate.decay_steps() : training.steps();
-  const int64_t cooldown =
-      rate.has_cooldown_steps() ? rate.cooldown_steps() : steps / kStepsToCooldown;
   std::vector<int64_t> milestones(rate.milestones().begin(), rate.milestones().end());
   for (int64_t& milestone : milestones) milestone *= training.batch();
   return LearningRate{.peak = PeakRateOf(training.optimizer()),
@@ -94,7 +98,7 @@ LearningRate LearningRateOf(const v1::TrainingSpec& training) {
                       .final_fraction = rate.final_fraction(),
                       .milestone_samples = std::move(milestones),
                       .factor = rate.factor(),
-                      .cooldown_samples = cooldown * training.batch()};
+                      .cooldown_samples = CooldownStepsOf(rate, steps) * training.batch()};
 }
 
 Clip ClipOf(const v1::ClipSpec& spec) {
