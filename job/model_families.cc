@@ -2,7 +2,9 @@
 
 #include "absl/strings/str_cat.h"
 #include "job/model_graph.h"
+#include "model/families/bert.h"
 #include "model/families/images.h"
+#include "model/families/llama.h"
 #include "model/families/sequences.h"
 
 namespace penstock {
@@ -99,6 +101,56 @@ absl::StatusOr<ModelGraph> BuildS2vtOf(const v1::ModelSpec& model) {
                     .embedding = spec.embedding()});
 }
 
+RopeConfig RopeOf(const v1::RopeSpec& spec) {
+  return {.base = spec.base(),
+          .scaling = spec.scaling(),
+          .factor = spec.factor(),
+          .low_frequency_factor = spec.low_frequency_factor(),
+          .high_frequency_factor = spec.high_frequency_factor(),
+          .original_context = spec.original_context()};
+}
+
+absl::StatusOr<ModelGraph> BuildLlamaOf(const v1::ModelSpec& model) {
+  const v1::LlamaSpec& spec = model.llama();
+  return BuildLlama({.layers = spec.layers(),
+                     .width = spec.width(),
+                     .heads = spec.heads(),
+                     .key_value_heads = spec.key_value_heads(),
+                     .head_size = spec.head_size(),
+                     .hidden = spec.hidden(),
+                     .context = spec.context(),
+                     .vocabulary = spec.vocabulary(),
+                     .epsilon = spec.epsilon(),
+                     .rope = RopeOf(spec.rope()),
+                     .qkv_bias = spec.qkv_bias(),
+                     .qk_norm = spec.qk_norm(),
+                     .window = spec.window(),
+                     .tied_head = spec.tied_head()});
+}
+
+absl::StatusOr<ModelGraph> BuildBertOf(const v1::ModelSpec& model) {
+  const v1::BertSpec& spec = model.bert();
+  return BuildBert({.layers = spec.layers(),
+                    .width = spec.width(),
+                    .heads = spec.heads(),
+                    .hidden = spec.hidden(),
+                    .context = spec.context(),
+                    .positions = spec.positions(),
+                    .vocabulary = spec.vocabulary(),
+                    .segments = spec.segments(),
+                    .epsilon = spec.epsilon(),
+                    .dropout = spec.dropout(),
+                    .head = spec.head(),
+                    .classes = spec.classes()});
+}
+
+// What read the job should have put the family in its place (job/hugging_face/read_config.h).
+absl::StatusOr<ModelGraph> RefuseUnread(const v1::ModelSpec& model) {
+  return absl::InvalidArgumentError(absl::StrCat("directory: the config.json of ",
+                                                 model.hugging_face().directory(),
+                                                 " was not read, so the model is not known"));
+}
+
 struct Family {
   v1::ModelSpec::ArchitectureCase architecture;
   const char* key;
@@ -116,6 +168,9 @@ constexpr Family kFamilies[] = {
     {v1::ModelSpec::kAwdLm, "awd_lm", BuildAwdLmOf},
     {v1::ModelSpec::kGnmt, "gnmt", BuildGnmtOf},
     {v1::ModelSpec::kS2Vt, "s2vt", BuildS2vtOf},
+    {v1::ModelSpec::kLlama, "llama", BuildLlamaOf},
+    {v1::ModelSpec::kBert, "bert", BuildBertOf},
+    {v1::ModelSpec::kHuggingFace, "hugging_face", RefuseUnread},
 };
 
 }  // namespace

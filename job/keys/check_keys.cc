@@ -158,11 +158,6 @@ class KeyChecker {
           CheckMessage(message.GetReflection()->GetRepeatedMessage(message, &field, i),
                        absl::StrCat(key, "[", i, "].")));
     }
-    for (int i = 0; i < count && field.message_type() != nullptr; ++i) {
-      PENSTOCK_RETURN_IF_ERROR(
-          CheckMessage(message.GetReflection()->GetRepeatedMessage(message, &field, i),
-                       absl::StrCat(key, "[", i, "].")));
-    }
     return absl::OkStatus();
   }
 

@@ -60,7 +60,7 @@ TEST(ParseJobYaml, Mistakes_GetTheMessagesOfTheGoldenFile) {
       {"context: 128", "context: 128, vocabulary: 100"},
       {"gpt: {layers: 6, width: 192, heads: 6, context: 128}", "gpt:"},
       {"  gpt: {layers: 6, width: 192, heads: 6, context: 128}", "  {}"},
-      {"  gpt: {layers: 6, width: 192, heads: 6, context: 128}", "  bert: {layers: 6}"},
+      {"  gpt: {layers: 6, width: 192, heads: 6, context: 128}", "  mixer: {layers: 6}"},
       {"path: input.txt, ", ""},
       {"tokenizer: bytes", "tokenizer: byte"},
       {"validation_fraction: 0.1", "validation_fraction: 0"},

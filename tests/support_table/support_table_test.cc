@@ -152,6 +152,8 @@ Traits TraitsOf(const ModelGraph& graph) {
 // Numbers that families ask for.
 std::string NumbersOf(const std::string& family) {
   if (family == "gpt") return "{layers: 1, width: 8, heads: 2, context: 8}";
+  if (family == "llama") return "{layers: 1, width: 8, heads: 2, hidden: 8, context: 8}";
+  if (family == "bert") return "{context: 8}";
   return family == "s2vt" ? "{vocabulary: 30}" : "{}";
 }
 
@@ -189,7 +191,9 @@ std::vector<Family> Families() {
   const google::protobuf::OneofDescriptor& all = *v1::ModelSpec::descriptor()->oneof_decl(0);
   for (int i = 0; i < all.field_count(); ++i) {
     const FieldDescriptor& field = *all.field(i);
-    if (field.message_type() == v1::ModelGraph::descriptor()) continue;
+    const google::protobuf::Descriptor* const message = field.message_type();
+    if (message == v1::ModelGraph::descriptor()) continue;
+    if (message == v1::HuggingFaceSpec::descriptor()) continue;  // becomes one of the others
     Family& family = families.emplace_back();
     family.name = field.name();
     family.variants.push_back(VariantOf(family.name));
