@@ -32,10 +32,14 @@ absl::Status WriteAll(int fd, const std::string& path, absl::string_view bytes) 
   return absl::OkStatus();
 }
 
-absl::Status WriteAndSync(int fd, const std::string& path,
-                          absl::Span<const absl::string_view> pieces) {
+// What a file is made of, piece by piece up to an empty one.
+using NextPiece = absl::FunctionRef<absl::StatusOr<absl::string_view>()>;
+
+absl::Status WriteAndSync(int fd, const std::string& path, NextPiece next) {
   PENSTOCK_FAULT_POINT_STATUS(kFileBeforeWrite);
-  for (absl::string_view piece : pieces) {
+  while (true) {
+    PENSTOCK_ASSIGN_OR_RETURN(const absl::string_view piece, next());
+    if (piece.empty()) break;
     PENSTOCK_RETURN_IF_ERROR(WriteAll(fd, path, piece));
     PENSTOCK_FAULT_POINT(kFileDuringWrite);
   }
@@ -46,9 +50,8 @@ absl::Status WriteAndSync(int fd, const std::string& path,
   return absl::OkStatus();
 }
 
-absl::Status WriteSyncAndClose(int fd, const std::string& path,
-                               absl::Span<const absl::string_view> pieces) {
-  absl::Status status = WriteAndSync(fd, path, pieces);
+absl::Status WriteSyncAndClose(int fd, const std::string& path, NextPiece next) {
+  absl::Status status = WriteAndSync(fd, path, next);
   if (close(fd) != 0 && status.ok()) status = FileError("close", path, errno);
   return status;
 }
@@ -215,6 +218,18 @@ absl::StatusOr<std::unique_ptr<RandomAccessFile>> FileTree::OpenRandomAccess(
 
 absl::Status FileTree::WriteDurably(const std::string& path,
                                     absl::Span<const absl::string_view> pieces) {
+  return WriteInParts(path, [&pieces]() -> absl::StatusOr<absl::string_view> {
+    while (!pieces.empty()) {
+      const absl::string_view piece = pieces.front();
+      pieces.remove_prefix(1);
+      if (!piece.empty()) return piece;
+    }
+    return absl::string_view();
+  });
+}
+
+absl::Status FileTree::WriteInParts(const std::string& path,
+                                    absl::FunctionRef<absl::StatusOr<absl::string_view>()> next) {
   // Without O_NONBLOCK, a named pipe under that name waits for a reader.
   const int fd = Open(path, O_WRONLY | O_CREAT | O_TRUNC | O_NONBLOCK, 0644);
   if (fd < 0) return FileError("create", path, errno);
@@ -224,7 +239,7 @@ absl::Status FileTree::WriteDurably(const std::string& path,
     return absl::FailedPreconditionError(
         absl::StrCat("cannot write ", path, ": is not a file but a pipe or device"));
   }
-  absl::Status status = WriteSyncAndClose(fd, path, pieces);
+  absl::Status status = WriteSyncAndClose(fd, path, next);
   if (!status.ok()) RemoveAll(path).IgnoreError();  // the first error says more
   return status;
 }

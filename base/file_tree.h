@@ -42,6 +42,8 @@ class FileTree : public Files {
       const std::string& path) override;
   absl::Status WriteDurably(const std::string& path,
                             absl::Span<const absl::string_view> pieces) override;
+  absl::Status WriteInParts(const std::string& path,
+                            absl::FunctionRef<absl::StatusOr<absl::string_view>()> next) override;
   absl::Status RenameDurably(const std::string& from, const std::string& to) override;
   absl::Status SyncDirectory(const std::string& path) override;
   absl::Status CreateDirectories(const std::string& path) override;

@@ -11,6 +11,7 @@
 #include <string>
 #include <vector>
 
+#include "absl/functional/function_ref.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
@@ -54,6 +55,11 @@ class FileWriter {
 
 class Files : public FileReader, public FileWriter {
  public:
+  // Does the same with what `next` gives, piece by piece up to an empty one, for a file that is too large to be held whole.
+  // A piece is used up before the next one is asked for. Errors also: those of `next`, after which the file is removed.
+  virtual absl::Status WriteInParts(
+      const std::string& path, absl::FunctionRef<absl::StatusOr<absl::string_view>()> next) = 0;
+
   // A file to be read in parts, for what is too large to be held whole. Errors: as Read.
   virtual absl::StatusOr<std::unique_ptr<RandomAccessFile>> OpenRandomAccess(
       const std::string& path) = 0;

@@ -84,6 +84,7 @@ Fingerprint MakeFingerprint(const FingerprintInputs& inputs) {
   }
   AddSharing(model, fingerprint);
   AddFrozen(model, fingerprint);
+  if (!inputs.pretrained.empty()) fingerprint.emplace_back("model.pretrained", inputs.pretrained);
   fingerprint.emplace_back("training.optimizer", std::string(KindOf(inputs.optimizer)));
   fingerprint.emplace_back("training.batch", absl::StrCat(inputs.batch));
   fingerprint.emplace_back("training.seed", absl::StrCat(inputs.seed));

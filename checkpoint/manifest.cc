@@ -114,6 +114,7 @@ absl::StatusOr<Manifest> FromJson(const Json& json) {
     PENSTOCK_RETURN_IF_ERROR(CheckLayerUpdates(manifest));
   }
   if (json.contains("model")) manifest.model = ModelFromJson(json.at("model"));
+  if (json.contains("family")) manifest.family = json.at("family").get<std::string>();
   if (json.contains("stage_layers")) {
     manifest.stage_layers = SmallWholeNumbers(json.at("stage_layers"));
   }
@@ -174,6 +175,7 @@ std::string SerializeManifest(const Manifest& manifest) {
                {"files", FilesToJson(manifest.files)}};
   if (!manifest.attached.empty()) json["attached"] = FilesToJson(manifest.attached);
   if (manifest.model.has_value()) json["model"] = ModelToJson(*manifest.model);
+  if (!manifest.family.empty()) json["family"] = manifest.family;
   if (!manifest.layer_updates.empty()) json["layer_updates"] = manifest.layer_updates;
   if (!manifest.stage_layers.empty()) json["stage_layers"] = manifest.stage_layers;
   if (!manifest.layer_order.empty()) json["layer_order"] = manifest.layer_order;

@@ -57,6 +57,9 @@ struct Manifest {
   // Absent where the version before wrote the manifest, or where a later one wrote a kind of model or an op that this
   // one does not know.
   std::optional<StoredModel> model;
+  // The family that the job named and the weights that it started from, where Hugging Face's transformers has the model
+  // (FamilyText, job/model_graph.h); else empty.
+  std::string family;
   std::string schedule;  // of the method searched: its step (schedule/text.h); else empty
   Fingerprint fingerprint;
   std::string weights_sha256;             // weights_digest.h

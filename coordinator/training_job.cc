@@ -96,6 +96,7 @@ Manifest TrainingAttempt::ManifestOf(const CheckpointTracker::Complete& complete
   }
   manifest.layer_order = LayerOrderOf(job.model);
   manifest.model = StoredModelOf(spec.model());
+  manifest.family = FamilyText(spec.model());
   if (job.method == &SearchedMethod()) manifest.schedule = spec.pipeline().schedule();
   manifest.fingerprint = FingerprintOf(spec, job);
   RunProgress digests(/*first_step=*/0, /*reporting_stage=*/0);

@@ -14,6 +14,7 @@ Fingerprint FingerprintOf(const v1::JobSpec& spec, const ResolvedJob& job) {
                           .optimizer = job.optimizer,
                           .batch = job.batch,
                           .seed = job.seed,
+                          .pretrained = IdentityOfPretrained(spec.model()),
                           .data = DataKindOf(spec.data()).fingerprint(spec.data())});
 }
 

@@ -10,6 +10,8 @@
 #include "base/check.h"
 #include "base/glob.h"
 #include "base/status.h"
+#include "checkpoint/weights_digest.h"
+#include "google/protobuf/util/json_util.h"
 #include "job/keys/check_fields.h"
 #include "job/keys/suggest.h"
 #include "job/model_families.h"
@@ -233,6 +235,13 @@ v1::ModelGraph ToProto(const ModelGraph& graph) {
   return message;
 }
 
+std::string IdentityOfPretrained(const v1::ModelSpec& spec) {
+  if (!spec.has_pretrained()) return "";
+  const auto& digests = spec.pretrained().layer_sha256();
+  if (digests.empty()) return "of unknown digest";
+  return CombineLayerDigests(std::vector<std::string>(digests.begin(), digests.end()));
+}
+
 StoredModel StoredModelOf(const v1::ModelSpec& spec) {
   if (spec.has_gpt() && !spec.has_lora()) {
     GptConfig gpt = GptConfigOf(spec.gpt());
@@ -242,6 +251,28 @@ StoredModel StoredModelOf(const v1::ModelSpec& spec) {
   absl::StatusOr<ModelGraph> graph = BuildModel(spec);
   PENSTOCK_CHECK(graph.ok());
   return *std::move(graph);
+}
+
+std::string FamilyText(const v1::ModelSpec& spec) {
+  const bool is_from_files = spec.has_gpt() && spec.has_pretrained();
+  if (!is_from_files && !spec.has_llama() && !spec.has_bert()) return "";
+  v1::ModelSpec family = spec;
+  if (family.has_pretrained()) family.mutable_pretrained()->clear_layer_sha256();
+  google::protobuf::util::JsonPrintOptions options;
+  options.preserve_proto_field_names = true;
+  std::string text;
+  PENSTOCK_CHECK(google::protobuf::util::MessageToJsonString(family, &text, options).ok());
+  return text;
+}
+
+absl::StatusOr<v1::ModelSpec> FamilyOfText(const std::string& text) {
+  v1::ModelSpec family;
+  google::protobuf::util::JsonParseOptions options;
+  options.ignore_unknown_fields = true;  // of a later version
+  const auto parsed = google::protobuf::util::JsonStringToMessage(text, &family, options);
+  if (parsed.ok()) return family;
+  return absl::DataLossError(
+      absl::StrCat("its family is no ModelSpec: ", std::string(parsed.message())));
 }
 
 }  // namespace penstock

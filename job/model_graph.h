@@ -3,6 +3,8 @@
 // Pure functions.
 #pragma once
 
+#include <string>
+
 #include "absl/status/statusor.h"
 #include "checkpoint/manifest.h"
 #include "model/families/gpt.h"
@@ -30,7 +32,16 @@ v1::ModelGraph ToProto(const ModelGraph& graph);
 // REQUIRES: it has its defaults filled in.
 GptConfig GptConfigOf(const v1::GptSpec& gpt);
 
+// What the first weights of a job are known by where they are read: their digest, if the job has it. Empty: they are sampled.
+std::string IdentityOfPretrained(const v1::ModelSpec& spec);
+
 // What checkpoints of a job hold of its model, as it was described. REQUIRES: BuildModel(spec) is OK.
 StoredModel StoredModelOf(const v1::ModelSpec& spec);
+
+// The family of a model that Hugging Face's transformers has, and the directory that it came from if there is one, as the
+// JSON of a ModelSpec without digests; of others, and of a GPT that came from nowhere, whose numbers say it all, empty.
+std::string FamilyText(const v1::ModelSpec& spec);
+// Errors: DataLoss (it is no such text).
+absl::StatusOr<v1::ModelSpec> FamilyOfText(const std::string& text);
 
 }  // namespace penstock

@@ -199,6 +199,29 @@ absl::Status CheckAverage(const ResolvedJob& job) {
                                        "leave it out"));
 }
 
+// Checks what is said of the weights that are read.
+absl::Status CheckPretrained(const v1::ModelSpec& spec, const ModelGraph& model) {
+  if (!spec.has_pretrained()) return absl::OkStatus();
+  for (const Node& node : model.nodes) {
+    if (node.buffers.empty()) continue;
+    return InvalidKey(
+        "model.pretrained",
+        absl::StrCat("is there, but ", node.name, " (", node.op->name,
+                     ") has state beside its weights, which is not read; leave it out"));
+  }
+  const auto& digests = spec.pretrained().layer_sha256();
+  if (!digests.empty() && digests.size() != model.size()) {
+    return InvalidKey(
+        "model.pretrained.layer_sha256",
+        absl::StrCat("has ", digests.size(), " digests; expected one for each of the ",
+                     model.size(), " layers, or none"));
+  }
+  for (const std::string& digest : digests) {
+    PENSTOCK_RETURN_IF_ERROR(CheckDigest("model.pretrained.layer_sha256", digest));
+  }
+  return absl::OkStatus();
+}
+
 // Checks what the method refuses with any number of stages.
 absl::Status CheckMethod(const ResolvedJob& job) {
   PENSTOCK_RETURN_IF_ERROR(CheckAverage(job));
@@ -257,6 +280,8 @@ absl::StatusOr<ResolvedJob> ResolveJob(const v1::JobSpec& spec) {
   ResolvedJob job;
   PENSTOCK_ASSIGN_OR_RETURN(const ModelGraph described, BuildModel(spec));
   job.model = FuseBranches(described);
+  PENSTOCK_RETURN_IF_ERROR(CheckPretrained(spec.model(), described));
+  job.pretrained = IdentityOfPretrained(spec.model());
   PENSTOCK_RETURN_IF_ERROR(DataKindOf(spec.data()).fits(spec.data(), job.model));
   const bool is_searched = spec.pipeline().method() == SearchedMethod().name;
   if (spec.pipeline().schedule_file().empty() && !is_searched) {

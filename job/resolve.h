@@ -10,6 +10,7 @@
 #include <memory>
 #include <numeric>
 #include <optional>
+#include <string>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -49,6 +50,7 @@ enum class Order : uint8_t {
 struct ResolvedJob {
   // In the order of pipeline.layer_order, and as it is computed (model/fuse_branches.h).
   ModelGraph model;
+  std::string pretrained;  // what the first weights are known by (IdentityOfPretrained)
   const Method* method = nullptr;
   const Weights* weights = nullptr;  // instead of the method's
   int32_t stages_per_worker = 1;

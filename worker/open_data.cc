@@ -8,6 +8,7 @@
 #include "job/data/data_kind.h"
 #include "worker/data_opener.h"
 #include "worker/job_tokenizer.h"
+#include "worker/pretrained.h"
 
 namespace penstock {
 namespace {
@@ -40,6 +41,18 @@ absl::Status EnterDigest(const DataOpener& opener, const std::string& root,
                                             ", the job says ", *input.sha256));
   }
   *input.sha256 = *sha256;
+  return absl::OkStatus();
+}
+
+// Enters the digests of the weights that training starts from.
+absl::Status EnterPretrainedDigests(Files& files, const std::string& root,
+                                    const std::function<bool()>& stop, const ResolvedJob& job,
+                                    v1::ModelSpec& model) {
+  if (!model.has_pretrained()) return absl::OkStatus();
+  const absl::StatusOr<std::vector<std::string>> digests =
+      DigestPretrained({.files = files, .root = root, .model = model, .job = job}, stop);
+  if (!digests.ok()) return Annotate(digests.status(), "model.pretrained.directory");
+  model.mutable_pretrained()->mutable_layer_sha256()->Assign(digests->begin(), digests->end());
   return absl::OkStatus();
 }
 
@@ -87,15 +100,20 @@ absl::Status CheckJobData(Files& files, const std::string& root, const ResolvedJ
   const RunLimits limits;
   const DataRequest request = {
       .files = files, .spec = spec, .job = job, .root = root, .limits = limits, .stop = stop};
-  return Annotate(opener.open(request).status(), kind.key);
+  PENSTOCK_RETURN_IF_ERROR(Annotate(opener.open(request).status(), kind.key));
+  return EnterPretrainedDigests(files, root, stop, job, *spec.mutable_model());
 }
 
 bool JobDataIsHere(const std::string& root, const v1::JobSpec& spec) {
   v1::DataSpec data = spec.data();
   const DataOpener& opener = DataOpenerOf(data);
+  std::error_code error;
+  if (spec.model().has_pretrained() &&
+      !std::filesystem::exists(JoinPath(root, spec.model().pretrained().directory()), error)) {
+    return false;
+  }
   for (const DataInput& input : DataKindOf(data).inputs(data)) {
     const std::string path = JoinPath(root, *input.path);
-    std::error_code error;
     const bool is_pattern = opener.is_here != nullptr && input.use != DataInput::Use::kTokenizer;
     if (is_pattern ? !opener.is_here(path) : !std::filesystem::exists(path, error)) return false;
   }

@@ -37,15 +37,15 @@ absl::StatusOr<std::unique_ptr<DataSource>> OpenEvaluationData(Files& files,
                                                                DataPart part, int64_t batch,
                                                                const std::string& root);
 
-// Before a job starts, where it is handed in: checks that its data are there and fit, as every worker will, and enters
-// their digests into `spec`, so that a worker with other data of that name refuses the job. It reads files as a whole:
+// Before a job starts, where it is handed in: checks that its data, and the weights that it starts from, are there and
+// fit, as every worker will, and enters their digests into `spec`, so that a worker with other data of that name refuses the job. It reads files as a whole:
 // `stop` is looked at several times a second, and once it is true the reading ends.
 // Errors: as OpenData, with the key in front; DataLoss if the job names another digest; Cancelled.
 absl::Status CheckJobData(
     Files& files, const std::string& root, const ResolvedJob& job, v1::JobSpec& spec,
     const std::function<bool()>& stop = [] { return false; });
 
-// Returns whether every path that the job reads data from is there.
+// Returns whether every path that the job reads data or first weights from is there.
 bool JobDataIsHere(const std::string& root, const v1::JobSpec& spec);
 
 }  // namespace penstock

@@ -20,6 +20,7 @@
 #include "worker/open_data.h"
 #include "worker/order_replay.h"
 #include "worker/port_reader.h"
+#include "worker/pretrained.h"
 #include "worker/valid_targets.h"
 #include "worker/version_rule.h"
 
@@ -294,7 +295,9 @@ absl::StatusOr<SerialModel> Reference::MakeModel(const std::vector<LayerRange>& 
                                      .seed = job_.seed,
                                      .versions_max = rule.VersionsMax(serial.depth),
                                      .microbatches_in_flight_max = 1}));
-    serial.stage->InitializeWeights();
+    PENSTOCK_RETURN_IF_ERROR(LoadFirstWeights(
+        {.files = files_, .root = options_.data_root, .model = options_.spec.model(), .job = job_},
+        serial.layers, [] { return absl::OkStatus(); }, *serial.stage));
     for (int32_t replica = 0; replicas > 1 && replica < replicas; ++replica) {
       const int64_t count = serial.stage->gradient_count();
       PENSTOCK_ASSIGN_OR_RETURN(serial.sums.emplace_back(),

@@ -16,6 +16,7 @@
 #include "planner/cost/run_memory.h"
 #include "worker/layer_state.h"
 #include "worker/open_data.h"
+#include "worker/pretrained.h"
 #include "worker/snapshot_reader.h"
 #include "worker/stage_report.h"
 
@@ -68,8 +69,7 @@ absl::Status TrainingRun::OpenData() {
            WeighsReplicas(plan_.job, plan_.topology()[stage]);
   });
   if (!reads) return absl::OkStatus();
-  Files& files = environment_.data_files == nullptr ? environment_.files : *environment_.data_files;
-  PENSTOCK_ASSIGN_OR_RETURN(data_, penstock::OpenData(files, request_.spec(), plan_.job,
+  PENSTOCK_ASSIGN_OR_RETURN(data_, penstock::OpenData(data_files(), request_.spec(), plan_.job,
                                                       environment_.data_root, environment_.limits));
   return absl::OkStatus();
 }
@@ -119,12 +119,20 @@ absl::Status TrainingRun::LoadStart() {
   const std::string& directory = request_.checkpoint();
   if (directory.empty()) {
     for (LocalStage& local : stages_) {
-      if (!SharesEarlierStage(local)) local.stage->InitializeWeights();
+      if (!SharesEarlierStage(local)) PENSTOCK_RETURN_IF_ERROR(LoadFirstWeights(local));
     }
     return absl::OkStatus();
   }
   PENSTOCK_ASSIGN_OR_RETURN(const Manifest manifest, ReadManifest(environment_.files, directory));
   return LoadCheckpoint(environment_.files, directory, manifest);
+}
+
+absl::Status TrainingRun::LoadFirstWeights(LocalStage& local) {
+  return penstock::LoadFirstWeights({.files = data_files(),
+                                     .root = environment_.data_root,
+                                     .model = request_.spec().model(),
+                                     .job = plan_.job},
+                                    local.layers, environment_.may_go_on, *local.stage);
 }
 
 absl::Status TrainingRun::LoadSnapshot() {

@@ -63,6 +63,7 @@ class TrainingRun : public Run {
   // earlier than the cut's if the run was cut short.
   absl::StatusOr<int64_t> TrainToCut(int64_t from_step, const Cut& cut);
   absl::Status Validate(int64_t step);
+  absl::Status LoadFirstWeights(LocalStage& local);
   absl::Status LoadSnapshot();
   // From the files in `directory`, whose manifest is given.
   absl::Status LoadCheckpoint(FileReader& files, const std::string& directory,
@@ -89,6 +90,10 @@ class TrainingRun : public Run {
   int64_t ActivationBytesSent(StageId stage) const;
   absl::Status MakeEmulation();
   absl::Status EmulateLinks();
+  // Where data and first weights are read.
+  Files& data_files() const {
+    return environment_.data_files == nullptr ? environment_.files : *environment_.data_files;
+  }
   // Whatever edges are opened over.
   Transport& transport() { return links_ == nullptr ? environment_.transport : *links_; }
   // The most memory that training will need. REQUIRES: the stages are made.

@@ -22,7 +22,8 @@ std::string AgreementOf(const ResolvedJob& job) {
       key("error_feedback", int{staleness.error_feedback}),
       key("motion_decay", staleness.momentum_average_decay),
       key("stage_layers", absl::StrJoin(job.stage_layers, ",")),
-      key("layer_order", absl::StrJoin(LayerOrderOf(job.model), ",")));
+      key("layer_order", absl::StrJoin(LayerOrderOf(job.model), ",")),
+      job.pretrained.empty() ? "" : key("pretrained", job.pretrained));
 }
 
 }  // namespace penstock

@@ -14,6 +14,7 @@
 #include "google/protobuf/util/field_mask_util.h"
 #include "job/data/data_kind.h"
 #include "job/defaults.h"
+#include "job/hugging_face/read_config.h"
 #include "job/keys/key_options.h"
 #include "job/open_job.h"
 #include "job/yaml/yaml.h"
@@ -229,6 +230,9 @@ absl::StatusOr<JobDocument> ReadJob(const JobFileOptions& options) {
     }
     spec.mutable_planning()->set_race_until_loss(*options.race_until_loss);
   }
+  const std::string root = options.root.empty() ? FolderOfJob(options.path) : options.root;
+  const absl::Status read = ReadHuggingFaceConfig(RealFiles(), root, *spec.mutable_model());
+  if (!read.ok()) return WithPlace(read, document.path, document.positions);
   return document;
 }
 

@@ -21,6 +21,7 @@ struct JobFileOptions {
   std::string method;                     // empty: the file's
   std::string method_flag = "--method";   // that names it
   int64_t steps = 0;                      // 0: the file's
+  std::string root;  // where the job's relative paths start; empty: the folder of its file
   std::string data;                       // instead of the job's; empty: the job's
   std::string resume;                     // empty: the file's
   std::optional<double> race_until_loss;  // of a job with an open method; absent: the file's
@@ -33,7 +34,8 @@ CLI::Option* AddJobSourceOptions(CLI::App& app, JobFileOptions& options);
 // Declares these, --method, --resume and --race-until.
 void AddJobFileOptions(CLI::App& app, JobFileOptions& options);
 
-// Reads the file and applies the options, and fills in nothing. A path given by --data is made absolute. Settings that
+// Reads the file and applies the options, and fills in nothing but the family that the config.json of
+// model.hugging_face describes. A path given by --data is made absolute. Settings that
 // fit the file's training.steps but not --steps are shortened, with a note (NotesOf).
 // Errors: InvalidArgument with file, line and column, or naming the option; NotFound (no such file).
 absl::StatusOr<JobDocument> ReadJob(const JobFileOptions& options);

@@ -111,7 +111,11 @@ std::string TakeSavedSplit(Files& files, const ResolvedJob& job, v1::JobSpec& sp
 
 absl::StatusOr<TrainJob> PrepareTrainJob(Files& files, const TrainJobOptions& options) {
   TrainJob train;
-  PENSTOCK_ASSIGN_OR_RETURN(JobDocument document, ReadJob(options.job));
+  train.data_root =
+      options.data_root.empty() ? FolderOfJob(options.job.path) : Absolute(options.data_root);
+  JobFileOptions file = options.job;
+  file.root = train.data_root;
+  PENSTOCK_ASSIGN_OR_RETURN(JobDocument document, ReadJob(file));
   const bool is_open = MethodIsOpen(document.spec);
   if (is_open && options.reference) {
     return absl::InvalidArgumentError(
@@ -130,10 +134,13 @@ absl::StatusOr<TrainJob> PrepareTrainJob(Files& files, const TrainJobOptions& op
     PENSTOCK_RETURN_IF_ERROR(FillStages(train.spec, resolved, train.workers, options.workers == 0));
   }
 
-  train.data_root =
-      options.data_root.empty() ? FolderOfJob(options.job.path) : Absolute(options.data_root);
   PENSTOCK_RETURN_IF_ERROR(CheckJobData(files, train.data_root, resolved, train.spec));
 
+  if (train.spec.model()
+          .has_pretrained()) {  // checkpoints say where it is (inference/hugging_face.h)
+    v1::PretrainedSpec& pretrained = *train.spec.mutable_model()->mutable_pretrained();
+    pretrained.set_directory(JoinPath(train.data_root, pretrained.directory()));
+  }
   v1::CheckpointSpec& checkpoint = *train.spec.mutable_checkpoint();
   if (!checkpoint.directory().empty()) {
     checkpoint.set_directory(Absolute(checkpoint.directory()));

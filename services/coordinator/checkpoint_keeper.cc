@@ -10,14 +10,37 @@
 #include <utility>
 #include <vector>
 
+#include "absl/strings/str_cat.h"
 #include "base/fault_points.h"
 #include "base/status.h"
 #include "checkpoint/checkpoint.h"
 #include "checkpoint/start.h"
+#include "job/hugging_face/read_config.h"
 
 namespace penstock {
 
 namespace {
+
+constexpr std::chrono::seconds kLookPatience(1);
+
+// What a disk is asked, and its answer once it has come. Shared: nobody may wait for it any more.
+struct DiskAnswer {
+  Mutex mutex;
+  CondVar changed;
+  std::optional<absl::Status> status ABSL_GUARDED_BY(mutex);
+
+  void Give(absl::Status given) {
+    MutexLock lock(mutex);
+    status = std::move(given);
+    changed.NotifyAll();
+  }
+  std::optional<absl::Status> WaitUntil(CondVar::Clock::time_point deadline) {
+    MutexLock lock(mutex);
+    while (!status && changed.WaitUntil(mutex, deadline)) {
+    }
+    return status;
+  }
+};
 
 // Takes a step of a search that a job waits for until `until`. What ends later is given up, and its lease with it.
 absl::StatusOr<FoundStart> InTime(CondVar::Clock::time_point until, DirectoryLease& lease,
@@ -172,21 +195,12 @@ void CheckpointKeeper::Perform(const FindCheckpoint& find) {
 }
 
 absl::Status CheckpointKeeper::LookAhead(const v1::CheckpointSpec& checkpoint) {
-  constexpr std::chrono::seconds kPatience(1);
-  struct Answer {
-    Mutex mutex;
-    CondVar changed;
-    std::optional<absl::Status> status ABSL_GUARDED_BY(mutex);
-  };
-  std::vector<std::shared_ptr<Answer>> answers;  // shared: nobody may wait for them any more
+  std::vector<std::shared_ptr<DiskAnswer>> answers;
   const auto ask = [&](const std::string& disk, const std::string& root,
                        const std::string& resume) {
-    auto answer = std::make_shared<Answer>();
+    auto answer = std::make_shared<DiskAnswer>();
     const absl::Status asked = disks_.Submit(disk, [parts = parts_, root, resume, answer] {
-      absl::Status status = CheckStartNames(parts->files, root, resume);
-      MutexLock lock(answer->mutex);
-      answer->status = std::move(status);
-      answer->changed.NotifyAll();
+      answer->Give(CheckStartNames(parts->files, root, resume));
     });
     if (asked.ok()) answers.push_back(std::move(answer));
   };
@@ -194,15 +208,37 @@ absl::Status CheckpointKeeper::LookAhead(const v1::CheckpointSpec& checkpoint) {
   const bool names_checkpoint = NamesCheckpoint(resume);
   if (!root.empty()) ask(root, root, names_checkpoint ? kResumeLatest : resume);
   if (names_checkpoint) ask(resume, "", resume);
-  const auto deadline = CondVar::Clock::now() + kPatience;
+  const auto deadline = CondVar::Clock::now() + kLookPatience;
   absl::Status told;
-  for (const std::shared_ptr<Answer>& answer : answers) {
-    MutexLock lock(answer->mutex);
-    while (!answer->status && answer->changed.WaitUntil(answer->mutex, deadline)) {
-    }
-    told.Update(answer->status.value_or(absl::OkStatus()));
+  for (const std::shared_ptr<DiskAnswer>& answer : answers) {
+    told.Update(answer->WaitUntil(deadline).value_or(absl::OkStatus()));
   }
   return told;
+}
+
+absl::Status CheckpointKeeper::ReadModel(v1::ModelSpec& model) {
+  if (!model.has_hugging_face()) return absl::OkStatus();
+  const std::string directory = model.hugging_face().directory();
+  if (directory.empty() || directory.front() != '/') {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "model.hugging_face.directory: is \"", directory,
+        "\"; the coordinator reads its config.json and needs an absolute path, or a job in which "
+        "the command line has read it"));
+  }
+  auto answer = std::make_shared<DiskAnswer>();
+  auto read = std::make_shared<v1::ModelSpec>(model);
+  PENSTOCK_RETURN_IF_ERROR(disks_.Submit(directory, [parts = parts_, read, answer] {
+    answer->Give(ReadHuggingFaceConfig(parts->files, "", *read));
+  }));
+  const std::optional<absl::Status> told = answer->WaitUntil(CondVar::Clock::now() + kLookPatience);
+  if (!told.has_value()) {
+    return absl::UnavailableError(
+        absl::StrCat("model.hugging_face.directory: ", directory,
+                     " is on a disk that does not answer; try again later"));
+  }
+  PENSTOCK_RETURN_IF_ERROR(*told);
+  model = *std::move(read);
+  return absl::OkStatus();
 }
 
 void CheckpointKeeper::Perform(const CommitStaged& commit) {

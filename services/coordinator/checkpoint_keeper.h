@@ -68,6 +68,11 @@ class CheckpointKeeper {
   // not say so soon: then its start will tell. Waits, so not for the loop's thread. Errors: those of CheckStartNames.
   absl::Status LookAhead(const v1::CheckpointSpec& checkpoint);
 
+  // Puts the family in the place of a directory of Hugging Face's, if `model` names one (job/hugging_face/read_config.h).
+  // Waits likewise. Errors: those of ReadHuggingFaceConfig; InvalidArgument (a relative directory), Unavailable (the disk
+  // does not answer soon).
+  absl::Status ReadModel(v1::ModelSpec& model);
+
  private:
   // A search for where a job starts, on its way over the disks.
   struct Search {

@@ -316,38 +316,50 @@ void Audited(const CoordinatorParts& parts, const std::string& action, const std
       });
 }
 
+// Reads the directory that a job names for its model. Waits for a disk, so not on the loop's thread.
+template <typename Request>
+absl::Status ReadModelOf(Request& request, const CoordinatorParts& parts) {
+  if (!request.spec().model().has_hugging_face()) return absl::OkStatus();
+  return parts.keeper.ReadModel(*request.mutable_spec()->mutable_model());
+}
+
 void AddAuditedCalls(RpcServer& server, Jobs& jobs, CoordinatorParts parts) {
   // Requests live until the reply.
-  server.UnaryAsync(jobs, &Jobs::RequestSubmitJob,
-                    [parts](const v1::SubmitJobRequest& request, const CallInfo& call,
-                            const Reply<v1::SubmitJobResponse>& reply) {
-                      const auto submit = [parts, &request, call] {
-                        return parts.loop.Ask<v1::SubmitJobResponse>(
-                            DeadlineOf(call),
-                            [request, trace = call.trace,
-                             start = parts.keeper.LookAhead(request.spec().checkpoint()),
-                             &loop = parts.loop](Coordinator& coordinator, StateStore&, Now now) {
-                              return TakeJob(Startable(coordinator.CheckSubmission(request, now),
-                                                       start, coordinator),
-                                             trace, coordinator, loop, now);
-                            });
-                      };
-                      Audited<v1::SubmitJobResponse>(parts, "submit", "", call, submit, reply);
-                    });
-  server.UnaryAsync(jobs, &Jobs::RequestSubmitProfile,
-                    [parts](const v1::SubmitProfileRequest& request, const CallInfo& call,
-                            const Reply<v1::SubmitJobResponse>& reply) {
-                      const auto submit = [parts, &request, call] {
-                        return parts.loop.Ask<v1::SubmitJobResponse>(
-                            DeadlineOf(call), [request, trace = call.trace, &loop = parts.loop](
-                                                  Coordinator& coordinator, StateStore&, Now now) {
-                              return TakeJob(coordinator.CheckProfile(request, now), trace,
-                                             coordinator, loop, now);
-                            });
-                      };
-                      Audited<v1::SubmitJobResponse>(parts, "submit-profile", "", call, submit,
-                                                     reply);
-                    });
+  server.UnaryAsync(
+      jobs, &Jobs::RequestSubmitJob,
+      [parts](const v1::SubmitJobRequest& request, const CallInfo& call,
+              const Reply<v1::SubmitJobResponse>& reply) {
+        const auto submit = [parts, &request, call]() -> absl::StatusOr<v1::SubmitJobResponse> {
+          v1::SubmitJobRequest read = request;
+          PENSTOCK_RETURN_IF_ERROR(ReadModelOf(read, parts));
+          return parts.loop.Ask<v1::SubmitJobResponse>(
+              DeadlineOf(call),
+              [request = std::move(read), trace = call.trace,
+               start = parts.keeper.LookAhead(request.spec().checkpoint()),
+               &loop = parts.loop](Coordinator& coordinator, StateStore&, Now now) {
+                return TakeJob(
+                    Startable(coordinator.CheckSubmission(request, now), start, coordinator), trace,
+                    coordinator, loop, now);
+              });
+        };
+        Audited<v1::SubmitJobResponse>(parts, "submit", "", call, submit, reply);
+      });
+  server.UnaryAsync(
+      jobs, &Jobs::RequestSubmitProfile,
+      [parts](const v1::SubmitProfileRequest& request, const CallInfo& call,
+              const Reply<v1::SubmitJobResponse>& reply) {
+        const auto submit = [parts, &request, call]() -> absl::StatusOr<v1::SubmitJobResponse> {
+          v1::SubmitProfileRequest read = request;
+          PENSTOCK_RETURN_IF_ERROR(ReadModelOf(read, parts));
+          return parts.loop.Ask<v1::SubmitJobResponse>(
+              DeadlineOf(call), [request = std::move(read), trace = call.trace, &loop = parts.loop](
+                                    Coordinator& coordinator, StateStore&, Now now) {
+                return TakeJob(coordinator.CheckProfile(request, now), trace, coordinator, loop,
+                               now);
+              });
+        };
+        Audited<v1::SubmitJobResponse>(parts, "submit-profile", "", call, submit, reply);
+      });
   server.UnaryAsync(
       jobs, &Jobs::RequestCancelJob,
       [parts](const v1::CancelJobRequest& request, const CallInfo& call,

@@ -156,6 +156,17 @@ class MemoryFiles : public Files {
     return absl::OkStatus();
   }
 
+  absl::Status WriteInParts(const std::string& path,
+                            absl::FunctionRef<absl::StatusOr<absl::string_view>()> next) override {
+    std::string content;
+    while (true) {
+      const absl::StatusOr<absl::string_view> piece = next();
+      if (!piece.ok()) return piece.status();
+      if (piece->empty()) return WriteDurably(path, {content});
+      absl::StrAppend(&content, *piece);
+    }
+  }
+
   absl::Status RenameDurably(const std::string& from, const std::string& to) override {
     MutexLock lock(mutex_);
     absl::Status status = Count();

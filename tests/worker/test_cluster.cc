@@ -268,6 +268,7 @@ Manifest TestCluster::ManifestOf(
   }
   manifest.layer_order = LayerOrderOf(job->model);
   manifest.model = StoredModelOf(options_.spec.model());
+  manifest.family = FamilyText(options_.spec.model());
   manifest.fingerprint = FingerprintOf(options_.spec, *job);
   std::map<int, std::string> digests;
   MutexLock lock(mutex_);

@@ -1,0 +1,194 @@
+#include "worker/pretrained.h"
+
+#include <algorithm>
+#include <array>
+#include <set>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "absl/strings/strip.h"
+#include "base/sha256.h"
+#include "base/status.h"
+#include "checkpoint/weight_files.h"
+#include "compute/initial_weights.h"
+
+namespace penstock {
+namespace {
+
+// Rows behind the context are left out.
+constexpr char kPositions[] = "wpe.weight";
+constexpr char kTiedHead[] = "lm_head.weight";
+
+// Tensors that transformers writes, or wrote, and does not read as weights: masks, frequencies, positions, and a head for
+// the next sentence.
+constexpr const char* kIgnoredEndings[] = {".attn.bias", ".attn.masked_bias", "rotary_emb.inv_freq",
+                                           "embeddings.position_ids"};
+// Heads, where the model has another one.
+constexpr const char* kHeads[] = {"cls.", "bert.pooler.", "pooler.", "classifier."};
+
+// The names under which files may have a parameter, the present one first.
+std::vector<std::string> NamesInFiles(const std::string& name) {
+  std::vector<std::string> names = {name, absl::StrCat("transformer.", name)};
+  for (const char* base : {"model.", "bert."}) {
+    absl::string_view bare = name;
+    if (absl::ConsumePrefix(&bare, base)) names.emplace_back(bare);
+  }
+  for (const auto& [ending, older] : {std::pair("LayerNorm.weight", "LayerNorm.gamma"),
+                                      std::pair("LayerNorm.bias", "LayerNorm.beta")}) {
+    for (size_t i = 0, count = names.size(); i < count; ++i) {
+      absl::string_view bare = names[i];
+      if (absl::ConsumeSuffix(&bare, ending)) names.push_back(absl::StrCat(bare, older));
+    }
+  }
+  return names;
+}
+
+// One layer after the other of a model, from its files.
+class PretrainedLayers {
+ public:
+  static absl::StatusOr<PretrainedLayers> Open(const FirstWeights& request) {
+    PENSTOCK_ASSIGN_OR_RETURN(
+        WeightFiles files,
+        WeightFiles::Open(request.files,
+                          JoinPath(request.root, request.model.pretrained().directory())));
+    return PretrainedLayers(request, std::move(files));
+  }
+
+  // All parameters of a layer; adds up the digest of those that are in files.
+  absl::StatusOr<std::vector<NamedArray>> Read(int layer, const std::function<bool()>& stop,
+                                               Sha256& digest) {
+    std::vector<NamedArray> arrays;
+    std::set<std::string> there;  // of another node of the layer, too
+    for (const ParameterSpec& parameter : request_.job.model.layers[layer].parameters) {
+      if (!there.insert(parameter.name).second) continue;
+      if (stop())
+        return absl::CancelledError(
+            absl::StrCat("interrupted while ", files_.directory(), " was read"));
+      NamedArray& array = arrays.emplace_back(NamedArray{parameter.name, parameter.shape, {}});
+      PENSTOCK_ASSIGN_OR_RETURN(const std::string* const name, Find(parameter));
+      if (name == nullptr) {
+        array.values = InitialWeights(parameter, request_.job.seed);
+        continue;
+      }
+      array.values.resize(parameter.size());
+      PENSTOCK_RETURN_IF_ERROR(files_.Read(*name, absl::MakeSpan(array.values)));
+      digest.Update(array.values.data(), array.values.size() * sizeof(float));
+    }
+    return arrays;
+  }
+
+  // REQUIRES: all layers were read.
+  absl::Status CheckNothingIsLeft() const {
+    for (const std::string& name : files_.names()) {
+      if (read_.count(name) > 0 || IsIgnored(name)) continue;
+      return absl::InvalidArgumentError(
+          absl::StrCat(files_.Describe(name),
+                       ": the model has no parameter of this name, so the directory is of another "
+                       "model; use its config.json, or leave the tensor out"));
+    }
+    return absl::OkStatus();
+  }
+
+  absl::Status CheckDigest(int layer, const std::string& digest) const {
+    const LayerSpec& spec = request_.job.model.layers[layer];
+    if (request_.model.pretrained().layer_sha256().empty()) return absl::OkStatus();
+    const std::string& expected = request_.model.pretrained().layer_sha256(spec.number);
+    if (digest == expected) return absl::OkStatus();
+    return absl::DataLossError(
+        absl::StrCat(files_.directory(), ": the weights of layer ", spec.name, " have the SHA-256 ",
+                     digest, ", the job (model.pretrained.layer_sha256) says ", expected,
+                     "; every worker needs the directory that the job was made with"));
+  }
+
+ private:
+  PretrainedLayers(const FirstWeights& request, WeightFiles files)
+      : request_(request), files_(std::move(files)) {}
+
+  // The tensor of a parameter; null if it is to be sampled.
+  absl::StatusOr<const std::string*> Find(const ParameterSpec& parameter) {
+    // A use that was untied has the values of the first one.
+    const std::string& wanted =
+        parameter.initial_as.empty() ? parameter.name : parameter.initial_as;
+    for (std::string& name : NamesInFiles(wanted)) {
+      const TensorType* const type = files_.Find(name);
+      if (type == nullptr) continue;
+      PENSTOCK_RETURN_IF_ERROR(CheckShape(parameter, wanted, *type));
+      return &*read_.insert(std::move(name)).first;
+    }
+    const auto& sampled = request_.model.pretrained().sampled();
+    const bool may_be_sampled = std::any_of(
+        sampled.begin(), sampled.end(),
+        [&](const std::string& beginning) { return absl::StartsWith(wanted, beginning); });
+    if (may_be_sampled) return nullptr;
+    return absl::NotFoundError(absl::StrCat(
+        files_.directory(), ": has no tensor ", wanted, " [", absl::StrJoin(parameter.shape, ", "),
+        "], which the model reads; name a directory of this "
+        "model, or let the parameter be sampled with model.pretrained.sampled"));
+  }
+
+  absl::Status CheckShape(const ParameterSpec& parameter, const std::string& wanted,
+                          const TensorType& type) const {
+    if (type.shape == parameter.shape) return absl::OkStatus();
+    const bool has_more_positions = wanted == kPositions && type.shape.size() == 2 &&
+                                    type.shape[0] > parameter.shape[0] &&
+                                    type.shape[1] == parameter.shape[1];
+    if (has_more_positions) return absl::OkStatus();
+    return absl::InvalidArgumentError(absl::StrCat(
+        files_.Describe(type.name), ": expected [", absl::StrJoin(parameter.shape, ", "),
+        "], the shape of ", parameter.name, "; config.json and the weights are of two models"));
+  }
+
+  bool IsIgnored(const std::string& name) const {
+    const auto ends = [&](const char* ending) { return absl::EndsWith(name, ending); };
+    const auto begins = [&](const char* beginning) { return absl::StartsWith(name, beginning); };
+    return std::any_of(std::begin(kIgnoredEndings), std::end(kIgnoredEndings), ends) ||
+           std::any_of(std::begin(kHeads), std::end(kHeads), begins) ||
+           (name == kTiedHead && (request_.job.model.tied() || request_.job.model.untied));
+  }
+
+  const FirstWeights& request_;
+  WeightFiles files_;
+  std::set<std::string> read_;
+};
+
+constexpr auto kNever = [] { return false; };
+
+}  // namespace
+
+absl::Status LoadFirstWeights(const FirstWeights& request, LayerRange layers,
+                              absl::FunctionRef<absl::Status()> may_go_on, Stage& stage) {
+  stage.InitializeWeights();  // the optimizer's state, too
+  if (!request.model.has_pretrained()) return absl::OkStatus();
+  PENSTOCK_ASSIGN_OR_RETURN(PretrainedLayers pretrained, PretrainedLayers::Open(request));
+  for (int layer = layers.first; layer < layers.end(); ++layer) {
+    PENSTOCK_RETURN_IF_ERROR(may_go_on());
+    Sha256 digest;
+    PENSTOCK_ASSIGN_OR_RETURN(const std::vector<NamedArray> arrays,
+                              pretrained.Read(layer, kNever, digest));
+    PENSTOCK_RETURN_IF_ERROR(pretrained.CheckDigest(layer, digest.HexDigest()));
+    PENSTOCK_RETURN_IF_ERROR(Annotate(stage.LoadLayerWeights(layer - layers.first, arrays),
+                                      request.model.pretrained().directory()));
+  }
+  return absl::OkStatus();
+}
+
+absl::StatusOr<std::vector<std::string>> DigestPretrained(const FirstWeights& request,
+                                                          const std::function<bool()>& stop) {
+  PENSTOCK_ASSIGN_OR_RETURN(PretrainedLayers pretrained, PretrainedLayers::Open(request));
+  const ModelGraph& model = request.job.model;
+  std::vector<std::string> digests(model.size());
+  for (int layer = 0; layer < model.size(); ++layer) {
+    Sha256 digest;
+    PENSTOCK_RETURN_IF_ERROR(pretrained.Read(layer, stop, digest).status());
+    std::string& entry = digests[model.layers[layer].number];
+    entry = digest.HexDigest();
+    PENSTOCK_RETURN_IF_ERROR(pretrained.CheckDigest(layer, entry));
+  }
+  PENSTOCK_RETURN_IF_ERROR(pretrained.CheckNothingIsLeft());
+  return digests;
+}
+
+}  // namespace penstock
