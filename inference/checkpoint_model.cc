@@ -12,6 +12,9 @@
 #include "base/status.h"
 #include "checkpoint/checkpoint.h"
 #include "checkpoint/layout.h"
+#include "job/model_graph.h"
+#include "model/families/bert.h"
+#include "model/families/llama.h"
 #include "model/fuse_branches.h"
 
 namespace penstock {
@@ -102,6 +105,10 @@ absl::StatusOr<CheckpointModel> OpenCheckpointModel(Files& files, const std::str
   if (!stored.ok()) return Annotate(stored.status(), model.directory);
   if (const auto* graph = std::get_if<ModelGraph>(&*stored)) {
     model.graph = FuseBranches(*graph);
+    if (model.manifest.family.empty()) return model;
+    const absl::StatusOr<v1::ModelSpec> family = FamilyOfText(model.manifest.family);
+    if (!family.ok()) return Annotate(family.status(), model.directory);
+    model.graph.architecture = family->has_bert() ? kBertArchitecture : kLlamaArchitecture;
     return model;
   }
   model.gpt = std::get<GptConfig>(*stored);

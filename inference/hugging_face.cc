@@ -6,84 +6,147 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "base/status.h"
-#include "checkpoint/checkpoint.h"
-#include "checkpoint/safetensors.h"
+#include "checkpoint/strict_json.h"
+#include "checkpoint/weight_files.h"
+#include "inference/hugging_face_config.h"
+#include "inference/hugging_face_weights.h"
+#include "job/hugging_face/read_config.h"
+#include "job/model_graph.h"
+#include "model/families/bert.h"
+#include "model/families/llama.h"
+#include "nlohmann/json.hpp"
 
 namespace penstock {
 namespace {
 
-constexpr char kWeightsName[] = "model.safetensors";
-constexpr char kConfigName[] = "config.json";
-constexpr char kHeadWeight[] = "lm_head.weight";
-constexpr char kUntiedHeadWeight[] = "head.wte.weight";  // that was tied (Untie)
+using Json = nlohmann::json;
 
-absl::Status CheckAbsent(Files& files, const std::string& path) {
-  if (!files.Exists(path)) return absl::OkStatus();
-  return absl::AlreadyExistsError(
-      absl::StrCat(path, " exists; name another place with -o, or remove it first"));
+constexpr char kGenerationName[] = "generation_config.json";
+constexpr int64_t kSourceFileBytesMax = 256 << 20;
+
+// What a directory has beside the model: how text becomes tokens, and how it is generated.
+constexpr const char* kTokenizerNames[] = {"tokenizer.json",
+                                           "tokenizer_config.json",
+                                           "special_tokens_map.json",
+                                           "added_tokens.json",
+                                           "tokenizer.model",
+                                           "vocab.json",
+                                           "merges.txt",
+                                           "vocab.txt",
+                                           "chat_template.jinja",
+                                           kGenerationName};
+
+// The family of a checkpoint's model, with all its numbers.
+absl::StatusOr<v1::ModelSpec> FamilyOf(const CheckpointModel& model) {
+  if (!model.manifest.family.empty()) return FamilyOfText(model.manifest.family);
+  v1::ModelSpec family;
+  const GptConfig& config = *model.gpt;
+  v1::GptSpec& gpt = *family.mutable_gpt();
+  gpt.set_layers(config.layers);
+  gpt.set_width(config.width);
+  gpt.set_heads(config.heads);
+  gpt.set_context(config.context);
+  gpt.set_vocabulary(config.vocabulary);
+  gpt.set_dropout(config.dropout);
+  gpt.set_tied_head(config.tied_head);
+  family.set_untie(config.untie);
+  return family;
+}
+
+// Where the other files come from; empty: nowhere.
+absl::StatusOr<std::string> SourceOf(Files& files, const v1::ModelSpec& family,
+                                     const std::string& named) {
+  const std::string& directory = named.empty() ? family.pretrained().directory() : named;
+  if (directory.empty() || files.Exists(JoinPath(directory, kHuggingFaceConfigName))) {
+    return directory;
+  }
+  if (named.empty()) return std::string();
+  return absl::NotFoundError(absl::StrCat(directory, " has no ", kHuggingFaceConfigName,
+                                          "; name a directory of transformers"));
+}
+
+// config.json of the source; null: there is none.
+absl::StatusOr<Json> ReadSourceConfig(Files& files, const std::string& source) {
+  if (source.empty()) return Json();
+  const std::string path = JoinPath(source, kHuggingFaceConfigName);
+  PENSTOCK_ASSIGN_OR_RETURN(const std::string text, files.Read(path, kSourceFileBytesMax));
+  absl::StatusOr<Json> json = ParseStrictJson(text, JsonLimits());
+  if (!json.ok()) return Annotate(json.status(), path);
+  return json;
+}
+
+struct TextFile {
+  std::string path;
+  std::string content;
+};
+
+// What comes along: the source's files, and how a language model generates if the source does not say.
+absl::StatusOr<std::vector<TextFile>> OtherFiles(Files& files, const std::string& source,
+                                                 const std::string& directory,
+                                                 const v1::ModelSpec& family,
+                                                 const nlohmann::ordered_json& config) {
+  std::vector<TextFile> others;
+  bool generates = false;
+  for (const char* name : kTokenizerNames) {
+    const std::string path = JoinPath(source, name);
+    if (source.empty() || !files.Exists(path)) continue;
+    PENSTOCK_ASSIGN_OR_RETURN(std::string content, files.Read(path, kSourceFileBytesMax));
+    others.push_back({JoinPath(directory, name), std::move(content)});
+    generates = generates || name == absl::string_view(kGenerationName);
+  }
+  if (generates || family.has_bert()) return others;
+  nlohmann::ordered_json generation = {{"_from_model_config", true}};
+  for (const char* key : {"bos_token_id", "eos_token_id", "pad_token_id"}) {
+    if (!config.at(key).is_null()) generation[key] = config.at(key);
+  }
+  others.push_back({JoinPath(directory, kGenerationName), generation.dump(2) + "\n"});
+  return others;
 }
 
 }  // namespace
 
-nlohmann::ordered_json HuggingFaceConfig(const GptConfig& config) {
-  return {{"architectures", {"GPT2LMHeadModel"}},
-          {"model_type", "gpt2"},
-          {"vocab_size", config.vocabulary},
-          {"n_positions", config.context},
-          {"n_embd", config.width},
-          {"n_layer", config.layers},
-          {"n_head", config.heads},
-          {"n_inner", nullptr},
-          {"activation_function", "gelu_new"},
-          {"embd_pdrop", config.dropout},
-          {"attn_pdrop", 0.0},
-          {"resid_pdrop", config.dropout},
-          {"layer_norm_epsilon", 1e-5},
-          {"tie_word_embeddings", config.tied_head && !config.untie},
-          {"bos_token_id", nullptr},
-          {"eos_token_id", nullptr},
-          {"torch_dtype", "float32"}};
-}
-
-absl::StatusOr<std::vector<NamedArray>> HuggingFaceWeights(Files& files,
-                                                           const CheckpointModel& model) {
-  std::vector<NamedArray> arrays;
-  for (int layer = 0; layer < model.graph.size(); ++layer) {
-    PENSTOCK_ASSIGN_OR_RETURN(LayerState state,
-                              LoadLayer(files, model.directory, model.manifest, layer));
-    for (NamedArray& array : state.weights) {
-      if (array.name == kUntiedHeadWeight) array.name = kHeadWeight;
-      if (array.name != kHeadWeight) array.name = absl::StrCat("transformer.", array.name);
-      arrays.push_back(std::move(array));
-    }
-  }
-  return arrays;
-}
-
 absl::Status CheckExportsHuggingFace(const ModelGraph& model) {
-  if (model.architecture == kGptArchitecture) return absl::OkStatus();
+  for (const char* known : {kGptArchitecture, kLlamaArchitecture, kBertArchitecture}) {
+    if (model.architecture == known) return absl::OkStatus();
+  }
   return absl::UnimplementedError(
-      "the model is no GPT, and of others Hugging Face's transformers has no class with these "
-      "weights; use the checkpoint's own files, which are safetensors with PyTorch's layouts");
+      "the model is no gpt, llama or bert, and of others Hugging Face's transformers has no class "
+      "with these weights; use the checkpoint's own files, which are safetensors with PyTorch's "
+      "layouts");
 }
 
 absl::StatusOr<ExportedFiles> ExportHuggingFace(Files& files, const CheckpointModel& model,
-                                                const std::string& output) {
+                                                const HuggingFaceOptions& options) {
   PENSTOCK_RETURN_IF_ERROR(Annotate(CheckExportsHuggingFace(model.graph), model.directory));
-  const bool names_file = absl::EndsWith(output, ".safetensors");
-  const std::string directory =
-      names_file ? std::filesystem::path(output).parent_path().string() : output;
-  const ExportedFiles exported = {names_file ? output : JoinPath(output, kWeightsName),
-                                  JoinPath(directory.empty() ? "." : directory, kConfigName)};
-  PENSTOCK_RETURN_IF_ERROR(CheckAbsent(files, exported.weights));
-  PENSTOCK_RETURN_IF_ERROR(CheckAbsent(files, exported.config));
-  PENSTOCK_ASSIGN_OR_RETURN(const std::vector<NamedArray> arrays, HuggingFaceWeights(files, model));
-  if (!directory.empty()) PENSTOCK_RETURN_IF_ERROR(files.CreateDirectories(directory));
-  // Hugging Face refuses files that do not say which framework their layouts are from.
-  const std::string header = SafetensorsHeader(arrays, {{"format", "pt"}});
-  PENSTOCK_RETURN_IF_ERROR(files.WriteDurably(exported.weights, SafetensorsPieces(header, arrays)));
-  const std::string config = HuggingFaceConfig(*model.gpt).dump(2) + "\n";
-  PENSTOCK_RETURN_IF_ERROR(files.WriteDurably(exported.config, {config}));
+  PENSTOCK_ASSIGN_OR_RETURN(const v1::ModelSpec family, FamilyOf(model));
+  PENSTOCK_ASSIGN_OR_RETURN(const std::string source, SourceOf(files, family, options.source));
+  PENSTOCK_ASSIGN_OR_RETURN(const Json source_config, ReadSourceConfig(files, source));
+  absl::StatusOr<nlohmann::ordered_json> config = HuggingFaceConfig(family, source_config);
+  if (!config.ok()) return Annotate(config.status(), model.directory);
+  const std::filesystem::path output(options.output);
+  const bool names_file = absl::EndsWith(options.output, ".safetensors");
+  std::string directory = names_file ? output.parent_path().string() : options.output;
+  if (directory.empty()) directory = ".";
+  ExportedFiles exported = {.config = JoinPath(directory, kHuggingFaceConfigName)};
+  PENSTOCK_ASSIGN_OR_RETURN(std::vector<TextFile> texts,
+                            OtherFiles(files, source, directory, family, *config));
+  for (const TextFile& text : texts) exported.others.push_back(text.path);
+  texts.push_back({exported.config, config->dump(2) + "\n"});
+  for (const TextFile& text : texts) PENSTOCK_RETURN_IF_ERROR(CheckAbsent(files, text.path));
+  PENSTOCK_RETURN_IF_ERROR(files.CreateDirectories(directory));
+  PENSTOCK_ASSIGN_OR_RETURN(
+      const std::vector<std::string> weights,
+      WriteWeights(
+          files, model,
+          {.directory = directory,
+           .file = names_file ? output.filename().string() : kWeightsName,
+           .shard_bytes_max = options.shard_bytes_max,
+           .name = [&](absl::string_view name) { return HuggingFaceName(family, name); }}));
+  exported.weights = weights.front();
+  exported.others.insert(exported.others.end(), weights.begin() + 1, weights.end());
+  for (const TextFile& text : texts) {
+    PENSTOCK_RETURN_IF_ERROR(files.WriteDurably(text.path, {text.content}));
+  }
   return exported;
 }
 

@@ -1,38 +1,44 @@
-// Hugging Face: a checkpoint as the two files GPT2LMHeadModel.from_pretrained reads.
+// Hugging Face: a checkpoint as a directory that from_pretrained of transformers reads.
 //
-// Tensor names get the prefix "transformer." (all but lm_head.weight), as in a saved GPT2LMHeadModel;
-// values and layouts are the checkpoint's. A tied head is stored once, with the embedding.
+// Values and layouts are the checkpoint's. A tied head is stored once, with the embedding. Files are written tensor by
+// tensor, and no more than a layer is held.
 #pragma once
 
-#include <nlohmann/json.hpp>
+#include <cstdint>
 #include <string>
 #include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "base/files.h"
-#include "compute/stage.h"
 #include "inference/checkpoint_model.h"
 
 namespace penstock {
 
-// The content of config.json.
-nlohmann::ordered_json HuggingFaceConfig(const GptConfig& config);
+// As large as the shards that transformers writes.
+inline constexpr int64_t kShardBytesMax = 5'000'000'000;
 
-// All weights by their names there, in the order of the layers. Errors: DataLoss (a damaged file).
-absl::StatusOr<std::vector<NamedArray>> HuggingFaceWeights(Files& files,
-                                                           const CheckpointModel& model);
-
-// Checks that Hugging Face has a class for the model. Errors: Unimplemented (it is no GPT).
-absl::Status CheckExportsHuggingFace(const ModelGraph& model);
+struct HuggingFaceOptions {
+  // A directory (created), or a path that ends with .safetensors, whose folder then takes the other files.
+  std::string output;
+  // Where the tokenizer's files, special tokens and names of labels come from; empty: the directory whose weights the
+  // model started from, if it is still there.
+  std::string source;
+  int64_t shard_bytes_max = kShardBytesMax;
+};
 
 struct ExportedFiles {
-  std::string weights;
+  std::string weights;  // model.safetensors, or the index of its shards
   std::string config;
+  std::vector<std::string> others;
 };
-// Writes them. `output` is a directory (created), or a path that ends with .safetensors, whose folder
-// then takes config.json. Errors: those of CheckExportsHuggingFace and of Files; AlreadyExists if a file is there.
+
+// Checks that transformers has a class for the model. Errors: Unimplemented.
+absl::Status CheckExportsHuggingFace(const ModelGraph& model);
+
+// Errors: those of CheckExportsHuggingFace and of Files; Unimplemented (options that no class has), DataLoss (a damaged
+// file), AlreadyExists if a file is there, NotFound (a source that is named and has no config.json).
 absl::StatusOr<ExportedFiles> ExportHuggingFace(Files& files, const CheckpointModel& model,
-                                                const std::string& output);
+                                                const HuggingFaceOptions& options);
 
 }  // namespace penstock

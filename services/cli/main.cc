@@ -64,7 +64,7 @@ constexpr Command kCommands[] = {
     {"generate", kResults, "Sample text from a checkpoint",
      "Example: penstock generate checkpoints/ --prompt 'The ' --tokens 200 --seed 7",
      DeclareGenerate},
-    {"export", kResults, "Write a checkpoint as Hugging Face GPT-2 files",
+    {"export", kResults, "Write a checkpoint as a directory of Hugging Face's transformers",
      "Examples:\n"
      "  penstock export checkpoints/ -o model/\n"
      "  penstock export gpt-1-kzvpt -o model.safetensors",

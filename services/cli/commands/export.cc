@@ -1,4 +1,4 @@
-// penstock export: a checkpoint for Hugging Face.
+// penstock export: a checkpoint as a directory of Hugging Face's transformers.
 #include <memory>
 
 #include "base/status.h"
@@ -14,7 +14,7 @@ namespace {
 
 struct ExportOptions {
   std::string source;
-  std::string output;
+  HuggingFaceOptions files;
   CoordinatorOptions coordinator;
   bool json = false;
 };
@@ -24,7 +24,7 @@ absl::Status RunExport(const ExportOptions& options, Console& console) {
                             FindCheckpointPath(RealFiles(), options.source, options.coordinator));
   PENSTOCK_ASSIGN_OR_RETURN(const CheckpointModel model, OpenCheckpointModel(RealFiles(), path));
   PENSTOCK_ASSIGN_OR_RETURN(const ExportedFiles exported,
-                            ExportHuggingFace(RealFiles(), model, options.output));
+                            ExportHuggingFace(RealFiles(), model, options.files));
   if (options.json) {
     PrintJson({{"checkpoint", model.directory},
                {"step", model.manifest.step},
@@ -32,7 +32,8 @@ absl::Status RunExport(const ExportOptions& options, Console& console) {
                {"parameters", model.graph.parameter_count()},
                {"untied", model.graph.untied},
                {"model", exported.weights},
-               {"config", exported.config}},
+               {"config", exported.config},
+               {"others", exported.others}},
               console);
   } else {
     console.out << "wrote " << exported.weights << " and " << exported.config << " ("
@@ -53,10 +54,14 @@ CommandRunner DeclareExport(CLI::App& app) {
                  "A checkpoint, a directory of checkpoints (the newest counts), or a job's ID")
       ->required()
       ->type_name("");
-  app.add_option("-o,--output", options->output,
+  app.add_option("-o,--output", options->files.output,
                  "A directory for model.safetensors and config.json, or the path of the former")
       ->required()
       ->type_name("DIR|FILE.safetensors");
+  app.add_option("--tokenizer", options->files.source,
+                 "Take tokenizer files, special tokens and labels from this directory of "
+                 "transformers; default: the one whose weights the model started from")
+      ->type_name("DIR");
   AddCoordinatorOptions(app, options->coordinator);
   app.add_flag("--json", options->json, "Print JSON");
   return [options](Console& console) { return RunExport(*options, console); };
