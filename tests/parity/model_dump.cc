@@ -1,5 +1,4 @@
-// Trains a job's model in one stage on made-up data and writes everything another framework needs to do the same, and what
-// came of it:
+// Trains a job's model in one stage and writes everything another framework needs to do the same, and what came of it:
 //
 //     model_dump JOB.yaml DIRECTORY
 //
@@ -11,12 +10,14 @@
 //   tensors.txt    "name dimensions..." lines, the order of the tensors in initial.bin and final.bin
 //   parameters.txt the same for gradients.bin
 //   losses.txt     the mean loss of each step
+//   logits.bin     f32, what the model predicts of the first microbatch before the first step, of a model that starts
+//                  from weights of files
 //
-// The job's data is not read: its ports are filled as data.synthetic does.
+// Relative paths in the job start from its folder.
 #include <cstdio>
+#include <filesystem>
 #include <fstream>
 #include <iostream>
-#include <sstream>
 #include <string>
 #include <vector>
 
@@ -24,20 +25,24 @@
 #include "absl/strings/str_join.h"
 #include "base/status.h"
 #include "compute/stage.h"
+#include "job/hugging_face/read_config.h"
 #include "job/resolve.h"
 #include "job/yaml/yaml.h"
+#include "worker/open_data.h"
 #include "worker/port_reader.h"
-#include "worker/synthetic_data.h"
+#include "worker/pretrained.h"
 
 namespace penstock {
 namespace {
 
 class ModelDump {
  public:
-  ModelDump(std::string directory, const ResolvedJob& job)
-      : directory_(std::move(directory)), job_(job), data_(job.model.ports, job.batch, job.seed) {}
+  ModelDump(std::string directory, const v1::JobSpec& spec, const ResolvedJob& job,
+            std::string root)
+      : directory_(std::move(directory)), spec_(spec), job_(job), root_(std::move(root)) {}
 
   absl::Status Run() {
+    PENSTOCK_ASSIGN_OR_RETURN(data_, OpenData(RealFiles(), spec_, job_, root_, RunLimits()));
     PENSTOCK_ASSIGN_OR_RETURN(backend_, MakeCpuBackend(1));
     PENSTOCK_ASSIGN_OR_RETURN(stage_, Stage::Create(*backend_, job_.model,
                                                     {.layers = {0, job_.model.size()},
@@ -46,10 +51,13 @@ class ModelDump {
                                                      .precision = job_.precision,
                                                      .optimizer = job_.optimizer,
                                                      .seed = job_.seed}));
-    stage_->InitializeWeights();
+    PENSTOCK_RETURN_IF_ERROR(LoadFirstWeights(
+        {.files = RealFiles(), .root = root_, .model = spec_.model(), .job = job_},
+        {0, job_.model.size()}, [] { return absl::OkStatus(); }, *stage_));
     WriteConfig();
     PENSTOCK_RETURN_IF_ERROR(WritePorts());
     WriteArrays("initial.bin", &Stage::LayerWeights, "tensors.txt");
+    if (spec_.model().has_pretrained()) PENSTOCK_RETURN_IF_ERROR(WriteLogits());
     std::ofstream losses(directory_ + "/losses.txt");
     losses.precision(17);
     for (int64_t step = 0; step < job_.steps; ++step) {
@@ -72,7 +80,7 @@ class ModelDump {
  private:
   absl::Status Train(int64_t microbatch, int64_t version, double& loss) {
     const MicrobatchId id(microbatch);
-    PortReader reader(job_.model, job_.microbatch_samples, &data_);
+    PortReader reader(job_.model, job_.microbatch_samples, data_.get());
     const int64_t first_sample = microbatch * job_.microbatch_samples;
     PENSTOCK_ASSIGN_OR_RETURN(const absl::Span<const Tensor> ports,
                               reader.Read(*stage_, Split::kTraining, first_sample));
@@ -84,6 +92,18 @@ class ModelDump {
     const float scale = 1.0f / static_cast<float>(job_.microbatches);
     PENSTOCK_RETURN_IF_ERROR(stage_->BackwardInput(id, version, Tensor(), scale).status());
     return stage_->BackwardWeight(id);
+  }
+
+  absl::Status WriteLogits() {
+    PortReader reader(job_.model, job_.microbatch_samples, data_.get());
+    PENSTOCK_ASSIGN_OR_RETURN(const absl::Span<const Tensor> ports,
+                              reader.Read(*stage_, Split::kTraining, 0));
+    PENSTOCK_ASSIGN_OR_RETURN(const std::vector<float> logits,
+                              stage_->Predictions(0, Tensor(), ports));
+    std::ofstream file(directory_ + "/logits.bin", std::ios::binary);
+    file.write(reinterpret_cast<const char*>(logits.data()),
+               static_cast<std::streamsize>(logits.size() * sizeof(float)));
+    return absl::OkStatus();
   }
 
   void WriteConfig() const {
@@ -109,7 +129,7 @@ class ModelDump {
            << "\n";
       std::vector<std::byte> values(samples * spec.type.size_bytes());
       PENSTOCK_RETURN_IF_ERROR(
-          data_.Read(Split::kTraining, 0, static_cast<int>(port), absl::MakeSpan(values)));
+          data_->Read(Split::kTraining, 0, static_cast<int>(port), absl::MakeSpan(values)));
       std::ofstream file(absl::StrCat(directory_, "/port_", spec.name, ".bin"), std::ios::binary);
       file.write(reinterpret_cast<const char*>(values.data()),
                  static_cast<std::streamsize>(values.size()));
@@ -131,19 +151,22 @@ class ModelDump {
   }
 
   const std::string directory_;
+  const v1::JobSpec& spec_;
   const ResolvedJob& job_;
-  const SyntheticData data_;
+  const std::string root_;  // of the job's paths
+  std::unique_ptr<DataSource> data_;
   std::unique_ptr<Backend> backend_;
   std::unique_ptr<Stage> stage_;
 };
 
 absl::Status Main(const std::string& path, const std::string& directory) {
-  std::ifstream file(path);
-  std::stringstream text;
-  text << file.rdbuf();
-  PENSTOCK_ASSIGN_OR_RETURN(const v1::JobSpec spec, ParseJobYaml(text.str(), path));
+  const std::string root = std::filesystem::path(path).parent_path().string();
+  PENSTOCK_ASSIGN_OR_RETURN(JobDocument document, ReadJobDocument(path));
+  PENSTOCK_RETURN_IF_ERROR(
+      ReadHuggingFaceConfig(RealFiles(), root, *document.spec.mutable_model()));
+  PENSTOCK_ASSIGN_OR_RETURN(const v1::JobSpec spec, CompleteJob(std::move(document)));
   PENSTOCK_ASSIGN_OR_RETURN(const ResolvedJob job, ResolveJob(spec));
-  return ModelDump(directory, job).Run();
+  return ModelDump(directory, spec, job, root).Run();
 }
 
 }  // namespace
