@@ -83,6 +83,31 @@ TEST_F(OverrideTest, NameOfTheVersionBefore_IsReadWithANote) {
               HasSubstr("old_name.yaml:6:3: training.device_graphs is called"));
 }
 
+// Its paths start where the job's do.
+TEST_F(OverrideTest, DirectoryOfHuggingFace_IsReadAsItsFamily) {
+  const std::filesystem::path folder = testing::TempDir() + "/hugging_face";
+  std::filesystem::create_directories(folder / "m");
+  std::string text = kJob;
+  text.replace(text.find("model: "), text.find("\ndata:") - text.find("model: "),
+               "model: {hugging_face: {directory: m, context: 4}}");
+  std::ofstream(folder / "job.yaml") << text;
+  constexpr char kConfig[] =
+      R"({"model_type": "gpt2", "n_embd": 8, "n_head": 2, "n_layer": 1, "n_positions": 9, "vocab_size": 300)";
+  std::ofstream(folder / "m" / "config.json") << kConfig << "}";
+  const std::string path = folder / "job.yaml";
+  PENSTOCK_ASSERT_OK_AND_ASSIGN(const JobDocument document, ReadJob({.path = path}));
+  EXPECT_EQ(document.spec.model().gpt().context(), 4);
+  EXPECT_EQ(document.spec.model().pretrained().directory(), "m");
+  EXPECT_THAT(CompleteSubmission(document), IsOk());
+  EXPECT_THAT(ReadJob({.path = path, .root = folder / "elsewhere"}),
+              StatusIs(absl::StatusCode::kNotFound, HasSubstr("/elsewhere/m/config.json")));
+  std::ofstream(folder / "m" / "config.json") << kConfig << R"(, "activation_function": "relu"})";
+  EXPECT_THAT(
+      ReadJob({.path = path}),
+      StatusIs(absl::StatusCode::kInvalidArgument,
+               AllOf(HasSubstr("job.yaml:3:"), HasSubstr("activation_function: is \"relu\""))));
+}
+
 TEST_F(OverrideTest, UnknownKey_NamesTheNearest) {
   EXPECT_THAT(ApplyOverride("training.stepz=3", spec_),
               StatusIs(absl::StatusCode::kInvalidArgument,

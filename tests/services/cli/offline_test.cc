@@ -774,6 +774,23 @@ TEST_F(CheckpointCommandsTest, Export_UntiedHead_HasTheNamesHuggingFaceExpects) 
   EXPECT_EQ(exported["parameters"], parameters);
 }
 
+// A step with such a rate changes no weight.
+TEST_F(CheckpointCommandsTest, Export_TrainedAgain_HasTheBitsThatItWasReadWith) {
+  Train();
+  RunPenstock({"export", job_.checkpoints(), "-o", job_.path("model")});
+  const Json trained =
+      RunJson({"train", job_.job(), "--steps", "1", "--workers", "3", "--set",
+               "validation.every_steps=0", "--set", "model.hugging_face={directory: model}",
+               "--set", "training.optimizer={sgd: {learning_rate: 1.0e-45}}", "--set",
+               "checkpoint.every_steps=1", "--set", "checkpoint.directory=" + job_.path("again")});
+  EXPECT_EQ(trained["weights_sha256"], result_["weights_sha256"]);
+  const Json exported = RunJson({"export", job_.path("again"), "-o", job_.path("same")});
+  EXPECT_EQ(ReadText(job_.path("same/model.safetensors")),
+            ReadText(job_.path("model/model.safetensors")));
+  EXPECT_EQ(ReadText(job_.path("same/config.json")), ReadText(job_.path("model/config.json")));
+  EXPECT_EQ(exported["others"], Json::array({job_.path("same/generation_config.json")}));
+}
+
 TEST_F(CheckpointCommandsTest, Export_TiedHead_IsStoredOnce) {
   Train({"--set", "model.gpt.tied_head=true", "--workers", "2"});
   const std::string output = job_.path("out.safetensors");

@@ -49,6 +49,10 @@ class HangingFiles final : public MemoryFiles {
     if (absl::StartsWith(path, "/hung")) going_.wait();
     return MemoryFiles::List(path);
   }
+  absl::StatusOr<std::string> Read(const std::string& path, int64_t size_bytes_max) override {
+    if (absl::StartsWith(path, "/hung/models")) going_.wait();
+    return MemoryFiles::Read(path, size_bytes_max);
+  }
 
  private:
   const std::shared_future<void> going_;
@@ -174,6 +178,27 @@ TEST_F(CheckpointKeeperTest, DiskOfTheCheckpointHangs_WorkOnThatOfTheDirectoryGo
   checkpoint.set_resume("/none");
   EXPECT_THAT(keeper_->LookAhead(checkpoint),
               StatusIs(absl::StatusCode::kNotFound, HasSubstr("checkpoint.resume: ")));
+}
+
+TEST_F(CheckpointKeeperTest, ModelOfADirectory_IsReadUnlessItsDiskHangs) {
+  constexpr char kConfig[] =
+      R"({"model_type": "gpt2", "n_embd": 8, "n_head": 2, "n_layer": 1, "n_positions": 4, "vocab_size": 9})";
+  ASSERT_THAT(files_->WriteDurably("/fine/models/config.json", {kConfig}), IsOk());
+  ASSERT_THAT(files_->WriteDurably("/hung/models/config.json", {kConfig}), IsOk());
+  const auto read = [this](const char* directory) -> absl::StatusOr<v1::ModelSpec> {
+    v1::ModelSpec model;
+    model.mutable_hugging_face()->set_directory(directory);
+    PENSTOCK_RETURN_IF_ERROR(keeper_->ReadModel(model));
+    return model;
+  };
+  PENSTOCK_ASSERT_OK_AND_ASSIGN(const v1::ModelSpec model, read("/fine/models"));
+  EXPECT_EQ(model.gpt().vocabulary(), 9);
+  EXPECT_EQ(model.pretrained().directory(), "/fine/models");
+  EXPECT_THAT(read("models"),
+              StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("needs an absolute path")));
+  EXPECT_THAT(read("/fine/none"), StatusIs(absl::StatusCode::kNotFound, HasSubstr("config.json")));
+  EXPECT_THAT(read("/hung/models"),
+              StatusIs(absl::StatusCode::kUnavailable, HasSubstr("does not answer")));
 }
 
 // Nobody waits for it any more, so it must neither take the directory nor clear it up.
