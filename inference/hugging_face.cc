@@ -75,6 +75,14 @@ absl::StatusOr<Json> ReadSourceConfig(Files& files, const std::string& source) {
   return json;
 }
 
+// The directory and the name of the weights' file that `output` means.
+std::pair<std::string, std::string> PlacesOf(const std::string& output) {
+  if (!absl::EndsWith(output, ".safetensors")) return {output, kWeightsName};
+  const std::filesystem::path path(output);
+  const std::string directory = path.parent_path().string();
+  return {directory.empty() ? "." : directory, path.filename().string()};
+}
+
 struct TextFile {
   std::string path;
   std::string content;
@@ -123,25 +131,23 @@ absl::StatusOr<ExportedFiles> ExportHuggingFace(Files& files, const CheckpointMo
   PENSTOCK_ASSIGN_OR_RETURN(const Json source_config, ReadSourceConfig(files, source));
   absl::StatusOr<nlohmann::ordered_json> config = HuggingFaceConfig(family, source_config);
   if (!config.ok()) return Annotate(config.status(), model.directory);
-  const std::filesystem::path output(options.output);
-  const bool names_file = absl::EndsWith(options.output, ".safetensors");
-  std::string directory = names_file ? output.parent_path().string() : options.output;
-  if (directory.empty()) directory = ".";
-  ExportedFiles exported = {.config = JoinPath(directory, kHuggingFaceConfigName)};
+  const auto [directory, file] = PlacesOf(options.output);
   PENSTOCK_ASSIGN_OR_RETURN(std::vector<TextFile> texts,
                             OtherFiles(files, source, directory, family, *config));
+  ExportedFiles exported = {.config = JoinPath(directory, kHuggingFaceConfigName)};
   for (const TextFile& text : texts) exported.others.push_back(text.path);
   texts.push_back({exported.config, config->dump(2) + "\n"});
   for (const TextFile& text : texts) PENSTOCK_RETURN_IF_ERROR(CheckAbsent(files, text.path));
   PENSTOCK_RETURN_IF_ERROR(files.CreateDirectories(directory));
-  PENSTOCK_ASSIGN_OR_RETURN(
-      const std::vector<std::string> weights,
-      WriteWeights(
-          files, model,
-          {.directory = directory,
-           .file = names_file ? output.filename().string() : kWeightsName,
-           .shard_bytes_max = options.shard_bytes_max,
-           .name = [&](absl::string_view name) { return HuggingFaceName(family, name); }}));
+  const auto name = [&family](absl::string_view parameter) {
+    return HuggingFaceName(family, parameter);
+  };
+  PENSTOCK_ASSIGN_OR_RETURN(const std::vector<std::string> weights,
+                            WriteWeights(files, model,
+                                         {.directory = directory,
+                                          .file = file,
+                                          .shard_bytes_max = options.shard_bytes_max,
+                                          .name = name}));
   exported.weights = weights.front();
   exported.others.insert(exported.others.end(), weights.begin() + 1, weights.end());
   for (const TextFile& text : texts) {

@@ -59,6 +59,7 @@ absl::Status CheckTimes(const v1::DeviceTimes& times, const ResolvedJob& job, in
 std::string PredictedJobSha256(const v1::JobSpec& spec) {
   v1::JobSpec counts = spec;
   counts.clear_name();
+  counts.mutable_model()->clear_pretrained();  // the digests of which may be entered later
   counts.clear_data();
   counts.clear_validation();
   counts.clear_checkpoint();

@@ -14,7 +14,7 @@
 
 namespace penstock {
 
-// Digests the keys that change a run's costs: all but the name, the data, how long it trains, with which seed and rate,
+// Digests the keys that change a run's costs: all but the name, the first weights, the data, how long it trains, with which seed and rate,
 // and what happens at cuts. REQUIRES: defaults are filled in.
 std::string PredictedJobSha256(const v1::JobSpec& spec);
 

@@ -132,9 +132,11 @@ class LlamaBuilder {
 
   std::string AddRope(const std::string& name, const std::string& input) {
     const RopeConfig& rope = c_.rope;
-    Attributes attributes = {
-        {"head_size", c_.head_size}, {"base", rope.base}, {"scaling", rope.scaling}};
-    if (rope.scaling != "none") attributes.Set("factor", rope.factor);
+    Attributes attributes = {{"head_size", c_.head_size}, {"base", rope.base}};
+    if (rope.scaling != "none") {
+      attributes.Set("scaling", rope.scaling);
+      attributes.Set("factor", rope.factor);
+    }
     if (rope.scaling == "llama3") {
       attributes.Set("low_frequency_factor", rope.low_frequency_factor);
       attributes.Set("high_frequency_factor", rope.high_frequency_factor);

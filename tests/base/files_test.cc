@@ -99,6 +99,30 @@ TEST_F(FilesTest, WriteDurably_PiecesComeBackAsOneFile) {
   EXPECT_THAT(files_.Read(Path("a"), kFileBytesMax), IsOkAndHolds("short"));
 }
 
+TEST_F(FilesTest, WriteInParts_AsksForOnePieceAfterTheOther) {
+  std::string piece;
+  int pieces = 0;
+  const auto next = [&]() -> absl::StatusOr<absl::string_view> {
+    ++pieces;
+    piece = std::string(pieces <= 3 ? 2 : 0, static_cast<char>('a' + pieces));
+    return absl::string_view(piece);
+  };
+  ASSERT_THAT(files_.WriteInParts(Path("parts"), next), IsOk());
+  EXPECT_THAT(files_.Read(Path("parts"), 100), IsOkAndHolds("bbccdd"));
+  EXPECT_EQ(pieces, 4);
+}
+
+TEST_F(FilesTest, WriteInParts_PieceThatFails_LeavesNoFile) {
+  int pieces = 0;
+  const auto next = [&]() -> absl::StatusOr<absl::string_view> {
+    if (pieces++ == 1) return absl::DataLossError("damaged");
+    return absl::string_view("whole");
+  };
+  EXPECT_THAT(files_.WriteInParts(Path("parts"), next),
+              StatusIs(absl::StatusCode::kDataLoss, "damaged"));
+  EXPECT_FALSE(files_.Exists(Path("parts")));
+}
+
 TEST_F(FilesTest, WriteDurably_NoDirectory_NamesThePath) {
   EXPECT_THAT(files_.WriteDurably(Path("none/a"), {"x"}),
               StatusIs(absl::StatusCode::kNotFound, HasSubstr(Path("none/a"))));

@@ -67,6 +67,7 @@ TEST(Prediction, WhatARunComputes_DoesNotDependOnIt) {
 TEST(Prediction, ChangeThatCostsNoTime_KeepsIt) {
   const std::function<void(v1::JobSpec&)> changes[] = {
       [](v1::JobSpec& spec) { spec.set_name("other"); },
+      [](v1::JobSpec& spec) { spec.mutable_model()->mutable_pretrained()->set_directory("m"); },
       [](v1::JobSpec& spec) { spec.mutable_data()->mutable_text()->set_path("b.txt"); },
       [](v1::JobSpec& spec) { spec.mutable_training()->set_steps(7); },
       [](v1::JobSpec& spec) { spec.mutable_training()->set_seed(7); },

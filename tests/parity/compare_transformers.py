@@ -37,6 +37,8 @@ from dumps import Data, read_arrays
 sys.path.append(str(pathlib.Path(__file__).resolve().parents[2] / "examples" / "python"))
 from write_records import write_records
 
+transformers.utils.logging.disable_progress_bar()
+
 CONTEXT, VOCABULARY, CLASSES = 48, 4000, 5
 STEPS, BATCH, MICROBATCHES = 20, 4, 2
 UNMASKED = -100

@@ -142,6 +142,22 @@ constexpr TestModel kModels[] = {
      "shared_embedding: true}\n"},
     {"s2vt",
      "\n  s2vt: {vocabulary: 15, frames: 4, words: 3, features: 7, hidden: 6, embedding: 5}\n"},
+    {"llama",
+     "\n  llama: {layers: 2, width: 8, heads: 4, key_value_heads: 2, head_size: 6, hidden: 10, "
+     "context: "
+     "5, vocabulary: 19, window: 3, rope: {scaling: llama3, factor: 2, original_context: 4}}\n"},
+    {"qwen3",
+     "\n  llama: {layers: 1, width: 8, heads: 2, hidden: 6, context: 4, vocabulary: 11, qk_norm: "
+     "true, "
+     "qkv_bias: true, tied_head: true}\n  untie: true\n"},
+    {"bert",
+     "\n  bert: {layers: 1, width: 8, heads: 2, hidden: 6, context: 4, positions: 6, vocabulary: "
+     "11, "
+     "segments: 3}\n  untie: true\n"},
+    {"bert_classifier",
+     "\n  bert: {layers: 2, width: 8, heads: 2, hidden: 6, context: 4, positions: 4, vocabulary: "
+     "11, "
+     "head: classification, classes: 3}\n"},
     {"unet", kUNet},
     {"inception", kInception},
     {"towers", kTowers},
