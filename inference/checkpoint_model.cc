@@ -108,7 +108,9 @@ absl::StatusOr<CheckpointModel> OpenCheckpointModel(Files& files, const std::str
     if (model.manifest.family.empty()) return model;
     const absl::StatusOr<v1::ModelSpec> family = FamilyOfText(model.manifest.family);
     if (!family.ok()) return Annotate(family.status(), model.directory);
-    model.graph.architecture = family->has_bert() ? kBertArchitecture : kLlamaArchitecture;
+    model.graph.architecture = family->has_gpt()    ? kGptArchitecture
+                               : family->has_bert() ? kBertArchitecture
+                                                    : kLlamaArchitecture;
     return model;
   }
   model.gpt = std::get<GptConfig>(*stored);

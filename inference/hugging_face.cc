@@ -88,14 +88,23 @@ struct TextFile {
   std::string content;
 };
 
-// What comes along: the source's files, and how a language model generates if the source does not say.
-absl::StatusOr<std::vector<TextFile>> OtherFiles(Files& files, const std::string& source,
+// What comes along: the checkpoint's own tokenizer, the source's files, and how a language model generates if the source does
+// not say.
+absl::StatusOr<std::vector<TextFile>> OtherFiles(Files& files, const CheckpointModel& model,
+                                                 const std::string& source,
                                                  const std::string& directory,
                                                  const v1::ModelSpec& family,
                                                  const nlohmann::ordered_json& config) {
   std::vector<TextFile> others;
   bool generates = false;
+  for (const CheckpointFile& file : model.manifest.attached) {
+    PENSTOCK_ASSIGN_OR_RETURN(
+        std::string content, files.Read(JoinPath(model.directory, file.name), kSourceFileBytesMax));
+    others.push_back({JoinPath(directory, file.name), std::move(content)});
+  }
+  const std::string own = others.empty() ? "" : others.front().path;
   for (const char* name : kTokenizerNames) {
+    if (JoinPath(directory, name) == own) continue;
     const std::string path = JoinPath(source, name);
     if (source.empty() || !files.Exists(path)) continue;
     PENSTOCK_ASSIGN_OR_RETURN(std::string content, files.Read(path, kSourceFileBytesMax));
@@ -133,7 +142,7 @@ absl::StatusOr<ExportedFiles> ExportHuggingFace(Files& files, const CheckpointMo
   if (!config.ok()) return Annotate(config.status(), model.directory);
   const auto [directory, file] = PlacesOf(options.output);
   PENSTOCK_ASSIGN_OR_RETURN(std::vector<TextFile> texts,
-                            OtherFiles(files, source, directory, family, *config));
+                            OtherFiles(files, model, source, directory, family, *config));
   ExportedFiles exported = {.config = JoinPath(directory, kHuggingFaceConfigName)};
   for (const TextFile& text : texts) exported.others.push_back(text.path);
   texts.push_back({exported.config, config->dump(2) + "\n"});

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <array>
-#include <limits>
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
@@ -25,9 +24,7 @@ OrderedJson EntryOr(const Json& source, const char* key, Value otherwise) {
 int64_t PositionsOf(const Json& source, int64_t context) {
   if (!source.is_object() || !source.contains("max_position_embeddings")) return context;
   const Json& positions = source.at("max_position_embeddings");
-  const bool fits = positions.is_number_unsigned() &&
-                    positions.get<uint64_t>() <= std::numeric_limits<int32_t>::max();
-  return fits ? std::max(context, positions.get<int64_t>()) : context;
+  return positions.is_number_integer() ? std::max(context, positions.get<int64_t>()) : context;
 }
 
 void AddSpecialTokens(const Json& source, OrderedJson& config) {

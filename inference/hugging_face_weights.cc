@@ -5,11 +5,14 @@
 #include <set>
 #include <utility>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "base/status.h"
 #include "checkpoint/checkpoint.h"
 #include "checkpoint/weight_files.h"
+#include "inference/merge_lora.h"
+#include "model/lora.h"
 #include "nlohmann/json.hpp"
 
 namespace penstock {
@@ -22,13 +25,16 @@ struct OwnParameter {
   std::string name;
 };
 
-// All parameters with the layers that have them in the checkpoint, which is the first one that uses them.
+// All parameters but those of adapters, with the layers that have them in the checkpoint, which is the first one that uses
+// them.
 std::vector<OwnParameter> ParametersOf(const ModelGraph& model, std::vector<TensorType>& types) {
   std::vector<OwnParameter> parameters;
   std::set<std::string> known;
   for (int layer = 0; layer < model.size(); ++layer) {
     for (const ParameterSpec& parameter : model.layers[layer].parameters) {
-      if (!known.insert(parameter.name).second) continue;
+      const bool is_of_adapter =
+          absl::EndsWith(parameter.name, kLoraA) || absl::EndsWith(parameter.name, kLoraB);
+      if (is_of_adapter || !known.insert(parameter.name).second) continue;
       parameters.push_back({layer, parameter.name});
       types.push_back({.dtype = kDtype, .shape = parameter.shape});
     }
@@ -42,16 +48,18 @@ int64_t BytesOf(const TensorType& tensor) {
   return bytes;
 }
 
-// Reads one parameter after the other, and holds the layer of the last one.
+// Reads one parameter after the other, with its adapter in it if it has one, and holds the layer of the last one.
 class ParameterReader {
  public:
-  ParameterReader(Files& files, const CheckpointModel& model) : files_(files), model_(model) {}
+  ParameterReader(Files& files, const CheckpointModel& model)
+      : files_(files), model_(model), adapters_(FindAdapters(model.graph)) {}
 
   absl::StatusOr<absl::string_view> Read(const OwnParameter& parameter) {
     if (!state_.has_value() || state_->layer != parameter.layer) {
       state_.reset();
       PENSTOCK_ASSIGN_OR_RETURN(
           state_, LoadLayer(files_, model_.directory, model_.manifest, parameter.layer));
+      PENSTOCK_RETURN_IF_ERROR(Merge(state_->weights));
     }
     const auto array =
         std::find_if(state_->weights.begin(), state_->weights.end(),
@@ -65,8 +73,22 @@ class ParameterReader {
   }
 
  private:
+  absl::Status Merge(std::vector<NamedArray>& weights) const {
+    std::vector<LoraAdapter> here;
+    for (const LoraAdapter& adapter : adapters_) {
+      const std::string name = absl::StrCat(adapter.map, ".", kLoraA);
+      const bool is_here = std::any_of(weights.begin(), weights.end(),
+                                       [&](const NamedArray& each) { return each.name == name; });
+      if (is_here) here.push_back(adapter);
+    }
+    if (here.empty()) return absl::OkStatus();
+    PENSTOCK_ASSIGN_OR_RETURN(weights, MergeLora(here, std::move(weights)));
+    return absl::OkStatus();
+  }
+
   Files& files_;
   const CheckpointModel& model_;
+  const std::vector<LoraAdapter> adapters_;
   std::optional<LayerState> state_;
 };
 

@@ -254,8 +254,9 @@ StoredModel StoredModelOf(const v1::ModelSpec& spec) {
 }
 
 std::string FamilyText(const v1::ModelSpec& spec) {
-  const bool is_from_files = spec.has_gpt() && spec.has_pretrained();
-  if (!is_from_files && !spec.has_llama() && !spec.has_bert()) return "";
+  // Of other GPTs their numbers say all.
+  const bool is_described = spec.has_gpt() && (spec.has_pretrained() || spec.has_lora());
+  if (!is_described && !spec.has_llama() && !spec.has_bert()) return "";
   v1::ModelSpec family = spec;
   if (family.has_pretrained()) family.mutable_pretrained()->clear_layer_sha256();
   google::protobuf::util::JsonPrintOptions options;

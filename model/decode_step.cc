@@ -19,9 +19,10 @@ constexpr char kPlace[] = "place";
 
 // Ops that do the same to every time step.
 constexpr const Op* kStepwise[] = {
-    &ops::kAdd,     &ops::kMul,    &ops::kDropout,   &ops::kEmbedding, &ops::kGelu,
-    &ops::kRelu,    &ops::kSilu,   &ops::kTanh,      &ops::kSigmoid,   &ops::kLayerNorm,
-    &ops::kRmsNorm, &ops::kLinear, &ops::kMlpBranch, &ops::kGptHead,   &ops::kCrossEntropy};
+    &ops::kAdd,       &ops::kMul,       &ops::kDropout, &ops::kEmbedding,
+    &ops::kGelu,      &ops::kRelu,      &ops::kSilu,    &ops::kTanh,
+    &ops::kSigmoid,   &ops::kLayerNorm, &ops::kRmsNorm, &ops::kLinear,
+    &ops::kMlpBranch, &ops::kScale,     &ops::kGptHead, &ops::kCrossEntropy};
 
 bool IsStepwise(const Op& op) {
   return std::find(std::begin(kStepwise), std::end(kStepwise), &op) != std::end(kStepwise);
@@ -102,6 +103,10 @@ class StepMaker {
     if (node.op == &ops::kGptEmbedding) return AddEmbeddings(node);
     if (node.op == &ops::kPositions) {
       return AddPositions(node, values_[node.inputs[0]], node.parameters);
+    }
+    if (node.op == &ops::kRope) {
+      return Add(node, ops::kRope, node.attributes, {values_[node.inputs[0]], kStepPlacePort}, {})
+          .status();
     }
     if (node.op == &ops::kAttention) return AddAttention(node);
     if (node.op == &ops::kAttentionBranch) return AddAttentionBranch(node);

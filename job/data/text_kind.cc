@@ -12,7 +12,7 @@ namespace {
 constexpr char kTextRemedy[] =
     "--data FILE names another text, --data-root the folder that relative paths start from";
 
-constexpr char kRandom[] = "random";
+constexpr char kRandomOrder[] = "random";
 bool IsBytes(const v1::TextSpec& text) { return text.tokenizer() == kByteTokenizer; }
 
 void FillTextDefaults(v1::DataSpec&) {}
@@ -79,7 +79,7 @@ Fingerprint TextFingerprint(const v1::DataSpec& data) {
       {"data.text.sha256", text.sha256()},
       {"data.text.validation_fraction", ExactText(text.validation_fraction())}};
   // Checkpoints from before there were other orders and tokenizers say nothing of them.
-  if (text.order() != kRandom) fingerprint.emplace_back("data.text.order", text.order());
+  if (text.order() != kRandomOrder) fingerprint.emplace_back("data.text.order", text.order());
   if (!IsBytes(text)) {
     fingerprint.emplace_back("data.text.tokenizer_sha256", text.tokenizer_sha256());
   }

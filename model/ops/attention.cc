@@ -18,15 +18,14 @@ constexpr AttributeSpec kAttributes[] = {
      "whether a query sees only the keys of its own and earlier time steps", "false"},
     {.name = "key_value_heads",
      .kind = AttributeKind::kInteger,
-     .help = "heads of keys and values, which must divide heads: the same number of heads, side by "
-             "side, read each; 0: as many as heads",
+     .help = "heads of keys and values; they must divide heads, and heads that follow one another "
+             "share one; 0: as many as heads",
      .otherwise = "0",
      .min = 0,
      .use = AttributeUse::kKernelsAddedLater},
     {.name = "window",
      .kind = AttributeKind::kInteger,
-     .help = "where causal, how many keys a query sees at most, up to that of its own time step; "
-             "0: all",
+     .help = "with causal, how many keys a query sees at most, its own the last; 0: all",
      .otherwise = "0",
      .min = 0,
      .use = AttributeUse::kKernelsAddedLater},

@@ -97,8 +97,9 @@ constinit const Op kRope = {
     .name = "rope",
     .described_as = "rope",
     .help =
-        "rotary positions: pairs of numbers of each head turn by angles that grow with the "
-        "position",
+        "rotary positions: number i of a head and number i + head_size / 2 turn about 0 together, "
+        "the further the later their time step; positions that are not 0, 1, 2 and so on come as "
+        "a second input, i32 [time]",
     .attributes = rope::kAttributes,
     .inputs_max = 2,
     .infer = rope::Infer,

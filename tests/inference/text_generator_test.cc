@@ -25,6 +25,9 @@ constexpr int64_t kContext = 12;
 constexpr int64_t kVocabulary = 40;
 
 constexpr char kGptModel[] = "gpt: {layers: 2, width: 16, heads: 4, context: 12, vocabulary: 40}";
+constexpr char kLlamaModel[] =
+    "llama: {layers: 2, width: 16, heads: 4, key_value_heads: 2, hidden: 24, context: 12, "
+    "vocabulary: 40, qk_norm: true, window: 5}";
 constexpr char kLstmModel[] =
     "lstm_lm: {layers: 2, hidden: 16, context: 12, vocabulary: 40, dropout: 0.1}";
 constexpr char kSeparateModel[] = R"(
@@ -44,7 +47,7 @@ constexpr char kSeparateModel[] = R"(
       - linear: {outputs: 40}
       - cross_entropy: {targets: targets})";
 
-ModelGraph ModelOf(const std::string& model) {
+ModelGraph GraphOf(const std::string& model) {
   const absl::StatusOr<v1::JobSpec> spec = ParseJobYaml(
       absl::StrCat("name: words\nmodel:\n  ", model,
                    "\ndata: {synthetic: {}}\ntraining: {steps: 1, batch: 1, microbatches: 1, "
@@ -78,9 +81,9 @@ int32_t TokenAt(int64_t sample, int64_t place) {
 TEST(DecodeStep, OfEveryKindOfModel_HasTheLogitsOfTheWholeText) {
   constexpr int64_t kSamples = 3;
   const auto backend = *MakeCpuBackend(1);
-  for (const char* const text : {kGptModel, kLstmModel, kSeparateModel}) {
+  for (const char* const text : {kGptModel, kLlamaModel, kLstmModel, kSeparateModel}) {
     SCOPED_TRACE(text);
-    const ModelGraph model = ModelOf(text);
+    const ModelGraph model = GraphOf(text);
     PENSTOCK_ASSERT_OK_AND_ASSIGN(const ModelGraph step, DecodeStepOf(model));
     EXPECT_EQ(step.parameter_count(), model.parameter_count());
     for (int layer = 0; layer < model.size(); ++layer) {
@@ -119,7 +122,7 @@ TEST(DecodeStep, OfEveryKindOfModel_HasTheLogitsOfTheWholeText) {
 
 TEST(DecodeStep, WhatSeesLaterSteps_IsRefused) {
   const auto refused = [](const std::string& item) {
-    return DecodeStepOf(ModelOf(absl::StrReplaceAll(
+    return DecodeStepOf(GraphOf(absl::StrReplaceAll(
                             kSeparateModel, {{"- attention: {heads: 2, causal: true}", item}})))
         .status();
   };
@@ -190,6 +193,7 @@ class TextGeneratorTest : public ::testing::Test {
 TEST_F(TextGeneratorTest, WithAndWithoutTheCache_TokensAreTheSame) {
   for (const char* const model :
        {"gpt: {layers: 1, width: 16, heads: 2, context: 12}",
+        "llama: {layers: 1, width: 16, heads: 2, hidden: 24, context: 12, vocabulary: 256}",
         "lstm_lm: {layers: 1, hidden: 16, context: 12, vocabulary: 256}"}) {
     SCOPED_TRACE(model);
     const CheckpointModel trained = Train(model);
@@ -208,7 +212,7 @@ TEST_F(TextGeneratorTest, TooSmallAModel_IsRefused) {
 }
 
 TEST(CheckGeneratesText, NeedsToKnowTheTextOfTokens) {
-  const ModelGraph model = ModelOf(kGptModel);
+  const ModelGraph model = GraphOf(kGptModel);
   EXPECT_THAT(CheckGeneratesText(model, /*has_tokenizer=*/true), IsOk());
   EXPECT_THAT(CheckGeneratesText(model, /*has_tokenizer=*/false),
               StatusIs(absl::StatusCode::kUnimplemented, HasSubstr("--tokenizer")));

@@ -11,6 +11,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "base/clock.h"
+#include "base/status.h"
 #include "checkpoint/checkpoint.h"
 #include "checkpoint/layout.h"
 #include "services/coordinator/directory_lock.h"
