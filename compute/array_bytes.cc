@@ -9,15 +9,21 @@
 #include "compute/parameter_arena.h"
 
 namespace penstock {
+namespace {
+
+// Of an array; nothing of one that is not there.
+int64_t BytesOf(int64_t numbers, DType dtype) {
+  return numbers > 0 ? BufferPool::BlockBytes(numbers * SizeOf(dtype)) : 0;
+}
+
+}  // namespace
 
 ArrayBytes ArrayBytesOf(const ModelGraph& model, const StageOptions& options) {
   const ParameterArena arena(model, options.layers);
-  const int64_t array = BufferPool::BlockBytes(arena.weight_count() * SizeOf(DType::kF32));
-  const int64_t trained = BufferPool::BlockBytes(arena.trained_count() * SizeOf(DType::kF32));
-  const auto mirror_of = [&](int64_t floats) {
-    return options.precision == Precision::kBf16
-               ? BufferPool::BlockBytes(floats * SizeOf(DType::kBf16))
-               : 0;
+  const int64_t array = BytesOf(arena.weight_count(), DType::kF32);
+  const int64_t trained = BytesOf(arena.trained_count(), DType::kF32);
+  const auto mirror_of = [&](int64_t numbers) {
+    return options.precision == Precision::kBf16 ? BytesOf(numbers, DType::kBf16) : 0;
   };
   const int64_t mirror = mirror_of(arena.weight_count());
   const auto states = static_cast<int64_t>(StateNamesOf(options.optimizer).size());
@@ -25,18 +31,14 @@ ArrayBytes ArrayBytesOf(const ModelGraph& model, const StageOptions& options) {
   const int64_t motions = history.momentum_average ? std::max<int64_t>(history.averages_max, 1) : 0;
   ArrayBytes bytes;
   bytes.version = array + mirror;
-  if (const int64_t floats = arena.frozen_count(); floats > 0) {
-    bytes.frozen = BufferPool::BlockBytes(floats * SizeOf(DType::kF32)) + mirror_of(floats);
-  }
-  bytes.gradients = BufferPool::BlockBytes(arena.gradient_count() * SizeOf(DType::kF32));
+  bytes.frozen = BytesOf(arena.frozen_count(), DType::kF32) + mirror_of(arena.frozen_count());
+  bytes.gradients = BytesOf(arena.gradient_count(), DType::kF32);
   bytes.optimizer =
       ((options.updates ? states : 0) + motions + (history.last_update ? 1 : 0)) * trained;
   const bool averages = options.keeps_average && options.updates;
   if (averages) bytes.optimizer += array;
   const BufferLayout buffers = LayOutBuffers(model, options.layers, options.step_samples);
-  for (const int64_t floats : {buffers.count, buffers.carried()}) {
-    if (floats > 0) bytes.buffers += BufferPool::BlockBytes(floats * SizeOf(DType::kF32));
-  }
+  bytes.buffers = BytesOf(buffers.count, DType::kF32) + BytesOf(buffers.carried(), DType::kF32);
   if (history.any()) bytes.predicted = array + (history.momentum_average ? mirror : 0);
   if (averages && options.evaluates_average) bytes.predicted += mirror;
   return bytes;

@@ -175,11 +175,10 @@ OrderedJson BertConfigJson(const v1::ModelSpec& model, const Json& source) {
   return config;
 }
 
-// Heads that were tied, of models whose `untie` gave them a copy (Untie, model/graph.h).
-constexpr std::array<std::array<absl::string_view, 2>, 3> kUntiedHeads = {{
+// What heads that were tied are called where `untie` gave them a copy (Untie, model/graph.h).
+constexpr std::array<std::array<absl::string_view, 2>, 2> kUntiedHeads = {{
     {"head.wte.weight", "lm_head.weight"},
-    {"head.model.embed_tokens.weight", "lm_head.weight"},
-    {"decoder.bert.embeddings.word_embeddings.weight", "cls.predictions.decoder.weight"},
+    {"cls.predictions.weight", "cls.predictions.decoder.weight"},
 }};
 
 }  // namespace

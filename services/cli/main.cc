@@ -23,10 +23,12 @@ constexpr Command kCommands[] = {
      "  penstock train job.yaml --resume latest\n"
      "Ctrl-C drains the job to its next step boundary; a second Ctrl-C stops at once.",
      DeclareTrain},
-    {"data", kData, "Make records of image sets and of translations, and look into records",
+    {"data", kData,
+     "Make records of image sets and translations, and tokens of texts; look into records",
      "Examples:\n"
      "  penstock data prepare images downloads/mnist -o mnist\n"
      "  penstock data prepare pairs /usr/share/locale/de/LC_MESSAGES -o english-german\n"
+     "  penstock data prepare tokens corpus/*.txt -o tokens\n"
      "  penstock data show mnist/train --check",
      DeclareData},
     {"submit", kCluster, "Hand a job to a coordinator and watch it",

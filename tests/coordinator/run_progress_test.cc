@@ -197,6 +197,7 @@ TEST(RunProgress, ValidationAt_KnowsEachThatCounts) {
   EXPECT_EQ(progress.ValidationAt(10), 10.0);
   EXPECT_EQ(progress.ValidationAt(30), 30.0);
   EXPECT_FALSE(progress.ValidationAt(25).has_value());
+  EXPECT_TRUE(progress.OnStep(Step(30, 1.0)));
   progress.BeginAgain(20, 80, 0);
   EXPECT_EQ(progress.ValidationAt(20), 20.0);
   EXPECT_FALSE(progress.ValidationAt(30).has_value()) << "of weights that are gone";

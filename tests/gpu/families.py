@@ -16,6 +16,8 @@ FAMILIES = {
     "awd_lm": "awd_lm: {hidden: 48, embedding: 17, context: 12, vocabulary: 50}",
     "gnmt": "gnmt: {layers: 6, hidden: 32, vocabulary: 50, source_time: 9, target_time: 7}",
     "s2vt": "s2vt: {vocabulary: 50, frames: 8, words: 5, features: 19, hidden: 32, embedding: 16}",
+    "llama": "llama: {layers: 2, width: 36, heads: 6, key_value_heads: 3, hidden: 50, context: 17, vocabulary: 53, qk_norm: true, window: 9}",
+    "bert": "bert: {layers: 2, width: 36, heads: 6, hidden: 50, context: 17, positions: 20, vocabulary: 53, head: classification, classes: 5}",
     "layers": """layers:
     - input: {image: {u8: [9, 9, 3]}, label: {i32: []}}
     - image: {of: image}

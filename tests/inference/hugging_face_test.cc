@@ -187,7 +187,7 @@ TEST_F(Export, LargeModel_IsWrittenInShards) {
   PENSTOCK_ASSERT_OK_AND_ASSIGN(const std::string text, files_.Read(exported.weights, 1 << 20));
   const Json index = Json::parse(text);
   EXPECT_EQ(index["metadata"]["total_size"], 4 * model.graph.parameter_count());
-  EXPECT_TRUE(files_.Exists("/out/model-00001-of-00003.safetensors"));
+  EXPECT_TRUE(files_.Exists("/out/model-00001-of-00004.safetensors"));
   PENSTOCK_ASSERT_OK_AND_ASSIGN(const WeightFiles weights, WeightFiles::Open(files_, "/out"));
   EXPECT_THAT(weights.names(), SizeIs(values_.size()));
 }

@@ -164,7 +164,7 @@ TEST(Llama, TiedHead_SharesTheEmbedding) {
   ASSERT_EQ(model.ties.size(), 1u);
   EXPECT_EQ(model.ties[0].parameters[0].name, "model.embed_tokens.weight");
   Untie(model);
-  EXPECT_EQ(model.layers.back().parameters[0].name, "head.model.embed_tokens.weight");
+  EXPECT_EQ(model.layers.back().parameters[0].name, "lm_head.weight");
 }
 
 TEST(Bert, Parameters_HaveTransformersNamesAndLayouts) {

@@ -56,7 +56,7 @@ TEST_F(EarlyStopOfRuns, EveryMethod_EndsWhereTheReferenceDoes) {
   for (const char* method :
        {"1f1b", "gpipe", "zb-v", "pipedream", "paci", "nesterov", "local-sgd", "roundpipe"}) {
     v1::JobSpec spec = RisingJob(method, 3);
-    if (method == std::string("roundpipe")) {
+    if (method == std::string("roundpipe") || method == std::string("local-sgd")) {
       spec.mutable_training()->set_microbatches(6);
       spec.mutable_training()->set_batch(12);
     }
