@@ -11,30 +11,30 @@
 namespace penstock {
 namespace {
 
-// Of an array; nothing of one that is not there.
-int64_t BytesOf(int64_t numbers, DType dtype) {
-  return numbers > 0 ? BufferPool::BlockBytes(numbers * SizeOf(dtype)) : 0;
+int64_t BlockOf(int64_t numbers, DType dtype) {
+  return BufferPool::BlockBytes(numbers * SizeOf(dtype));
 }
+// Of an array that is not there if it has no numbers. Versions, histories and averages are there in any case.
+int64_t BytesOf(int64_t numbers, DType dtype) { return numbers > 0 ? BlockOf(numbers, dtype) : 0; }
 
 }  // namespace
 
 ArrayBytes ArrayBytesOf(const ModelGraph& model, const StageOptions& options) {
   const ParameterArena arena(model, options.layers);
-  const int64_t array = BytesOf(arena.weight_count(), DType::kF32);
-  const int64_t trained = BytesOf(arena.trained_count(), DType::kF32);
-  const auto mirror_of = [&](int64_t numbers) {
-    return options.precision == Precision::kBf16 ? BytesOf(numbers, DType::kBf16) : 0;
-  };
-  const int64_t mirror = mirror_of(arena.weight_count());
+  const bool has_mirror = options.precision == Precision::kBf16;
+  const int64_t array = BlockOf(arena.weight_count(), DType::kF32);
+  const int64_t mirror = has_mirror ? BlockOf(arena.weight_count(), DType::kBf16) : 0;
   const auto states = static_cast<int64_t>(StateNamesOf(options.optimizer).size());
   const HistoryOptions& history = options.history;
   const int64_t motions = history.momentum_average ? std::max<int64_t>(history.averages_max, 1) : 0;
   ArrayBytes bytes;
   bytes.version = array + mirror;
-  bytes.frozen = BytesOf(arena.frozen_count(), DType::kF32) + mirror_of(arena.frozen_count());
+  bytes.frozen = BytesOf(arena.frozen_count(), DType::kF32) +
+                 (has_mirror ? BytesOf(arena.frozen_count(), DType::kBf16) : 0);
   bytes.gradients = BytesOf(arena.gradient_count(), DType::kF32);
   bytes.optimizer =
-      ((options.updates ? states : 0) + motions + (history.last_update ? 1 : 0)) * trained;
+      (options.updates ? states : 0) * BytesOf(arena.trained_count(), DType::kF32) +
+      (motions + (history.last_update ? 1 : 0)) * BlockOf(arena.trained_count(), DType::kF32);
   const bool averages = options.keeps_average && options.updates;
   if (averages) bytes.optimizer += array;
   const BufferLayout buffers = LayOutBuffers(model, options.layers, options.step_samples);
