@@ -27,7 +27,7 @@ struct FingerprintInputs {
   int64_t batch = 0;  // samples per step
   uint64_t seed = 0;
   std::string pretrained = {};  // what the first weights are known by; empty: they are sampled
-  Fingerprint data = {};  // the fields that say which samples there are, and their order
+  Fingerprint data = {};        // the fields that say which samples there are, and their order
 };
 Fingerprint MakeFingerprint(const FingerprintInputs& inputs);
 

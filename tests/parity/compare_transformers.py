@@ -227,10 +227,10 @@ def export(build, directory, name, out, workers, steps, rate):
     job.write_text(JOB.format(directory="model", context=CONTEXT, options=MODELS[name][2], rate=rate, momentum=0,
                               steps=steps, batch=BATCH, microbatches=MICROBATCHES)
                    + f"checkpoint: {{directory: {directory / out}_checkpoints}}\npipeline: {{method: 1f1b}}\n")
-    penstock = build / "bin/penstock"
-    subprocess.run([penstock, "train", job, "--workers", str(workers)], check=True, stdout=subprocess.DEVNULL)
-    subprocess.run([penstock, "export", f"{directory / out}_checkpoints", "-o", directory / out], check=True,
-                   stdout=subprocess.DEVNULL)
+    for arguments in (["train", job, "--workers", str(workers)],
+                      ["export", f"{directory / out}_checkpoints", "-o", directory / out]):
+        result = subprocess.run([build / "bin/penstock", *arguments], capture_output=True, text=True)
+        assert result.returncode == 0, result.stderr
 
 
 def tensors_of(directory):
