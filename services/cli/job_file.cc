@@ -21,6 +21,7 @@
 #include "job/yaml/yaml_message.h"
 #include "schedule/text.h"
 #include "services/cli/command_text.h"
+#include "tokenizer/tokenizer.h"
 
 namespace penstock {
 namespace {
@@ -85,6 +86,12 @@ void SetSteps(int64_t steps, JobDocument& document) {
   }
 }
 
+// Token files of a directory come with the tokenizer that made them, if it is there.
+void TakeTokenizer(const std::string& path, v1::DataSpec& data) {
+  if (!data.has_tokens() || !FindTokenizerFile(RealFiles(), path).ok()) return;
+  data.mutable_tokens()->set_tokenizer(path);
+}
+
 // Names other data of the job's kind, or of any kind if it names none.
 absl::Status SetData(const std::string& path, JobDocument& document) {
   v1::DataSpec& data = *document.spec.mutable_data();
@@ -97,6 +104,7 @@ absl::Status SetData(const std::string& path, JobDocument& document) {
   }
   std::error_code error;
   *inputs.front().path = std::filesystem::absolute(path, error).lexically_normal().string();
+  TakeTokenizer(std::string(*inputs.front().path), data);
   Move(inputs.front().key, absl::StrCat("--data ", path), document.positions);
   return absl::OkStatus();
 }
