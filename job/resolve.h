@@ -77,7 +77,8 @@ struct ResolvedJob {
   StalenessRules staleness;
   std::optional<double> average_decay;  // in a step, of the weights' average; absent: there is none
   bool validates_average = false;
-  int64_t stop_after = 0;  // validations without a lower loss (job/early_stop.h); 0: the job does not stop early
+  int64_t stop_after =
+      0;  // validations without a lower loss (job/early_stop.h); 0: the job does not stop early
   Clip clip;
   Precision precision = Precision::kF32;
   Rounding rounding = Rounding::kNearest;

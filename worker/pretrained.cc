@@ -14,6 +14,7 @@
 #include "base/status.h"
 #include "checkpoint/weight_files.h"
 #include "compute/initial_weights.h"
+#include "model/lora.h"
 
 namespace penstock {
 namespace {
@@ -118,10 +119,14 @@ class PretrainedLayers {
       PENSTOCK_RETURN_IF_ERROR(CheckShape(parameter, wanted, *type));
       return &*read_.insert(std::move(name)).first;
     }
+    // Adapters begin where the model is.
+    const bool is_of_adapter = absl::EndsWith(wanted, kLoraA) || absl::EndsWith(wanted, kLoraB);
     const auto& sampled = request_.model.pretrained().sampled();
-    const bool may_be_sampled = std::any_of(
-        sampled.begin(), sampled.end(),
-        [&](const std::string& beginning) { return absl::StartsWith(wanted, beginning); });
+    const bool may_be_sampled =
+        is_of_adapter ||
+        std::any_of(sampled.begin(), sampled.end(), [&](const std::string& beginning) {
+          return absl::StartsWith(wanted, beginning);
+        });
     if (may_be_sampled) return nullptr;
     return absl::NotFoundError(absl::StrCat(
         files_.directory(), ": has no tensor ", wanted, " [", absl::StrJoin(parameter.shape, ", "),

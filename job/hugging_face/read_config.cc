@@ -294,8 +294,9 @@ absl::Status ReadHuggingFaceConfig(FileReader& files, const std::string& root,
   if (!text.ok()) return Annotate(text.status(), kDirectoryKey);
   absl::StatusOr<v1::ModelSpec> read = ModelOfHuggingFace(*text, asked);
   if (!read.ok()) return Annotate(read.status(), absl::StrCat(kDirectoryKey, ": ", path));
-  if (model.has_untie()) read->set_untie(model.untie());
-  model = *std::move(read);
+  // What is said of any family, such as adapters, stays.
+  model.clear_hugging_face();
+  model.MergeFrom(*read);
   return absl::OkStatus();
 }
 

@@ -17,13 +17,13 @@ namespace penstock {
 
 struct JobFileOptions {
   std::string path;
-  std::vector<std::string> overrides;     // "training.steps=100"
-  std::string method;                     // empty: the file's
-  std::string method_flag = "--method";   // that names it
-  int64_t steps = 0;                      // 0: the file's
-  std::string root;  // where the job's relative paths start; empty: the folder of its file
-  std::string data;                       // instead of the job's; empty: the job's
-  std::string resume;                     // empty: the file's
+  std::vector<std::string> overrides;    // "training.steps=100"
+  std::string method;                    // empty: the file's
+  std::string method_flag = "--method";  // that names it
+  int64_t steps = 0;                     // 0: the file's
+  std::string root;    // where the job's relative paths start; empty: the folder of its file
+  std::string data;    // instead of the job's; empty: the job's
+  std::string resume;  // empty: the file's
   std::optional<double> race_until_loss;  // of a job with an open method; absent: the file's
 };
 

@@ -284,9 +284,11 @@ TEST(ReadConfig, Directory_IsReplacedByItsFamily) {
   v1::ModelSpec model;
   *model.mutable_hugging_face() = Directory();
   model.set_untie(true);
+  model.mutable_lora()->add_targets("*.q_proj");
   ASSERT_THAT(ReadHuggingFaceConfig(files, "/jobs", model), IsOk());
   EXPECT_TRUE(model.has_llama());
   EXPECT_TRUE(model.untie());
+  EXPECT_EQ(model.lora().targets_size(), 1);
   EXPECT_EQ(model.pretrained().directory(), "models/m");
   // What has a family stays.
   const v1::ModelSpec read = model;
