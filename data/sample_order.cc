@@ -10,6 +10,11 @@ constexpr uint64_t kDrawPurpose = 0x64726177;
 
 }  // namespace
 
+OrderKind OrderNamed(absl::string_view word) {
+  if (word == "sequential") return OrderKind::kSequential;
+  return word == "random" ? OrderKind::kRandom : OrderKind::kShuffled;
+}
+
 SampleOrder::SampleOrder(OrderKind kind, int64_t records, uint64_t seed)
     : kind_(kind), records_(records), seed_(seed), of_epoch_(records, seed, 0) {}
 

@@ -10,11 +10,15 @@
 
 #include <cstdint>
 
+#include "absl/strings/string_view.h"
 #include "data/permutation.h"
 
 namespace penstock {
 
 enum class OrderKind : uint8_t { kShuffled, kSequential, kRandom };
+
+// By its word in job files: "shuffled", "sequential", "random". REQUIRES: it is one of them, or the order is not asked.
+OrderKind OrderNamed(absl::string_view word);
 
 class SampleOrder {
  public:

@@ -61,7 +61,7 @@ struct TokenShardHeader {
   int32_t version = 0;
   int id_bytes = 2;
 
-  std::string Bytes(int64_t tokens) const;  // before so many ids
+  std::string Bytes(int64_t tokens) const;  // of a shard with this number of ids
 };
 TokenShardHeader TokenShardHeaderFor(int64_t vocabulary);
 

@@ -88,8 +88,8 @@ struct TextFile {
   std::string content;
 };
 
-// What comes along: the checkpoint's own tokenizer, the source's files, and how a language model generates if the source does
-// not say.
+// Returns the files beside the weights: the checkpoint's own tokenizer, those of the source, and a generation_config.json for a
+// language model whose source has none.
 absl::StatusOr<std::vector<TextFile>> OtherFiles(Files& files, const CheckpointModel& model,
                                                  const std::string& source,
                                                  const std::string& directory,

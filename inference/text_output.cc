@@ -44,16 +44,21 @@ TextOutput::TextOutput(const Tokenizer& tokenizer, std::vector<int32_t> before,
   if (taken_.size() > kTokensBefore) taken_.erase(taken_.begin(), taken_.end() - kTokensBefore);
 }
 
-absl::StatusOr<std::string> TextOutput::Add(int32_t token) {
-  if (stopped_) return std::string();
-  pending_.push_back(token);
+absl::StatusOr<TextOutput::Decoded> TextOutput::Decode() const {
   std::vector<int32_t> all = taken_;
   all.insert(all.end(), pending_.begin(), pending_.end());
   PENSTOCK_ASSIGN_OR_RETURN(const std::string before, tokenizer_.Decode(taken_));
-  PENSTOCK_ASSIGN_OR_RETURN(const std::string text, tokenizer_.Decode(all));
-  const bool waits = EndsWithinCharacter(text) && pending_.size() < kPendingMax;
-  if (waits || text.size() < before.size()) return std::string();
-  held_ += text.substr(before.size());
+  PENSTOCK_ASSIGN_OR_RETURN(std::string text, tokenizer_.Decode(all));
+  return Decoded{std::move(text), before.size()};
+}
+
+absl::StatusOr<std::string> TextOutput::Add(int32_t token) {
+  if (stopped_) return std::string();
+  pending_.push_back(token);
+  PENSTOCK_ASSIGN_OR_RETURN(const Decoded decoded, Decode());
+  const bool waits = EndsWithinCharacter(decoded.text) && pending_.size() < kPendingMax;
+  if (waits || decoded.text.size() < decoded.begin) return std::string();
+  held_ += decoded.text.substr(decoded.begin);
   taken_ = std::exchange(pending_, {});
   return TakeSure();
 }
@@ -77,13 +82,10 @@ std::string TextOutput::TakeSure() {
 std::string TextOutput::TakeRest() {
   std::string text = std::exchange(held_, {});
   if (stopped_ || pending_.empty()) return text;
-  std::vector<int32_t> all = taken_;
-  all.insert(all.end(), pending_.begin(), pending_.end());
-  const absl::StatusOr<std::string> before = tokenizer_.Decode(taken_);
-  const absl::StatusOr<std::string> whole = tokenizer_.Decode(all);
+  const absl::StatusOr<Decoded> decoded = Decode();
   pending_.clear();
-  if (before.ok() && whole.ok() && whole->size() > before->size()) {
-    text += whole->substr(before->size());
+  if (decoded.ok() && decoded->text.size() > decoded->begin) {
+    text += decoded->text.substr(decoded->begin);
   }
   return text;
 }

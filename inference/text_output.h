@@ -30,6 +30,12 @@ class TextOutput {
   bool stopped() const { return stopped_; }
 
  private:
+  // The text of taken_ and pending_, and where that of pending_ begins in it.
+  struct Decoded {
+    std::string text;
+    size_t begin = 0;
+  };
+  absl::StatusOr<Decoded> Decode() const;
   // Of held_, what can be shown.
   std::string TakeSure();
 

@@ -199,7 +199,7 @@ absl::Status CheckAverage(const ResolvedJob& job) {
                                        "leave it out"));
 }
 
-// Checks what is said of the weights that are read.
+// Checks model.pretrained.
 absl::Status CheckPretrained(const v1::ModelSpec& spec, const ModelGraph& model) {
   if (!spec.has_pretrained()) return absl::OkStatus();
   for (const Node& node : model.nodes) {

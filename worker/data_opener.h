@@ -17,6 +17,7 @@
 #include "penstock/v1/job.pb.h"
 #include "worker/data_source.h"
 #include "worker/limits.h"
+#include "worker/token_data.h"
 
 namespace penstock {
 
@@ -55,6 +56,15 @@ RecordFilesOptions RecordOptions(const DataRequest& request, const std::string& 
 // The digest of a directory is that of its index. See DataOpener::digest.
 absl::StatusOr<std::string> DigestOfRecords(const std::string& path,
                                             const std::function<bool()>& stop);
+
+// For kinds whose data is a sequence of tokens: all that follows from the job and from these keys of theirs.
+TokenDataOptions TokenOptions(const DataRequest& request, const std::string& order,
+                              double validation_fraction);
+
+// The content of a file. `sha256`: its digest, or empty, which accepts any.
+// Errors: those of `files`; DataLoss with both digests.
+absl::StatusOr<std::string> ReadFileOfJob(Files& files, const std::string& path,
+                                          const std::string& sha256, int64_t size_bytes_max);
 
 // Each in a file beside its DataSource.
 extern const DataOpener kTextOpener;

@@ -21,14 +21,9 @@ absl::StatusOr<JobTokenizer> OpenJobTokenizer(const DataRequest& request, absl::
   const absl::StatusOr<std::string> file =
       FindTokenizerFile(request.files, JoinPath(request.root, path));
   if (!file.ok()) return Annotate(file.status(), key);
-  absl::StatusOr<std::string> content = request.files.Read(*file, kTokenizerFileBytesMax);
+  absl::StatusOr<std::string> content =
+      ReadFileOfJob(request.files, *file, sha256, kTokenizerFileBytesMax);
   if (!content.ok()) return Annotate(content.status(), key);
-  const std::string found = Sha256Hex(*content);
-  if (!sha256.empty() && found != sha256) {
-    return absl::DataLossError(absl::StrCat(key, ": ", *file,
-                                            " is another file than the job's: its SHA-256 is ",
-                                            found, ", expected ", sha256));
-  }
   const bool is_json = absl::EndsWith(*file, kJson);
   absl::StatusOr<std::unique_ptr<Tokenizer>> tokenizer =
       is_json ? ParseTokenizerJson(*content) : ParseSentencePieceModel(*content);

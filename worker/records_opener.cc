@@ -18,11 +18,6 @@ absl::StatusOr<std::unique_ptr<RecordFiles>> OpenDirectory(const DataRequest& re
                            RecordOptions(request, path, sha256));
 }
 
-OrderKind OrderOf(const std::string& word) {
-  if (word == "sequential") return OrderKind::kSequential;
-  return word == "random" ? OrderKind::kRandom : OrderKind::kShuffled;
-}
-
 absl::StatusOr<std::unique_ptr<DataSource>> OpenRecords(const DataRequest& request) {
   const v1::RecordsSpec& spec = request.spec.data().records();
   PENSTOCK_ASSIGN_OR_RETURN(std::unique_ptr<RecordFiles> training,
@@ -38,7 +33,7 @@ absl::StatusOr<std::unique_ptr<DataSource>> OpenRecords(const DataRequest& reque
   }
   return RecordsData::Open(
       std::move(training), std::move(validation), request.job.model.ports,
-      {.order = OrderOf(spec.order()),
+      {.order = OrderNamed(spec.order()),
        .augmentation = {.flip = spec.augment().flip(), .crop = spec.augment().crop()},
        .validation_fraction = spec.validation_fraction(),
        .validation_samples = request.validates() ? request.validation_samples() : 0,

@@ -1,4 +1,4 @@
-// data.text: a text for the model's ports (job/data/token_ports.h checks that they are tokens and targets), and its digest.
+// data.text: a text for the model's ports (CheckReadsTokens, job/data/data_kind.h), and its digest.
 #include <filesystem>
 #include <fstream>
 #include <utility>
@@ -17,21 +17,11 @@ namespace {
 
 constexpr size_t kPieceBytes = 1 << 20;
 
-// The content of a file whose digest is `sha256`, or any if it is empty.
-absl::StatusOr<std::string> ReadText(Files& files, const std::string& path,
-                                     const std::string& sha256, int64_t size_bytes_max) {
-  PENSTOCK_ASSIGN_OR_RETURN(std::string text, files.Read(path, size_bytes_max));
-  const std::string found = Sha256Hex(text);
-  if (sha256.empty() || found == sha256) return text;
-  return absl::DataLossError(absl::StrCat(path, " is another file than the job's: its SHA-256 is ",
-                                          found, ", expected ", sha256));
-}
-
 absl::StatusOr<std::unique_ptr<DataSource>> OpenText(const DataRequest& request) {
   const v1::TextSpec& spec = request.spec.data().text();
   const std::string path = JoinPath(request.root, spec.path());
   absl::StatusOr<std::string> text =
-      ReadText(request.files, path, spec.sha256(), request.limits.data_bytes_max);
+      ReadFileOfJob(request.files, path, spec.sha256(), request.limits.data_bytes_max);
   if (!text.ok()) return Annotate(text.status(), "training text");
   std::unique_ptr<TokenSequence> tokens;
   std::vector<AttachedFile> attached;
@@ -47,21 +37,11 @@ absl::StatusOr<std::unique_ptr<DataSource>> OpenText(const DataRequest& request)
     tokens = std::make_unique<StoredTokens>(*std::move(ids));
     attached.push_back(std::move(opened.file));
   }
-  const bool in_streams = request.evaluated.has_value()
-                              ? request.job.model.FindCarrying() != nullptr
-                              : spec.order() == kContiguousOrder;
+  TokenDataOptions options = TokenOptions(request, spec.order(), spec.validation_fraction());
+  options.name = path;
+  options.attached = std::move(attached);
   absl::StatusOr<std::unique_ptr<TokenData>> data =
-      TokenData::Create(std::move(tokens), nullptr,
-                        {.name = path,
-                         .validation_fraction = spec.validation_fraction(),
-                         .context = request.job.model.ports[TokenData::kTokens].type.dims[0],
-                         .order = TokenOrderOf(spec.order()),
-                         .needs_validation = request.validates(),
-                         .validation_windows = request.validation_samples(),
-                         .streams = in_streams ? request.job.batch : 0,
-                         .evaluated = request.evaluated,
-                         .seed = request.job.seed,
-                         .attached = std::move(attached)});
+      TokenData::Create(std::move(tokens), nullptr, options);
   if (!data.ok()) return Annotate(data.status(), "training text");
   return *std::move(data);
 }
@@ -92,6 +72,16 @@ absl::StatusOr<std::string> DigestOfText(const std::string& path,
 }
 
 }  // namespace
+
+absl::StatusOr<std::string> ReadFileOfJob(Files& files, const std::string& path,
+                                          const std::string& sha256, int64_t size_bytes_max) {
+  PENSTOCK_ASSIGN_OR_RETURN(std::string content, files.Read(path, size_bytes_max));
+  if (sha256.empty()) return content;
+  const std::string found = Sha256Hex(content);
+  if (found == sha256) return content;
+  return absl::DataLossError(absl::StrCat(path, " is another file than the job's: its SHA-256 is ",
+                                          found, ", expected ", sha256));
+}
 
 const DataOpener kTextOpener = {
     .source = v1::DataSpec::kText, .open = OpenText, .digest = DigestOfText};

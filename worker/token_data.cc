@@ -63,11 +63,6 @@ std::optional<TextStreams> StreamsOf(int64_t part_tokens, const TokenDataOptions
 
 }  // namespace
 
-OrderKind TokenOrderOf(const std::string& word) {
-  if (word == "shuffled") return OrderKind::kShuffled;
-  return word == "sequential" ? OrderKind::kSequential : OrderKind::kRandom;
-}
-
 absl::StatusOr<std::unique_ptr<TokenData>> TokenData::Create(
     std::unique_ptr<TokenSequence> training, std::unique_ptr<TokenSequence> validation,
     const TokenDataOptions& options) {

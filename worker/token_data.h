@@ -30,9 +30,6 @@
 
 namespace penstock {
 
-// The order of the key `order` of data.text and data.tokens; contiguous is TokenDataOptions::streams.
-OrderKind TokenOrderOf(const std::string& word);
-
 struct TokenDataOptions {
   std::string name;  // of the sequence, in messages: its path
   double validation_fraction =

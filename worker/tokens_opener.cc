@@ -1,4 +1,4 @@
-// data.tokens: shards of token ids for the model's ports (job/data/token_ports.h), alone or mixed, and the digest of shards.
+// data.tokens: shards of token ids for the model's ports (CheckReadsTokens, job/data/data_kind.h), alone or mixed, and the digest of shards.
 #include <utility>
 #include <vector>
 
@@ -44,20 +44,12 @@ absl::StatusOr<std::vector<AttachedFile>> AttachedOf(const DataRequest& request)
 }
 
 // What all sources of a job have in common.
-TokenDataOptions OptionsOf(const DataRequest& request) {
+absl::StatusOr<TokenDataOptions> OptionsOf(const DataRequest& request) {
   const v1::TokensSpec& spec = request.spec.data().tokens();
-  const bool in_streams = request.evaluated.has_value()
-                              ? request.job.model.FindCarrying() != nullptr
-                              : spec.order() == kContiguousOrder;
-  return {.validation_fraction = spec.validation_fraction(),
-          .context = request.job.model.ports[TokenData::kTokens].type.dims[0],
-          .order = TokenOrderOf(spec.order()),
-          .needs_validation = request.validates(),
-          .validation_windows = request.validation_samples(),
-          .batch = request.job.batch,
-          .streams = in_streams ? request.job.batch : 0,
-          .evaluated = request.evaluated,
-          .seed = request.job.seed};
+  TokenDataOptions options = TokenOptions(request, spec.order(), spec.validation_fraction());
+  options.batch = request.job.batch;
+  PENSTOCK_ASSIGN_OR_RETURN(options.attached, AttachedOf(request));
+  return options;
 }
 
 absl::StatusOr<std::unique_ptr<TokenData>> OpenSource(const DataRequest& request,
@@ -66,7 +58,6 @@ absl::StatusOr<std::unique_ptr<TokenData>> OpenSource(const DataRequest& request
                                                       TokenDataOptions options) {
   PENSTOCK_ASSIGN_OR_RETURN(std::unique_ptr<TokenSequence> training, OpenShards(request, shards));
   options.name = JoinPath(request.root, shards.path);
-  PENSTOCK_ASSIGN_OR_RETURN(options.attached, AttachedOf(request));
   return TokenData::Create(std::move(training), std::move(validation), options);
 }
 
@@ -79,14 +70,15 @@ absl::StatusOr<std::unique_ptr<DataSource>> OpenMixture(const DataRequest& reque
     shards.push_back({source.path(), source.sha256()});
   }
   PENSTOCK_ASSIGN_OR_RETURN(const Mixture mixture, Mixture::Create(weights));
-  const TokenDataOptions common = OptionsOf(request);
+  PENSTOCK_ASSIGN_OR_RETURN(const TokenDataOptions common, OptionsOf(request));
   std::vector<std::unique_ptr<DataSource>> sources;
   for (size_t i = 0; i < shards.size(); ++i) {
     TokenDataOptions options = common;
     options.validation_windows =
         mixture.SamplesBelow(common.validation_windows, static_cast<int>(i));
-    // Sources draw their own numbers.
+    // Sources draw their own numbers; the first brings the tokenizer.
     options.seed += i;
+    if (i > 0) options.attached.clear();
     PENSTOCK_ASSIGN_OR_RETURN(std::unique_ptr<TokenData> source,
                               OpenSource(request, shards[i], nullptr, options));
     sources.push_back(std::move(source));
@@ -110,8 +102,9 @@ absl::StatusOr<std::unique_ptr<DataSource>> OpenTokens(const DataRequest& reques
     PENSTOCK_ASSIGN_OR_RETURN(validation,
                               OpenShards(request, {spec.validation(), spec.validation_sha256()}));
   }
+  PENSTOCK_ASSIGN_OR_RETURN(TokenDataOptions options, OptionsOf(request));
   return OpenSource(request, {spec.path(), spec.sha256()}, std::move(validation),
-                    OptionsOf(request));
+                    std::move(options));
 }
 
 absl::StatusOr<std::string> DigestOfTokens(const std::string& path,
@@ -120,6 +113,21 @@ absl::StatusOr<std::string> DigestOfTokens(const std::string& path,
 }
 
 }  // namespace
+
+TokenDataOptions TokenOptions(const DataRequest& request, const std::string& order,
+                              double validation_fraction) {
+  const bool in_streams = request.evaluated.has_value()
+                              ? request.job.model.FindCarrying() != nullptr
+                              : order == kContiguousOrder;
+  return {.validation_fraction = validation_fraction,
+          .context = request.job.model.ports[TokenData::kTokens].type.dims[0],
+          .order = OrderNamed(order),
+          .needs_validation = request.validates(),
+          .validation_windows = request.validation_samples(),
+          .streams = in_streams ? request.job.batch : 0,
+          .evaluated = request.evaluated,
+          .seed = request.job.seed};
+}
 
 const DataOpener kTokensOpener = {
     .source = v1::DataSpec::kTokens,

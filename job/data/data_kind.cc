@@ -41,6 +41,30 @@ absl::Status CheckDigest(absl::string_view key, const std::string& sha256) {
       key, absl::StrCat("is \"", sha256.substr(0, 64), "\"; expected 64 digits of 0-9 and a-f"));
 }
 
+absl::Status CheckValidationPart(const v1::JobSpec& spec, const ValidationPart& part) {
+  const std::string validation = absl::StrCat(part.kind, ".validation");
+  if (part.has_own_data && part.fraction > 0.0) {
+    return InvalidKey(absl::StrCat(part.kind, ".validation_fraction"),
+                      absl::StrCat("is ", part.fraction, ", but ", validation, " names ",
+                                   part.own_data, " for validation; leave one of them out"));
+  }
+  if (!part.has_own_data && !part.sha256.empty()) {
+    return InvalidKey(absl::StrCat(part.kind, ".validation_sha256"),
+                      absl::StrCat("is there, but ", validation, " names ", part.no_data));
+  }
+  if (spec.validation().every_steps() > 0 && !part.has_own_data && part.fraction == 0.0) {
+    return InvalidKey("validation.every_steps", absl::StrCat("asks for validation, but ", part.kind,
+                                                             ".validation_fraction is 0 and ",
+                                                             validation, " names ", part.no_data));
+  }
+  return absl::OkStatus();
+}
+
+double DefaultValidationFraction(bool has_own_data) {
+  constexpr double kValidationFraction = 0.1;
+  return has_own_data ? 0.0 : kValidationFraction;
+}
+
 absl::Status CheckCarriesNothing(absl::string_view key, absl::string_view samples,
                                  const ModelGraph& model) {
   const Node* const carrying = model.FindCarrying();

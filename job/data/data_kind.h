@@ -56,6 +56,20 @@ void FillDataDefaults(v1::DataSpec& data);
 // "data.text.sha256: is "XYZ"; expected 64 digits of 0-9 and a-f", unless it is, or empty.
 absl::Status CheckDigest(absl::string_view key, const std::string& sha256);
 
+// What a kind whose validation is either data of its own or the last part of that of training says of it in the job.
+struct ValidationPart {
+  absl::string_view kind;      // "data.records"
+  absl::string_view own_data;  // what its key `validation` names: "a directory that is"
+  absl::string_view no_data;   // "no directory"
+  bool has_own_data = false;
+  double fraction = 0.0;      // its key `validation_fraction`
+  const std::string& sha256;  // its key `validation_sha256`
+};
+// Errors: InvalidArgument naming the key.
+absl::Status CheckValidationPart(const v1::JobSpec& spec, const ValidationPart& part);
+// The fraction where a job says none.
+double DefaultValidationFraction(bool has_own_data);
+
 // "data.records: has records that stand for themselves, but lstm (lstm, carried) goes on where ...", unless the model
 // carries nothing from step to step. `samples`: what they are.
 absl::Status CheckCarriesNothing(absl::string_view key, absl::string_view samples,

@@ -8,7 +8,6 @@
 namespace penstock {
 namespace {
 
-constexpr double kValidationFraction = 0.1;
 constexpr char kRecordsRemedy[] =
     "--data DIR names another directory of records, --data-root the folder that relative paths "
     "start from";
@@ -18,28 +17,17 @@ constexpr char kValidationRemedy[] =
 void FillRecordsDefaults(v1::DataSpec& data) {
   v1::RecordsSpec& records = *data.mutable_records();
   if (records.has_validation_fraction()) return;
-  records.set_validation_fraction(records.validation().empty() ? kValidationFraction : 0.0);
+  records.set_validation_fraction(DefaultValidationFraction(!records.validation().empty()));
 }
 
 absl::Status CheckRecordsSpec(const v1::JobSpec& spec) {
   const v1::RecordsSpec& records = spec.data().records();
-  const bool has_directory = !records.validation().empty();
-  if (has_directory && records.validation_fraction() > 0.0) {
-    return InvalidKey("data.records.validation_fraction",
-                      absl::StrCat("is ", records.validation_fraction(),
-                                   ", but data.records.validation names a directory that is for "
-                                   "validation; leave one of them out"));
-  }
-  if (!has_directory && !records.validation_sha256().empty()) {
-    return InvalidKey("data.records.validation_sha256",
-                      "is there, but data.records.validation names no directory");
-  }
-  if (spec.validation().every_steps() > 0 && !has_directory &&
-      records.validation_fraction() == 0.0) {
-    return InvalidKey("validation.every_steps",
-                      "asks for validation, but data.records.validation_fraction is 0 and "
-                      "data.records.validation names no directory");
-  }
+  PENSTOCK_RETURN_IF_ERROR(CheckValidationPart(spec, {.kind = "data.records",
+                                                      .own_data = "a directory that is",
+                                                      .no_data = "no directory",
+                                                      .has_own_data = !records.validation().empty(),
+                                                      .fraction = records.validation_fraction(),
+                                                      .sha256 = records.validation_sha256()}));
   PENSTOCK_RETURN_IF_ERROR(CheckDigest("data.records.sha256", records.sha256()));
   return CheckDigest("data.records.validation_sha256", records.validation_sha256());
 }

@@ -8,7 +8,6 @@
 namespace penstock {
 namespace {
 
-constexpr double kTokensValidationFraction = 0.1;
 constexpr char kTokensRemedy[] =
     "--data PATH names another file or directory of tokens, --data-root the folder that relative "
     "paths start from";
@@ -20,7 +19,7 @@ std::string SourceKey(int source) { return absl::StrCat("data.tokens.mixture[", 
 void FillTokensDefaults(v1::DataSpec& data) {
   v1::TokensSpec& tokens = *data.mutable_tokens();
   if (tokens.has_validation_fraction()) return;
-  tokens.set_validation_fraction(tokens.validation().empty() ? kTokensValidationFraction : 0.0);
+  tokens.set_validation_fraction(DefaultValidationFraction(!tokens.validation().empty()));
 }
 
 absl::Status CheckMixture(const v1::TokensSpec& tokens) {
@@ -44,22 +43,12 @@ absl::Status CheckMixture(const v1::TokensSpec& tokens) {
 
 absl::Status CheckTokensSpec(const v1::JobSpec& spec) {
   const v1::TokensSpec& tokens = spec.data().tokens();
-  const bool has_files = !tokens.validation().empty();
-  if (has_files && tokens.validation_fraction() > 0.0) {
-    return InvalidKey("data.tokens.validation_fraction",
-                      absl::StrCat("is ", tokens.validation_fraction(),
-                                   ", but data.tokens.validation names files that are for "
-                                   "validation; leave one of them out"));
-  }
-  if (!has_files && !tokens.validation_sha256().empty()) {
-    return InvalidKey("data.tokens.validation_sha256",
-                      "is there, but data.tokens.validation names no files");
-  }
-  if (spec.validation().every_steps() > 0 && !has_files && tokens.validation_fraction() == 0.0) {
-    return InvalidKey("validation.every_steps",
-                      "asks for validation, but data.tokens.validation_fraction is 0 and "
-                      "data.tokens.validation names no files");
-  }
+  PENSTOCK_RETURN_IF_ERROR(CheckValidationPart(spec, {.kind = "data.tokens",
+                                                      .own_data = "files that are",
+                                                      .no_data = "no files",
+                                                      .has_own_data = !tokens.validation().empty(),
+                                                      .fraction = tokens.validation_fraction(),
+                                                      .sha256 = tokens.validation_sha256()}));
   PENSTOCK_RETURN_IF_ERROR(CheckMixture(tokens));
   PENSTOCK_RETURN_IF_ERROR(CheckDigest("data.tokens.tokenizer_sha256", tokens.tokenizer_sha256()));
   PENSTOCK_RETURN_IF_ERROR(CheckDigest("data.tokens.sha256", tokens.sha256()));

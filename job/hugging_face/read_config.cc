@@ -294,7 +294,7 @@ absl::Status ReadHuggingFaceConfig(FileReader& files, const std::string& root,
   if (!text.ok()) return Annotate(text.status(), kDirectoryKey);
   absl::StatusOr<v1::ModelSpec> read = ModelOfHuggingFace(*text, asked);
   if (!read.ok()) return Annotate(read.status(), absl::StrCat(kDirectoryKey, ": ", path));
-  // What is said of any family, such as adapters, stays.
+  // Keys that go with any family, such as lora, stay.
   model.clear_hugging_face();
   model.MergeFrom(*read);
   return absl::OkStatus();

@@ -1,7 +1,7 @@
 // config.json of a directory of Hugging Face's transformers, as the family and the numbers of a job.
 //
-// What would change a number and is not computed here is refused by its key: another activation, YaRN, biases where there
-// are none, quantized weights. Keys that transformers itself does not read for a model of that type are ignored.
+// A key that would change a number, and that nothing here computes, is refused by its name: another activation, YaRN, biases
+// where there are none, quantized weights. Keys that transformers itself does not read for a model of that type are ignored.
 #pragma once
 
 #include <string>

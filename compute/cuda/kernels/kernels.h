@@ -102,7 +102,7 @@ struct AttentionShape {
       key_value_heads;  // each of keys and values is read by as many heads, that follow one another
   int64_t query_stride, key_stride;  // numbers from row to row of queries, and of keys and values
   bool causal;     // a query sees only the keys of its own and earlier time steps,
-  int64_t window;  // of these at most so many, its own the last; 0: no bound
+  int64_t window;  // a query sees at most this number of them, its own the last; 0: no bound
 
   constexpr int64_t width() const { return heads * size; }
   constexpr int64_t key_width() const { return key_value_heads * size; }

@@ -33,24 +33,23 @@ struct GenerateOptions {
 
 // A text on its way.
 struct Continuation {
-  std::vector<int32_t> tokens;  // with the prompt's
   TextOutput output;
   std::string text;  // without the prompt
   int64_t added = 0;
   const char* ended_by = nullptr;  // null: it goes on
 };
 
+// `tokens`: gets those of each prompt.
 absl::StatusOr<std::vector<Continuation>> Begin(const GenerateOptions& options,
-                                                const Tokenizer& tokenizer) {
+                                                const Tokenizer& tokenizer,
+                                                std::vector<std::vector<int32_t>>& tokens) {
   std::vector<Continuation> texts;
   for (const std::string& prompt : options.prompts) {
-    PENSTOCK_ASSIGN_OR_RETURN(std::vector<int32_t> tokens,
-                              tokenizer.Encode(prompt, Framing::kOfFile));
-    if (tokens.empty()) {
+    PENSTOCK_ASSIGN_OR_RETURN(tokens.emplace_back(), tokenizer.Encode(prompt, Framing::kOfFile));
+    if (tokens.back().empty()) {
       return absl::InvalidArgumentError("--prompt: is empty; give at least one character");
     }
-    TextOutput output(tokenizer, tokens, options.stops);
-    texts.push_back({.tokens = std::move(tokens), .output = std::move(output)});
+    texts.push_back({.output = TextOutput(tokenizer, tokens.back(), options.stops)});
   }
   return texts;
 }
@@ -59,7 +58,6 @@ absl::StatusOr<std::vector<Continuation>> Begin(const GenerateOptions& options,
 absl::StatusOr<std::string> Extend(const GenerateOptions& options, std::optional<int32_t> end,
                                    int32_t token, Continuation& text) {
   ++text.added;
-  text.tokens.push_back(token);
   std::string shown;
   if (token == end) {
     text.ended_by = "end";
@@ -73,9 +71,10 @@ absl::StatusOr<std::string> Extend(const GenerateOptions& options, std::optional
   return shown;
 }
 
-// `show`: called with what can be shown of the first text.
+// `tokens`: of each text. `show`: called with what can be shown of the first one.
 absl::Status Continue(const GenerateOptions& options, const Tokenizer& tokenizer,
-                      TextGenerator& generator, std::vector<Continuation>& texts,
+                      TextGenerator& generator, std::vector<std::vector<int32_t>> tokens,
+                      std::vector<Continuation>& texts,
                       absl::FunctionRef<void(const std::string&)> show) {
   const std::optional<int32_t> end = tokenizer.SpecialId(SpecialToken::kEos);
   std::vector<Sampler> samplers;
@@ -86,12 +85,11 @@ absl::Status Continue(const GenerateOptions& options, const Tokenizer& tokenizer
   }
   const auto goes_on = [](const Continuation& text) { return text.ended_by == nullptr; };
   while (std::any_of(texts.begin(), texts.end(), goes_on)) {
-    std::vector<std::vector<int32_t>> tokens;
-    for (const Continuation& text : texts) tokens.push_back(text.tokens);
     PENSTOCK_ASSIGN_OR_RETURN(const std::vector<int32_t> next,
                               generator.Next(tokens, absl::MakeSpan(samplers)));
     for (size_t i = 0; i < texts.size(); ++i) {
       if (!goes_on(texts[i])) continue;
+      tokens[i].push_back(next[i]);
       PENSTOCK_ASSIGN_OR_RETURN(const std::string shown, Extend(options, end, next[i], texts[i]));
       if (i == 0) show(shown);
     }
@@ -131,7 +129,8 @@ absl::Status RunGenerate(GenerateOptions options, Console& console) {
       Annotate(CheckGeneratesText(model.graph, has_tokenizer), model.directory));
   PENSTOCK_ASSIGN_OR_RETURN(const std::unique_ptr<Tokenizer> tokenizer,
                             TokenizerOf(RealFiles(), model, options.tokenizer));
-  PENSTOCK_ASSIGN_OR_RETURN(std::vector<Continuation> texts, Begin(options, *tokenizer));
+  std::vector<std::vector<int32_t>> tokens;
+  PENSTOCK_ASSIGN_OR_RETURN(std::vector<Continuation> texts, Begin(options, *tokenizer, tokens));
   PENSTOCK_ASSIGN_OR_RETURN(TextGenerator generator,
                             TextGenerator::Create(RealFiles(), model,
                                                   {.vocabulary = tokenizer->vocabulary_size(),
@@ -141,10 +140,10 @@ absl::Status RunGenerate(GenerateOptions options, Console& console) {
   // One text is shown as it comes, several when all have ended.
   const bool streams = !options.json && texts.size() == 1;
   if (streams) console.out << options.prompts.front() << std::flush;
-  PENSTOCK_RETURN_IF_ERROR(
-      Continue(options, *tokenizer, generator, texts, [&](const std::string& shown) {
-        if (streams) console.out << shown << std::flush;
-      }));
+  PENSTOCK_RETURN_IF_ERROR(Continue(options, *tokenizer, generator, std::move(tokens), texts,
+                                    [&](const std::string& shown) {
+                                      if (streams) console.out << shown << std::flush;
+                                    }));
   if (options.json) {
     PrintResult(options, model, texts, console);
   } else if (streams) {
