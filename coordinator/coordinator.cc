@@ -123,7 +123,10 @@ bool Coordinator::WaitsAgain(v1::GetJobResponse& record, Now now) {
                          summary.state() == v1::JOB_STATE_RECOVERING || drained_to_return;
   if (!under_way || record.has_profile_spec()) return false;
   const bool has_snapshot = record.snapshots_size() > 0;
-  if (!IsSaved(record) && !Recovers(record.spec()) && !has_snapshot) return false;
+  // It lost a worker before its first snapshot.
+  const bool begins_again =
+      summary.state() == v1::JOB_STATE_RECOVERING && record.result().snapshot_step() == 0;
+  if (!IsSaved(record) && !Recovers(record.spec()) && !has_snapshot && !begins_again) return false;
   ResumeOwn(record.result(), *record.mutable_spec()->mutable_checkpoint());
   if (record.has_result()) {
     const v1::Attempt* const open = OpenAttempt(*record.mutable_result());

@@ -259,6 +259,7 @@ bool JobRun::OnReporting(int32_t worker_index, int64_t kept_from, Now now) {
 
 void JobRun::OnStored() {
   if (Crew* const crew = phase_->crew()) crew->OnStored();
+  OnRecordStored();
 }
 
 void JobRun::OnWorkerLeaving(const std::string& worker, Now now) {
@@ -306,6 +307,7 @@ void JobRun::Save() {
   SaveJob save{Record()};
   Crew* const crew = phase_->crew();
   if (crew != nullptr && save.record.has_run()) crew->OnSaved();
+  OnRecordSaved();
   Add(std::move(save));
 }
 

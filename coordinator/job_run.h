@@ -319,6 +319,9 @@ class JobRun {
   // A worker's process is gone, or another process has its name, which is `incarnation`. The worker may be in no crew.
   virtual void OnGone(const std::string& /*worker*/, uint64_t /*incarnation*/) {}
   virtual void OnOtherProcess(const std::string& /*worker*/, uint64_t /*incarnation*/) {}
+  // The record, as WriteTo wrote it, is saved, and what was saved is stored.
+  virtual void OnRecordSaved() {}
+  virtual void OnRecordStored() {}
   virtual absl::Status CheckSteps() const { return absl::OkStatus(); }
   // Returns the median of the last steps of the attempt, if it is known.
   virtual std::optional<double> StepSeconds() const { return std::nullopt; }

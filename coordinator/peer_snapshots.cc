@@ -36,6 +36,8 @@ void PeerSnapshots::TakeOver(const v1::GetJobResponse& record) {
     const absl::StatusOr<Manifest> manifest = ParseManifest(absl::string_view(snapshot.manifest()));
     if (manifest.ok()) complete_.push_back({snapshot, StartIn(snapshot, *manifest)});
   }
+  OnSaved();
+  OnStored();
 }
 
 void PeerSnapshots::BeginAttempt(const std::vector<WorkerOffer>& workers, int64_t epoch) {
@@ -145,6 +147,16 @@ const PeerSnapshots::Snapshot* PeerSnapshots::Find(const std::string& directory)
       complete_.begin(), complete_.end(),
       [&](const Snapshot& snapshot) { return snapshot.where.directory() == directory; });
   return found == complete_.end() ? nullptr : &*found;
+}
+
+void PeerSnapshots::OnSaved() {
+  const Snapshot* const latest = Latest();
+  saved_ = latest == nullptr ? "" : latest->where.directory();
+}
+
+std::string PeerSnapshots::FirstNeeded() const {
+  const Snapshot* const latest = Latest();
+  return latest == nullptr ? stored_ : std::min(stored_, latest->where.directory());
 }
 
 void PeerSnapshots::WriteTo(v1::GetJobResponse& record) const {

@@ -67,6 +67,13 @@ class PeerSnapshots {
   const Snapshot* Find(const std::string& directory) const;
   void WriteTo(v1::GetJobResponse& record) const;
 
+  // The record, with WriteTo, is saved, and what was saved is stored.
+  void OnSaved();
+  void OnStored() { stored_ = saved_; }
+  // Returns the directory of the first snapshot that is needed, by this process or by a later one, which has the stored record.
+  // Empty: all of them.
+  std::string FirstNeeded() const;
+
  private:
   struct Incomplete {
     CheckpointTracker::Complete content;
@@ -81,6 +88,8 @@ class PeerSnapshots {
   std::map<int64_t, Incomplete> incomplete_;  // by step
   std::vector<int64_t> settled_;
   std::vector<Snapshot> complete_;  // in the order in which they came to be
+  std::string saved_;               // the directory of the latest, as in the record
+  std::string stored_;
 };
 
 }  // namespace penstock

@@ -235,9 +235,11 @@ bool TrainingJob::Recovers() const {
 }
 
 bool TrainingJob::AwaitsFirstSnapshot() const {
-  if (!attempt_.has_value() || attempt_->reported_step.size() < 2) return false;
   const SnapshotRule rule = SnapshotRuleOf(spec(), resolved());
-  if (!rule.any() || result_->snapshot_step() > 0) return false;
+  if (!rule.any() || !result_.has_value() || result_->snapshot_step() > 0) return false;
+  // An earlier process has found that the job may begin again, and was restarted since.
+  if (!attempt_.has_value()) return recovering();
+  if (attempt_->reported_step.size() < 2) return false;
   const auto next = [&](int64_t step) {
     const auto cut = std::upper_bound(attempt_->cuts.begin(), attempt_->cuts.end(), step);
     const bool is_kept = rule.at_cuts && cut != attempt_->cuts.end();
@@ -267,11 +269,6 @@ bool TrainingJob::OnKept(int32_t worker_index, const v1::LayersKept& kept) {
   snapshots_.Add(id(), manifest);
   result_->set_snapshot_step(complete->step);
   return true;
-}
-
-std::string TrainingJob::FirstSnapshot() const {
-  const PeerSnapshots::Snapshot* const latest = snapshots_.Latest();
-  return latest == nullptr ? "" : latest->where.directory();
 }
 
 void TrainingJob::OnGone(const std::string& worker, uint64_t incarnation) {

@@ -116,7 +116,7 @@ class TrainingJob final : public JobRun {
   void OnCommitted(const CheckpointCommitted& committed, Now now) override;
   void OnCrewGone() override;
 
-  std::string FirstSnapshot() const override;
+  std::string FirstSnapshot() const override { return snapshots_.FirstNeeded(); }
 
   // ---- For its phases.
   EarlierJobs& earlier() const { return earlier_; }
@@ -203,6 +203,8 @@ class TrainingJob final : public JobRun {
   // It has not come to its first, so it begins again without losing more than it does between two.
   bool AwaitsFirstSnapshot() const;
   bool IsKept() const override { return !of_planning(); }
+  void OnRecordSaved() override { snapshots_.OnSaved(); }
+  void OnRecordStored() override { snapshots_.OnStored(); }
   absl::Status CheckSteps() const override;
   std::optional<double> StepSeconds() const override {
     return attempt_.has_value() ? attempt_->remaining.StepSeconds() : std::nullopt;

@@ -2,6 +2,8 @@
 # Runs the fuzz targets with libFuzzer, one after the other, and prints a table.
 # usage: scripts/fuzz.sh BUILD_DIR SECONDS [NAME]   SECONDS: of each target; NAME: one of them alone
 #
+# With FUZZ_RUNS=N in the environment a target ends after N executions, or after SECONDS if that is sooner.
+#
 # A target starts from its inputs under tests/fuzz/corpus and from those that earlier runs have found, which stay in
 # BUILD_DIR/corpus. An input that crashes, hangs, leaks or takes too much memory is kept in BUILD_DIR/crashes, and is tried
 # first from then on. Exits with 1 if there is any.
@@ -34,7 +36,7 @@ while read -r name input_bytes_max; do
   # It ends at the first crash, with another status than 0; what it found is counted below.
   touch "$began"
   "$build/tests/fuzz/${name}_fuzz" "$corpus" "tests/fuzz/corpus/$name" "$crashes" \
-    -max_total_time="$seconds" -max_len="$input_bytes_max" -timeout=5 -rss_limit_mb=512 -malloc_limit_mb=256 \
+    -max_total_time="$seconds" -runs="${FUZZ_RUNS:--1}" -max_len="$input_bytes_max" -timeout=5 -rss_limit_mb=512 -malloc_limit_mb=256 \
     -artifact_prefix="$crashes/" -print_final_stats=1 $([ -f "$words" ] && echo "-dict=$words") \
     < /dev/null > "$log" 2>&1 && ended=0 || ended=$?
   count=$(find "$crashes" -type f -newer "$began" | wc -l)

@@ -16,9 +16,10 @@ namespace penstock {
 // The measures that the stages of one worker share.
 struct WorkerMeasures {
   std::string worker;
-  int64_t window_ns = 0;           // training, cuts and validation left out
-  int64_t checkpoint_wait_ns = 0;  // for the previous checkpoint, at cuts
-  int64_t memory_bytes = 0;        // in use now
+  int64_t window_ns = 0;  // training, cuts and validation left out
+  int64_t checkpoint_wait_ns =
+      0;  // at cuts: copying what is saved, and waiting for what was saved before
+  int64_t memory_bytes = 0;  // in use now
   int64_t peak_memory_bytes = 0;
   int64_t scratch_bytes = 0;           // in both of them
   int64_t predicted_memory_bytes = 0;  // what the peak must be

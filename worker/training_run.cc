@@ -443,6 +443,7 @@ absl::Status TrainingRun::Validate(int64_t step) {
 }
 
 absl::StatusOr<std::vector<LayerSnapshot>> TrainingRun::CopyStages() {
+  const int64_t before_ns = environment_.clock.MonotonicNs();
   std::vector<LayerSnapshot> layers;
   for (LocalStage& local : stages_) {
     if (!plan_.topology()[local.id].of_model) continue;
@@ -451,6 +452,7 @@ absl::StatusOr<std::vector<LayerSnapshot>> TrainingRun::CopyStages() {
   }
   // A device that failed gave nothing worth keeping.
   PENSTOCK_RETURN_IF_ERROR(environment_.backend.Synchronize());
+  checkpoint_wait_ns_.Add(environment_.clock.MonotonicNs() - before_ns);
   return layers;
 }
 

@@ -158,6 +158,19 @@ TEST(PeerSnapshots, CoordinatorRestartedAndAWorkerKilled_TheJobGoesOnFromItsSnap
   EXPECT_EQ(cluster.Saved(job).result().attempts(1).first_step(), 8);
 }
 
+TEST(PeerSnapshots, CoordinatorRestartedBeforeTheFirstSnapshot_TheJobBeginsAgain) {
+  SimulatedCluster cluster(Attached(3));
+  const std::string job = TrainTo(3, KeptJob(20, 3), cluster);
+  cluster.Kill(1);
+  ASSERT_TRUE(cluster.RunUntilState(job, v1::JOB_STATE_RECOVERING));
+  cluster.RunFor(20);
+  cluster.RestartCoordinator();
+  cluster.RunFor(50);
+  cluster.Restart(1);
+  ExpectSucceeded(cluster, job, 2);
+  EXPECT_EQ(cluster.Saved(job).result().attempts(1).first_step(), 0);
+}
+
 TEST(PeerSnapshots, HolderThatDiedWithTheCoordinatorAndStaysAway_CountsNoMore) {
   SimulatedCluster cluster(Attached(5));
   v1::JobSpec spec = KeptJob(20, 3);
@@ -315,6 +328,37 @@ TEST_F(Book, AWorkerThatTellsOfManySteps_TakesNoMoreMemory) {
   EXPECT_TRUE(snapshots_.OnKept(1, KeptBy(1, 1000, "a")).has_value());
 }
 
+TEST_F(Book, NeededFrom_TheLatestThatIsStored) {
+  Keep(4);
+  EXPECT_EQ(snapshots_.FirstNeeded(), "");
+  snapshots_.OnStored();
+  EXPECT_EQ(snapshots_.FirstNeeded(), "") << "it was not saved";
+  snapshots_.OnSaved();
+  Keep(8);
+  EXPECT_EQ(snapshots_.FirstNeeded(), "");
+  snapshots_.OnStored();
+  EXPECT_THAT(snapshots_.FirstNeeded(), HasSubstr("-000000000004"))
+      << "a later process has no other";
+  snapshots_.OnSaved();
+  snapshots_.OnStored();
+  EXPECT_THAT(snapshots_.FirstNeeded(), HasSubstr("-000000000008"));
+}
+
+TEST_F(Book, NeededFrom_AnEarlierOneIfTheStoredOneIsLost) {
+  Keep(4);
+  EXPECT_FALSE(snapshots_.OnKept(0, KeptBy(0, 8)).has_value());
+  ASSERT_TRUE(snapshots_.OnKept(1, KeptBy(1, 8, "a")).has_value());
+  Manifest manifest;
+  manifest.step = 8;
+  snapshots_.Add("job", manifest);
+  snapshots_.OnSaved();
+  snapshots_.OnStored();
+  EXPECT_THAT(snapshots_.FirstNeeded(), HasSubstr("-000000000008"));
+  snapshots_.OnGone("a", 1);
+  EXPECT_EQ(LatestStep(), 4);
+  EXPECT_THAT(snapshots_.FirstNeeded(), HasSubstr("-000000000004"));
+}
+
 TEST_F(Book, RecordBringsThemBack) {
   Keep(4);
   Keep(8);
@@ -324,6 +368,9 @@ TEST_F(Book, RecordBringsThemBack) {
   snapshots_.WriteTo(record);
   ASSERT_EQ(record.snapshots_size(), 1);
   EXPECT_EQ(record.snapshots(0).epoch(), 5);
+  PeerSnapshots later;
+  later.TakeOver(record);
+  EXPECT_EQ(later.FirstNeeded(), record.snapshots(0).directory());
 }
 
 }  // namespace

@@ -57,6 +57,7 @@ const Loops PENSTOCK_ISA::kLoops = {.attend = Attend};
 #include <algorithm>
 #include <cmath>
 
+#include "base/status.h"
 #include "compute/cpu/ops.h"
 
 namespace penstock::cpu {
