@@ -5,8 +5,9 @@ usage: snapshot_cost.py BUILD [--windows N] [--steps N] [--every N...] [--json F
 
 Trains a GPT of 3.3 million parameters on two workers with one thread each, by turns without snapshots and with one after every
 N steps, on the same cluster. Divides the seconds of a step with snapshots by those of the neighbouring windows without them, and prints the
-median and the interval that has 95 % of the medians of resampled windows. Also prints the CPU seconds that both workers take for a GB
-that is copied to a peer.
+median and the interval that has 95 % of the medians of resampled windows. Also prints the share of the time in which a worker
+trained that it stood still for its own copy (and for the copy before, if that was not done), and the CPU seconds that both workers
+take for a GB that is copied to a peer.
 """
 import argparse
 import json
@@ -70,6 +71,8 @@ class Window:
         self.cpu_seconds = cpu_seconds(cluster) - before
         self.step_seconds = job["result"]["wall_seconds"] / steps
         self.weights = job["result"]["weights_sha256"]
+        self.copy_share = max(stage["idle_causes"].get("checkpoint", 0) / stage["window_seconds"]
+                              for stage in job["result"]["per_stage"])
 
 
 def interval(values):
@@ -105,14 +108,15 @@ def main():
                 low, high = interval(ratios)
                 more_cpu = statistics.median(window.cpu_seconds for window in kept) - statistics.median(
                     window.cpu_seconds for window in plain)
+                copies = statistics.median(window.copy_share for window in kept)
                 gigabytes = 1e-9 * snapshot_bytes(cluster) * ((flags.steps - 1) // every)
                 rows.append({"every_steps": every, "windows": flags.windows,
                              "step_seconds": statistics.median(window.step_seconds for window in plain),
                              "ratio": statistics.median(ratios), "low": low, "high": high,
-                             "cpu_seconds_per_gb": more_cpu / gigabytes})
+                             "copy_share": copies, "cpu_seconds_per_gb": more_cpu / gigabytes})
                 row = rows[-1]
                 print(f"every {every} steps of {row['step_seconds']:.3f} s: {100 * (row['ratio'] - 1):+.1f} % "
-                      f"({100 * (low - 1):+.1f} to {100 * (high - 1):+.1f}), "
+                      f"({100 * (low - 1):+.1f} to {100 * (high - 1):+.1f}), own copy {100 * copies:.1f} %, "
                       f"{row['cpu_seconds_per_gb']:.1f} CPU seconds per GB", flush=True)
     if flags.json:
         pathlib.Path(flags.json).write_text(json.dumps(rows, indent=2) + "\n")

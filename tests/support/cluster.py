@@ -284,10 +284,9 @@ class Cluster:
 
 
 def write_job(folder, steps, every_steps, pipeline="method: 1f1b\n  stages: 2", on_disk=True):
-    """A byte GPT, its text, and the job file. `pipeline`: the keys of that part of it. `on_disk`: whether there are
-    checkpoints; else the job is validated as often, and has snapshots in its workers' memory."""
-    saved = (f"checkpoint: {{directory: {folder}/checkpoints, every_steps: {every_steps}, keep: 2}}" if on_disk else
-             f"validation: {{every_steps: {every_steps}, batches: 1}}")
+    """A byte GPT, its text, and the job file. `pipeline`: the keys of that part of it. The job is validated after every
+    `every_steps` steps. `on_disk`: whether there are checkpoints as often, or only snapshots in its workers' memory."""
+    saved = f"checkpoint: {{directory: {folder}/checkpoints, every_steps: {every_steps}, keep: 2}}" if on_disk else ""
     letters = random.Random(1)
     words = ("".join(letters.choice("etaoinshrdlu") for _ in range(letters.randint(1, 8))) for _ in range(3000))
     (folder / "input.txt").write_text(" ".join(words))
@@ -303,6 +302,7 @@ training:
   microbatches: 4
   optimizer: {{adamw: {{learning_rate: 1.0e-3}}}}
   seed: 1
+validation: {{every_steps: {every_steps}, batches: 1}}
 {saved}
 recovery: {{wait_seconds: 60}}
 pipeline:
