@@ -1,15 +1,13 @@
 // penstock generate: text from a checkpoint.
-#include <algorithm>
 #include <memory>
-#include <optional>
 #include <utility>
 #include <vector>
 
-#include "absl/functional/function_ref.h"
+#include "absl/strings/string_view.h"
 #include "base/status.h"
 #include "inference/checkpoint_model.h"
+#include "inference/continuations.h"
 #include "inference/text_generator.h"
-#include "inference/text_output.h"
 #include "services/cli/checkpoint_source.h"
 #include "services/cli/commands/commands.h"
 #include "services/cli/coordinator_client.h"
@@ -31,86 +29,20 @@ struct GenerateOptions {
   bool json = false;
 };
 
-// A text on its way.
-struct Continuation {
-  TextOutput output;
-  std::string text;  // without the prompt
-  int64_t added = 0;
-  const char* ended_by = nullptr;  // null: it goes on
-};
-
-// `tokens`: gets those of each prompt.
-absl::StatusOr<std::vector<Continuation>> Begin(const GenerateOptions& options,
-                                                const Tokenizer& tokenizer,
-                                                std::vector<std::vector<int32_t>>& tokens) {
-  std::vector<Continuation> texts;
-  for (const std::string& prompt : options.prompts) {
-    PENSTOCK_ASSIGN_OR_RETURN(tokens.emplace_back(), tokenizer.Encode(prompt, Framing::kOfFile));
-    if (tokens.back().empty()) {
-      return absl::InvalidArgumentError("--prompt: is empty; give at least one character");
-    }
-    texts.push_back({.output = TextOutput(tokenizer, tokens.back(), options.stops)});
-  }
-  return texts;
-}
-
-// Adds `token` to a text that goes on, and returns what can be shown of it now.
-absl::StatusOr<std::string> Extend(const GenerateOptions& options, std::optional<int32_t> end,
-                                   int32_t token, Continuation& text) {
-  ++text.added;
-  std::string shown;
-  if (token == end) {
-    text.ended_by = "end";
-  } else {
-    PENSTOCK_ASSIGN_OR_RETURN(shown, text.output.Add(token));
-    if (text.output.stopped()) text.ended_by = "stop";
-  }
-  if (text.ended_by == nullptr && text.added == options.tokens) text.ended_by = "tokens";
-  if (text.ended_by != nullptr) shown += text.output.TakeRest();
-  text.text += shown;
-  return shown;
-}
-
-// `tokens`: of each text. `show`: called with what can be shown of the first one.
-absl::Status Continue(const GenerateOptions& options, const Tokenizer& tokenizer,
-                      TextGenerator& generator, std::vector<std::vector<int32_t>> tokens,
-                      std::vector<Continuation>& texts,
-                      absl::FunctionRef<void(const std::string&)> show) {
-  const std::optional<int32_t> end = tokenizer.SpecialId(SpecialToken::kEos);
-  std::vector<Sampler> samplers;
-  for (size_t i = 0; i < texts.size(); ++i) {
-    SamplerOptions sampler = options.sampler;
-    sampler.seed += i;
-    samplers.emplace_back(sampler);
-  }
-  const auto goes_on = [](const Continuation& text) { return text.ended_by == nullptr; };
-  while (std::any_of(texts.begin(), texts.end(), goes_on)) {
-    PENSTOCK_ASSIGN_OR_RETURN(const std::vector<int32_t> next,
-                              generator.Next(tokens, absl::MakeSpan(samplers)));
-    for (size_t i = 0; i < texts.size(); ++i) {
-      if (!goes_on(texts[i])) continue;
-      tokens[i].push_back(next[i]);
-      PENSTOCK_ASSIGN_OR_RETURN(const std::string shown, Extend(options, end, next[i], texts[i]));
-      if (i == 0) show(shown);
-    }
-  }
-  return absl::OkStatus();
-}
-
 void PrintResult(const GenerateOptions& options, const CheckpointModel& model,
                  const std::vector<Continuation>& texts, Console& console) {
   nlohmann::ordered_json continuations = nlohmann::ordered_json::array();
-  for (size_t i = 0; i < texts.size(); ++i) {
-    continuations.push_back({{"prompt", options.prompts[i]},
-                             {"text", texts[i].text},
-                             {"tokens", texts[i].added},
-                             {"ended_by", texts[i].ended_by}});
+  for (const Continuation& text : texts) {
+    continuations.push_back({{"prompt", text.prompt},
+                             {"text", text.text},
+                             {"tokens", text.tokens},
+                             {"ended_by", text.ended_by}});
   }
   PrintJson({{"checkpoint", model.directory},
              {"step", model.manifest.step},
-             {"prompt", options.prompts.front()},
+             {"prompt", texts.front().prompt},
              {"text", texts.front().text},
-             {"tokens", texts.front().added},
+             {"tokens", texts.front().tokens},
              {"temperature", options.sampler.temperature},
              {"top_k", options.sampler.top_k},
              {"top_p", options.sampler.top_p},
@@ -129,8 +61,11 @@ absl::Status RunGenerate(GenerateOptions options, Console& console) {
       Annotate(CheckGeneratesText(model.graph, has_tokenizer), model.directory));
   PENSTOCK_ASSIGN_OR_RETURN(const std::unique_ptr<Tokenizer> tokenizer,
                             TokenizerOf(RealFiles(), model, options.tokenizer));
-  std::vector<std::vector<int32_t>> tokens;
-  PENSTOCK_ASSIGN_OR_RETURN(std::vector<Continuation> texts, Begin(options, *tokenizer, tokens));
+  absl::StatusOr<Continuations> continuations = Continuations::Create(
+      *tokenizer, options.prompts,
+      {.tokens_max = options.tokens, .stops = options.stops, .sampler = options.sampler});
+  PENSTOCK_RETURN_IF_ERROR(Annotate(continuations.status(), "--prompt"));
+  const std::vector<Continuation>& texts = continuations->texts();
   PENSTOCK_ASSIGN_OR_RETURN(TextGenerator generator,
                             TextGenerator::Create(RealFiles(), model,
                                                   {.vocabulary = tokenizer->vocabulary_size(),
@@ -140,17 +75,19 @@ absl::Status RunGenerate(GenerateOptions options, Console& console) {
   // One text is shown as it comes, several when all have ended.
   const bool streams = !options.json && texts.size() == 1;
   if (streams) console.out << options.prompts.front() << std::flush;
-  PENSTOCK_RETURN_IF_ERROR(Continue(options, *tokenizer, generator, std::move(tokens), texts,
-                                    [&](const std::string& shown) {
-                                      if (streams) console.out << shown << std::flush;
-                                    }));
+  PENSTOCK_RETURN_IF_ERROR(continuations->Run(
+      [&](auto tokens, auto samplers) { return generator.Next(tokens, samplers); },
+      [&](size_t, absl::string_view shown) {
+        if (streams) console.out << shown << std::flush;
+      }));
   if (options.json) {
     PrintResult(options, model, texts, console);
   } else if (streams) {
     console.out << "\n";
   } else {
-    for (size_t i = 0; i < texts.size(); ++i) {
-      console.out << (i == 0 ? "" : "\n") << options.prompts[i] << texts[i].text << "\n";
+    const char* before = "";
+    for (const Continuation& text : texts) {
+      console.out << std::exchange(before, "\n") << text.prompt << text.text << "\n";
     }
   }
   return absl::OkStatus();
