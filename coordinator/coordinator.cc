@@ -150,7 +150,6 @@ void Coordinator::EndAfterRestart(StoredJob job, Now now) {
   v1::JobSummary& summary = *job.record.mutable_summary();
   const std::string what_is_lost = WhatIsLost(job.record);
   const std::string cancel_reason = job.record.cancel_reason();
-  const std::string& directory = job.record.spec().checkpoint().directory();
   job.record.clear_cancel_reason();
   job.record.clear_run();
   summary.set_ended_unix_ms(now.unix_ms);
@@ -158,9 +157,8 @@ void Coordinator::EndAfterRestart(StoredJob job, Now now) {
   summary.clear_estimated_remaining_seconds();
   if (cancel_reason.empty()) {
     summary.set_state(v1::JOB_STATE_FAILED);
-    summary.set_error(absl::StrCat(
-        "the coordinator was restarted while the job was under way",
-        directory.empty() ? "" : "; submit it again with checkpoint.resume: latest to go on"));
+    summary.set_error(absl::StrCat("the coordinator was restarted while the job was under way",
+                                   AdviceToGoOn(job.record.spec(), job.record.result())));
   } else {
     summary.set_state(v1::JOB_STATE_CANCELLED);
     summary.set_reason(cancel_reason + what_is_lost);

@@ -138,10 +138,7 @@ void Crew::Ask(int32_t worker_index, WorkerRequest request) {
       [this](auto& typed) {
         typed.set_job_id(job_.id());
         typed.set_epoch(epoch_);
-        // What prepares and starts a run is told apart by its epoch, which begins with the term.
-        if constexpr (requires { typed.set_term(0); }) {
-          typed.set_term(TermOf(job_.limits().epochs_from));
-        }
+        typed.set_term(TermOf(job_.limits().epochs_from));
       },
       request);
   const WorkerOffer& worker = parts_[worker_index].worker;

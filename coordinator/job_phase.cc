@@ -49,7 +49,9 @@ NextPhase JobPhase::EndNow(v1::JobState state) {
 }
 
 NextPhase JobPhase::Fail(const std::string& error, Now now) {
-  job_.summary().set_error(CleanUtf8(error, JobRun::kTextBytesMax));
+  const std::string advice = job_.AdviceToGoOn();
+  job_.summary().set_error(
+      absl::StrCat(CleanUtf8(error, JobRun::kTextBytesMax - advice.size()), advice));
   job_.summary().clear_reason();
   return End(v1::JOB_STATE_FAILED, now);
 }

@@ -265,6 +265,8 @@ class JobRun {
   int64_t progressed_ns() const { return progressed_ns_; }
   // Returns whether its last cut is saved, so that it can go on from there.
   virtual bool IsSaved() const { return false; }
+  // Returns what a failed job's error ends with: how to go on, if there is a way.
+  virtual std::string AdviceToGoOn() const { return ""; }
   v1::JobSummary& summary() { return summary_; }
   void SetUnreachable() { unreachable_ = true; }
   // Returns whether it is a run of another job's planning, and no user's job.

@@ -34,6 +34,13 @@ bool IsFailure(v1::AttemptCause cause) {
 
 bool MayEndOtherwise(v1::AttemptCause cause) { return cause != v1::ATTEMPT_CAUSE_WOULD_REPEAT; }
 
+std::string AdviceToGoOn(const v1::JobSpec& spec, const v1::JobResult& result) {
+  if (spec.checkpoint().directory().empty() || result.checkpoint().empty()) return "";
+  return absl::StrCat(
+      "; when that is mended, `penstock submit JOB.yaml --resume latest` goes on from ",
+      result.checkpoint());
+}
+
 FailedAttempts CountFailures(const google::protobuf::RepeatedPtrField<v1::Attempt>& attempts) {
   FailedAttempts failed;
   int64_t stuck_since_ms = 0;

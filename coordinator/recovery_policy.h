@@ -26,6 +26,10 @@ bool IsFailure(v1::AttemptCause cause);
 // Returns whether another attempt may end otherwise.
 bool MayEndOtherwise(v1::AttemptCause cause);
 
+// Returns what to add to the error of a job that has ended: the command that goes on from its last checkpoint. Empty if it has none
+// of its own.
+std::string AdviceToGoOn(const v1::JobSpec& spec, const v1::JobResult& result);
+
 // What a job's failed attempts come to.
 struct FailedAttempts {
   v1::AttemptCause cause = v1::ATTEMPT_CAUSE_UNSPECIFIED;  // of the last

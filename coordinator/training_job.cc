@@ -234,6 +234,10 @@ bool TrainingJob::Recovers() const {
   return penstock::Recovers(spec()) || GoesOnFromSnapshot() || AwaitsFirstSnapshot();
 }
 
+std::string TrainingJob::AdviceToGoOn() const {
+  return result_.has_value() ? penstock::AdviceToGoOn(spec(), *result_) : "";
+}
+
 bool TrainingJob::AwaitsFirstSnapshot() const {
   const SnapshotRule rule = SnapshotRuleOf(spec(), resolved());
   if (!rule.any() || !result_.has_value() || result_->snapshot_step() > 0) return false;

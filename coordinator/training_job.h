@@ -112,6 +112,7 @@ class TrainingJob final : public JobRun {
     return avoided_.Has(worker, now.monotonic_ns);
   }
   bool IsSaved() const override { return !spec().checkpoint().directory().empty(); }
+  std::string AdviceToGoOn() const override;
   std::map<std::string, double> SlowRatios() const override { return stragglers_.SlowRatios(); }
   void OnCommitted(const CheckpointCommitted& committed, Now now) override;
   void OnCrewGone() override;

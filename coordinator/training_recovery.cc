@@ -43,12 +43,7 @@ NextPhase AttemptPhase::Reconfigure(Reconfiguration change, Now now) {
   const AfterFailureDecision decision =
       AfterFailure(job_.spec().recovery(), CountFailures(job_.result().attempts()));
   if (!decision.why_not.empty()) {
-    return Fail(
-        absl::StrCat(change.message, "; ", decision.why_not,
-                     job_.IsSaved() ? "; when what is wrong is mended, submit it again with "
-                                      "checkpoint.resume: latest to go on"
-                                    : ""),
-        now);
+    return Fail(absl::StrCat(change.message, "; ", decision.why_not), now);
   }
   const FoundStart from =
       job_.LaterOf(attempt().saved.checkpoint.empty() ? attempt().start : attempt().saved);

@@ -239,7 +239,6 @@ NextPhase AttemptPhase::GoOnIfAllDone(Now now) {
 }
 
 NextPhase AttemptPhase::GoOnSaved(Now now) {
-  constexpr absl::string_view kAdvice = "; submit it again with checkpoint.resume: latest to go on";
   const std::optional<NewSplit>& split = attempt().new_split;
   const absl::string_view change = attempt().drains_for();
   const std::string& reason = crew_->return_reason();
@@ -249,14 +248,14 @@ NextPhase AttemptPhase::GoOnSaved(Now now) {
   }
   for (int32_t i = 0; i < crew_->size() && !change.empty(); ++i) {
     if (!crew_->parts()[i].lost) continue;
-    crew_->blame().Own(
-        i,
-        absl::StrCat("was lost while the job drained for ", change, job_.Recovers() ? "" : kAdvice),
-        v1::ATTEMPT_CAUSE_WORKER_LOST);
+    crew_->blame().Own(i, absl::StrCat("was lost while the job drained for ", change),
+                       v1::ATTEMPT_CAUSE_WORKER_LOST);
     return FailIfBlamed(now);
   }
-  const FoundStart& saved = attempt().saved;
-  if (saved.checkpoint.empty() || saved.step != *attempt().drain_step) {
+  // Nothing was begun, and so there is nothing new to save.
+  const bool is_at_start = *attempt().drain_step == attempt().start.step;
+  const FoundStart& saved = is_at_start ? attempt().start : attempt().saved;
+  if (!is_at_start && (saved.checkpoint.empty() || saved.step != *attempt().drain_step)) {
     const std::string& error = attempt().save_error;
     const std::string drained = absl::StrCat(
         "drained ",
@@ -267,7 +266,7 @@ NextPhase AttemptPhase::GoOnSaved(Now now) {
       return Reconfigure({.cause = v1::ATTEMPT_CAUSE_NOT_SAVED, .message = drained}, now);
     }
     job_.EndAttempt(v1::ATTEMPT_CAUSE_NOT_SAVED, "", drained, now);
-    return Fail(absl::StrCat(drained, kAdvice), now);
+    return Fail(drained, now);
   }
   if (split.has_value()) {
     if (const absl::Status taken = job_.TakeSplit(*split); !taken.ok()) {
@@ -278,7 +277,8 @@ NextPhase AttemptPhase::GoOnSaved(Now now) {
   if (attempt().growth.has_value()) return GoOnWithMore(now);
   return Reconfigure(
       {.cause = v1::ATTEMPT_CAUSE_LEFT,
-       .message = absl::StrCat(reason, "; the job is saved and goes on after step ", saved.step)},
+       .message = absl::StrCat(reason, "; the job ", is_at_start ? "has begun no step" : "is saved",
+                               " and goes on after step ", saved.step)},
       now);
 }
 

@@ -87,7 +87,8 @@ class Planning final : public JobPhase {
     }
     if (job_.ended()) return nullptr;
     const JobRun* const run = planning_.run();
-    job_.summary().set_reason(run == nullptr ? "" : run->summary().reason());
+    job_.summary().set_reason(run == nullptr ? "the coordinator looks for its plan"
+                                             : run->summary().reason());
     if (planning_.Stopped()) {
       return BackToQueue(job_, crew_->return_reason(), crew_->size(), /*rest_ms=*/0, now);
     }
@@ -400,11 +401,10 @@ class Launching final : public AttemptPhase {
 
   NextPhase Fail(const std::string& error, Now now) override {
     const bool advises = has_new_split_ && !crew_->starting();
-    return JobPhase::Fail(
-        absl::StrCat(error, advises ? "; it was to go on with a new split: submit it again with "
-                                      "checkpoint.resume: latest and feedback.replan: never"
-                                    : ""),
-        now);
+    return JobPhase::Fail(absl::StrCat(error, advises ? "; it was to go on with a new split, which "
+                                                        "feedback.replan: never leaves out"
+                                                      : ""),
+                          now);
   }
 
   const FoundStart start_;

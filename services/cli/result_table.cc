@@ -63,6 +63,31 @@ std::string StageTable(const v1::JobResult& result) {
   return table.Render();
 }
 
+// How often the job was begun and why, if that was more than once.
+std::string AttemptsText(const v1::JobResult& result) {
+  if (result.attempts_size() < 2) return "";
+  using Align = Table::Align;
+  Table table({{"ATTEMPT", Align::kRight},
+               {"STEPS", Align::kRight},
+               {"BACK AFTER", Align::kRight},
+               {"DONE AGAIN", Align::kRight},
+               {"ENDED BECAUSE"}});
+  for (int i = 0; i < result.attempts_size(); ++i) {
+    const v1::Attempt& attempt = result.attempts(i);
+    const bool is_back = attempt.resumed_ms() > 0 && attempt.detected_ms() > 0;
+    table.AddRow({absl::StrCat(i + 1),
+                  attempt.last_step() > attempt.first_step()
+                      ? absl::StrCat(attempt.first_step() + 1, "-", attempt.last_step())
+                      : "-",
+                  is_back ? FormatDuration(1e-3 * static_cast<double>(attempt.resumed_ms() -
+                                                                      attempt.detected_ms()))
+                          : "-",
+                  absl::StrCat(attempt.steps_redone()),
+                  attempt.message().empty() ? "-" : attempt.message()});
+  }
+  return table.Render();
+}
+
 }  // namespace
 
 std::string LayersText(int first, int count) {
@@ -103,6 +128,9 @@ std::string ResultText(const v1::GetJobResponse& job) {
     absl::StrAppend(&text, "checkpoint ", result.checkpoint(), "\n");
   }
   if (result.per_stage_size() > 0) absl::StrAppend(&text, "\n", StageTable(result));
+  if (const std::string attempts = AttemptsText(result); !attempts.empty()) {
+    absl::StrAppend(&text, "\n", attempts);
+  }
   if (const std::string feedback = FeedbackText(result.feedback()); !feedback.empty()) {
     absl::StrAppend(&text, "\n", feedback);
   }

@@ -172,8 +172,10 @@ void CheckpointKeeper::Parts::ClaimStart(const Search& search) {
         PENSTOCK_RETURN_IF_ERROR(Claim(files, find, open, lease, start));
         return start;
       });
-  if (IsHeldByAnother(found.status()) && CondVar::Clock::now() < search.held_until) {
-    return GoOnLater(search);
+  if (IsHeldByAnother(found.status())) {
+    if (CondVar::Clock::now() < search.held_until) return GoOnLater(search);
+    // A job that goes on looks again for a while: it may be a leader that is frozen, and will be ended.
+    found = absl::UnavailableError(found.status().message());
   }
   AnswerSearch(find.job_id,
                StartFound{std::move(found), std::move(lease), !find.adopted_tag.empty()});

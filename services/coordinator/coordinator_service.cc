@@ -257,18 +257,21 @@ void AddRegistry(RpcServer& server, CoordinatorParts parts) {
         }
         return response;
       });
-  server.Unary(registry, &Registry::RequestHeartbeat,
-               [&loop](const v1::HeartbeatRequest& request,
-                       const CallInfo& call) -> absl::StatusOr<v1::HeartbeatResponse> {
-                 PENSTOCK_RETURN_IF_ERROR(CheckIsWorker(call, request.name()));
-                 return loop.Ask<v1::HeartbeatResponse>(
-                     DeadlineOf(call),
-                     [request](Coordinator& coordinator, StateStore&,
-                               Now now) -> absl::StatusOr<v1::HeartbeatResponse> {
-                       PENSTOCK_RETURN_IF_ERROR(coordinator.Heartbeat(request, now));
-                       return coordinator.KeptSnapshots(request);
-                     });
-               });
+  // All workers call these, again and again, and each turn of the loop may wait for the store: no thread waits with them, so
+  // that one turn answers all that have come. Requests live until the reply.
+  server.UnaryAsync(registry, &Registry::RequestHeartbeat,
+                    [&loop](const v1::HeartbeatRequest& request, const CallInfo& call,
+                            const Reply<v1::HeartbeatResponse>& reply) {
+                      const absl::Status allowed = CheckIsWorker(call, request.name());
+                      if (!allowed.ok()) return reply(allowed);
+                      loop.AskThen<v1::HeartbeatResponse>(
+                          [&request](Coordinator& coordinator, StateStore&,
+                                     Now now) -> absl::StatusOr<v1::HeartbeatResponse> {
+                            PENSTOCK_RETURN_IF_ERROR(coordinator.Heartbeat(request, now));
+                            return coordinator.KeptSnapshots(request);
+                          },
+                          reply);
+                    });
   server.Stream(
       registry, &Registry::RequestAttach,
       [&loop](const v1::AttachRequest& request, const CallInfo& call, const StreamWaker&) {
@@ -277,15 +280,17 @@ void AddRegistry(RpcServer& server, CoordinatorParts parts) {
       Callers::kAttached);
   // It is acknowledged at any time: an event that could not be stored yet is kept and tried again, while a worker that
   // repeats it for ever would be of no use.
-  server.Unary(registry, &Registry::RequestReportRun,
-               [&loop](const v1::ReportRunRequest& request,
-                       const CallInfo& call) -> absl::StatusOr<v1::ReportRunResponse> {
-                 PENSTOCK_RETURN_IF_ERROR(CheckIsWorker(call, request.worker()));
-                 return loop.Ask<v1::ReportRunResponse>(
-                     DeadlineOf(call), [request](Coordinator& coordinator, StateStore&, Now now) {
-                       return coordinator.ReportRun(request, now);
-                     });
-               });
+  server.UnaryAsync(registry, &Registry::RequestReportRun,
+                    [&loop](const v1::ReportRunRequest& request, const CallInfo& call,
+                            const Reply<v1::ReportRunResponse>& reply) {
+                      const absl::Status allowed = CheckIsWorker(call, request.worker());
+                      if (!allowed.ok()) return reply(allowed);
+                      loop.AskThen<v1::ReportRunResponse>(
+                          [&request](Coordinator& coordinator, StateStore&, Now now) {
+                            return coordinator.ReportRun(request, now);
+                          },
+                          reply);
+                    });
 }
 
 // Does `act` for a caller, written down before and after. What cannot be written down is not done. `act` runs on a

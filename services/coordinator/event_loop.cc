@@ -108,6 +108,11 @@ void EventLoop::Run() {
 }
 
 bool EventLoop::TakeTurn() {
+  // An event may ask a worker again for what the loop asked before it slept.
+  if (!MayAct()) {
+    GiveUp();
+    return false;
+  }
   for (const Event& event : TakeEvents()) {
     event(coordinator_, ReadClock());
   }

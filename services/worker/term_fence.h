@@ -1,7 +1,7 @@
 // TermFence: which coordinator a worker listens to, of several of which one leads.
 //
-// The epoch of a run tells apart what two leaders have prepared, but not what they ask of a run that the later one has taken over
-// from the earlier one (coordinator/adoption.h): that is told apart by the term in which they lead.
+// An epoch tells apart the runs of one job. The term in which a leader leads tells apart what two of them ask: a deposed one may
+// know a run that its successor has taken over (coordinator/adoption.h), or a job whose workers train for another by now.
 //
 // Thread safety: all methods may be called from any thread.
 #pragma once

@@ -49,19 +49,23 @@ void AddWorkerControl(RpcServer& server, RunHost& host, const TermFence& terms, 
   Service& service = server.AddService<Service>(Callers::kCluster);
 
   server.Unary(service, &Service::RequestPrepareRun,
-               [&host](const v1::PrepareRunRequest& request, const CallInfo& call) {
+               [&host, &terms](const v1::PrepareRunRequest& request,
+                               const CallInfo& call) -> absl::StatusOr<v1::PrepareRunResponse> {
+                 PENSTOCK_RETURN_IF_ERROR(terms.Check(request.term()));
                  return host.Prepare(request, HandlerDeadline(call), call.trace);
                });
   server.Unary(
       service, &Service::RequestPrepareProfile,
-      [&host](const v1::PrepareProfileRequest& request,
-              const CallInfo& call) -> absl::StatusOr<v1::PrepareProfileResponse> {
+      [&host, &terms](const v1::PrepareProfileRequest& request,
+                      const CallInfo& call) -> absl::StatusOr<v1::PrepareProfileResponse> {
+        PENSTOCK_RETURN_IF_ERROR(terms.Check(request.term()));
         PENSTOCK_RETURN_IF_ERROR(host.Prepare(request, HandlerDeadline(call), call.trace).status());
         return v1::PrepareProfileResponse();
       });
   server.Unary(service, &Service::RequestStartRun,
-               [&host](const v1::StartRunRequest& request,
-                       const CallInfo&) -> absl::StatusOr<v1::StartRunResponse> {
+               [&host, &terms](const v1::StartRunRequest& request,
+                               const CallInfo&) -> absl::StatusOr<v1::StartRunResponse> {
+                 PENSTOCK_RETURN_IF_ERROR(terms.Check(request.term()));
                  PENSTOCK_RETURN_IF_ERROR(host.Start(request.job_id(), request.epoch()));
                  return v1::StartRunResponse();
                });

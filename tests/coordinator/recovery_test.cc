@@ -11,6 +11,7 @@ namespace penstock {
 namespace {
 
 using ::testing::AllOf;
+using ::testing::AnyOf;
 using ::testing::Contains;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
@@ -64,6 +65,29 @@ TEST(Leave, WorkerOfARun_StaysUntilTheJobIsSavedAndTheJobGoesOnWithAnother) {
   EXPECT_THAT(cluster.Logs(job), ElementsAre(absl::StrCat("drains after step ", cut),
                                              HasSubstr(absl::StrCat("continues after step ", cut)),
                                              absl::StrCat("goes on after step ", cut)));
+}
+
+// A busy machine may not have begun when its worker is asked to leave.
+TEST(Leave, BeforeTheFirstStepIsBegun_IsNoFailure) {
+  for (const bool recovers : {false, true}) {
+    for (int64_t at_ms = 0; at_ms < 1000; at_ms += 23) {
+      SCOPED_TRACE(at_ms);
+      SimulatedCluster cluster(
+          {.workers = 3, .delay_ms_min = 5, .delay_ms_max = 5, .begin_ms = 700});
+      v1::JobSpec spec = SavedJob(8, 2);
+      if (!recovers) spec.mutable_recovery()->set_mode("off");
+      const std::string job = cluster.Submit(spec);
+      cluster.At(at_ms, [&] { cluster.Leave(1); });
+      ASSERT_TRUE(cluster.RunUntilOver(kLimitMs)) << cluster.transcript();
+      EXPECT_EQ(cluster.Summary(job).state(), v1::JOB_STATE_SUCCEEDED) << cluster.transcript();
+      for (const v1::Attempt& attempt : cluster.Saved(job).result().attempts()) {
+        EXPECT_THAT(attempt.cause(), AnyOf(v1::ATTEMPT_CAUSE_LEFT, v1::ATTEMPT_CAUSE_UNSPECIFIED))
+            << cluster.transcript();
+      }
+      EXPECT_EQ(cluster.Saved(job).result().losses_size(), 8);
+      EXPECT_THAT(cluster.violations(), IsEmpty());
+    }
+  }
 }
 
 TEST(Leave, AtEveryMoment_TheJobSucceeds) {

@@ -19,6 +19,7 @@ using ::testing::AllOf;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
+using ::testing::Not;
 
 constexpr auto kNoBetter = absl::StatusCode::kFailedPrecondition;
 
@@ -299,7 +300,7 @@ TEST(Replan, WorkersFailOfTheNewSplit_TheJobGoesBackToTheOneBefore) {
   EXPECT_THAT(cluster.violations(), IsEmpty());
 }
 
-TEST(Replan, CheckpointCannotBeSaved_FailsAJobThatDoesNotRecoverAndSaysHowToGoOn) {
+TEST(Replan, CheckpointCannotBeSaved_FailsAJobThatDoesNotRecover) {
   SimulatedCluster cluster({.workers = 2, .commit_failure_percent = 100, .pass_ms = {1, 2}});
   cluster.RunFor(10);
   v1::JobSpec spec = ReplannedJob(30);
@@ -309,7 +310,8 @@ TEST(Replan, CheckpointCannotBeSaved_FailsAJobThatDoesNotRecoverAndSaysHowToGoOn
   EXPECT_EQ(cluster.Summary(job).state(), v1::JOB_STATE_FAILED);
   EXPECT_THAT(cluster.Summary(job).error(),
               AllOf(HasSubstr("drained for a new split, but the checkpoint of step"),
-                    HasSubstr("disk full"), HasSubstr("checkpoint.resume: latest")));
+                    HasSubstr("disk full"), Not(HasSubstr("--resume"))))
+      << "there is no checkpoint to go on from";
   cluster.RunFor(1000);
   EXPECT_THAT(cluster.StillTraining(), IsEmpty());
   EXPECT_THAT(cluster.violations(), IsEmpty());

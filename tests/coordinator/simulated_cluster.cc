@@ -562,7 +562,13 @@ absl::StatusOr<v1::StartRunResponse> SimulatedCluster::Handle(int worker,
       MeasureLoop(worker, w.generation, 0);
     } else {
       if (w.run.has_snapshot()) KeepSnapshot(worker, w.run.first_step());
-      TrainLoop(worker, w.generation);
+      w.begins_ms = now_ms_ + options_.begin_ms;
+      if (options_.begin_ms == 0) {
+        TrainLoop(worker, w.generation);
+      } else {
+        After(options_.begin_ms,
+              [this, worker, generation = w.generation] { TrainLoop(worker, generation); });
+      }
     }
   }
   return v1::StartRunResponse();
@@ -573,7 +579,8 @@ absl::StatusOr<v1::HoldRunResponse> SimulatedCluster::Handle(int worker,
   Worker& w = workers_[worker];
   if (!w.Runs(request.job_id(), request.epoch()))
     return absl::FailedPreconditionError("not running");
-  w.held_step = w.held_step.value_or(std::min(w.step + 1, w.run.spec().training().steps()));
+  const int64_t begun = now_ms_ < w.begins_ms ? 0 : 1;
+  w.held_step = w.held_step.value_or(std::min(w.step + begun, w.run.spec().training().steps()));
   v1::HoldRunResponse response;
   response.set_step(*w.held_step);
   return response;

@@ -47,7 +47,8 @@ struct SimulatedClusterOptions {
   // Workers are attached by a stream, and tell the pulse of their executor; else they are of an older build.
   bool attached = false;
   int64_t commit_ms = 20;
-  int64_t save_ms = 10;                   // from a cut to the files of a worker
+  int64_t save_ms = 10;  // from a cut to the files of a worker
+  int64_t begin_ms = 0;  // from the answer to StartRun to the beginning of the first step
   std::vector<std::string> devices = {};  // of the workers, in turn; empty: all have the same
   // Of one pass of a microbatch through a layer, by worker: then a step takes as long as the slowest stage for all of
   // its microbatches' passes, and stages report what theirs take. Empty: a step takes step_ms, and nothing is told.
@@ -187,6 +188,7 @@ class SimulatedCluster {
     // Of each kind of pass of the run so far.
     int64_t passes = 0;
     double pass_seconds = 0;
+    int64_t begins_ms = 0;  // when its first step begins
     std::optional<int64_t> held_step;
     std::optional<int64_t> cut_step;
     std::set<int64_t> saving;  // steps whose checkpoints it writes

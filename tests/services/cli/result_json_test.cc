@@ -141,6 +141,22 @@ TEST(ResultJsonTest, JobWithoutSteps_HasAllKeysAndNulls) {
   EXPECT_TRUE(empty["bubble_ratio"].is_null());
 }
 
+TEST(ResultTextTest, AttemptsAreATableOnceThereAreSeveral) {
+  v1::GetJobResponse job;
+  v1::Attempt& first = *job.mutable_result()->add_attempts();
+  first.set_last_step(40);
+  EXPECT_THAT(ResultText(job), ::testing::Not(::testing::HasSubstr("ATTEMPT")));
+  first.set_message("worker w1: was lost");
+  first.set_detected_ms(10'000);
+  first.set_resumed_ms(11'500);
+  first.set_steps_redone(10);
+  job.mutable_result()->add_attempts()->set_first_step(30);
+  EXPECT_THAT(ResultText(job),
+              ::testing::AllOf(::testing::ContainsRegex("ATTEMPT +STEPS +BACK AFTER"),
+                               ::testing::ContainsRegex("1 +1-40 +1.5 s +10 +worker w1: was lost"),
+                               ::testing::ContainsRegex("2 +- +- +0 +-")));
+}
+
 TEST(ResultTextTest, BeforeTheFirstReport_SpeedAndBubbleAreNotKnown) {
   v1::GetJobResponse job = Job();
   EXPECT_THAT(ResultText(job), ::testing::HasSubstr("bubble 8.8 %"));

@@ -246,6 +246,9 @@ TEST_F(RunHostTest, CallsOfAnEarlierTerm_AreRefusedAndChangeNothing) {
   using Stub = v1::WorkerControl::Stub;
   terms.OnRegistered(7);
   const auto is_refused = StatusIs(absl::StatusCode::kAborted, HasSubstr("term 7 leads"));
+  EXPECT_THAT(ask(&Stub::PrepareRun, v1::PrepareRunRequest(), 6), is_refused);
+  EXPECT_THAT(ask(&Stub::PrepareProfile, v1::PrepareProfileRequest(), 6), is_refused);
+  EXPECT_THAT(ask(&Stub::StartRun, v1::StartRunRequest(), 6), is_refused);
   EXPECT_THAT(ask(&Stub::HoldRun, v1::HoldRunRequest(), 6), is_refused);
   EXPECT_THAT(ask(&Stub::CutRun, v1::CutRunRequest(), 6), is_refused);
   EXPECT_THAT(ask(&Stub::StopRun, v1::StopRunRequest(), 6), is_refused);
