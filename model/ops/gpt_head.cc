@@ -1,4 +1,6 @@
 // Logits x W^T and their mean cross-entropy against targets, in one op: the logits' gradient takes their place.
+#include <limits>
+
 #include "absl/strings/str_cat.h"
 #include "base/status.h"
 #include "model/ops/list.h"
@@ -27,6 +29,13 @@ constexpr AttributeSpec kAttributes[] = {
      .min = 0.0,
      .max = 0.999999,
      .use = AttributeUse::kKernelsAddedLater},
+    {.name = "ignore",
+     .kind = AttributeKind::kInteger,
+     .help = "the target id that does not count, such as -100, which is no token",
+     .otherwise = kNoDefault,
+     .min = std::numeric_limits<int32_t>::min(),
+     .max = std::numeric_limits<int32_t>::max(),
+     .use = AttributeUse::kKernelsAddedLater},
 };
 
 absl::StatusOr<OpResult> Infer(const OpArguments& a) {
@@ -50,8 +59,12 @@ absl::StatusOr<OpResult> Infer(const OpArguments& a) {
 int64_t Ids(const OpArguments& a, int) { return a.attributes.integer("vocabulary"); }
 
 LossTraits Loss(const OpArguments& a) {
-  return {.classes = a.attributes.integer("vocabulary"),
-          .is_log_likelihood = a.attributes.number("label_smoothing") == 0.0};
+  LossTraits traits = {.classes = a.attributes.integer("vocabulary"),
+                       .is_log_likelihood = a.attributes.number("label_smoothing") == 0.0};
+  if (a.attributes.has("ignore")) {
+    traits.ignored = static_cast<int32_t>(a.attributes.integer("ignore"));
+  }
+  return traits;
 }
 
 OpCost Cost(const OpArguments& a) {

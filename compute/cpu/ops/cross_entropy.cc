@@ -40,8 +40,7 @@ class CpuCrossEntropy : public OpKernels {
         cpu_.kernels.target_ranks(RowsOf(tape, first, count), tape.ranks + first);
       });
     }
-    const int64_t valid = ValidTargets(tape);
-    *tape.result() = valid == 0 ? 0.0f : static_cast<float>(sum / static_cast<double>(valid));
+    *tape.result() = MeanOfValid(sum, ValidTargetsOf(tape, rows_, ignored_));
     return absl::OkStatus();
   }
 
@@ -53,9 +52,7 @@ class CpuCrossEntropy : public OpKernels {
   }
 
   absl::Status BackwardInput(const PassContext&, const WeightView&, const Tape& tape) override {
-    // Without a target that counts, no row reads the scale.
-    const float scale =
-        tape.loss_scale / static_cast<float>(std::max<int64_t>(ValidTargets(tape), 1));
+    const float scale = ScaleOfValid(tape, ValidTargetsOf(tape, rows_, ignored_));
     cpu_.threads.ForBlocks(rows_, kBlockRows, [&](int64_t first, int64_t count, int64_t) {
       cpu_.kernels.f32.cross_entropy_gradient(RowsOf(tape, first, count), scale,
                                               tape.grad_input() + first * classes_);
@@ -72,11 +69,6 @@ class CpuCrossEntropy : public OpKernels {
             log_sums_.in(tape.stash) + first,
             ignored_,
             smoothing_};
-  }
-
-  int64_t ValidTargets(const Tape& tape) const {
-    const auto* targets = tape.input<int32_t>(1);
-    return rows_ - std::count(targets, targets + rows_, ignored_);
   }
 
   CpuContext& cpu_;

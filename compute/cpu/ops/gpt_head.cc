@@ -1,4 +1,4 @@
-// The head: logits = input W^T and their mean cross-entropy against the targets.
+// The head: logits = input W^T and their mean cross-entropy against the targets that count.
 //
 // F leaves the logits and each row's log-sum; I turns the logits into their gradient. For float that is
 // in place, so they are kept until W; bf16 gradients have their own place, and the float logits go
@@ -35,7 +35,7 @@ class CpuGptHead : public OpKernels {
 
   absl::Status Forward(const PassContext&, const WeightView& weights, const Tape& tape) override {
     Multiply(weights, tape, LogitsOf(tape));
-    *tape.result() = static_cast<float>(MeanLoss(tape));
+    *tape.result() = MeanLoss(tape);
     if (tape.ranks != nullptr) {
       cpu_.threads.ForBlocks(rows_, kBlockRows, [&](int64_t first, int64_t count, int64_t) {
         cpu_.kernels.target_ranks(RowsOf(tape, first, count), tape.ranks + first);
@@ -53,7 +53,7 @@ class CpuGptHead : public OpKernels {
 
   absl::Status BackwardInput(const PassContext&, const WeightView& weights,
                              const Tape& tape) override {
-    const float scale = tape.loss_scale / static_cast<float>(rows_);
+    const float scale = ScaleOfValid(tape, ValidTargetsOf(tape, rows_, ignored_));
     Number* gradient = LogitsGradient(tape);
     cpu_.threads.ForBlocks(rows_, kBlockRows, [&](int64_t first, int64_t count, int64_t) {
       cpu_.kernels.of<Number>().cross_entropy_gradient(RowsOf(tape, first, count), scale,
@@ -82,6 +82,7 @@ class CpuGptHead : public OpKernels {
         width_(spec.width()),
         rows_(spec.rows()),
         time_(spec.inputs[0].dims[0]),
+        ignored_(spec.loss().ignored.value_or(kNoTarget)),
         smoothing_(static_cast<float>(spec.attributes().number("label_smoothing"))) {
     BlockLayout stash, kept;
     log_sums_ = stash.Add<float>(rows_);
@@ -129,19 +130,20 @@ class CpuGptHead : public OpKernels {
             LogitsOf(tape) + first * vocabulary_,
             tape.input<int32_t>(1) + first,
             log_sums_.in(tape.stash) + first,
-            kNoTarget,
+            ignored_,
             smoothing_};
   }
 
-  double MeanLoss(const Tape& tape) const {
+  float MeanLoss(const Tape& tape) const {
     const double sum = SumOfBlocks(cpu_, rows_, kBlockRows, [&](int64_t first, int64_t count) {
       return cpu_.kernels.cross_entropy(RowsOf(tape, first, count));
     });
-    return sum / static_cast<double>(rows_);
+    return MeanOfValid(sum, ValidTargetsOf(tape, rows_, ignored_));
   }
 
   CpuContext& cpu_;
   const int64_t vocabulary_, width_, rows_, time_;
+  const int32_t ignored_;
   const float smoothing_;
   Linear<Number> linear_;
   TapeNeeds needs_;

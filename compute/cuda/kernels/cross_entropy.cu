@@ -4,17 +4,36 @@
 namespace penstock::cuda {
 namespace {
 
+// valid [1] = how many targets count.
+__global__ void ValidKernel(TokenLoss a) {
+  int valid = 0;
+  for (int64_t row = threadIdx.x; row < a.rows; row += kBlock) {
+    if (a.targets[row] != a.ignored) ++valid;
+  }
+  valid = BlockSum(valid);
+  if (threadIdx.x == 0) *a.valid = valid;
+}
+
+// Of a row whose target does not count.
+template <typename Number>
+__device__ void LeaveOut(const TokenLoss& a, Number* row) {
+  if (threadIdx.x == 0) a.row_losses[blockIdx.x] = 0.0f;
+  if (threadIdx.x == 0 && a.ranks != nullptr) a.ranks[blockIdx.x] = -1;
+  if (!a.with_gradient) return;
+  for (int64_t c = threadIdx.x; c < a.vocabulary; c += kBlock) row[c] = FromFloat<Number>(0.0f);
+}
+
 // A block works on a row, kPart numbers a thread at once. REQUIRES: rows begin at multiples of their bytes.
 template <typename Number, int kPart>
-__global__ void RowKernel(int64_t vocabulary, int64_t stride, Number* logits,
-                          const int32_t* targets, float smoothing, bool with_gradient,
-                          float* row_losses, int32_t* ranks) {
+__global__ void RowKernel(TokenLoss a, Number* logits) {
   using Numbers = Pack<Number, kPart>;
-  Number* row = logits + int64_t{blockIdx.x} * stride;
+  const int64_t vocabulary = a.vocabulary;
+  Number* row = logits + int64_t{blockIdx.x} * a.stride;
   auto* parts = reinterpret_cast<Numbers*>(row);
   const int64_t whole = vocabulary / kPart;  // parts; what is left of the row is less than one
   const int64_t rest = whole * kPart + threadIdx.x;
-  const int32_t target = targets[blockIdx.x];
+  const int32_t target = a.targets[blockIdx.x];
+  if (a.valid != nullptr && target == a.ignored) return LeaveOut(a, row);
   // The sum is of exp(logit - maximum), with the largest logit that the thread has seen.
   float maximum = -INFINITY, sum = 0.0f, of_logits = 0.0f;
   const auto add = [&](const float* values, int count) {
@@ -45,22 +64,25 @@ __global__ void RowKernel(int64_t vocabulary, int64_t stride, Number* logits,
   sum = BlockSum(of_thread == -INFINITY ? sum : sum * expf(of_thread - maximum));
   float score = ToFloat(row[target]);
   // Without smoothing the mean, which may be infinite, must not count.
-  if (smoothing > 0.0f) {
-    score += smoothing * (BlockSum(of_logits) / static_cast<float>(vocabulary) - score);
+  if (a.smoothing > 0.0f) {
+    score += a.smoothing * (BlockSum(of_logits) / static_cast<float>(vocabulary) - score);
   }
-  if (threadIdx.x == 0) row_losses[blockIdx.x] = maximum + logf(sum) - score;
-  if (ranks != nullptr) {
+  if (threadIdx.x == 0) a.row_losses[blockIdx.x] = maximum + logf(sum) - score;
+  if (a.ranks != nullptr) {
     const int rank = BlockSum(HigherScores(row, vocabulary, target));
-    if (threadIdx.x == 0) ranks[blockIdx.x] = rank;
+    if (threadIdx.x == 0) a.ranks[blockIdx.x] = rank;
   }
-  if (!with_gradient) return;
+  if (!a.with_gradient) return;
   __syncthreads();  // the target's logit has been read
   const float inverse = 1.0f / sum;
-  const float at_others = smoothing / static_cast<float>(vocabulary);
-  const float at_target = 1.0f - smoothing + at_others;
+  const float at_others = a.smoothing / static_cast<float>(vocabulary);
+  const float at_target = 1.0f - a.smoothing + at_others;
+  // Products scale by the rows, of which these count.
+  const float factor =
+      a.valid == nullptr ? 1.0f : static_cast<float>(a.rows) / static_cast<float>(*a.valid);
   const auto gradient = [&](Number logit, int64_t c) {
     const float probability = expf(ToFloat(logit) - maximum) * inverse;
-    return FromFloat<Number>(probability - (c == target ? at_target : at_others));
+    return FromFloat<Number>((probability - (c == target ? at_target : at_others)) * factor);
   };
   for (int64_t p = threadIdx.x; p < whole; p += kBlock) {
     Numbers numbers = parts[p];
@@ -70,29 +92,27 @@ __global__ void RowKernel(int64_t vocabulary, int64_t stride, Number* logits,
   if (rest < vocabulary) row[rest] = gradient(row[rest], rest);
 }
 
-__global__ void MeanKernel(int64_t rows, const float* row_losses, float* loss) {
+__global__ void MeanKernel(TokenLoss a) {
   double sum = 0.0;
-  for (int64_t row = threadIdx.x; row < rows; row += kBlock) sum += row_losses[row];
+  for (int64_t row = threadIdx.x; row < a.rows; row += kBlock) sum += a.row_losses[row];
   sum = BlockSum(sum);
-  if (threadIdx.x == 0) *loss = static_cast<float>(sum / static_cast<double>(rows));
+  if (threadIdx.x != 0) return;
+  const int64_t valid = a.valid == nullptr ? a.rows : *a.valid;
+  *a.loss = valid == 0 ? 0.0f : static_cast<float>(sum / static_cast<double>(valid));
 }
 
 }  // namespace
 
 template <typename Number>
-void CrossEntropy(cudaStream_t stream, int64_t rows, int64_t vocabulary, int64_t stride,
-                  Number* logits, const int32_t* targets, float smoothing, bool with_gradient,
-                  float* row_losses, int32_t* ranks, float* loss) {
+void CrossEntropy(cudaStream_t stream, const TokenLoss& loss, Number* logits) {
   constexpr int kPart = 16 / sizeof(Number);
-  const bool is_aligned = stride % kPart == 0 && reinterpret_cast<uintptr_t>(logits) % 16 == 0;
+  const bool is_aligned = loss.stride % kPart == 0 && reinterpret_cast<uintptr_t>(logits) % 16 == 0;
   const auto kernel = is_aligned ? RowKernel<Number, kPart> : RowKernel<Number, 1>;
-  kernel<<<rows, kBlock, 0, stream>>>(vocabulary, stride, logits, targets, smoothing, with_gradient,
-                                      row_losses, ranks);
-  MeanKernel<<<1, kBlock, 0, stream>>>(rows, row_losses, loss);
+  if (loss.valid != nullptr) ValidKernel<<<1, kBlock, 0, stream>>>(loss);
+  kernel<<<loss.rows, kBlock, 0, stream>>>(loss, logits);
+  MeanKernel<<<1, kBlock, 0, stream>>>(loss);
 }
-template void CrossEntropy<float>(cudaStream_t, int64_t, int64_t, int64_t, float*, const int32_t*,
-                                  float, bool, float*, int32_t*, float*);
-template void CrossEntropy<Bf16>(cudaStream_t, int64_t, int64_t, int64_t, Bf16*, const int32_t*,
-                                 float, bool, float*, int32_t*, float*);
+template void CrossEntropy<float>(cudaStream_t, const TokenLoss&, float*);
+template void CrossEntropy<Bf16>(cudaStream_t, const TokenLoss&, Bf16*);
 
 }  // namespace penstock::cuda

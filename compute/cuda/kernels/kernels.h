@@ -138,14 +138,22 @@ void AttentionBackward(cudaStream_t stream, const AttentionShape& shape,
                        const Number* grad_output, const float* log_sums, float* dots,
                        const AttentionGradients<Number>& gradients);
 
-// loss [1] = mean over the rows of log(sum exp(logits[row])) - logits[row][targets[row]], and in place
-// logits = softmax(logits) - one at the target, unless !with_gradient. `smoothing` of a target is spread over all tokens.
-// Rows are `stride` numbers apart.
-// row_losses [rows]: workspace. ranks [rows]: of the targets (Tape::ranks); null: not wanted.
+// The loss of a head over the rows of its logits, which are `stride` numbers apart.
+struct TokenLoss {
+  int64_t rows, vocabulary, stride;
+  const int32_t* targets;
+  int32_t ignored;     // targets of this id do not count, if `valid` is there
+  float smoothing;     // of a target, spread over all tokens
+  bool with_gradient;  // in place of the logits
+  float* row_losses;   // workspace [rows]
+  int32_t* ranks;      // [rows]: of the targets (Tape::ranks); null: not wanted
+  int32_t* valid;      // workspace [1]; null: all targets count
+  float* loss;         // [1]
+};
+// loss = mean over the rows that count of log(sum exp(logits[row])) - logits[row][targets[row]], 0 if none does, and in place
+// logits = rows / rows that count * (softmax(logits) - one at the target), zero in rows that do not count.
 template <typename Number>
-void CrossEntropy(cudaStream_t stream, int64_t rows, int64_t vocabulary, int64_t stride,
-                  Number* logits, const int32_t* targets, float smoothing, bool with_gradient,
-                  float* row_losses, int32_t* ranks, float* loss);
+void CrossEntropy(cudaStream_t stream, const TokenLoss& loss, Number* logits);
 
 // *to = value.
 void Store(cudaStream_t stream, int64_t value, int64_t* to);

@@ -4,6 +4,8 @@
 // put into their products; so probabilities are never stored, and logits are the only large array.
 //
 // Parameter: weight [vocabulary, width], the token embedding's when tied.
+#include <optional>
+
 #include "base/check.h"
 #include "base/status.h"
 #include "compute/block_layout.h"
@@ -45,9 +47,7 @@ class CudaGptHead : public OpKernels {
     PENSTOCK_RETURN_IF_ERROR(forward_.Run({.left = ConvertedInput(tape),
                                            .right = ParameterOf<Number>(weights, 0),
                                            .result = logits}));
-    CrossEntropy(cuda_.stream(), rows_, vocabulary_, stride_, logits, tape.input<int32_t>(1),
-                 smoothing_, context.training, row_losses_.in(tape.stash), tape.ranks,
-                 tape.result());
+    CrossEntropy(cuda_.stream(), LossOf(context, tape), logits);
     return cuda_.Check("forward of the head");
   }
 
@@ -86,15 +86,31 @@ class CudaGptHead : public OpKernels {
         width_(spec.width()),
         rows_(spec.rows()),
         time_(spec.inputs[0].dims[0]),
+        ignored_(spec.loss().ignored),
         smoothing_(static_cast<float>(spec.attributes().number("label_smoothing"))),
         stride_((vocabulary_ + kLogitsAlignment - 1) / kLogitsAlignment * kLogitsAlignment) {
     BlockLayout stash, kept;
     row_losses_ = stash.Add<float>(rows_);
+    valid_ = stash.Add<int32_t>(ignored_.has_value() ? 1 : 0);
     gradient_ = kept.Add<Number>(rows_ * stride_);
     input_ = kept.Add<Number>(kIsFloat<Number> ? 0 : rows_ * width_);
     needs_.stash_bytes = stash.size_bytes();
     needs_.kept_bytes = kept.size_bytes();
     needs_.inputs_for_weight = kIsFloat<Number> ? kActivation : kNoInputs;
+  }
+
+  TokenLoss LossOf(const PassContext& context, const Tape& tape) const {
+    return {.rows = rows_,
+            .vocabulary = vocabulary_,
+            .stride = stride_,
+            .targets = tape.input<int32_t>(1),
+            .ignored = ignored_.value_or(0),
+            .smoothing = smoothing_,
+            .with_gradient = context.training,
+            .row_losses = row_losses_.in(tape.stash),
+            .ranks = tape.ranks,
+            .valid = ignored_.has_value() ? valid_.in(tape.stash) : nullptr,
+            .loss = tape.result()};
   }
 
   LinearShape Linear(int64_t output_stride) const {
@@ -105,7 +121,7 @@ class CudaGptHead : public OpKernels {
             .output_stride = output_stride};
   }
 
-  // Scales the gradient of the mean over the rows.
+  // Scales the gradient of the mean over the rows. What F leaves makes one over those that count of it.
   float Scale(const Tape& tape) const { return tape.loss_scale / static_cast<float>(rows_); }
 
   // The input as the products read it.
@@ -127,12 +143,14 @@ class CudaGptHead : public OpKernels {
 
   CudaContext& cuda_;
   const int64_t vocabulary_, width_, rows_, time_;
+  const std::optional<int32_t> ignored_;
   const float smoothing_;
   const int64_t stride_;
   MatrixProduct forward_, logits_, backward_;
   WeightGradient<Number> weight_;
   TapeNeeds needs_;
   Place<float> row_losses_;  // stash [rows]
+  Place<int32_t> valid_;     // stash [1], unless all targets count
   Place<Number> gradient_;   // kept [rows, stride]: logits, then their gradient
   Place<Number> input_;      // kept [rows, width], unless float
 };

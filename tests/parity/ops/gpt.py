@@ -40,8 +40,10 @@ def gpt_embedding(c, ids):
 
 def gpt_head(c, x, targets):
     logits = x @ c["lm_head.weight"].t()
-    smoothing = c.attributes.get("label_smoothing", 0.0)
-    return F.cross_entropy(logits.reshape(-1, logits.shape[-1]), targets.reshape(-1), label_smoothing=smoothing), logits
+    flat, ids = logits.reshape(-1, logits.shape[-1]), targets.reshape(-1)
+    ignored = c.attributes.get("ignore", -1)
+    loss = F.cross_entropy(flat, ids, ignore_index=ignored, label_smoothing=c.attributes.get("label_smoothing", 0.0))
+    return (loss if (ids != ignored).any() else flat.sum() * 0.0), logits
 
 
 def branch(width, norm_name, expansion, expanded, projection, projected):
@@ -61,3 +63,7 @@ case("gpt_head", "time and width", {"vocabulary": 19, "width": 7}, [f32(5, 7), i
      parameters={"lm_head.weight": (19, 7)}, library=True)
 case("gpt_head", "smooth labels", {"vocabulary": 19, "width": 7, "label_smoothing": 0.1}, [f32(5, 7), i32(5, below=19)],
      gpt_head, parameters={"lm_head.weight": (19, 7)}, library=True)
+case("gpt_head", "padding", {"vocabulary": 5, "width": 7, "ignore": 2}, [f32(9, 7), i32(9, below=5)], gpt_head,
+     parameters={"lm_head.weight": (5, 7)}, library=True)
+case("gpt_head", "nothing but padding", {"vocabulary": 5, "width": 3, "ignore": 0}, [f32(4, 3), i32(4, below=1)],
+     gpt_head, parameters={"lm_head.weight": (5, 3)}, library=True)
