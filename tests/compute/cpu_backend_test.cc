@@ -131,7 +131,7 @@ TEST(CpuBackend, ImageOfManyChannels_KeepsNoTableOfThem) {
   EXPECT_LE(largest_bytes, kChannels * sizeof(double)) << "a factor for each channel";
 }
 
-// The workspace of attention is quadratic in the context; no machine has room for this one.
+// The workspace of attention grows with time and width; no machine has room for this one.
 TEST(CpuBackend, OpWhoseScratchDoesNotFit_IsAnErrorAndOthersStillWork) {
   PENSTOCK_ASSERT_OK_AND_ASSIGN(const auto backend, MakeCpuBackend(1));
   const int64_t huge = int64_t{1} << 22;

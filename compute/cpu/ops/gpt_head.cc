@@ -1,4 +1,5 @@
-// The head: logits = input W^T and their mean cross-entropy against the targets that count.
+// The head: logits = input W^T and their mean cross-entropy against the targets that count. More logits than are worth
+// their memory are computed in chunks (compute/cpu/chunked_head.h).
 //
 // F leaves the logits and each row's log-sum; I turns the logits into their gradient. For float that is
 // in place, so they are kept until W; bf16 gradients have their own place, and the float logits go
@@ -9,6 +10,7 @@
 
 #include "base/status.h"
 #include "compute/block_layout.h"
+#include "compute/cpu/chunked_head.h"
 #include "compute/cpu/linear.h"
 #include "compute/cpu/losses.h"
 #include "compute/cpu/ops.h"
@@ -157,6 +159,7 @@ class CpuGptHead : public OpKernels {
 }  // namespace gpt_head
 
 MadeKernels MakeGptHead(CpuContext& context, const KernelSpec& spec) {
+  if (IsChunkedHead(spec)) return MakeChunkedHead(context, spec);
   return spec.bf16 ? gpt_head::CpuGptHead<Bf16>::Create(context, spec)
                    : gpt_head::CpuGptHead<float>::Create(context, spec);
 }
