@@ -8,7 +8,7 @@ namespace penstock::cuda {
 template <typename Number>
 absl::StatusOr<ScaledAttention<Number>> ScaledAttention<Number>::Create(CudaContext& context,
                                                                         const AttentionShape& shape,
-                                                                        bool has_lengths) {
+                                                                        bool is_bounded) {
   if (shape.size > kAttentionSizeMax) {
     return absl::UnimplementedError(absl::StrFormat(
         "attention heads of %d numbers; the CUDA back-end has them up to %d: use more heads",
@@ -18,7 +18,7 @@ absl::StatusOr<ScaledAttention<Number>> ScaledAttention<Number>::Create(CudaCont
   made.context_ = &context;
   made.shape_ = shape;
   if constexpr (!kIsFloat<Number>) {
-    if (!has_lengths) {
+    if (!is_bounded) {
       PENSTOCK_ASSIGN_OR_RETURN(made.fused_, context.SdpaFor(shape));
     }
   }

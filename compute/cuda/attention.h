@@ -30,8 +30,9 @@ class ScaledAttention {
   ScaledAttention() = default;
   // Errors: Unimplemented (no kernels for heads so large), those of cuDNN.
   // REQUIRES: `context` outlives it.
+  // `is_bounded`: by lengths or documents, which the fused attention does not know.
   static absl::StatusOr<ScaledAttention> Create(CudaContext& context, const AttentionShape& shape,
-                                                bool has_lengths);
+                                                bool is_bounded);
 
   const AttentionShape& shape() const { return shape_; }
   bool is_fused() const { return fused_ != nullptr; }

@@ -15,7 +15,8 @@ struct Sizes {
   explicit Sizes(const KernelSpec& spec)
       : samples(spec.samples),
         side_by_side(spec.inputs.size() < 3),
-        has_lengths(spec.inputs.size() % 2 == 0),
+        has_lengths(spec.inputs.size() % 2 == 0 && spec.inputs.back().dims.empty()),
+        has_positions(spec.inputs.size() % 2 == 0 && !has_lengths),
         causal(spec.attributes().flag("causal")),
         window(spec.attributes().integer("window")),
         queries(spec.inputs[0].dims[0]),
@@ -29,6 +30,7 @@ struct Sizes {
   int64_t samples;
   bool side_by_side;  // queries, keys and values are one input
   bool has_lengths;
+  bool has_positions;  // i32 [samples, queries]: a document begins where one is 0
   bool causal;
   int64_t window;                    // keys that a query sees at most; 0: no bound
   int64_t queries, keys;             // of a sample
@@ -36,7 +38,7 @@ struct Sizes {
   int64_t key_value_heads;           // of keys and values
   int64_t query_stride, key_stride;  // of the rows of the inputs; keys and values have one
 
-  int inputs() const { return side_by_side ? 1 : 3; }  // without the lengths
+  int inputs() const { return side_by_side ? 1 : 3; }  // without lengths or positions
   int InputOf(Part part) const { return side_by_side ? 0 : part; }
   int64_t StrideOf(Part part) const { return part == kQuery ? query_stride : key_stride; }
   int64_t TimeOf(Part part) const { return part == kQuery ? queries : keys; }

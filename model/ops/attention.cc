@@ -40,11 +40,18 @@ int64_t HeadsOfGroup(const OpArguments& a) {
   return key_value_heads == 0 ? 1 : a.attributes.integer("heads") / key_value_heads;
 }
 
+int64_t KeysOf(const OpArguments& a) { return a.inputs[AreSideBySide(a) ? 0 : 1].dims[0]; }
+
 // Of the queries. REQUIRES: the inputs fit.
 int64_t WidthOf(const OpArguments& a) {
   const int64_t width = a.inputs[0].dims[1];
   const int64_t group = HeadsOfGroup(a);
   return AreSideBySide(a) ? width / (group + 2) * group : width;
+}
+
+// What follows queries, keys and values; null: nothing.
+const ValueType* Last(const OpArguments& a) {
+  return a.inputs.size() % 2 == 0 ? &a.inputs.back() : nullptr;
 }
 
 absl::Status CheckSettings(const Attributes& a) {
@@ -62,12 +69,19 @@ absl::Status CheckSettings(const Attributes& a) {
   return absl::OkStatus();
 }
 
+// Of queries that are the keys' own time steps.
+bool ArePositions(const OpArguments& a, const ValueType& type) {
+  const int64_t time = a.inputs[0].dims[0];
+  return a.attributes.flag("causal") && AreOfSteps(type, time) && KeysOf(a) == time;
+}
+
 bool Fit(const OpArguments& a) {
   const size_t sequences = AreSideBySide(a) ? 1 : 3;
   for (size_t i = 0; i < sequences; ++i) {
     if (!IsF32(a.inputs[i], 2) || a.inputs[i].dims.size() > 2) return false;
   }
-  if (a.inputs.size() > sequences && !AreLengths(a.inputs[sequences])) return false;
+  const ValueType* const last = Last(a);
+  if (last != nullptr && !AreLengths(*last) && !ArePositions(a, *last)) return false;
   const int64_t group = HeadsOfGroup(a);
   const int64_t width = a.inputs[0].dims[1];
   return AreSideBySide(a) ? width % (group + 2) == 0
@@ -76,9 +90,11 @@ bool Fit(const OpArguments& a) {
 
 std::string Wanted(int64_t group) {
   const std::string of_queries = group == 1 ? "" : absl::StrCat(" / ", group);
-  return absl::StrCat("queries f32 [time, width], keys and values of one time f32 [time, width",
-                      of_queries, "], or all side by side f32 [time, ", group + 2, " width",
-                      of_queries, "], then the keys' lengths i32 [] if there are any");
+  return absl::StrCat(
+      "queries f32 [time, width], keys and values of one time f32 [time, width", of_queries,
+      "], or all side by side f32 [time, ", group + 2, " width", of_queries,
+      "], then the keys' lengths i32 [] if there are any, or with causal the positions "
+      "of the time steps in their documents i32 [time]");
 }
 
 absl::StatusOr<OpResult> Infer(const OpArguments& a) {
@@ -92,8 +108,6 @@ absl::StatusOr<OpResult> Infer(const OpArguments& a) {
   }
   return OpResult{.output = WithWidth(a.inputs[0], width)};
 }
-
-int64_t KeysOf(const OpArguments& a) { return a.inputs[AreSideBySide(a) ? 0 : 1].dims[0]; }
 
 // Pairs of a query and a key that are computed: of causal ones half, and of that half the band of the window.
 double PairsOf(const OpArguments& a) {
@@ -122,8 +136,8 @@ constinit const Op kAttention = {
     .described_as = "dot_product_attention",
     .help =
         "for each query the mean of values, weighted by the products of query and keys; keys from "
-        "a sample's length on "
-        "are not seen",
+        "a sample's length on are not seen, and where documents are given, by positions that are 0 "
+        "where one begins, those of other documents",
     .attributes = attention::kAttributes,
     .inputs_min = 1,
     .inputs_max = 4,

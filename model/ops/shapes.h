@@ -26,6 +26,11 @@ inline bool AreLengths(const ValueType& type) {
   return type.dtype == DType::kI32 && type.dims.empty();
 }
 
+// A whole number for each of a sample's time steps.
+inline bool AreOfSteps(const ValueType& type, int64_t time) {
+  return type.dtype == DType::kI32 && type.dims.size() == 1 && type.dims[0] == time;
+}
+
 // Whether targets i32 [...] belong to logits f32 [..., classes].
 inline bool AreTargetsOf(const ValueType& logits, const ValueType& targets) {
   return IsF32(logits, 1) && targets.dtype == DType::kI32 &&

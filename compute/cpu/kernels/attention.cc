@@ -86,14 +86,16 @@ struct Block {
   int64_t first, rows;
   int64_t keys;  // of the head
   bool causal;
-  int64_t window;  // as of the head
+  int64_t window;         // as of the head
+  const int32_t* starts;  // as of the head
 
   int64_t strips_end() const { return RoundUp(rows, kTileRows); }
   // Keys a row sees, from seen_begin on; maybe none, if there is a window.
   int64_t seen_begin(int64_t row) const {
-    if (window == 0) return 0;
+    const int64_t start = starts == nullptr ? 0 : starts[first + row];
+    if (window == 0) return start;
     const int64_t outside = first + row + 1 - window;
-    return outside > 0 ? Smaller(outside, keys) : 0;
+    return outside > start ? Smaller(outside, keys) : start;
   }
   int64_t seen_end(int64_t row) const { return causal ? Smaller(first + row + 1, keys) : keys; }
   // Keys a strip of rows meets, whole tiles' rows: those that its queries do not see are masked.
@@ -108,7 +110,12 @@ struct Block {
   // Rows that see a key of the strip that begins at `key`.
   int64_t FirstRowOf(int64_t key) const { return causal && key > first ? key - first : 0; }
   int64_t EndRowOf(int64_t key) const {
-    return window == 0 ? rows : Smaller(rows, key + kTileRows - 1 + window - first);
+    const int64_t end = window == 0 ? rows : Smaller(rows, key + kTileRows - 1 + window - first);
+    if (starts == nullptr) return end;
+    // Strips whose keys begin later have no scores there.
+    int64_t strip = RoundUp(end, kTileRows) - kTileRows;
+    while (strip_begin(strip) > key) strip -= kTileRows;
+    return Smaller(end, strip + kTileRows);
   }
 
  private:
@@ -184,7 +191,7 @@ PENSTOCK_INLINE void ForBlocks(const AttentionHead& head, Body body) {
   for (int64_t first = 0; first < head.queries; first += kBlockQueries) {
     const int64_t rest = head.queries - first;
     body(Block{first, rest < kBlockQueries ? rest : kBlockQueries, head.keys, head.causal,
-               head.window});
+               head.window, head.starts});
   }
 }
 

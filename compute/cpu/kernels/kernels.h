@@ -115,6 +115,8 @@ struct AttentionHead {
   bool causal;
   float scale;         // of the scores
   int64_t window = 0;  // time steps, a query's own the last, whose keys it may see; 0: no bound
+  // With causal: by query, the first key of its document, before which it sees none; ascending. Null: there is one document.
+  const int32_t* starts = nullptr;
   Strided<const float> query, key, value;
 };
 

@@ -1,6 +1,7 @@
 // Attention: each (sample, head) is worked on by itself (kernels/attention.cc). F keeps the logarithm of each row's sum,
 // from which I computes the probabilities again. In I a task has the heads that read the same keys and values, in their
-// order, so that the sum of their gradients is the same bits for any number of threads.
+// order, so that the sum of their gradients is the same bits for any number of threads. Where a row has several documents,
+// each pass first finds where they begin.
 #include "compute/ops/attention.h"
 
 #include <cmath>
@@ -27,15 +28,18 @@ class CpuAttention : public OpKernels {
     log_sums_ = stash.Add<float>(s_.samples * s_.heads * s_.queries);
     needs_.stash_bytes = stash.size_bytes();
     needs_.inputs_for_input = kAllInputs;
+    BlockLayout scratch;
+    threads_ = scratch.Add<float>(context.threads.count() * thread_floats_);
+    starts_ = scratch.Add<int32_t>(s_.has_positions ? s_.samples * s_.queries : 0);
+    scratch_bytes_ = scratch.size_bytes();
   }
 
-  int64_t scratch_bytes() const {
-    return cpu_.threads.count() * thread_floats_ * static_cast<int64_t>(sizeof(float));
-  }
+  int64_t scratch_bytes() const { return scratch_bytes_; }
 
   TapeNeeds tape_needs() const override { return needs_; }
 
   absl::Status Forward(const PassContext&, const WeightView&, const Tape& tape) override {
+    FindStarts(tape);
     ForEach(s_.heads, [&](int64_t sample, int64_t head, float* memory) {
       const AttentionHead of = HeadOf(tape, sample, head);
       const Strided<float> output = {tape.result() + OutputAt(sample, head), s_.width()};
@@ -46,6 +50,7 @@ class CpuAttention : public OpKernels {
   }
 
   absl::Status BackwardInput(const PassContext&, const WeightView&, const Tape& tape) override {
+    FindStarts(tape);
     ForEach(s_.key_value_heads, [&](int64_t sample, int64_t group, float* memory) {
       const int64_t first = group * s_.group();
       for (int64_t head = first; head < first + s_.group(); ++head) {
@@ -56,6 +61,21 @@ class CpuAttention : public OpKernels {
   }
 
  private:
+  // By query, where its document begins.
+  void FindStarts(const Tape& tape) const {
+    if (!s_.has_positions) return;
+    const auto* const positions = tape.input<int32_t>(s_.inputs());
+    int32_t* const starts = starts_.in(cpu_.layer_scratch.data());
+    for (int64_t sample = 0; sample < s_.samples; ++sample) {
+      int64_t start = 0;
+      for (int64_t t = 0; t < s_.queries; ++t) {
+        const int64_t at = sample * s_.queries + t;
+        if (positions[at] == 0) start = t;
+        starts[at] = static_cast<int32_t>(start);
+      }
+    }
+  }
+
   // is_first: of those with the same keys and values.
   void BackwardOfHead(const Tape& tape, int64_t sample, int64_t head, bool is_first,
                       float* memory) const {
@@ -94,6 +114,8 @@ class CpuAttention : public OpKernels {
             .causal = s_.causal,
             .scale = static_cast<float>(1.0 / std::sqrt(static_cast<double>(s_.size))),
             .window = s_.window,
+            .starts = s_.has_positions ? starts_.in(cpu_.layer_scratch.data()) + sample * s_.queries
+                                       : nullptr,
             .query = part(kQuery),
             .key = part(kKey),
             .value = part(kValue)};
@@ -116,7 +138,7 @@ class CpuAttention : public OpKernels {
   // body(sample, number, memory of the thread), for numbers 0 .. count of each sample.
   template <typename Body>
   void ForEach(int64_t count, Body body) const {
-    auto* const memory = static_cast<float*>(cpu_.layer_scratch.data());
+    float* const memory = threads_.in(cpu_.layer_scratch.data());
     cpu_.threads.For(s_.samples * count, [&](int64_t task, int thread) {
       body(task / count, task % count, memory + thread * thread_floats_);
     });
@@ -126,7 +148,10 @@ class CpuAttention : public OpKernels {
   const Sizes s_;
   const int64_t thread_floats_;
   TapeNeeds needs_;
+  int64_t scratch_bytes_ = 0;
   Place<float> log_sums_;  // stash [samples, heads, queries]
+  Place<float> threads_;   // scratch, a workspace for each thread
+  Place<int32_t> starts_;  // scratch [samples, queries], of documents
 };
 
 }  // namespace

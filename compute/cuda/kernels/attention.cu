@@ -102,12 +102,26 @@ __device__ int64_t EndOfSeen(const AttentionShape& s, const AttentionInputs<Numb
   const int64_t keys = KeysOf(s, in, place);
   return s.causal ? min(place.step + 1, keys) : keys;
 }
-__device__ int64_t FirstSeen(const AttentionShape& s, const Place& place) {
-  return s.window == 0 ? 0 : max(place.step + 1 - s.window, int64_t{0});
+template <typename Number>
+__device__ int64_t FirstSeen(const AttentionShape& s, const AttentionInputs<Number>& in,
+                             const Place& place) {
+  const int64_t first = s.window == 0 ? 0 : max(place.step + 1 - s.window, int64_t{0});
+  if (in.positions == nullptr) return first;
+  const int32_t* const positions = in.positions + place.sample * s.queries;
+  int64_t step = place.step;
+  while (step > first && positions[step] != 0) --step;
+  return step;
 }
 // Behind the last query that sees a key.
-__device__ int64_t EndOfSeeing(const AttentionShape& s, int64_t key) {
-  return s.window == 0 ? s.queries : min(key + s.window, s.queries);
+template <typename Number>
+__device__ int64_t EndOfSeeing(const AttentionShape& s, const AttentionInputs<Number>& in,
+                               const Place& key) {
+  const int64_t end = s.window == 0 ? s.queries : min(key.step + s.window, s.queries);
+  if (in.positions == nullptr) return end;
+  const int32_t* const positions = in.positions + key.sample * s.queries;
+  int64_t step = key.step + 1;
+  while (step < end && positions[step] != 0) ++step;
+  return step;
 }
 
 template <typename Number>
@@ -121,7 +135,7 @@ __global__ void ForwardKernel(AttentionShape s, float scale, AttentionInputs<Num
   HeadRow sum_values;
   float maximum = -INFINITY, sum = 0.0f;
   const int64_t end = EndOfSeen(s, in, place);
-  for (int64_t step = FirstSeen(s, place); step < end; ++step) {
+  for (int64_t step = FirstSeen(s, in, place); step < end; ++step) {
     const float score = scale * query.Dot(keys.Load(step));
     const float next = fmaxf(maximum, score);
     const float keep = expf(maximum - next);
@@ -163,7 +177,7 @@ __global__ void QueryKernel(AttentionShape s, float scale, AttentionInputs<Numbe
   const float dot = OfQueries(s, place, dots)[place.step];
   HeadRow grad_query;
   const int64_t end = EndOfSeen(s, in, place);
-  for (int64_t step = FirstSeen(s, place); step < end; ++step) {
+  for (int64_t step = FirstSeen(s, in, place); step < end; ++step) {
     const HeadRow key = keys.Load(step);
     const float weight = expf(scale * query.Dot(key) - log_sum);
     const float grad_weight = incoming.Dot(values.Load(step));
@@ -182,7 +196,7 @@ __global__ void KeyValueKernel(AttentionShape s, float scale, AttentionInputs<Nu
   const HeadRow value = HeadRows(s, place, s.keys, s.key_stride, in.value).Load(place.step);
   HeadRow grad_key, grad_value;
   // A key that is not seen has no gradient.
-  const int64_t end = place.step < KeysOf(s, in, place) ? EndOfSeeing(s, place.step) : 0;
+  const int64_t end = place.step < KeysOf(s, in, place) ? EndOfSeeing(s, in, place) : 0;
   for (int64_t i = 0; i < s.group(); ++i) {
     const Place reader = {place.sample, place.head * s.group() + i, place.step};
     const HeadRows queries(s, reader, s.queries, s.query_stride, in.query);

@@ -117,6 +117,8 @@ struct AttentionInputs {
   const Number* key;
   const Number* value;
   const int32_t* lengths;  // [batch]: keys from there on are not seen, and may be all; or null
+  const int32_t*
+      positions;  // [batch, queries], causal: a document begins at each 0, and no other is seen; or null
 };
 // Of the inputs, in rows of the same strides.
 template <typename Number>

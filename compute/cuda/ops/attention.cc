@@ -108,6 +108,7 @@ class CudaAttention : public OpKernels {
     AttentionInputs<Number> result = {inputs[0], inputs[1], inputs[2]};
     if (s_.side_by_side) result = SideBySide(inputs[0], attention_.shape());
     if (s_.has_lengths) result.lengths = tape.input<int32_t>(s_.inputs());
+    if (s_.has_positions) result.positions = tape.input<int32_t>(s_.inputs());
     return result;
   }
 
@@ -152,13 +153,13 @@ MadeKernels Make(CudaContext& context, const Sizes& sizes, ScaledAttention<Numbe
 MadeKernels MakeAttention(CudaContext& context, const KernelSpec& spec) {
   const attention::Sizes sizes(spec);
   const AttentionShape shape = attention::ShapeOf(sizes);
+  const bool is_bounded = sizes.has_lengths || sizes.has_positions;
   if (spec.bf16) {
     PENSTOCK_ASSIGN_OR_RETURN(auto fused,
-                              ScaledAttention<Bf16>::Create(context, shape, sizes.has_lengths));
+                              ScaledAttention<Bf16>::Create(context, shape, is_bounded));
     if (fused.is_fused()) return attention::Make(context, sizes, std::move(fused));
   }
-  PENSTOCK_ASSIGN_OR_RETURN(auto plain,
-                            ScaledAttention<float>::Create(context, shape, sizes.has_lengths));
+  PENSTOCK_ASSIGN_OR_RETURN(auto plain, ScaledAttention<float>::Create(context, shape, is_bounded));
   return attention::Make(context, sizes, std::move(plain));
 }
 

@@ -23,7 +23,7 @@ class AttentionMiddle : public Middle<Number> {
                                                                 const BranchShape& shape,
                                                                 const AttentionShape& heads) {
     PENSTOCK_ASSIGN_OR_RETURN(
-        auto attention, ScaledAttention<Number>::Create(context, heads, /*has_lengths=*/false));
+        auto attention, ScaledAttention<Number>::Create(context, heads, /*is_bounded=*/false));
     auto middle = std::make_unique<AttentionMiddle>(context, shape, std::move(attention));
     absl::StatusOr<MatrixProduct> biased = MatrixProduct::Create(
         context, ForwardShape<Number>(shape.expansion(), kTypeOf<Number>, Epilogue::kBias));

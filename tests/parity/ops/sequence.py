@@ -118,7 +118,8 @@ def attention(c, *inputs):
                          for x, n in zip(inputs[:3], (heads, key_heads, key_heads)))
     # As transformers' repeat_kv: each head of keys is read by as many heads of queries in a row.
     key, value = (x.repeat_interleave(heads // key_heads, dim=1) for x in (key, value))
-    lengths = inputs[3].tolist() if len(inputs) > 3 else [key.shape[2]] * key.shape[0]
+    last = inputs[3] if len(inputs) > 3 else None
+    lengths = last.tolist() if last is not None and last.dim() == 1 else [key.shape[2]] * key.shape[0]
     samples = []
     for s, length in enumerate(lengths):
         seen = torch.ones(query.shape[2], length, dtype=torch.bool)
@@ -127,6 +128,9 @@ def attention(c, *inputs):
         # As transformers' sliding_window_overlay: key > query - window.
         if a.get("window", 0) > 0:
             seen = seen.triu(1 - a["window"])
+        if last is not None and last.dim() == 2:
+            document = (last[s] == 0).cumsum(0)
+            seen &= document[:, None] == document[None, :]
         output = torch.zeros_like(query[s])
         rows = seen.any(dim=1)  # the others see nothing, and give zeros
         if rows.any():
@@ -137,10 +141,11 @@ def attention(c, *inputs):
     return torch.stack(samples).transpose(1, 2).flatten(2)
 
 
-def add_attention(name, inputs, samples=3, has_lengths=False, **attributes):
+def add_attention(name, inputs, samples=3, has_lengths=False, documents_of=0, **attributes):
+    """`documents_of`: how many time steps a document has about, the first of them at the position 0."""
     keys = inputs[min(1, len(inputs) - 1)].dims[0]
-    case("attention", name, attributes, inputs + ([i32(below=keys + 1)] if has_lengths else []), attention,
-         samples=samples)
+    last = [i32(below=keys + 1)] if has_lengths else [i32(keys, below=documents_of)] if documents_of else []
+    case("attention", name, attributes, inputs + last, attention, samples=samples)
 
 
 for causal in (False, True):
@@ -181,6 +186,14 @@ for window in (1, 3, 30):
                   heads=4, key_value_heads=2, causal=True, window=window, has_lengths=True)
     add_attention(prefix + "heads of keys of 8", [f32(12, 32)], samples=2, heads=2, key_value_heads=1, causal=True,
                   window=window)
+for documents_of in (1, 3):
+    prefix = f"documents of {documents_of}, "
+    add_attention(prefix + "side by side", [f32(9, 18)], heads=2, causal=True, documents_of=documents_of)
+    add_attention(prefix + "heads of keys, three inputs", [f32(10, 8), f32(10, 4), f32(10, 4)], heads=4,
+                  key_value_heads=2, causal=True, documents_of=documents_of)
+add_attention("documents of 30, several blocks", [f32(150, 6)], samples=1, heads=1, causal=True, documents_of=30)
+add_attention("documents of 30 and a window, several blocks", [f32(140, 6)], samples=1, heads=1, causal=True, window=9,
+              documents_of=30)
 add_attention("window of 40, several blocks", [f32(140, 8)], samples=1, heads=2, key_value_heads=1, causal=True,
               window=40)
 
