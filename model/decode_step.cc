@@ -24,10 +24,6 @@ constexpr const Op* kStepwise[] = {
     &ops::kSigmoid,   &ops::kLayerNorm, &ops::kRmsNorm, &ops::kLinear,
     &ops::kMlpBranch, &ops::kScale,     &ops::kGptHead, &ops::kCrossEntropy};
 
-bool IsStepwise(const Op& op) {
-  return std::find(std::begin(kStepwise), std::end(kStepwise), &op) != std::end(kStepwise);
-}
-
 class StepMaker {
  public:
   explicit StepMaker(const ModelGraph& model) : model_(model), step_(model) { step_.nodes.clear(); }
@@ -223,6 +219,10 @@ class StepMaker {
 };
 
 }  // namespace
+
+bool IsStepwise(const Op& op) {
+  return std::find(std::begin(kStepwise), std::end(kStepwise), &op) != std::end(kStepwise);
+}
 
 absl::StatusOr<ModelGraph> DecodeStepOf(const ModelGraph& model) { return StepMaker(model).Make(); }
 

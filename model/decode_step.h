@@ -15,6 +15,9 @@ namespace penstock {
 // Ports of the step: tokens and targets as the model has them, of one time step, and its place i32 [1], below the model's time.
 inline constexpr int kStepPlacePort = 2;
 
+// Whether an op does the same to every time step, whatever the others are.
+bool IsStepwise(const Op& op);
+
 // Errors: Unimplemented (it does not read tokens and targets alone, or has a node that needs steps which are still to come, or of
 // which it is not known), with the node's name.
 absl::StatusOr<ModelGraph> DecodeStepOf(const ModelGraph& model);
