@@ -32,6 +32,7 @@ struct RecordsOptions {
   std::optional<DataPart> evaluated = std::nullopt;
   int64_t batch = 1;  // samples of a step, for messages
   uint64_t seed = 0;
+  std::vector<AttachedFile> attached = {};
 };
 
 class RecordsData : public DataSource {
@@ -47,6 +48,7 @@ class RecordsData : public DataSource {
   absl::Status Read(Split split, int64_t first_sample, int port,
                     absl::Span<std::byte> values) const override;
   int64_t validation_samples() const override { return validation_samples_; }
+  absl::Span<const AttachedFile> attached_files() const override { return options_.attached; }
 
   // Of those that a sample of training may be.
   int64_t training_records() const { return training_records_; }

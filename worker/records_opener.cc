@@ -5,6 +5,8 @@
 #include "absl/strings/str_cat.h"
 #include "base/sha256.h"
 #include "base/status.h"
+#include "tokenizer/limits.h"
+#include "tokenizer/tokenizer.h"
 #include "worker/data_opener.h"
 #include "worker/records_data.h"
 
@@ -18,10 +20,25 @@ absl::StatusOr<std::unique_ptr<RecordFiles>> OpenDirectory(const DataRequest& re
                            RecordOptions(request, path, sha256));
 }
 
+// The tokenizer of the directory, for checkpoints; none, if it lists none.
+absl::StatusOr<std::vector<AttachedFile>> AttachedOf(const DataRequest& request,
+                                                     const RecordFiles& records) {
+  std::vector<AttachedFile> attached;
+  for (const ListedFile& listed : records.index().files) {
+    if (listed.file != kTokenizerJsonName && listed.file != kTokenizerModelName) continue;
+    PENSTOCK_ASSIGN_OR_RETURN(
+        std::string content,
+        records.ReadListedFile(request.files, listed.file, kTokenizerFileBytesMax));
+    attached.push_back({listed.file, std::move(content)});
+  }
+  return attached;
+}
+
 absl::StatusOr<std::unique_ptr<DataSource>> OpenRecords(const DataRequest& request) {
   const v1::RecordsSpec& spec = request.spec.data().records();
   PENSTOCK_ASSIGN_OR_RETURN(std::unique_ptr<RecordFiles> training,
                             OpenDirectory(request, spec.path(), spec.sha256()));
+  PENSTOCK_ASSIGN_OR_RETURN(std::vector<AttachedFile> attached, AttachedOf(request, *training));
   if (request.evaluated == DataPart::kAll && !spec.validation().empty()) {
     return absl::InvalidArgumentError(
         "data.records has directories for training and for validation; evaluate one of them");
@@ -39,7 +56,8 @@ absl::StatusOr<std::unique_ptr<DataSource>> OpenRecords(const DataRequest& reque
        .validation_samples = request.validates() ? request.validation_samples() : 0,
        .evaluated = request.evaluated,
        .batch = request.job.batch,
-       .seed = request.job.seed});
+       .seed = request.job.seed,
+       .attached = std::move(attached)});
 }
 
 }  // namespace

@@ -1,9 +1,10 @@
-// penstock data prepare images | pairs | tokens: image sets, and sentences with their translations, to records; texts to token
-// files.
+// penstock data prepare images | pairs | tokens | instructions: image sets, sentences with their translations, and chats to
+// records; texts to token files.
 #include <algorithm>
 #include <filesystem>
 #include <memory>
 #include <system_error>
+#include <utility>
 #include <vector>
 
 #include "absl/strings/match.h"
@@ -17,15 +18,10 @@
 #include "services/cli/commands/data_records.h"
 #include "services/cli/data_progress.h"
 #include "services/cli/interrupt.h"
+#include "services/cli/text.h"
 
 namespace penstock {
 namespace {
-
-struct PrepareCommon {
-  std::string to;
-  int64_t shard_mebibytes = kShardBytes >> 20;
-  bool json = false;
-};
 
 struct PrepareImagesOptions {
   std::string from;
@@ -201,15 +197,6 @@ absl::Status RunPrepareTokens(const PrepareTokensOptions& options, Console& cons
   return absl::OkStatus();
 }
 
-void AddCommon(CLI::App& app, const std::string& output, PrepareCommon& common) {
-  app.add_option("-o,--output", common.to, output)->required()->type_name("DIR");
-  app.add_option("--shard-mebibytes", common.shard_mebibytes, "The size of a shard")
-      ->type_name("N")
-      ->check(CLI::Range(1, 16'384))
-      ->capture_default_str();
-  app.add_flag("--json", common.json, "Print JSON");
-}
-
 CommandRunner DeclareImages(CLI::App& app) {
   const auto options = std::make_shared<PrepareImagesOptions>();
   app.add_option("FOLDER", options->from,
@@ -298,17 +285,33 @@ CommandRunner DeclareTokens(CLI::App& app) {
 
 }  // namespace
 
+void AddCommon(CLI::App& app, const std::string& output, PrepareCommon& common) {
+  app.add_option("-o,--output", common.to, output)->required()->type_name("DIR");
+  app.add_option("--shard-mebibytes", common.shard_mebibytes, "The size of a shard")
+      ->type_name("N")
+      ->check(CLI::Range(1, 16'384))
+      ->capture_default_str();
+  app.add_flag("--json", common.json, "Print JSON");
+}
+
 CommandRunner DeclareDataPrepare(CLI::App& app) {
   CLI::App* images =
       app.add_subcommand("images", "Make records of the files of MNIST, CIFAR-10 or CIFAR-100");
   CLI::App* pairs =
       app.add_subcommand("pairs", "Make pairs of pieces of sentences and their translations");
   CLI::App* tokens = app.add_subcommand("tokens", "Make token files of texts");
+  CLI::App* instructions = app.add_subcommand(
+      "instructions", "Make records of prompts with responses, or chats, of which responses count");
   app.require_subcommand(1);
-  return [images, pairs, run_images = DeclareImages(*images), run_pairs = DeclarePairs(*pairs),
-          run_tokens = DeclareTokens(*tokens)](Console& console) {
-    if (images->parsed()) return run_images(console);
-    return pairs->parsed() ? run_pairs(console) : run_tokens(console);
+  const std::vector<std::pair<CLI::App*, CommandRunner>> commands = {
+      {images, DeclareImages(*images)},
+      {pairs, DeclarePairs(*pairs)},
+      {tokens, DeclareTokens(*tokens)},
+      {instructions, DeclareInstructions(*instructions)}};
+  return [commands](Console& console) {
+    const auto parsed = std::find_if(commands.begin(), commands.end(),
+                                     [](const auto& command) { return command.first->parsed(); });
+    return parsed->second(console);
   };
 }
 

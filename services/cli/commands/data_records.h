@@ -17,6 +17,18 @@ std::string Plural(int64_t count, absl::string_view noun);
 nlohmann::ordered_json TensorsJson(const RecordIndex& index);
 nlohmann::ordered_json SequencesJson(const RecordIndex& index);
 
+// What all of `penstock data prepare` are told.
+struct PrepareCommon {
+  std::string to;
+  int64_t shard_mebibytes = 256;
+  bool json = false;
+};
+// Declares the flags for that. `output`: what -o is for.
+void AddCommon(CLI::App& app, const std::string& output, PrepareCommon& common);
+
+// Declares `penstock data prepare instructions`.
+CommandRunner DeclareInstructions(CLI::App& app);
+
 // Declare `penstock data prepare` and `penstock data show`.
 CommandRunner DeclareDataPrepare(CLI::App& app);
 CommandRunner DeclareDataShow(CLI::App& app);
