@@ -16,6 +16,7 @@
 #include "job/keys/suggest.h"
 #include "job/model_families.h"
 #include "job/parameter_groups.h"
+#include "model/documents.h"
 #include "model/graph_builder.h"
 #include "model/layer_order.h"
 #include "model/lora.h"
@@ -158,6 +159,21 @@ v1::ModelNode ToProto(const ModelGraph& graph, const Node& node) {
   return message;
 }
 
+// Sets which target the loss leaves out.
+absl::StatusOr<ModelGraph> IgnoreTarget(int32_t target, ModelGraph model) {
+  Node& loss = model.nodes.back();
+  const auto attributes = loss.op->attributes;
+  const bool can_ignore = std::any_of(attributes.begin(), attributes.end(),
+                                      [](const AttributeSpec& a) { return a.name == "ignore"; });
+  if (!can_ignore) {
+    return InvalidKey("model.ignored_target",
+                      absl::StrCat("is ", target, ", but ", loss.name, " (", loss.op->name,
+                                   ") is no loss over classes; leave the key out"));
+  }
+  loss.attributes.Set("ignore", int64_t{target});
+  return model;
+}
+
 }  // namespace
 
 GptConfig GptConfigOf(const v1::GptSpec& gpt) {
@@ -176,6 +192,13 @@ absl::StatusOr<ModelGraph> BuildModel(const v1::ModelSpec& spec) {
       spec.has_graph() ? BuildGraph(spec.graph()) : BuildFamily(spec);
   if (!model.ok() && spec.has_graph()) return Annotate(model.status(), "model.graph");
   if (model.ok() && spec.has_lora()) model = AddAdapters(spec.lora(), *model);
+  if (model.ok() && spec.has_ignored_target()) {
+    model = IgnoreTarget(static_cast<int32_t>(spec.ignored_target()), *std::move(model));
+  }
+  if (model.ok() && spec.separate_documents()) {
+    model = SeparateDocuments(*model);
+    if (!model.ok()) return InvalidKey("model.separate_documents", model.status().message());
+  }
   if (model.ok() && spec.untie()) Untie(*model);
   return model;
 }
@@ -243,7 +266,7 @@ std::string IdentityOfPretrained(const v1::ModelSpec& spec) {
 }
 
 StoredModel StoredModelOf(const v1::ModelSpec& spec) {
-  if (spec.has_gpt() && !spec.has_lora()) {
+  if (spec.has_gpt() && !spec.has_lora() && !spec.has_ignored_target()) {
     GptConfig gpt = GptConfigOf(spec.gpt());
     gpt.untie = spec.untie();
     return gpt;
@@ -255,7 +278,8 @@ StoredModel StoredModelOf(const v1::ModelSpec& spec) {
 
 std::string FamilyText(const v1::ModelSpec& spec) {
   // Of other GPTs their numbers say all.
-  const bool is_described = spec.has_gpt() && (spec.has_pretrained() || spec.has_lora());
+  const bool is_described =
+      spec.has_gpt() && (spec.has_pretrained() || spec.has_lora() || spec.has_ignored_target());
   if (!is_described && !spec.has_llama() && !spec.has_bert()) return "";
   v1::ModelSpec family = spec;
   if (family.has_pretrained()) family.mutable_pretrained()->clear_layer_sha256();

@@ -282,6 +282,9 @@ absl::StatusOr<ResolvedJob> ResolveJob(const v1::JobSpec& spec) {
   job.model = FuseBranches(described);
   PENSTOCK_RETURN_IF_ERROR(CheckPretrained(spec.model(), described));
   job.pretrained = IdentityOfPretrained(spec.model());
+  if (spec.model().has_ignored_target()) {
+    job.ignored_target = static_cast<int32_t>(spec.model().ignored_target());
+  }
   PENSTOCK_RETURN_IF_ERROR(DataKindOf(spec.data()).fits(spec.data(), job.model));
   const bool is_searched = spec.pipeline().method() == SearchedMethod().name;
   if (spec.pipeline().schedule_file().empty() && !is_searched) {

@@ -50,6 +50,7 @@ enum class Order : uint8_t {
 struct ResolvedJob {
   // In the order of pipeline.layer_order, and as it is computed (model/fuse_branches.h).
   ModelGraph model;
+  std::optional<int32_t> ignored_target;  // that the job says, whatever the family leaves out
   std::string pretrained;  // what the first weights are known by (IdentityOfPretrained)
   const Method* method = nullptr;
   const Weights* weights = nullptr;  // instead of the method's

@@ -61,6 +61,16 @@ std::optional<TextStreams> StreamsOf(int64_t part_tokens, const TokenDataOptions
   return TextStreams(part_tokens - 1, options.streams, options.context);
 }
 
+// Writes the positions of tokens in their documents in the tokens' place.
+void TurnToPositions(int32_t end_of_text, absl::Span<int32_t> tokens) {
+  int32_t position = 0;
+  for (int32_t& token : tokens) {
+    const bool ends = token == end_of_text;
+    token = position;
+    position = ends ? 0 : position + 1;
+  }
+}
+
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<TokenData>> TokenData::Create(
@@ -93,7 +103,7 @@ TokenData::TokenData(std::unique_ptr<TokenSequence> training,
 
 absl::Status TokenData::Read(Split split, int64_t first_sample, int port,
                              absl::Span<std::byte> values) const {
-  PENSTOCK_CHECK(port == kTokens || port == kTargets);
+  PENSTOCK_CHECK(port >= kTokens && port <= kPositions);
   const absl::Span<int32_t> tokens(reinterpret_cast<int32_t*>(values.data()),
                                    values.size() / sizeof(int32_t));
   const int64_t samples = static_cast<int64_t>(tokens.size()) / options_.context;
@@ -103,9 +113,11 @@ absl::Status TokenData::Read(Split split, int64_t first_sample, int port,
     if (split == Split::kValidation) {
       PENSTOCK_RETURN_IF_ERROR(
           validation().Copy(ValidationOffset(first_sample + i) + shift, sample));
+      if (port == kPositions) TurnToPositions(options_.end_of_text, sample);
       continue;
     }
     PENSTOCK_RETURN_IF_ERROR(training_->Copy(TrainingOffset(first_sample + i) + shift, sample));
+    if (port == kPositions) TurnToPositions(options_.end_of_text, sample);
     // The same sample of the next step, for which the disk has a whole step of time.
     if (options_.batch == 0) continue;
     training_->WillNeed(TrainingOffset(first_sample + i + options_.batch), options_.context + 1);

@@ -8,6 +8,9 @@
 //   sequential  the same windows, as they are stored
 //   contiguous  both parts are read as parallel streams (data/text_streams.h)
 //
+// A model that keeps documents apart also gets the position of each token in its document, which begins after a token that
+// ends one, or where the sample does.
+//
 // Validation windows are spread evenly in all orders but the last. To evaluate a model, windows are those of a whole part
 // instead, one after the other without gaps or in streams.
 //
@@ -41,15 +44,18 @@ struct TokenDataOptions {
   int64_t batch = 0;               // samples of a step, which are read ahead; 0: nothing is
   int64_t streams = 0;             // in contiguous order: the samples of a step; 0: another order
   std::optional<DataPart> evaluated = std::nullopt;
+  int32_t end_of_text = -1;  // the token that ends a document; -1: none does
   uint64_t seed = 0;
   std::vector<AttachedFile> attached = {};
 };
 
 class TokenData : public DataSource {
  public:
-  // The ports of a model that this fills, both i32 [context]: time step t has token t, and token t + 1.
+  // The ports of a model that this fills, all i32 [context]: time step t has token t, token t + 1, and the position of token
+  // t in its document.
   static constexpr int kTokens = 0;
   static constexpr int kTargets = 1;
+  static constexpr int kPositions = 2;
 
   // `validation`: null if the last part of `training` is for validation.
   // Errors: InvalidArgument (empty, or too short, with what is needed).

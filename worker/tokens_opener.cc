@@ -1,13 +1,17 @@
 // data.tokens: shards of token ids for the model's ports (CheckReadsTokens, job/data/data_kind.h), alone or mixed, and the digest of shards.
+#include <optional>
 #include <utility>
 #include <vector>
 
+#include "absl/strings/str_cat.h"
 #include "base/status.h"
 #include "data/mixture.h"
 #include "data/token_shards.h"
 #include "job/data/data_kind.h"
+#include "model/documents.h"
 #include "worker/data_opener.h"
 #include "worker/job_tokenizer.h"
+#include "worker/masked_tokens.h"
 #include "worker/mixed_data.h"
 #include "worker/token_data.h"
 
@@ -30,26 +34,80 @@ absl::StatusOr<std::unique_ptr<TokenSequence>> OpenShards(const DataRequest& req
   return TokenShards::Open(request.files, JoinPath(request.root, shards.path), options);
 }
 
-// The job's tokenizer, for its checkpoints; none, if it has none.
-absl::StatusOr<std::vector<AttachedFile>> AttachedOf(const DataRequest& request) {
+// The token that ends a document; -1 of a model that reads rows as one. `tokenizer`: the job's, or null.
+absl::StatusOr<int32_t> EndOfText(const DataRequest& request, const Tokenizer* tokenizer) {
   const v1::TokensSpec& spec = request.spec.data().tokens();
-  std::vector<AttachedFile> attached;
-  if (spec.tokenizer().empty()) return attached;
-  PENSTOCK_ASSIGN_OR_RETURN(
-      JobTokenizer opened,
-      OpenJobTokenizer(request, "data.tokens.tokenizer", spec.tokenizer(), spec.tokenizer_sha256(),
-                       request.job.model.ports[TokenData::kTokens]));
-  attached.push_back(std::move(opened.file));
-  return attached;
+  if (FindPositionsPort(request.job.model) < 0) return -1;
+  if (spec.has_end_of_text()) return static_cast<int32_t>(spec.end_of_text());
+  const std::optional<int32_t> end =
+      tokenizer == nullptr ? std::nullopt : tokenizer->SpecialId(SpecialToken::kEos);
+  if (end.has_value()) return *end;
+  return absl::InvalidArgumentError(absl::StrCat(
+      "data.tokens.end_of_text: is missing, and ", spec.tokenizer(),
+      " names no token that ends a text, but model.separate_documents must know where documents "
+      "end; set it"));
 }
 
-// What all sources of a job have in common.
-absl::StatusOr<TokenDataOptions> OptionsOf(const DataRequest& request) {
+// How tokens are masked, if they are. `tokenizer`: the job's, or null.
+absl::StatusOr<MaskingOptions> MaskingOf(const DataRequest& request, const Tokenizer* tokenizer) {
+  const v1::MaskingSpec& spec = request.spec.data().tokens().masking();
+  MaskingOptions masking = {.probability = spec.probability(), .seed = request.job.seed};
+  std::optional<int32_t> mask;
+  if (tokenizer != nullptr) {
+    mask = tokenizer->SpecialId(SpecialToken::kMask);
+    for (const SpecialToken special :
+         {SpecialToken::kBos, SpecialToken::kEos, SpecialToken::kPadding}) {
+      const std::optional<int32_t> id = tokenizer->SpecialId(special);
+      if (id.has_value()) masking.kept.push_back(*id);
+    }
+  }
+  if (spec.has_mask()) mask = static_cast<int32_t>(spec.mask());
+  if (!mask.has_value()) {
+    return absl::InvalidArgumentError(absl::StrCat("data.tokens.masking.mask: is missing, and ",
+                                                   request.spec.data().tokens().tokenizer(),
+                                                   " names no token for it; set it"));
+  }
+  masking.mask = *mask;
+  return masking;
+}
+
+// What the job's sources have in common.
+struct Common {
+  TokenDataOptions options;
+  std::optional<MaskingOptions> masking;
+};
+
+// Takes from the job's tokenizer, if it has one, what checkpoints and samples need of it.
+absl::Status UseTokenizer(const DataRequest& request, Common& common) {
+  TokenDataOptions& options = common.options;
   const v1::TokensSpec& spec = request.spec.data().tokens();
-  TokenDataOptions options = TokenOptions(request, spec.order(), spec.validation_fraction());
-  options.batch = request.job.batch;
-  PENSTOCK_ASSIGN_OR_RETURN(options.attached, AttachedOf(request));
-  return options;
+  JobTokenizer opened;
+  if (!spec.tokenizer().empty()) {
+    PENSTOCK_ASSIGN_OR_RETURN(
+        opened,
+        OpenJobTokenizer(request, "data.tokens.tokenizer", spec.tokenizer(),
+                         spec.tokenizer_sha256(), request.job.model.ports[TokenData::kTokens]));
+    options.attached.push_back(std::move(opened.file));
+  }
+  PENSTOCK_ASSIGN_OR_RETURN(options.end_of_text, EndOfText(request, opened.tokenizer.get()));
+  if (!spec.has_masking()) return absl::OkStatus();
+  PENSTOCK_ASSIGN_OR_RETURN(common.masking, MaskingOf(request, opened.tokenizer.get()));
+  return absl::OkStatus();
+}
+
+absl::StatusOr<Common> CommonOf(const DataRequest& request) {
+  const v1::TokensSpec& spec = request.spec.data().tokens();
+  Common common = {.options = TokenOptions(request, spec.order(), spec.validation_fraction())};
+  common.options.batch = request.job.batch;
+  PENSTOCK_RETURN_IF_ERROR(UseTokenizer(request, common));
+  return common;
+}
+
+std::unique_ptr<DataSource> Masked(const DataRequest& request,
+                                   std::optional<MaskingOptions> masking,
+                                   std::unique_ptr<DataSource> tokens) {
+  if (!masking.has_value()) return tokens;
+  return std::make_unique<MaskedTokens>(std::move(tokens), request.job.model, *std::move(masking));
 }
 
 absl::StatusOr<std::unique_ptr<TokenData>> OpenSource(const DataRequest& request,
@@ -70,7 +128,8 @@ absl::StatusOr<std::unique_ptr<DataSource>> OpenMixture(const DataRequest& reque
     shards.push_back({source.path(), source.sha256()});
   }
   PENSTOCK_ASSIGN_OR_RETURN(const Mixture mixture, Mixture::Create(weights));
-  PENSTOCK_ASSIGN_OR_RETURN(const TokenDataOptions common, OptionsOf(request));
+  PENSTOCK_ASSIGN_OR_RETURN(const Common shared, CommonOf(request));
+  const TokenDataOptions& common = shared.options;
   std::vector<std::unique_ptr<DataSource>> sources;
   for (size_t i = 0; i < shards.size(); ++i) {
     TokenDataOptions options = common;
@@ -83,11 +142,12 @@ absl::StatusOr<std::unique_ptr<DataSource>> OpenMixture(const DataRequest& reque
                               OpenSource(request, shards[i], nullptr, options));
     sources.push_back(std::move(source));
   }
-  return std::make_unique<MixedData>(
+  auto mixed = std::make_unique<MixedData>(
       std::move(sources), mixture, common.context * static_cast<int64_t>(sizeof(int32_t)),
       request.evaluated.has_value() ? MixedData::Validation::kAllOfEach
                                     : MixedData::Validation::kMixed,
       common.validation_windows);
+  return Masked(request, shared.masking, std::move(mixed));
 }
 
 absl::StatusOr<std::unique_ptr<DataSource>> OpenTokens(const DataRequest& request) {
@@ -102,9 +162,11 @@ absl::StatusOr<std::unique_ptr<DataSource>> OpenTokens(const DataRequest& reques
     PENSTOCK_ASSIGN_OR_RETURN(validation,
                               OpenShards(request, {spec.validation(), spec.validation_sha256()}));
   }
-  PENSTOCK_ASSIGN_OR_RETURN(TokenDataOptions options, OptionsOf(request));
-  return OpenSource(request, {spec.path(), spec.sha256()}, std::move(validation),
-                    std::move(options));
+  PENSTOCK_ASSIGN_OR_RETURN(Common common, CommonOf(request));
+  PENSTOCK_ASSIGN_OR_RETURN(std::unique_ptr<DataSource> tokens,
+                            OpenSource(request, {spec.path(), spec.sha256()}, std::move(validation),
+                                       std::move(common.options)));
+  return Masked(request, std::move(common.masking), std::move(tokens));
 }
 
 absl::StatusOr<std::string> DigestOfTokens(const std::string& path,

@@ -5,12 +5,19 @@
 #include "absl/strings/str_join.h"
 #include "base/check.h"
 #include "job/keys/check_fields.h"
+#include "model/documents.h"
 
 namespace penstock {
 namespace {
 
 constexpr const DataKind* kDataKinds[] = {&kTextKind, &kTokensKind, &kRecordsKind, &kPairsKind,
                                           &kSyntheticKind};
+
+std::string PortsText(const ModelGraph& model) {
+  return absl::StrJoin(model.ports, ", ", [](std::string* text, const Port& port) {
+    absl::StrAppend(text, port.name, " ", port.type.ToString());
+  });
+}
 
 const DataKind* FindDataKind(const v1::DataSpec& data) {
   for (const DataKind* kind : kDataKinds) {
@@ -76,6 +83,24 @@ absl::Status CheckCarriesNothing(absl::string_view key, absl::string_view sample
                         "on data.text with order contiguous, or leave carried out"));
 }
 
+absl::Status CheckReadsMasked(absl::string_view key, const ModelGraph& model) {
+  const std::vector<Port>& ports = model.ports;
+  bool fits = model.loss().ignored.has_value() && model.is_port(model.targets());
+  for (size_t i = 0; i < ports.size() && fits; ++i) {
+    const bool is_sequence = i == 0 || static_cast<int>(i) == model.targets();
+    const bool is_known = is_sequence || ports[i].name == kSegmentsPort;
+    const size_t dims = is_known ? 1 : 0;
+    fits = ports[i].type.dtype == DType::kI32 && ports[i].type.dims.size() == dims &&
+           (is_known ? ports[i].type == ports[0].type : ports[i].name == kLengthsPort);
+  }
+  if (fits && model.targets() != 0) return absl::OkStatus();
+  return InvalidKey(
+      key, absl::StrCat("gives tokens i32 [context], those that were masked as targets of the same "
+                        "shape for a loss that leaves others out, segments i32 [context] and "
+                        "lengths i32 [], but the model reads ",
+                        PortsText(model), "; use model.bert with head: mlm, or leave masking out"));
+}
+
 absl::Status CheckReadsTokens(absl::string_view key, absl::string_view order,
                               const ModelGraph& model) {
   const Node* const carrying = model.FindCarrying();
@@ -87,17 +112,20 @@ absl::Status CheckReadsTokens(absl::string_view key, absl::string_view order,
                      "contiguous, or leave carried out"));
   }
   const std::vector<Port>& ports = model.ports;
-  const bool fits = ports.size() == 2 && ports[0].type.dtype == DType::kI32 &&
+  const bool separates = ports.size() == 3 && FindPositionsPort(model) == 2;
+  if (separates && key == kTextKind.key) {
+    return InvalidKey("model.separate_documents",
+                      "is true, but data.text is one document; train on data.tokens, which "
+                      "`penstock data prepare tokens` makes, or on data.records");
+  }
+  const bool fits = (ports.size() == 2 || separates) && ports[0].type.dtype == DType::kI32 &&
                     ports[0].type.dims.size() == 1 && ports[1].type == ports[0].type &&
                     model.nodes.back().inputs.back() == 1;
   if (fits) return absl::OkStatus();
   return InvalidKey(
       key, absl::StrCat("gives tokens i32 [context] and, as the targets of the loss, those after "
                         "them, but the model reads ",
-                        absl::StrJoin(ports, ", ",
-                                      [](std::string* text, const Port& port) {
-                                        absl::StrAppend(text, port.name, " ", port.type.ToString());
-                                      }),
+                        PortsText(model),
                         "; change its inputs, or train on data.records, which can have any"));
 }
 

@@ -84,11 +84,17 @@ inline constexpr char kContiguousOrder[] = "contiguous";
 inline constexpr char kTokenizerRemedy[] =
     "name a tokenizer.json, a .model of SentencePiece, or a directory with either";
 
-// Whether `model` reads what a sequence of tokens gives: tokens and, as the targets of the loss, those after them. `key`: of
-// the data; `order`: their order, which for a model that carries its state must be contiguous.
+// Whether `model` reads what a sequence of tokens gives: tokens and, as the targets of the loss, those after them, then maybe
+// their positions in their documents (model/documents.h), which data.text does not know. `key`: of the data; `order`: their order, which for a model that carries its state must be contiguous.
 // Errors: InvalidArgument naming the key.
 absl::Status CheckReadsTokens(absl::string_view key, absl::string_view order,
                               const ModelGraph& model);
+
+// Whether `model` predicts masked tokens: `tokens` and, as targets of a loss that can leave some out, `targets`; maybe
+// `segments` and `lengths`. Errors: InvalidArgument naming the key.
+inline constexpr char kSegmentsPort[] = "segments";
+inline constexpr char kLengthsPort[] = "lengths";
+absl::Status CheckReadsMasked(absl::string_view key, const ModelGraph& model);
 
 // Each kind in its own file.
 extern const DataKind kTextKind;

@@ -4,6 +4,7 @@
 #include "base/status.h"
 #include "job/data/data_kind.h"
 #include "job/keys/check_fields.h"
+#include "model/documents.h"
 
 namespace penstock {
 namespace {
@@ -17,7 +18,11 @@ constexpr char kTokensValidationRemedy[] =
 std::string SourceKey(int source) { return absl::StrCat("data.tokens.mixture[", source, "]"); }
 
 void FillTokensDefaults(v1::DataSpec& data) {
+  constexpr double kMaskedPart = 0.15;  // of BERT's paper
   v1::TokensSpec& tokens = *data.mutable_tokens();
+  if (tokens.has_masking() && !tokens.masking().has_probability()) {
+    tokens.mutable_masking()->set_probability(kMaskedPart);
+  }
   if (tokens.has_validation_fraction()) return;
   tokens.set_validation_fraction(DefaultValidationFraction(!tokens.validation().empty()));
 }
@@ -55,9 +60,29 @@ absl::Status CheckTokensSpec(const v1::JobSpec& spec) {
   return CheckDigest("data.tokens.validation_sha256", tokens.validation_sha256());
 }
 
+absl::Status MaskingFits(const v1::TokensSpec& tokens, const ModelGraph& model) {
+  PENSTOCK_RETURN_IF_ERROR(CheckReadsMasked("data.tokens.masking", model));
+  const bool knows_mask = tokens.masking().has_mask();
+  if (!knows_mask && tokens.tokenizer().empty()) {
+    return InvalidKey("data.tokens.masking.mask",
+                      "is missing; set it, or data.tokens.tokenizer, which says it");
+  }
+  if (!knows_mask || tokens.masking().mask() < model.ports[0].ids) return absl::OkStatus();
+  return InvalidKey("data.tokens.masking.mask",
+                    absl::StrCat("is ", tokens.masking().mask(),
+                                 ", but the model knows the ids below ", model.ports[0].ids));
+}
+
 // Whether the model knows all ids is known where they are read.
 absl::Status TokensFit(const v1::DataSpec& data, const ModelGraph& model) {
-  return CheckReadsTokens("data.tokens", data.tokens().order(), model);
+  const v1::TokensSpec& tokens = data.tokens();
+  if (tokens.has_masking()) return MaskingFits(tokens, model);
+  PENSTOCK_RETURN_IF_ERROR(CheckReadsTokens("data.tokens", tokens.order(), model));
+  const bool knows_ends = tokens.has_end_of_text() || !tokens.tokenizer().empty();
+  if (FindPositionsPort(model) < 0 || knows_ends) return absl::OkStatus();
+  return InvalidKey("data.tokens.end_of_text",
+                    "is missing, but model.separate_documents must know where documents end; set "
+                    "it, or data.tokens.tokenizer, which says it");
 }
 
 std::vector<DataInput> TokensInputs(v1::DataSpec& data) {
@@ -101,6 +126,12 @@ Fingerprint TokensFingerprint(const v1::DataSpec& data) {
       {"data.tokens.format", tokens.format()},
       {"data.tokens.validation_fraction", ExactText(tokens.validation_fraction())},
       {"data.tokens.order", tokens.order()}};
+  if (tokens.has_end_of_text()) {
+    fingerprint.emplace_back("data.tokens.end_of_text", absl::StrCat(tokens.end_of_text()));
+  }
+  if (tokens.has_masking()) {
+    fingerprint.emplace_back("data.tokens.masking", ExactText(tokens.masking().probability()));
+  }
   if (tokens.mixture().empty()) return fingerprint;
   fingerprint.emplace_back("data.tokens.weight", ExactText(tokens.weight()));
   for (int i = 0; i < tokens.mixture_size(); ++i) {

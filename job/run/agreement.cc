@@ -3,6 +3,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "base/exact_text.h"
+#include "model/documents.h"
 #include "model/families/gpt.h"
 #include "model/layer_order.h"
 #include "model/lora.h"
@@ -74,6 +75,9 @@ std::string AgreementOf(const ResolvedJob& job) {
       LaterKey("pretrained", job.pretrained), LaterKey("groups", GroupsOf(job.model)),
       LaterKey("adapters", AdaptersOf(job.model)),
       LaterKey("label_smoothing", SmoothingOf(job.model)), LaterKey("ema", AverageOf(job)),
+      LaterKey("ignored_target",
+               job.ignored_target.has_value() ? absl::StrCat(*job.ignored_target) : ""),
+      LaterKey("separate_documents", FindPositionsPort(job.model) < 0 ? "" : "true"),
       LaterKey("stop_after", job.stop_after > 0 ? absl::StrCat(job.stop_after) : ""));
 }
 

@@ -2,6 +2,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <cmath>
 #include <string>
 #include <vector>
 
@@ -67,6 +68,40 @@ class IgnoredTargets : public ::testing::Test {
 
   MemoryFiles files_;
 };
+
+// Heads with logits of their own, whose family says nothing of ignored targets.
+TEST_F(IgnoredTargets, OfAFamilysHead_AreTheSerialReferenceHoweverABatchIsCut) {
+  for (const char* const model :
+       {"gpt: {layers: 2, width: 8, heads: 2, context: 4, vocabulary: 3, tied_head: false}",
+        "llama: {layers: 2, width: 8, heads: 2, hidden: 12, context: 4, vocabulary: 3}"}) {
+    SCOPED_TRACE(model);
+    const auto job = [&](int microbatches, const char* ignored) {
+      v1::JobSpec spec = IgnoringJob("1f1b", microbatches, 8);
+      const absl::StatusOr<v1::JobSpec> of_family =
+          ParseJobYaml(absl::StrCat("name: family\nmodel: {", model, ignored, R"(}
+data: {synthetic: {}}
+training: {steps: 3, batch: 8, microbatches: 1, optimizer: {sgd: {learning_rate: 0.1}}}
+)"),
+                       "job.yaml");
+      EXPECT_THAT(of_family, IsOk());
+      *spec.mutable_model() = of_family->model();
+      return spec;
+    };
+    const v1::JobSpec spec = job(4, ", ignored_target: 1");
+    const std::vector<LayerRange> layers = EvenSplit(ChainOf(spec).size(), 2);
+    const absl::StatusOr<Trained> cluster =
+        TrainCluster({.spec = spec, .layers = layers, .delay_seed = 3}, files_);
+    ASSERT_THAT(cluster, IsOk());
+    const Trained serial = Serially(spec, layers);
+    ExpectSameTraining(*cluster, serial);
+    const Trained whole = Serially(job(1, ", ignored_target: 1"));
+    const Trained counting_all = Serially(job(1, ""));
+    for (size_t step = 0; step < whole.steps.size(); ++step) {
+      EXPECT_NEAR(serial.steps[step].loss, whole.steps[step].loss, 2e-6) << step;
+      EXPECT_GT(std::abs(serial.steps[step].loss - counting_all.steps[step].loss), 1e-5) << step;
+    }
+  }
+}
 
 // A mean of means would give others: of 16 samples' 32 targets, a seventh is ignored.
 TEST_F(IgnoredTargets, HoweverABatchIsCut_AStepIsTheSame) {

@@ -309,5 +309,24 @@ TEST_F(TokenDataTest, Open_WithoutValidation_NeedsNoValidationPart) {
   EXPECT_THAT(Create(options), IsOk());
 }
 
+// The bytes 150 / 7 and so on end documents of seven.
+TEST_F(TokenDataTest, Positions_BeginAfterTheEndOfADocument) {
+  for (char& byte : text_) byte = static_cast<char>(byte % 7);
+  TokenDataOptions options = Options();
+  options.end_of_text = 2;
+  options.context = 20;
+  const auto data = Open(options);
+  for (const Split split : {Split::kTraining, Split::kValidation}) {
+    std::vector<int32_t> tokens(3 * options.context), positions(3 * options.context);
+    Read(*data, split, 1, TokenData::kTokens, tokens);
+    Read(*data, split, 1, TokenData::kPositions, positions);
+    for (size_t i = 0; i < positions.size(); ++i) {
+      const bool begins = i % 20 == 0 || tokens[i - 1] == 2;
+      EXPECT_EQ(positions[i], begins ? 0 : positions[i - 1] + 1) << i;
+    }
+    EXPECT_GT(std::count(positions.begin(), positions.end(), 0), 6);
+  }
+}
+
 }  // namespace
 }  // namespace penstock

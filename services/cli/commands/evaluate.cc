@@ -140,7 +140,10 @@ absl::StatusOr<std::optional<double>> BitsPerByte(const CheckpointModel& model,
   const double bits = scores.evaluation.loss / std::log(2.0);
   if (has_bytes) return bits;
   const bool has_tokenizer = is_text || !model.manifest.attached.empty();
-  if (!has_tokenizer || !(is_text || input.job.data().has_tokens())) return std::nullopt;
+  // Of masked tokens the targets are no text.
+  const bool has_next_tokens =
+      is_text || (input.job.data().has_tokens() && !input.job.data().tokens().has_masking());
+  if (!has_tokenizer || !has_next_tokens) return std::nullopt;
   const std::string path =
       is_text ? JoinPath(input.root, input.job.data().text().tokenizer()) : std::string();
   PENSTOCK_ASSIGN_OR_RETURN(const std::unique_ptr<Tokenizer> tokenizer,

@@ -8,6 +8,7 @@
 #include "inference/checkpoint_model.h"
 #include "inference/continuations.h"
 #include "inference/text_generator.h"
+#include "model/documents.h"
 #include "services/cli/checkpoint_source.h"
 #include "services/cli/commands/commands.h"
 #include "services/cli/coordinator_client.h"
@@ -55,7 +56,8 @@ absl::Status RunGenerate(GenerateOptions options, Console& console) {
   if (options.prompts.empty()) options.prompts = {"\n"};
   PENSTOCK_ASSIGN_OR_RETURN(const std::string path,
                             FindCheckpointPath(RealFiles(), options.source, options.coordinator));
-  PENSTOCK_ASSIGN_OR_RETURN(const CheckpointModel model, OpenCheckpointModel(RealFiles(), path));
+  PENSTOCK_ASSIGN_OR_RETURN(CheckpointModel model, OpenCheckpointModel(RealFiles(), path));
+  model.graph = JoinDocuments(model.graph);  // each text is one
   const bool has_tokenizer = !options.tokenizer.empty() || !model.manifest.attached.empty();
   PENSTOCK_RETURN_IF_ERROR(
       Annotate(CheckGeneratesText(model.graph, has_tokenizer), model.directory));
