@@ -26,6 +26,21 @@ std::vector<double> BubblesByWorker(
   return bubbles;
 }
 
+namespace {
+
+// The rates of the stages' workers together, each once; 0: not known of all.
+double ProductRateOf(const std::map<int32_t, v1::StageReport>& stages) {
+  std::map<std::string, double> by_worker;
+  for (const auto& [number, stage] : stages) {
+    if (!(stage.product_flops_per_second() > 0)) return 0;
+    by_worker[stage.worker()] = stage.product_flops_per_second();
+  }
+  return std::accumulate(by_worker.begin(), by_worker.end(), 0.0,
+                         [](double sum, const auto& worker) { return sum + worker.second; });
+}
+
+}  // namespace
+
 void RunProgress::Curve::Add(v1::LossPoint point) {
   last = std::move(point);
   if (++skipped < stride) {
@@ -257,6 +272,7 @@ void RunProgress::WriteTo(v1::JobResult& result) const {
                             static_cast<double>(bubbles.size()));
   }
   if (window_seconds_ > 0.0) {
+  result.set_product_flops_per_second(ProductRateOf(stages_));
     result.set_samples_per_second(static_cast<double>(window_work_.samples) / window_seconds_);
     result.set_tokens_per_second(static_cast<double>(window_work_.tokens) / window_seconds_);
   }

@@ -70,6 +70,7 @@ TrainingAttempt::TrainingAttempt(const v1::JobSpec& spec, const ResolvedJob& job
       topology(TopologyOf(job, stages)),
       start(std::move(start)),
       cuts(CutStepsOf(spec, this->start)),
+      sample_flops(EstimateCost(job.model).training_flops()),
       checkpoints(static_cast<int32_t>(workers)),
       block_delay(job, topology, this->start.step, cuts),
       remaining(job.steps, cuts),
@@ -482,6 +483,15 @@ void TrainingJob::WriteTo(v1::GetJobResponse& record) const {
   if (!attempt_.has_value()) return;
   *record.mutable_plan() = attempt_->plan;
   progress_.WriteTo(result);
+  const double flops_per_second = result.samples_per_second() * attempt_->sample_flops;
+  result.set_model_flops_per_second(flops_per_second);
+  result.clear_mfu();
+  if (result.per_stage_size() < attempt_->plan.stages_size()) {
+    result.clear_product_flops_per_second();  // of all its workers, or of none
+  }
+  if (flops_per_second > 0 && result.product_flops_per_second() > 0) {
+    result.set_mfu(flops_per_second / result.product_flops_per_second());
+  }
   if (v1::Attempt* const open = OpenAttempt(result)) {
     open->set_epoch(epoch());
     open->set_last_step(progress_.step());

@@ -75,6 +75,7 @@ struct TrainingAttempt {
   const Topology topology;
   const FoundStart start;
   const std::vector<int64_t> cuts;  // regular ones
+  const double sample_flops;        // of the model's forward and backward of a sample
   CheckpointTracker checkpoints;
   // The job would go on from here: with each checkpoint that is not committed yet, by step, and with the last that is.
   std::map<int64_t, FoundStart> saving;

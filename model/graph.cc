@@ -147,8 +147,23 @@ LayerCost EstimateCost(const ModelGraph& model, const LayerSpec& layer) {
     const std::vector<ValueType> inputs = model.InputTypes(node);
     const OpCost cost = node.op->cost({node.attributes, inputs});
     sum.forward_flops += cost.forward_flops;
-    if (node.needs_gradient) sum.backward_input_flops += cost.backward_input_flops;
+    if (node.needs_gradient) {
+      sum.backward_input_flops += cost.backward_input_flops;
+      sum.repeated_flops += cost.repeated_flops;
+    }
     if (node.trains()) sum.backward_weight_flops += cost.backward_weight_flops;
+  }
+  return sum;
+}
+
+LayerCost EstimateCost(const ModelGraph& model) {
+  LayerCost sum;
+  for (const LayerSpec& layer : model.layers) {
+    const LayerCost cost = EstimateCost(model, layer);
+    sum.forward_flops += cost.forward_flops;
+    sum.backward_input_flops += cost.backward_input_flops;
+    sum.backward_weight_flops += cost.backward_weight_flops;
+    sum.repeated_flops += cost.repeated_flops;
   }
   return sum;
 }

@@ -159,5 +159,7 @@ void Untie(ModelGraph& model);
 // Of a layer, for one sample.
 using LayerCost = OpCost;
 LayerCost EstimateCost(const ModelGraph& model, const LayerSpec& layer);
+// Of all layers together.
+LayerCost EstimateCost(const ModelGraph& model);
 
 }  // namespace penstock

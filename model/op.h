@@ -76,6 +76,12 @@ struct OpCost {
   double forward_flops = 0;
   double backward_input_flops = 0;
   double backward_weight_flops = 0;
+  double repeated_flops = 0;  // of the backward for the input: what the forward has computed already
+
+  // Of forward and backward, each number computed once.
+  double training_flops() const {
+    return forward_flops + backward_input_flops - repeated_flops + backward_weight_flops;
+  }
 };
 
 // A node's inputs and settings, as an op sees them.

@@ -62,6 +62,8 @@ struct RunEnvironment {
   SnapshotPeers* snapshots = nullptr;
   // None: passes take the time they take. Only for back-ends whose work is done when a call returns.
   std::optional<EmulatedDevice> emulated_device = std::nullopt;
+  // Of the device, for the reports (product_rate.h); 0: not measured.
+  double product_flops_per_second = 0;
 };
 
 // A worker is asked to train or to measure a profile.

@@ -173,6 +173,7 @@ v1::StageReport MakeStageReport(const LocalStage& local, const WorkerMeasures& w
   AddCopies(*local.meter, report);
   AddGraphs(local.meter->graphs(), report);
   report.set_allocations_steady(worker.allocations_steady);
+  report.set_product_flops_per_second(worker.product_rate);
   return report;
 }
 

@@ -28,6 +28,7 @@ struct WorkerMeasures {
   int64_t collective_messages_sent = 0;
   std::vector<EdgePath> collective_paths;
   Order order = Order::kStatic;
+  double product_rate = 0;  // of the device, in FLOP/s (product_rate.h); 0: not measured
   const Topology& topology;
   const StageEdges& edges;
 };

@@ -626,6 +626,7 @@ std::vector<v1::StageReport> TrainingRun::Reports() const {
                                    .collective_messages_sent = collectives_->messages_sent(),
                                    .collective_paths = collectives_->paths(),
                                    .order = plan_.job.order,
+                                   .product_rate = environment_.product_flops_per_second,
                                    .topology = plan_.topology(),
                                    .edges = edges_};
   std::vector<v1::StageReport> reports;

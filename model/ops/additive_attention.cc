@@ -62,7 +62,7 @@ OpCost Cost(const OpArguments& a) {
   const double scores = ProductFlops(size(0, 0), units, size(1, 0));
   const double mix = ProductFlops(size(0, 0), size(1, 0), size(1, 1));
   // Backward computes the scores' sums a second time, and the gradients of both sides and of v.
-  return {maps + scores + mix, maps + 4.0 * scores + 2.0 * mix, maps};
+  return {maps + scores + mix, maps + 4.0 * scores + 2.0 * mix, maps, scores};
 }
 
 int64_t Ids(const OpArguments& a, int) { return a.inputs[1].dims[0] + 1; }

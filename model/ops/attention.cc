@@ -123,7 +123,7 @@ OpCost Cost(const OpArguments& a) {
   // Scores and their product with the values. Backward computes four such products, and the scores a second time. Heads
   // that share keys and values save none.
   const double product = ProductFlops(PairsOf(a), static_cast<double>(WidthOf(a)), 1.0);
-  return {2.0 * product, 5.0 * product, 0.0};
+  return {2.0 * product, 5.0 * product, 0.0, product};
 }
 
 int64_t Ids(const OpArguments& a, int) { return KeysOf(a) + 1; }

@@ -34,7 +34,7 @@ OpCost Cost(const OpArguments& a) {
   // Scores and their product with the values, of which the causal half is computed. Backward
   // computes four such products, and the scores a second time.
   const double product = ProductFlops(time, width, time) / 2.0;
-  return {linear + 2.0 * product, linear + 5.0 * product, linear};
+  return {linear + 2.0 * product, linear + 5.0 * product, linear, product};
 }
 
 }  // namespace

@@ -67,17 +67,6 @@ Json SharingJson(const ModelGraph& model) {
   return {{"shared", std::move(shared)}, {"untied", std::move(untied)}};
 }
 
-LayerCost CostOf(const ModelGraph& model) {
-  LayerCost sum;
-  for (const LayerSpec& layer : model.layers) {
-    const LayerCost cost = EstimateCost(model, layer);
-    sum.forward_flops += cost.forward_flops;
-    sum.backward_input_flops += cost.backward_input_flops;
-    sum.backward_weight_flops += cost.backward_weight_flops;
-  }
-  return sum;
-}
-
 Json TypeJson(const ValueType& type) { return {{"dtype", Name(type.dtype)}, {"dims", type.dims}}; }
 
 Json FlopsJson(const LayerCost& cost) {
@@ -135,7 +124,7 @@ std::string ModelText(const ModelGraph& model) {
                   FormatBytes(LiveBytesBehind(model, i))});
   }
   table.AddRow({"total", "", "", absl::StrCat(model.parameter_count()),
-                FormatCount(CostOf(model).forward_flops), ""});
+                FormatCount(EstimateCost(model).forward_flops), ""});
   const std::string inputs =
       absl::StrJoin(model.ports, ", ", [](std::string* out, const Port& port) {
         absl::StrAppend(out, port.name, " ", port.type.ToString(),
@@ -162,7 +151,7 @@ Json ModelJson(const ModelGraph& model) {
                {"inputs", std::move(inputs)},
                {"layers", std::move(layers)},
                {"parameters", model.parameter_count()},
-               {"flops", FlopsJson(CostOf(model))}};
+               {"flops", FlopsJson(EstimateCost(model))}};
   json.update(SharingJson(model));
   return json;
 }

@@ -37,6 +37,20 @@ std::string TrainLossText(const v1::JobResult& result) {
                       steps > 1 ? absl::StrCat(" (mean of the last ", steps, " steps)") : "");
 }
 
+// Returns "810 samples/s, model 2.5G FLOP/s, MFU 31 % of 8.1G FLOP/s in matrix products", as a line; empty before the first cut.
+std::string RateText(const v1::JobResult& result) {
+  if (result.model_flops_per_second() <= 0) return "";
+  std::string text = WorkDoneOf(result).unit == kSamples
+                         ? ""
+                         : absl::StrCat(FormatCount(result.samples_per_second()), " samples/s, ");
+  absl::StrAppend(&text, "model ", FormatCount(result.model_flops_per_second()), " FLOP/s");
+  if (result.has_mfu()) {
+    absl::StrAppend(&text, ", MFU ", FormatPercent(result.mfu()), " of ",
+                    FormatCount(result.product_flops_per_second()), " FLOP/s in matrix products");
+  }
+  return absl::StrCat(text, "\n");
+}
+
 std::string StageTable(const v1::JobResult& result) {
   using Align = Table::Align;
   Table table({{"STAGE", Align::kRight},
@@ -121,6 +135,7 @@ std::string ResultText(const v1::GetJobResponse& job) {
                           result.block_delay_measured().mean());
   }
   absl::StrAppend(&text, "\n");
+  absl::StrAppend(&text, RateText(result));
   if (!result.weights_sha256().empty()) {
     absl::StrAppend(&text, "weights ", result.weights_sha256(), "\n");
   }

@@ -287,6 +287,10 @@ Json ResultJson(const v1::GetJobResponse& job, const ResultJsonOptions& options)
   json["snapshot_step"] = result.snapshot_step();
   return json;
 }
+  json["model_flops_per_second"] = if_reported(result.model_flops_per_second());
+  json["product_flops_per_second"] =
+      result.product_flops_per_second() > 0 ? Json(result.product_flops_per_second()) : Json();
+  json["mfu"] = result.has_mfu() ? Json(result.mfu()) : Json();
 
 Json JobJson(const v1::JobSummary& job) {
   const std::optional<int> percentage = ProgressPercentage(job);

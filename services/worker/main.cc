@@ -47,6 +47,7 @@
 #include "services/worker/event_reporter.h"
 #include "services/worker/flags.h"
 #include "services/worker/job_backend.h"
+#include "services/worker/product_rates.h"
 #include "services/worker/registration.h"
 #include "services/worker/run_host.h"
 #include "services/worker/run_peers.h"
@@ -199,6 +200,14 @@ class Worker {
     return EmulatedDevice{.times = *flags_.emulated, .cores = static_cast<int>(cores)};
   }
 
+  // 0 where it says nothing of the run: of a device that is not there, and of a profile.
+  double ProductRateFor(const RunRequest& request) {
+    if (flags_.emulated || !std::holds_alternative<v1::PrepareRunRequest>(request)) return 0;
+    const absl::StatusOr<double> rate = product_rates_.Of(SpecOf(request), RealClock());
+    if (!rate.ok()) log_.warn("the rate of matrix products is not known: {}", Text(rate.status()));
+    return rate.value_or(0);
+  }
+
   EventReporter::Parts ReporterParts() {
     return {.worker = flags_.name,
             .incarnation = incarnation_,
@@ -253,7 +262,8 @@ class Worker {
                    .notice = [this](const std::string& text) { log_.info("run: {}", text); },
                    .may_go_on = std::move(may_go_on),
                    .snapshots = &snapshot_calls_,
-                   .emulated_device = Emulated()});
+                   .emulated_device = Emulated(),
+                   .product_flops_per_second = ProductRateFor(request)});
             },
         .on_attempt_over = [this] { finished_.Add(Snapshot(), RealClock().MonotonicNs()); },
         .on_attempt =
@@ -391,6 +401,7 @@ class Worker {
                                   return MakeControlChannel(address,
                                                             security_.ForChannel(Role::kWorker));
                                 }};
+  ProductRates product_rates_{flags_.device, flags_.threads};  // the executor thread's
   // These two use each other: a reporter that gives up stops the run. When they end, no run is left.
   RunHost host_{HostParts()};
   EventReporter reporter_{ReporterParts()};

@@ -76,6 +76,26 @@ TEST(RunProgress, Reports_GiveSpeedAndBubble) {
   EXPECT_EQ(result.per_stage_size(), 2);
 }
 
+// A worker with two stages has one device; what is not known of one is not known of all.
+TEST(RunProgress, ProductRates_AreAddedUpOverWorkers) {
+  RunProgress progress(0, 2);
+  v1::RunDone done;
+  for (int stage = 0; stage < 3; ++stage) {
+    v1::StageReport& report = *done.add_stages();
+    report.set_stage(stage);
+    report.set_worker(stage == 1 ? "w1" : "w0");
+    report.set_product_flops_per_second(stage == 1 ? 3e9 : 5e9);
+  }
+  progress.OnReports(done.stages());
+  v1::JobResult result;
+  progress.WriteTo(result);
+  EXPECT_DOUBLE_EQ(result.product_flops_per_second(), 8e9);
+  done.mutable_stages(1)->clear_product_flops_per_second();
+  progress.OnReports(done.stages());
+  progress.WriteTo(result);
+  EXPECT_DOUBLE_EQ(result.product_flops_per_second(), 0);
+}
+
 TEST(RunProgress, SeveralStagesOnAWorker_ShareItsBubble) {
   RunProgress progress(0, 3);
   v1::RunDone done;

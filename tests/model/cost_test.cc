@@ -29,6 +29,29 @@ TEST(EstimateCost, Attention_CountsLinearMapsAndTheCausalHalf) {
   EXPECT_DOUBLE_EQ(cost.backward_weight_flops, linear);
 }
 
+// What backward computes a second time is work of the device, and none of the model.
+TEST(EstimateCost, TrainingFlops_AreThriceAForwardWhateverIsComputedAgain) {
+  const ModelGraph model = MakeGpt();
+  const LayerCost attention = EstimateCost(model, model.layers[1]);
+  EXPECT_DOUBLE_EQ(attention.training_flops(), 3 * attention.forward_flops);
+  const LayerCost whole = EstimateCost(model);
+  double forward = 0;
+  for (const LayerSpec& layer : model.layers) forward += EstimateCost(model, layer).forward_flops;
+  EXPECT_DOUBLE_EQ(whole.forward_flops, forward);
+  // The embedding has no products; all other layers pass gradients on.
+  EXPECT_DOUBLE_EQ(whole.training_flops(), 3 * forward);
+}
+
+TEST(EstimateCost, FrozenLayers_HaveNoBackwardOfTheirWeights) {
+  ModelGraph model = MakeGpt();
+  const LayerCost all = EstimateCost(model);
+  for (Node& node : model.nodes) {
+    for (ParameterSpec& parameter : node.parameters) parameter.frozen = true;
+  }
+  EXPECT_DOUBLE_EQ(EstimateCost(model).backward_weight_flops, 0);
+  EXPECT_DOUBLE_EQ(EstimateCost(model).forward_flops, all.forward_flops);
+}
+
 // Queries of 4 heads of 16, over 32 time steps.
 OpCost CostOfAttention(const Attributes& given, const std::vector<ValueType>& inputs) {
   const Op& op = **FindOp("attention");

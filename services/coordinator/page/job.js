@@ -26,6 +26,7 @@ function factsOf(job) {
       : `${many(result[`${result.unit}_per_second`])} ${result.unit}/s`],
     ["step time", seconds(step)],
     ["bubble", percent(result.bubble_ratio)],
+    ...(result.mfu === null ? [] : [["MFU", percent(result.mfu)]]),
   ];
   if (job.started_unix_ms !== null) {
     facts.push([job.ended_unix_ms === null ? "running" : "took", seconds(elapsed(job))]);

@@ -83,6 +83,9 @@ v1::GetJobResponse Job() {
   result.set_wall_seconds(20.5);
   result.set_tokens_per_second(9990.2);
   result.set_samples_per_second(78.05);
+  result.set_model_flops_per_second(2.5e9);
+  result.set_product_flops_per_second(8e9);
+  result.set_mfu(0.3125);
   result.set_train_loss(2.3412);
   result.set_validation_loss(2.4021);
   result.set_weights_sha256(std::string(64, 'a'));

@@ -346,7 +346,10 @@ TEST_F(TrainTest, Json_IsOneObjectWithTheDocumentedKeysInOrder) {
                                             "unit",
                                             "attempts",
                                             "growths",
-                                            "snapshot_step"}));
+                                            "snapshot_step",
+                                            "model_flops_per_second",
+                                            "product_flops_per_second",
+                                            "mfu"}));
   EXPECT_EQ(json["job"], "tiny");
   EXPECT_EQ(json["method"], "pipedream");
   EXPECT_EQ(json["steps"], 6);
@@ -365,6 +368,9 @@ TEST_F(TrainTest, Json_IsOneObjectWithTheDocumentedKeysInOrder) {
   EXPECT_EQ(json["block_delay"]["mean"], 1.5);
   ASSERT_THAT(json["per_stage"], SizeIs(2));
   EXPECT_EQ(json["per_stage"][0]["staleness"]["max"], 1);
+  EXPECT_GT(json["model_flops_per_second"], 0);
+  EXPECT_GT(json["product_flops_per_second"], json["model_flops_per_second"]);
+  EXPECT_GT(json["mfu"], 0);
   EXPECT_EQ(json["per_stage"][1]["staleness"]["max"], 0);
   EXPECT_EQ(json["per_stage"][0]["versions_peak"], 2);
   EXPECT_EQ(json["per_stage"][0]["layers"].get<int>() + json["per_stage"][1]["layers"].get<int>(),
