@@ -535,6 +535,13 @@ absl::StatusOr<v1::JobSummary> Coordinator::FindSummary(const std::string& job_i
   return ended->second;
 }
 
+bool Coordinator::Log(const std::string& job_id, const std::string& text, Now now) {
+  JobRun* const run = Find(job_id);
+  if (run == nullptr || run->ended()) return false;
+  run->Log(text, now);
+  return true;
+}
+
 void Coordinator::OnAnswer(const std::string& job_id, EffectAnswer answer, Now now) {
   if (JobRun* run = Find(job_id); run != nullptr) {
     run->OnAnswer(std::move(answer), now);

@@ -116,6 +116,8 @@ class Coordinator {
 
   // Takes the answer to an effect of the job. It is ignored if the job is over.
   void OnAnswer(const std::string& job_id, EffectAnswer answer, Now now);
+  // Adds a line to the job's log. Returns false, and nothing changes, if the job has ended.
+  bool Log(const std::string& job_id, const std::string& text, Now now);
   // All effects that were taken so far and that keep something are stored, for a later process to Restore.
   void OnStored();
 

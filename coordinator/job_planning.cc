@@ -47,6 +47,7 @@ v1::JobSpec HeatOf(const v1::JobSpec& spec, int64_t steps) {
   heat.mutable_validation()->clear_every_steps();
   heat.mutable_validation()->clear_stop_after();
   heat.clear_checkpoint();
+  heat.clear_step_records();
   heat.clear_prediction();
   heat.clear_feedback();
   heat.clear_recovery();
@@ -363,6 +364,7 @@ void JobPlanning::Choose(int candidate, const std::string& reason, Now) {
 
   Chosen chosen = {.spec = judged.spec, .workers = WorkersOf(judged)};
   *chosen.spec.mutable_checkpoint() = spec_.checkpoint();
+  *chosen.spec.mutable_step_records() = spec_.step_records();
   *chosen.spec.mutable_recovery() = spec_.recovery();
   *chosen.spec.mutable_pipeline()->mutable_worker_names() = spec_.pipeline().worker_names();
   if (method_is_open()) {

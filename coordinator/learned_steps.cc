@@ -77,6 +77,7 @@ std::string SetupOf(const v1::JobSpec& spec) {
   counts.clear_feedback();
   counts.clear_recovery();
   counts.clear_checkpoint();
+  counts.clear_step_records();
   counts.clear_validation();
   v1::TrainingSpec& training = *counts.mutable_training();
   training.clear_seed();

@@ -173,6 +173,7 @@ class FindingLayerTimes final : public JobPhase {
 void MakeProfileRecord(const v1::ProfileSpec& profile, v1::GetJobResponse& record) {
   *record.mutable_profile_spec() = profile;
   record.mutable_spec()->clear_checkpoint();
+  record.mutable_spec()->clear_step_records();
   record.mutable_spec()->clear_prediction();
   record.mutable_spec()->clear_feedback();
   record.mutable_spec()->clear_recovery();

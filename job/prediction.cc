@@ -63,6 +63,7 @@ std::string PredictedJobSha256(const v1::JobSpec& spec) {
   counts.clear_data();
   counts.clear_validation();
   counts.clear_checkpoint();
+  counts.clear_step_records();
   counts.clear_prediction();
   counts.clear_feedback();
   counts.clear_recovery();

@@ -46,6 +46,16 @@ absl::Status CheckWorkerNames(const v1::PipelineSpec& pipeline) {
   return absl::OkStatus();
 }
 
+absl::Status CheckStepRecords(const v1::StepRecordsSpec& records) {
+  std::set<std::string> formats;
+  for (const std::string& format : records.formats()) {
+    if (!formats.insert(format).second) {
+      return InvalidKey("step_records.formats", absl::StrCat("has ", format, " twice"));
+    }
+  }
+  return absl::OkStatus();
+}
+
 absl::Status CheckCuts(const v1::JobSpec& spec) {
   const int64_t steps = spec.training().steps();
   const v1::CheckpointSpec& checkpoint = spec.checkpoint();
@@ -129,6 +139,7 @@ absl::Status CheckFields(const v1::JobSpec& spec) {
   PENSTOCK_RETURN_IF_ERROR(CheckInverseSquareRoot(spec.training().learning_rate()));
   PENSTOCK_RETURN_IF_ERROR(CheckNesterov(spec.training().optimizer()));
   PENSTOCK_RETURN_IF_ERROR(CheckCuts(spec));
+  PENSTOCK_RETURN_IF_ERROR(CheckStepRecords(spec.step_records()));
   const v1::PipelineSpec& pipeline = spec.pipeline();
   if (pipeline.schedule().size() > kScheduleBytesMax) {
     return InvalidKey("pipeline.schedule_file",

@@ -125,7 +125,8 @@ class KeyChecker {
     if (may_be_absent && !is_there && options.default_().empty()) return absl::OkStatus();
     if (IsNumber(field)) PENSTOCK_RETURN_IF_ERROR(CheckNumber(message, field, -1, key));
     if (field.cpp_type() == FieldDescriptor::CPPTYPE_STRING) {
-      PENSTOCK_RETURN_IF_ERROR(CheckText(message, field, key));
+      PENSTOCK_RETURN_IF_ERROR(
+          CheckText(message.GetReflection()->GetString(message, &field), field, key));
     }
     return is_there ? CheckOnlyWith(message, field, key) : absl::OkStatus();
   }
@@ -153,6 +154,10 @@ class KeyChecker {
     }
     for (int i = 0; i < count; ++i) {
       if (IsNumber(field)) PENSTOCK_RETURN_IF_ERROR(CheckNumber(message, field, i, key));
+      if (!OptionsOf(field).words().empty()) {
+        PENSTOCK_RETURN_IF_ERROR(
+            CheckText(message.GetReflection()->GetRepeatedString(message, &field, i), field, key));
+      }
       if (field.message_type() == nullptr) continue;
       PENSTOCK_RETURN_IF_ERROR(
           CheckMessage(message.GetReflection()->GetRepeatedMessage(message, &field, i),
@@ -197,10 +202,9 @@ class KeyChecker {
     return largest;
   }
 
-  absl::Status CheckText(const Message& message, const FieldDescriptor& field,
+  absl::Status CheckText(const std::string& text, const FieldDescriptor& field,
                          const std::string& key) const {
     const v1::KeyOptions& options = OptionsOf(field);
-    const std::string text = message.GetReflection()->GetString(message, &field);
     if (text.empty() && !options.required().empty()) {
       return InvalidKey(key, absl::StrCat("is missing; expected ", options.required()));
     }

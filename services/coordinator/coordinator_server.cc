@@ -19,6 +19,7 @@
 #include "services/coordinator/job_store.h"
 #include "services/coordinator/job_watchers.h"
 #include "services/coordinator/live_runs.h"
+#include "services/coordinator/step_recorder.h"
 #include "services/coordinator/timeline_gatherer.h"
 #include "services/coordinator/worker_caller.h"
 #include "services/coordinator/worker_calls.h"
@@ -54,7 +55,8 @@ class CoordinatorServer::Impl final : public EffectPerformer {
                  .reflection = options.reflection,
                  .security = options.security,
                  .health = options.health,
-                 .on_refused = refusals_.Listener(log_)}) {
+                 .on_refused = refusals_.Listener(log_)}),
+        recorder_(RecorderParts(files, options.open_lock)) {
     if (!options.audit_file.empty()) {
       audit_.emplace(AuditLogOptions{.path = options.audit_file, .sync = options.sync_audit});
     }
@@ -103,6 +105,7 @@ class CoordinatorServer::Impl final : public EffectPerformer {
     server_.SetServing(false);
     server_.Shutdown();                        // handlers have returned, so nobody asks any more
     if (tracer_.has_value()) tracer_->Stop();  // asks the loop for the last time
+    recorder_.Stop();                          // likewise
     loop_.Stop();                              // no effects are performed any more
     calls_.CancelAll();                        // what is under way comes back and is dropped
   }
@@ -259,6 +262,7 @@ class CoordinatorServer::Impl final : public EffectPerformer {
   void OnEventStored(const PublishEvent& published) override {
     watchers_.Wake(published.job_id);
     if (tracer_.has_value()) tracer_->Wake(published.job_id, published.event.sequence());
+    recorder_.Wake(published.job_id, published.event);
     if (log_ == nullptr) {
       return;
     }
@@ -276,21 +280,38 @@ class CoordinatorServer::Impl final : public EffectPerformer {
   // The time for the loop's answer to those who look.
   static constexpr absl::Duration kLookTimeout = absl::Seconds(5);
   static constexpr double kStepsShown = 2.5;
-  // The events that are read at a time for spans.
+  // The events that are read at a time, for spans and for records of steps.
   static constexpr int kEventsPerPage = 256;
+
+  absl::StatusOr<std::vector<v1::JobEvent>> Events(const std::string& job_id,
+                                                   int64_t after_sequence) {
+    return loop_.Ask<std::vector<v1::JobEvent>>(
+        absl::Now() + kLookTimeout, [job_id, after_sequence](Coordinator&, StateStore& store, Now) {
+          return store.ReadEvents(job_id, after_sequence, kEventsPerPage);
+        });
+  }
 
   JobTracer::Parts TracerParts(std::function<void(std::vector<TraceSpan>)> spans) {
     return {.record = [this](const std::string& job_id) { return Job(job_id); },
-            .events =
-                [this](const std::string& job_id, int64_t after_sequence) {
-                  return loop_.Ask<std::vector<v1::JobEvent>>(
-                      absl::Now() + kLookTimeout,
-                      [job_id, after_sequence](Coordinator&, StateStore& store, Now) {
-                        return store.ReadEvents(job_id, after_sequence, kEventsPerPage);
-                      });
-                },
+            .events = [this](const std::string& job_id,
+                             int64_t after_sequence) { return Events(job_id, after_sequence); },
             .add = std::move(spans),
             .log = log_};
+  }
+
+  StepRecorder::Parts RecorderParts(Files& files, LockFileOpener open) {
+    return {.record = [this](const std::string& job_id) { return Job(job_id); },
+            .events = [this](const std::string& job_id,
+                             int64_t after_sequence) { return Events(job_id, after_sequence); },
+            .log =
+                [this](const std::string& job_id, const std::string& text) {
+                  loop_.Post([this, job_id, text](Coordinator& coordinator, Now now) {
+                    if (coordinator.Log(job_id, text, now) || log_ == nullptr) return;
+                    log_(absl::StrCat("job ", job_id, ": ", text));
+                  });
+                },
+            .files = files,
+            .open = std::move(open)};
   }
 
   // REQUIRES: there is a log.
@@ -340,6 +361,7 @@ class CoordinatorServer::Impl final : public EffectPerformer {
   WorkerProber prober_;
   RpcServer server_;
   std::optional<JobTracer> tracer_;  // if somebody takes spans
+  StepRecorder recorder_;
   std::atomic<bool> serving_ = false;
 };
 

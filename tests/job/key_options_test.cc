@@ -141,6 +141,18 @@ TEST(CheckKeys, TooManyEntriesOfAList_AreRefused) {
                        "pipeline.stage_layers: has 257 entries; at most 256 are possible"));
 }
 
+TEST(CheckKeys, WordsOfAList_AreCheckedOneByOne) {
+  v1::JobSpec spec = GoodJob();
+  spec.mutable_step_records()->add_formats("jsonl");
+  spec.mutable_step_records()->add_formats("csv");
+  EXPECT_THAT(CheckKeys(spec), IsOk());
+  spec.mutable_step_records()->set_formats(1, "cvs");
+  EXPECT_THAT(CheckKeys(spec),
+              StatusIs(absl::StatusCode::kInvalidArgument,
+                       "step_records.formats: is \"cvs\"; expected jsonl, csv or tensorboard; did "
+                       "you mean csv?"));
+}
+
 // A coordinator gets messages that nobody has filled in.
 TEST(CheckKeys, MessagesThatAreNotThere_AreLookedAtIfTheyAlwaysAre) {
   v1::JobSpec spec = GoodJob();

@@ -132,6 +132,15 @@ TEST(ResolveJob, BestCheckpoints_NeedValidations) {
                                          HasSubstr("checkpoint.keep_best: is 3, but nothing")));
 }
 
+TEST(ResolveJob, FormatOfRecords_StandsOnce) {
+  v1::JobSpec spec = GoodJob();
+  spec.mutable_step_records()->add_formats("csv");
+  EXPECT_THAT(ResolveJob(spec), IsOk());
+  spec.mutable_step_records()->add_formats("csv");
+  EXPECT_THAT(ResolveJob(spec), StatusIs(absl::StatusCode::kInvalidArgument,
+                                         HasSubstr("step_records.formats: has csv twice")));
+}
+
 TEST(ResolveJob, InverseSquareRoot_NeedsAWarmUp) {
   v1::JobSpec spec = GoodJob();
   v1::LearningRateSpec& rate = *spec.mutable_training()->mutable_learning_rate();

@@ -101,6 +101,8 @@ absl::Status RunSubmit(const SubmitOptions& options, Console& console) {
   PENSTOCK_ASSIGN_OR_RETURN(v1::JobSpec spec, CompleteSubmission(document));
   console.err << NotesOf(document, spec);
   PENSTOCK_RETURN_IF_ERROR(CheckCheckpoints(spec.checkpoint()));
+  PENSTOCK_RETURN_IF_ERROR(
+      CheckAbsolute("step_records.directory", spec.step_records().directory()));
   PENSTOCK_RETURN_IF_ERROR(CheckLocalData(options.job.path, interrupt, spec));
   PENSTOCK_ASSIGN_OR_RETURN(CoordinatorClient client,
                             CoordinatorClient::Connect(options.coordinator));

@@ -215,6 +215,8 @@ TEST_F(BadInputTest, Submit_RelativeCheckpointPath_IsNamed) {
                 "checkpoint.directory: kept is relative");
   ExpectRefused({penstock, "submit", job_.job(), "--set", "checkpoint.resume=kept/step-1"},
                 "checkpoint.resume: kept/step-1 is relative");
+  ExpectRefused({penstock, "submit", job_.job(), "--set", "step_records.directory=kept"},
+                "step_records.directory: kept is relative");
 }
 
 TEST_F(BadInputTest, Checkpoints_OfAnEarlierJob_AreNotWrittenAmong) {

@@ -6,6 +6,7 @@
 #include <sys/wait.h>
 
 #include <cstdint>
+#include <fstream>
 #include <nlohmann/json.hpp>
 #include <random>
 
@@ -35,6 +36,16 @@ Json RunJson(std::vector<std::string> arguments) {
 std::string Weights(const std::vector<std::string>& arguments) {
   const Json json = RunJson(arguments);
   return json.is_object() ? json["weights_sha256"].get<std::string>() : "";
+}
+
+// The lines of metrics.jsonl.
+std::vector<Json> StepRecords(const std::string& directory) {
+  std::ifstream file(directory + "/metrics.jsonl");
+  std::vector<Json> records;
+  for (std::string line; std::getline(file, line);) {
+    records.push_back(Json::parse(line, nullptr, /*allow_exceptions=*/false));
+  }
+  return records;
 }
 
 bool HasCheckpoint(const JobDirectory& job) {
@@ -357,6 +368,9 @@ TEST_F(TrainTest, Json_IsOneObjectWithTheDocumentedKeysInOrder) {
   EXPECT_EQ(json["samples"], 6 * 16);
   EXPECT_EQ(json["unit"], "tokens");
   EXPECT_EQ(json["state"], "succeeded");
+  EXPECT_GT(json["model_flops_per_second"], 0);
+  EXPECT_GT(json["product_flops_per_second"], json["model_flops_per_second"]);
+  EXPECT_GT(json["mfu"], 0);
   EXPECT_GT(json["train_loss"], 0);
   EXPECT_GT(json["validation_loss"], 0);
   EXPECT_THAT(json["validations"], SizeIs(2));
@@ -368,9 +382,6 @@ TEST_F(TrainTest, Json_IsOneObjectWithTheDocumentedKeysInOrder) {
   EXPECT_EQ(json["block_delay"]["mean"], 1.5);
   ASSERT_THAT(json["per_stage"], SizeIs(2));
   EXPECT_EQ(json["per_stage"][0]["staleness"]["max"], 1);
-  EXPECT_GT(json["model_flops_per_second"], 0);
-  EXPECT_GT(json["product_flops_per_second"], json["model_flops_per_second"]);
-  EXPECT_GT(json["mfu"], 0);
   EXPECT_EQ(json["per_stage"][1]["staleness"]["max"], 0);
   EXPECT_EQ(json["per_stage"][0]["versions_peak"], 2);
   EXPECT_EQ(json["per_stage"][0]["layers"].get<int>() + json["per_stage"][1]["layers"].get<int>(),
@@ -461,6 +472,10 @@ TEST_F(TrainTest, KilledAtRandomMoments_LeavesNothing_AndResumesToTheSameWeights
     ASSERT_TRUE(Eventually([] { return NoChildren(); })) << "the supervisor has not ended";
     for (const std::string& name : job_.Checkpoints()) ASSERT_THAT(name, Not(HasSubstr(".tmp-")));
     ASSERT_EQ(Weights(train(job_.checkpoints())), undisturbed) << "run " << i;
+    const std::vector<Json> records = StepRecords(job_.checkpoints());
+    for (size_t at = 1; at < records.size(); ++at) {
+      ASSERT_LT(records[at - 1]["step"], records[at]["step"]) << "run " << i;
+    }
   }
 }
 
@@ -552,6 +567,16 @@ TEST_F(TrainTest, CheckpointDirectoryAlone_KeepsTheModelOfTheEnd) {
   EXPECT_EQ(RunJson({ProgramPath("penstock"), "export", job_.checkpoints(), "-o",
                      job_.path("model")})["weights_sha256"],
             kept);
+  const std::vector<Json> records = StepRecords(job_.checkpoints());
+  ASSERT_THAT(records, SizeIs(6));
+  for (size_t at = 0; at < records.size(); ++at) {
+    EXPECT_EQ(records[at]["step"], at + 1);
+    EXPECT_GT(records[at]["loss"], 0);
+    EXPECT_GT(records[at]["learning_rate"], 0);
+    EXPECT_EQ(records[at]["validation_loss"].is_number(), at % 3 == 2);
+    EXPECT_EQ(records[at]["tokens_per_second"].is_number(), at > 0);
+    EXPECT_EQ(records[at]["attempt"], 1);
+  }
 }
 
 TEST_F(TrainTest, LossThatIsNotFinite_FailsWithStepAndStage_AndKeepsTheLastCheckpoint) {
