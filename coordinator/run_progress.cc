@@ -147,7 +147,7 @@ void RunProgress::EndHere() {
   told_step_ = step_;
 }
 
-bool RunProgress::OnStep(const v1::StepDone& done) {
+bool RunProgress::OnStep(const v1::StepDone& done, int64_t unix_ms) {
   if (done.step() <= step_) {
     return false;
   }
@@ -169,6 +169,7 @@ bool RunProgress::OnStep(const v1::StepDone& done) {
   v1::LossPoint point;
   point.set_step(done.step());
   point.set_loss(done.loss());
+  point.set_unix_ms(unix_ms);
   losses_.Add(std::move(point));
   return true;
 }
@@ -271,8 +272,8 @@ void RunProgress::WriteTo(v1::JobResult& result) const {
     result.set_bubble_ratio(std::accumulate(bubbles.begin(), bubbles.end(), 0.0) /
                             static_cast<double>(bubbles.size()));
   }
-  if (window_seconds_ > 0.0) {
   result.set_product_flops_per_second(ProductRateOf(stages_));
+  if (window_seconds_ > 0.0) {
     result.set_samples_per_second(static_cast<double>(window_work_.samples) / window_seconds_);
     result.set_tokens_per_second(static_cast<double>(window_work_.tokens) / window_seconds_);
   }

@@ -51,8 +51,8 @@ class RunProgress {
 
   int32_t reporting_stage() const { return reporting_stage_; }
 
-  // Returns false, and nothing changes, if the step is not later than the last one.
-  bool OnStep(const v1::StepDone& done);
+  // `unix_ms`: of now. Returns false, and nothing changes, if the step is not later than the last one.
+  bool OnStep(const v1::StepDone& done, int64_t unix_ms);
   // Returns whether it is the first one of its step. Nothing changes if it is not later than the last one of the run.
   bool OnValidation(const v1::ValidationDone& done);
   // The loss of the validation at `step`, if there was one; of thousands of them not each is remembered.

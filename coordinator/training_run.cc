@@ -105,7 +105,7 @@ NextPhase AttemptPhase::OnEvent(int32_t worker_index, const v1::RunEvent& event,
 void AttemptPhase::OnStepDone(int32_t worker_index, const v1::StepDone& done, Now now) {
   const bool is_new = done.step() > job_.progress().told_step();
   if (worker_index != attempt().step_worker() || done.step() > job_.resolved().steps ||
-      !job_.progress().OnStep(done)) {
+      !job_.progress().OnStep(done, now.unix_ms)) {
     return;
   }
   job_.summary().set_step(job_.progress().told_step());

@@ -54,6 +54,7 @@ void ThinOut(int points_max, google::protobuf::RepeatedPtrField<v1::LossPoint>& 
     for (int i = begin; i < end; ++i) sum += curve[i].loss();
     v1::LossPoint& mean = *thinned.Add();
     mean.set_step(curve[end - 1].step());
+    mean.set_unix_ms(curve[end - 1].unix_ms());
     mean.set_loss(sum / (end - begin));
     begin = end;
   }

@@ -270,7 +270,9 @@ Json ResultJson(const v1::GetJobResponse& job, const ResultJsonOptions& options)
   if (options.losses) {
     Json losses = Json::array();
     for (const v1::LossPoint& point : result.losses()) {
-      losses.push_back({{"step", point.step()}, {"loss", point.loss()}});
+      losses.push_back({{"step", point.step()},
+                        {"loss", point.loss()},
+                        {"unix_ms", MomentOrNull(point.unix_ms())}});
     }
     json["losses"] = losses;
   }
@@ -285,12 +287,12 @@ Json ResultJson(const v1::GetJobResponse& job, const ResultJsonOptions& options)
   json["attempts"] = AttemptsJson(result);
   json["growths"] = result.growths();
   json["snapshot_step"] = result.snapshot_step();
-  return json;
-}
   json["model_flops_per_second"] = if_reported(result.model_flops_per_second());
   json["product_flops_per_second"] =
       result.product_flops_per_second() > 0 ? Json(result.product_flops_per_second()) : Json();
   json["mfu"] = result.has_mfu() ? Json(result.mfu()) : Json();
+  return json;
+}
 
 Json JobJson(const v1::JobSummary& job) {
   const std::optional<int> percentage = ProgressPercentage(job);

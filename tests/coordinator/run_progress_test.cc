@@ -7,6 +7,8 @@
 namespace penstock {
 namespace {
 
+constexpr int64_t kNowMs = 1'790'000'000'000;
+
 v1::StepDone Step(int64_t step, double loss) {
   v1::StepDone done;
   done.set_step(step);
@@ -19,7 +21,7 @@ v1::StepDone Step(int64_t step, double loss) {
 TEST(RunProgress, TrainLoss_IsTheMeanOfTheLastTenSteps) {
   RunProgress progress(0, 1);
   for (int64_t step = 1; step <= 25; ++step) {
-    EXPECT_TRUE(progress.OnStep(Step(step, static_cast<double>(step))));
+    EXPECT_TRUE(progress.OnStep(Step(step, static_cast<double>(step)), kNowMs));
   }
   v1::JobResult result;
   progress.WriteTo(result);
@@ -33,16 +35,16 @@ TEST(RunProgress, TrainLoss_IsTheMeanOfTheLastTenSteps) {
 
 TEST(RunProgress, OldStep_IsIgnored) {
   RunProgress progress(10, 1);
-  EXPECT_FALSE(progress.OnStep(Step(10, 1.0)));
-  EXPECT_TRUE(progress.OnStep(Step(11, 1.0)));
-  EXPECT_FALSE(progress.OnStep(Step(11, 5.0)));
+  EXPECT_FALSE(progress.OnStep(Step(10, 1.0), kNowMs));
+  EXPECT_TRUE(progress.OnStep(Step(11, 1.0), kNowMs));
+  EXPECT_FALSE(progress.OnStep(Step(11, 5.0), kNowMs));
 }
 
 TEST(RunProgress, LongRun_KeepsAnEvenlyThinnedCurve) {
   RunProgress progress(0, 1);
   constexpr int64_t kSteps = 100'000;
   for (int64_t step = 1; step <= kSteps; ++step) {
-    progress.OnStep(Step(step, 0.5));
+    progress.OnStep(Step(step, 0.5), kNowMs);
   }
   v1::JobResult result;
   progress.WriteTo(result);
@@ -58,7 +60,7 @@ TEST(RunProgress, LongRun_KeepsAnEvenlyThinnedCurve) {
 
 TEST(RunProgress, Reports_GiveSpeedAndBubble) {
   RunProgress progress(0, 1);
-  progress.OnStep(Step(1, 1.0));
+  progress.OnStep(Step(1, 1.0), kNowMs);
   v1::RunDone done;
   for (int stage = 0; stage < 2; ++stage) {
     v1::StageReport& report = *done.add_stages();
@@ -96,6 +98,15 @@ TEST(RunProgress, ProductRates_AreAddedUpOverWorkers) {
   EXPECT_DOUBLE_EQ(result.product_flops_per_second(), 0);
 }
 
+TEST(RunProgress, Losses_KeepTheTimeOfTheirSteps) {
+  RunProgress progress(0, 1);
+  progress.OnStep(Step(1, 1.0), kNowMs);
+  progress.OnStep(Step(2, 1.0), kNowMs + 500);
+  v1::JobResult result;
+  progress.WriteTo(result);
+  EXPECT_EQ(result.losses(1).unix_ms() - result.losses(0).unix_ms(), 500);
+}
+
 TEST(RunProgress, SeveralStagesOnAWorker_ShareItsBubble) {
   RunProgress progress(0, 3);
   v1::RunDone done;
@@ -127,10 +138,10 @@ TEST(RunProgress, BetweenCuts_SpeedIsThatOfTheLastCut) {
   };
   report(0, 5.0);  // the first stage passes the cut, the last steps are not reported yet
   EXPECT_DOUBLE_EQ(speed(), 0.0);
-  for (int64_t step = 1; step <= 10; ++step) progress.OnStep(Step(step, 1.0));
+  for (int64_t step = 1; step <= 10; ++step) progress.OnStep(Step(step, 1.0), kNowMs);
   report(1, 5.0);
   EXPECT_DOUBLE_EQ(speed(), 200.0);
-  for (int64_t step = 11; step <= 100; ++step) progress.OnStep(Step(step, 1.0));
+  for (int64_t step = 11; step <= 100; ++step) progress.OnStep(Step(step, 1.0), kNowMs);
   EXPECT_DOUBLE_EQ(speed(), 200.0);
   report(0, 50.0);
   EXPECT_DOUBLE_EQ(speed(), 200.0);
@@ -159,12 +170,12 @@ TEST(RunProgress, WorkOfAnEarlierProcess_CountsOnceAlsoWhereItIsDoneAgain) {
   RunProgress progress(20, 1);
   progress.GoOnFrom(before);
   for (int64_t step = 21; step <= 30; ++step) {
-    EXPECT_TRUE(progress.OnStep(Step(step, 1.0)));
+    EXPECT_TRUE(progress.OnStep(Step(step, 1.0), kNowMs));
     EXPECT_EQ(progress.step(), step);
     EXPECT_EQ(ResultOf(progress).steps(), 30);
     EXPECT_EQ(ResultOf(progress).samples(), 30 * 5);
   }
-  progress.OnStep(Step(31, 1.0));
+  progress.OnStep(Step(31, 1.0), kNowMs);
   EXPECT_EQ(ResultOf(progress).steps(), 31);
   EXPECT_EQ(ResultOf(progress).samples(), 31 * 5);
   EXPECT_EQ(ResultOf(progress).tokens(), 31 * 100);
@@ -178,10 +189,10 @@ TEST(RunProgress, AnotherProcessTakesOver_GoesOnAsIfItWereTheSame) {
     progress.OnReports(stages);
   };
   RunProgress before(10, 1);
-  for (int64_t step = 11; step <= 20; ++step) before.OnStep(Step(step, 1.0));
+  for (int64_t step = 11; step <= 20; ++step) before.OnStep(Step(step, 1.0), kNowMs);
   EXPECT_TRUE(before.OnValidation(Validation(20, 3.0)));
   report(before, 2.0);
-  for (int64_t step = 21; step <= 25; ++step) before.OnStep(Step(step, 1.0));
+  for (int64_t step = 21; step <= 25; ++step) before.OnStep(Step(step, 1.0), kNowMs);
 
   const v1::JobResult record = ResultOf(before);
   v1::RunUnderWay run;
@@ -196,11 +207,11 @@ TEST(RunProgress, AnotherProcessTakesOver_GoesOnAsIfItWereTheSame) {
   std::swap(after, later);
   EXPECT_EQ(ResultOf(after).SerializeAsString(), record.SerializeAsString());
   // What was told already, and is told again.
-  EXPECT_FALSE(after.OnStep(Step(25, 1.0)));
+  EXPECT_FALSE(after.OnStep(Step(25, 1.0), kNowMs));
   EXPECT_FALSE(after.OnValidation(Validation(20, 3.0)));
   EXPECT_EQ(ResultOf(after).SerializeAsString(), record.SerializeAsString());
   for (RunProgress* progress : {&before, &after}) {
-    for (int64_t step = 26; step <= 30; ++step) progress->OnStep(Step(step, 2.0));
+    for (int64_t step = 26; step <= 30; ++step) progress->OnStep(Step(step, 2.0), kNowMs);
     EXPECT_TRUE(progress->OnValidation(Validation(30, 2.5)));
     report(*progress, 4.0);
   }
@@ -217,7 +228,7 @@ TEST(RunProgress, ValidationAt_KnowsEachThatCounts) {
   EXPECT_EQ(progress.ValidationAt(10), 10.0);
   EXPECT_EQ(progress.ValidationAt(30), 30.0);
   EXPECT_FALSE(progress.ValidationAt(25).has_value());
-  EXPECT_TRUE(progress.OnStep(Step(30, 1.0)));
+  EXPECT_TRUE(progress.OnStep(Step(30, 1.0), kNowMs));
   progress.BeginAgain(20, 80, 0);
   EXPECT_EQ(progress.ValidationAt(20), 20.0);
   EXPECT_FALSE(progress.ValidationAt(30).has_value()) << "of weights that are gone";
@@ -236,7 +247,7 @@ TEST(RunProgress, EarlierProcessTrainedFurtherThanItsRecord_CountsThatToo) {
 
 TEST(RunProgress, StepsDoneAgain_CountOnceAndTheCurveIsThatOfTheRunThatGoesOn) {
   RunProgress progress(0, 1);
-  for (int64_t step = 1; step <= 15; ++step) progress.OnStep(Step(step, 1.0));
+  for (int64_t step = 1; step <= 15; ++step) progress.OnStep(Step(step, 1.0), kNowMs);
   EXPECT_TRUE(progress.OnValidation(Validation(10, 1.0)));
   EXPECT_TRUE(progress.OnValidation(Validation(12, 1.0)));
   progress.BeginAgain(10, 80, 0);
@@ -251,7 +262,7 @@ TEST(RunProgress, StepsDoneAgain_CountOnceAndTheCurveIsThatOfTheRunThatGoesOn) {
   EXPECT_DOUBLE_EQ(result.train_loss(), 1.0);
 
   for (int64_t step = 11; step <= 16; ++step) {
-    EXPECT_TRUE(progress.OnStep(Step(step, 2.0)));
+    EXPECT_TRUE(progress.OnStep(Step(step, 2.0), kNowMs));
     if (step == 12) {
       EXPECT_FALSE(progress.OnValidation(Validation(12, 2.0)));
     }
@@ -272,9 +283,9 @@ TEST(RunProgress, StepsDoneAgain_CountOnceAndTheCurveIsThatOfTheRunThatGoesOn) {
 
 TEST(RunProgress, EndsBeforeItHasComeAsFarAsBefore_CountsWhatIsThere) {
   RunProgress progress(0, 1);
-  for (int64_t step = 1; step <= 15; ++step) progress.OnStep(Step(step, 1.0));
+  for (int64_t step = 1; step <= 15; ++step) progress.OnStep(Step(step, 1.0), kNowMs);
   progress.BeginAgain(10, 80, 0);
-  progress.OnStep(Step(11, 1.0));
+  progress.OnStep(Step(11, 1.0), kNowMs);
   progress.EndHere();
   EXPECT_EQ(ResultOf(progress).steps(), 11);
   EXPECT_EQ(ResultOf(progress).tokens(), 11 * 100);
@@ -284,9 +295,9 @@ TEST(RunProgress, EndsBeforeItHasComeAsFarAsBefore_CountsWhatIsThere) {
 // The window is that of the new workers, whatever they do again.
 TEST(RunProgress, StepsDoneAgain_CountForTheSpeed) {
   RunProgress progress(0, 1);
-  for (int64_t step = 1; step <= 15; ++step) progress.OnStep(Step(step, 1.0));
+  for (int64_t step = 1; step <= 15; ++step) progress.OnStep(Step(step, 1.0), kNowMs);
   progress.BeginAgain(10, 80, 0);
-  for (int64_t step = 11; step <= 14; ++step) progress.OnStep(Step(step, 1.0));
+  for (int64_t step = 11; step <= 14; ++step) progress.OnStep(Step(step, 1.0), kNowMs);
   v1::CutReached cut;
   cut.add_stages()->set_stage(0);
   cut.mutable_stages(0)->set_window_seconds(2.0);
@@ -301,7 +312,7 @@ TEST(RunProgress, RangesDoneAgain_LoseTheirOrders) {
     order.set_first_microbatch(first);
     progress.OnOrder(0, order);
   }
-  for (int64_t step = 1; step <= 15; ++step) progress.OnStep(Step(step, 1.0));
+  for (int64_t step = 1; step <= 15; ++step) progress.OnStep(Step(step, 1.0), kNowMs);
   progress.BeginAgain(5, 40, 1);
   ASSERT_EQ(ResultOf(progress).order_size(), 1);
   EXPECT_EQ(ResultOf(progress).order(0).first_microbatch(), 0);

@@ -19,36 +19,67 @@ function ticks(low, high, count) {
 // More of them than this are a line.
 const kCirclesMax = 200;
 
+// The frame of a picture of losses: where values stand, the grid, and the texts at both edges. `low` to `high`: losses;
+// `last`: the largest on the other axis, whose numbers `text` writes.
+function lossFrame(width, low, high, last, text) {
+  const height = 240, left = 46, right = 12, top = 10, bottom = 24;
+  if (high - low < 1e-9) [low, high] = [low - 0.5, high + 0.5];
+  const x = (value) => left + (width - left - right) * value / last;
+  const y = (value) => top + (height - top - bottom) * (high - value) / (high - low);
+  const at = (across, value) => `${x(across).toFixed(1)} ${y(value).toFixed(1)}`;
+  return {
+    x, y, viewBox: `0 0 ${width} ${height}`,
+    line: (curve) => curve.map(([across, value], i) => `${i ? "L" : "M"}${at(across, value)}`).join(""),
+    grid: [
+      ticks(low, high, 5).map((value) => [
+        svg("line", { class: "grid", x1: left, x2: width - right, y1: y(value), y2: y(value) }),
+        svg("text", { x: left - 7, y: y(value) + 4, "text-anchor": "end" },
+          String(Number(value.toPrecision(6))))]).flat(),
+      ticks(0, last, Math.min(6, Math.floor(width / 80))).map((value) =>
+        svg("text", { x: x(value), y: height - 6, "text-anchor": anchor(x(value), width) },
+          text(value)))].flat(),
+  };
+}
+
+const hasLoss = (point) => Number.isFinite(point.loss);
+
 // points and validations: [{step, loss}]. `width`: of the picture, in pixels; so in all pictures, that text has
 // its size. Null if there is no point.
 export function lossChart(points, validations, width) {
-  const all = [...points, ...validations].filter((point) => Number.isFinite(point.loss));
+  const all = [...points, ...validations].filter(hasLoss);
   if (all.length === 0) return null;
-  const height = 240, left = 46, right = 12, top = 10, bottom = 24;
   const losses = all.map((point) => point.loss);
-  let [low, high] = [Math.min(...losses), Math.max(...losses)];
-  if (high - low < 1e-9) [low, high] = [low - 0.5, high + 0.5];
   const last = Math.max(1, ...all.map((point) => point.step));
-  const x = (step) => left + (width - left - right) * step / last;
-  const y = (value) => top + (height - top - bottom) * (high - value) / (high - low);
-  const at = (point) => `${x(point.step).toFixed(1)} ${y(point.loss).toFixed(1)}`;
-  const line = (curve) => curve.filter((point) => Number.isFinite(point.loss))
-    .map((point, i) => `${i ? "L" : "M"}${at(point)}`).join("");
+  const frame = lossFrame(width, Math.min(...losses), Math.max(...losses), last, many);
+  const line = (curve) =>
+    frame.line(curve.filter(hasLoss).map((point) => [point.step, point.loss]));
   const newest = points.at(-1) ?? all.at(-1);
   return [
-    svg("svg", { viewBox: `0 0 ${width} ${height}`, role: "img", id: "loss-curve",
+    svg("svg", { viewBox: frame.viewBox, role: "img", id: "loss-curve",
       "aria-label": `Loss over steps: ${loss(newest.loss)} at step ${newest.step}` },
-    ticks(low, high, 5).map((value) => [
-      svg("line", { class: "grid", x1: left, x2: width - right, y1: y(value), y2: y(value) }),
-      svg("text", { x: left - 7, y: y(value) + 4, "text-anchor": "end" },
-        String(Number(value.toPrecision(6))))]).flat(),
-    ticks(0, last, Math.min(6, Math.floor(width / 80))).map((step) =>
-      svg("text", { x: x(step), y: height - 6, "text-anchor": anchor(x(step), width) }, many(step))),
+    frame.grid,
     svg("path", { class: "curve", d: line(points) }),
     svg("path", { class: "validation-line", d: line(validations) }),
-    (validations.length > kCirclesMax ? [] : validations).map((point) => svg("circle", { class: "validation", r: 3.2, cx: x(point.step),
-      cy: y(point.loss) }, svg("title", {}, `validation ${loss(point.loss)}, step ${point.step}`)))),
+    (validations.length > kCirclesMax ? [] : validations).map((point) => svg("circle", { class: "validation", r: 3.2,
+      cx: frame.x(point.step), cy: frame.y(point.loss) },
+    svg("title", {}, `validation ${loss(point.loss)}, step ${point.step}`)))),
     legend([["f", "training"], ["validation", "validation"]]),
+  ];
+}
+
+// curves: [{name, kind, points: [[step or seconds, loss]]}], one for each job; `text` writes a number of the first kind.
+// Null if there is no point.
+export function comparisonChart(title, curves, text, width) {
+  const all = curves.flatMap((curve) => curve.points);
+  if (all.length === 0) return null;
+  const losses = all.map(([, value]) => value);
+  const last = Math.max(...all.map(([across]) => across)) || 1;
+  const frame = lossFrame(width, Math.min(...losses), Math.max(...losses), last, text);
+  return [
+    svg("svg", { viewBox: frame.viewBox, role: "img", "aria-label": title },
+      frame.grid, curves.map((curve) => svg("path", { class: `compared ${curve.kind}`,
+        d: frame.line(curve.points) }, svg("title", {}, curve.name)))),
+    legend(curves.map((curve) => [curve.kind, curve.name])),
   ];
 }
 

@@ -1,4 +1,5 @@
 // The coordinator's status page: asks for the documents, draws them, and goes on asking.
+import { compareView, kComparedMax } from "./compare.js";
 import { bytes, el } from "./dom.js";
 import { isActive, jobView, progressBar } from "./job.js";
 
@@ -43,6 +44,27 @@ const chosen = () => {
   }
 };
 
+// The jobs that are shown beside each other; fewer than two: none.
+const compared = () => {
+  const match = /^#compare=(.+)$/.exec(location.hash);
+  try {
+    const ids = match === null ? [] : match[1].split(",").map(decodeURIComponent);
+    const unique = [...new Set(ids)].slice(0, kComparedMax);
+    return unique.length > 1 ? unique : [];
+  } catch {
+    return [];
+  }
+};
+
+// Takes a job into the comparison, or out of it. `current`: the one that is shown alone.
+function compare(jobId, wanted, current) {
+  const now = compared().length > 0 ? compared() : [current];
+  const ids = wanted ? [...new Set([...now, jobId])] : now.filter((id) => id !== jobId);
+  if (ids.length === 0) return;
+  location.hash = ids.length === 1 ? `#job=${encodeURIComponent(ids[0])}`
+    : `#compare=${ids.slice(0, kComparedMax).map(encodeURIComponent).join(",")}`;
+}
+
 // Entries stay where they are while their contents change, so that the keyboard keeps its place.
 function fill(list, items, key, contents) {
   const old = new Map([...list.children].map((entry) => [entry.dataset.key, entry]));
@@ -58,8 +80,15 @@ function fill(list, items, key, contents) {
 function showJobs(jobs, current) {
   fill(byId("jobs"), jobs, (job) => job.job_id, (entry, job) => {
     const link = entry.firstElementChild ?? entry.appendChild(el("a"));
+    const box = entry.querySelector("input") ?? entry.appendChild(el("label", {},
+      el("input", { type: "checkbox" }), "compare")).firstElementChild;
+    const ids = compared();
+    box.setAttribute("aria-label", `Compare ${job.job_id}`);
+    box.checked = ids.includes(job.job_id) || (ids.length === 0 && job.job_id === current);
+    box.disabled = !box.checked && ids.length >= kComparedMax;
+    box.onchange = () => compare(job.job_id, box.checked, current);
     link.setAttribute("href", `#job=${encodeURIComponent(job.job_id)}`);
-    link.setAttribute("aria-current", String(job.job_id === current));
+    link.setAttribute("aria-current", String(ids.length === 0 && job.job_id === current));
     link.replaceChildren(
       el("span", { class: "name" }, job.name || job.job_id),
       el("span", { class: `state ${job.state}` }, job.state),
@@ -145,11 +174,33 @@ function awaitsWorkers(job, live) {
 }
 
 // Returns how long to wait before asking again.
+async function refreshCompared(ids) {
+  const answers = await Promise.all(ids.map(async (id) => {
+    try {
+      return await ask(`/api/v1/jobs/${encodeURIComponent(id)}?losses=${kLossPoints}`);
+    } catch (error) {
+      if (error.status !== 404) throw error;
+      return null;  // it is not known any more
+    }
+  }));
+  const jobs = answers.filter((job) => job !== null && job.method !== "profile");
+  if (jobs.length === 0) {
+    showNothing("None of these jobs is known.");
+    return kQuietInterval;
+  }
+  playback = null;
+  document.title = `${jobs.length} jobs compared · Penstock`;
+  replaceParts(byId("job"), compareView(jobs, widths()));
+  return jobs.some(isActive) ? kActiveInterval : kQuietInterval;
+}
+
+// Returns how long to wait before asking again.
 async function refresh() {
   const [jobs, workers] = await Promise.all([ask("/api/v1/jobs"), ask("/api/v1/workers")]);
   const current = chosen() ?? (jobs.find(isActive) ?? jobs[0])?.job_id ?? null;
   showJobs(jobs.slice(0, kJobsShown), current);
   showWorkers(workers);
+  if (compared().length > 1) return refreshCompared(compared());
   if (current === null) {
     showNothing("No job has been submitted yet.");
     return kQuietInterval;
