@@ -56,16 +56,17 @@ TEST_F(RecordFileTest, CsvHeader_Stays) {
 }
 
 TEST_F(RecordFileTest, LongFile_IsReadInPieces) {
+  const std::string rest = ",\"loss\":1.0" + std::string(80, ' ') + "}\n";
   std::string lines;
-  for (int64_t step = 1; step <= 60'000; ++step) {
-    lines += StepRecordJsonLine({.step = step, .loss = 1.0});
+  for (int64_t step = 1; step <= 30'000; ++step) {
+    lines += "{\"step\":" + std::to_string(step) + rest;
   }
   ASSERT_GT(lines.size(), size_t{2} << 20);
   Put(lines);
-  EXPECT_EQ(Kept(RecordLayout::kJsonLines, 60'001).size(), lines.size());
-  const std::string half = Kept(RecordLayout::kJsonLines, 30'001);
+  EXPECT_EQ(Kept(RecordLayout::kJsonLines, 30'001).size(), lines.size());
+  const std::string half = Kept(RecordLayout::kJsonLines, 15'001);
   EXPECT_EQ(half, lines.substr(0, half.size()));
-  EXPECT_THAT(half.substr(half.size() - 200), HasSubstr("{\"step\":30000,"));
+  EXPECT_THAT(half.substr(half.size() - 200), HasSubstr("{\"step\":15000,"));
 }
 
 TEST_F(RecordFileTest, Events_StayUpToTheFirstStepThatIsWritten) {
