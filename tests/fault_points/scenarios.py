@@ -39,6 +39,16 @@ def coordinator_is_killed(cluster):
     return cluster.await_end(job_id)
 
 
+def worker_is_killed(cluster):
+    """The other worker stops its run, and both go on from the last checkpoint."""
+    job_id = cluster.submit("kill")
+    cluster.await_step(job_id, ONE_THIRD)
+    lives = len(cluster.lives_of("worker-1"))
+    cluster.signal("worker-1", signal.SIGKILL)
+    cluster.await_next_life("worker-1", lives)
+    return cluster.await_end(job_id)
+
+
 def cancelled_and_resumed(cluster):
     job_id = cluster.submit("first")
     cluster.await_step(job_id, ONE_THIRD)
@@ -56,6 +66,7 @@ def damaged_and_resumed(cluster):
     return cluster.await_end(cluster.submit("second", "--resume", "latest"))
 
 
-IN_A_FILE = [plain, worker_drains, coordinator_drains, coordinator_is_killed, cancelled_and_resumed, damaged_and_resumed]
+IN_A_FILE = [plain, worker_drains, coordinator_drains, coordinator_is_killed, worker_is_killed, cancelled_and_resumed,
+             damaged_and_resumed]
 # With the coordinator's state in etcd.
 IN_ETCD = [plain, coordinator_is_killed]
