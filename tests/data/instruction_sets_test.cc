@@ -100,6 +100,7 @@ TEST(AddRole, WithoutAPlaceForTheText_IsRefused) {
 class PrepareInstructionsTest : public ::testing::Test {
  protected:
   PrepareInstructionsTest() {
+    EXPECT_THAT(files_.CreateDirectories("/t"), IsOk());
     EXPECT_THAT(files_.WriteDurably("/t/tokenizer.json", {GoldenContent("llama3.json")}), IsOk());
   }
 
