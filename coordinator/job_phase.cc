@@ -118,6 +118,11 @@ void JobPhase::AwaitLaunch(Now now) {
   Await(reason, limit_ms, now);
 }
 
+void JobPhase::OnComesFurther(Now now) {
+  if (!awaits_launch_ || awaits_start_ || !due_ns_.has_value()) return;
+  due_ns_ = now.monotonic_ns + limit_ms_ * kNsPerMs;
+}
+
 void JobPhase::OnWithheld(const PrepareWithheld& news, Now now) {
   if (!awaits_launch_ || crew_->starting() || crew_->epoch() != news.epoch) return;
   if (!news.withheld) return AwaitLaunch(now);

@@ -47,6 +47,9 @@ class JobPhase {
                                  const std::string& reason, Now now);
   // The worker has told of its run: in a heartbeat, or with a report. `is_held`: the run waits for a cut.
   virtual NextPhase OnHeard(int32_t, bool /*is_held*/, Now) { return nullptr; }
+  // A worker comes further, with actions or with data that it fetches: while others wait for it to prepare, the time that it
+  // has for that begins again.
+  void OnComesFurther(Now now);
   // A process of this name has made itself known, which may be another than that of the crew: that is lost then.
   NextPhase OnRegistered(const std::string& worker, uint64_t incarnation, Now now);
   // The job is to end as soon as it can without losing a step; JobRun::cancel_reason says why. Here: at once.

@@ -214,6 +214,7 @@ std::optional<int64_t> JobRun::OnHeartbeat(int32_t worker_index,
   const int64_t actions_done = heartbeat.actions_done();
   if (std::exchange(part.actions_done, actions_done) != actions_done) {
     progressed_ns_ = now.monotonic_ns;
+    if (actions_done > 0) phase_->OnComesFurther(now);
   }
   const std::optional<int64_t> still_ns = part.pulse.OnHeartbeat(
       heartbeat.pulse(), PulseWatch::LimitNs(StepSeconds()), now.monotonic_ns);

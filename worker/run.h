@@ -29,6 +29,7 @@
 #include "penstock/v1/cluster.pb.h"
 #include "penstock/v1/device_times.pb.h"
 #include "schedule/timeline.h"
+#include "worker/data_fetcher.h"
 #include "worker/limits.h"
 #include "worker/snapshot_peers.h"
 #include "worker/transport.h"
@@ -60,6 +61,8 @@ struct RunEnvironment {
   std::function<absl::Status()> may_go_on = [] { return absl::OkStatus(); };
   // Null: this worker keeps no snapshots in memory.
   SnapshotPeers* snapshots = nullptr;
+  // Null: this worker fetches no files that were put to the cluster.
+  DataFetcher* data_fetcher = nullptr;
   // None: passes take the time they take. Only for back-ends whose work is done when a call returns.
   std::optional<EmulatedDevice> emulated_device = std::nullopt;
   // Of the device, for the reports (product_rate.h); 0: not measured.

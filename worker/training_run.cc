@@ -69,7 +69,10 @@ absl::Status TrainingRun::OpenData() {
            WeighsReplicas(plan_.job, plan_.topology()[stage]);
   });
   if (!reads) return absl::OkStatus();
-  PENSTOCK_ASSIGN_OR_RETURN(data_, penstock::OpenData(data_files(), request_.spec(), plan_.job,
+  v1::JobSpec spec = request_.spec();
+  PENSTOCK_RETURN_IF_ERROR(
+      FetchPutData(environment_.data_fetcher, environment_.may_go_on, *spec.mutable_data()));
+  PENSTOCK_ASSIGN_OR_RETURN(data_, penstock::OpenData(data_files(), spec, plan_.job,
                                                       environment_.data_root, environment_.limits));
   return absl::OkStatus();
 }

@@ -3,7 +3,9 @@
 #include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "absl/strings/strip.h"
 #include "base/check.h"
+#include "base/status.h"
 #include "job/keys/check_fields.h"
 #include "model/documents.h"
 
@@ -26,6 +28,11 @@ const DataKind* FindDataKind(const v1::DataSpec& data) {
   return nullptr;
 }
 
+// A file that was put is one file by itself, which a tokenizer or a directory of records is not.
+bool TakesPutFile(const v1::DataSpec& data, const DataInput& input) {
+  return (data.has_text() || data.has_tokens()) && input.use != DataInput::Use::kTokenizer;
+}
+
 }  // namespace
 
 const DataKind& DataKindOf(const v1::DataSpec& data) {
@@ -35,7 +42,39 @@ const DataKind& DataKindOf(const v1::DataSpec& data) {
 }
 
 void FillDataDefaults(v1::DataSpec& data) {
-  if (const DataKind* const kind = FindDataKind(data)) kind->fill_defaults(data);
+  const DataKind* const kind = FindDataKind(data);
+  if (kind == nullptr) return;
+  kind->fill_defaults(data);
+  for (const DataInput& input : kind->inputs(data)) {
+    const std::optional<std::string> put = PutDigestOf(*input.path);
+    if (put.has_value() && TakesPutFile(data, input) && input.sha256->empty()) *input.sha256 = *put;
+  }
+}
+
+std::optional<std::string> PutDigestOf(absl::string_view path) {
+  if (!absl::ConsumePrefix(&path, kPutPrefix)) return std::nullopt;
+  return std::string(path);
+}
+
+absl::Status CheckPutData(const v1::DataSpec& data) {
+  v1::DataSpec inputs_of = data;
+  for (const DataInput& input : DataKindOf(data).inputs(inputs_of)) {
+    const std::optional<std::string> put = PutDigestOf(*input.path);
+    if (!put.has_value()) continue;
+    if (!TakesPutFile(data, input)) {
+      return InvalidKey(input.key,
+                        "names a file that was put to the cluster, which only data.text.path and "
+                        "the token files of data.tokens can be; name a path that all workers find");
+    }
+    if (put->empty()) return InvalidKey(input.key, "is \"sha256:\", without a digest");
+    PENSTOCK_RETURN_IF_ERROR(CheckDigest(input.key, *put));
+    if (*input.sha256 != *put) {
+      return InvalidKey(input.sha256_key,
+                        absl::StrCat("is ", *input.sha256, ", but ", input.key,
+                                     " names the file sha256:", *put, "; leave one of them out"));
+    }
+  }
+  return absl::OkStatus();
 }
 
 absl::Status CheckDigest(absl::string_view key, const std::string& sha256) {

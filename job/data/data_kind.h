@@ -4,6 +4,7 @@
 // Plain values and functions without I/O.
 #pragma once
 
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -50,7 +51,15 @@ struct DataKind {
 // REQUIRES: `data` has a source.
 const DataKind& DataKindOf(const v1::DataSpec& data);
 
-// As DataKind, for data that may have no source yet.
+// How a path names a file that was put to the cluster (`penstock data put`): "sha256:" and its digest.
+inline constexpr char kPutPrefix[] = "sha256:";
+// What follows the prefix; none, if `path` is one of a disk.
+std::optional<std::string> PutDigestOf(absl::string_view path);
+// Errors: InvalidArgument naming the key of a file that was put where none can be, or whose digest is none, or another than
+// the job's. REQUIRES: `data` has a source.
+absl::Status CheckPutData(const v1::DataSpec& data);
+
+// As DataKind, for data that may have no source yet. The digests of files that were put are filled in, too.
 void FillDataDefaults(v1::DataSpec& data);
 
 // "data.text.sha256: is "XYZ"; expected 64 digits of 0-9 and a-f", unless it is, or empty.

@@ -133,6 +133,7 @@ absl::Status CheckNesterov(const v1::OptimizerSpec& optimizer) {
 absl::Status CheckFields(const v1::JobSpec& spec) {
   PENSTOCK_RETURN_IF_ERROR(CheckKeys(spec));
   PENSTOCK_RETURN_IF_ERROR(CheckJobName(spec.name()));
+  PENSTOCK_RETURN_IF_ERROR(CheckPutData(spec.data()));
   PENSTOCK_RETURN_IF_ERROR(DataKindOf(spec.data()).check(spec));
   PENSTOCK_RETURN_IF_ERROR(CheckMicrobatches(spec.training()));
   PENSTOCK_RETURN_IF_ERROR(CheckMilestones(spec.training().learning_rate()));

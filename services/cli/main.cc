@@ -24,12 +24,13 @@ constexpr Command kCommands[] = {
      "Ctrl-C drains the job to its next step boundary; a second Ctrl-C stops at once.",
      DeclareTrain},
     {"data", kData,
-     "Make records of image sets and translations, and tokens of texts; look into records",
+     "Make records and tokens of files as they come; look into records; put files to a cluster",
      "Examples:\n"
      "  penstock data prepare images downloads/mnist -o mnist\n"
      "  penstock data prepare pairs /usr/share/locale/de/LC_MESSAGES -o english-german\n"
      "  penstock data prepare tokens corpus/*.txt -o tokens\n"
-     "  penstock data show mnist/train --check",
+     "  penstock data show mnist/train --check\n"
+     "  penstock data put corpus.txt --coordinator node1:7070",
      DeclareData},
     {"submit", kCluster, "Hand a job to a coordinator and watch it",
      "Examples:\n"

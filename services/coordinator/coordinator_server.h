@@ -24,6 +24,7 @@
 #include "base/clock.h"
 #include "base/files.h"
 #include "coordinator/coordinator.h"
+#include "data/digest_store.h"
 #include "services/coordinator/cluster_view.h"
 #include "services/coordinator/directory_lock.h"
 #include "services/coordinator/mandate.h"
@@ -49,6 +50,8 @@ struct CoordinatorServerOptions {
   std::string audit_file;
   // How that file is brought to the disk (audit_log.h).
   std::function<int(int file)> sync_audit = fsync;
+  // The files that users put, which outlive the server; null: it keeps none.
+  DigestStore* data = nullptr;
   // How locks in checkpoint directories are opened (directory_lock.h): with the confinement of the files, if they have one.
   LockFileOpener open_lock = OpenLockFile;
   // How long a job waits for a checkpoint directory that another process holds (checkpoint_keeper.h).

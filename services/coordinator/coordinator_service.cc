@@ -15,6 +15,8 @@
 #include "coordinator/job_state.h"
 #include "job/job_trace.h"
 #include "penstock/v1/cluster.grpc.pb.h"
+#include "services/coordinator/audited.h"
+#include "services/coordinator/data_service.h"
 #include "services/coordinator/job_records.h"
 #include "services/coordinator/job_requests.h"
 #include "services/rpc/access.h"
@@ -293,34 +295,6 @@ void AddRegistry(RpcServer& server, CoordinatorParts parts) {
                     });
 }
 
-// Does `act` for a caller, written down before and after. What cannot be written down is not done. `act` runs on a
-// thread of the users' lane; none waits for the disk.
-template <typename Response>
-void Audited(const CoordinatorParts& parts, const std::string& action, const std::string& job_id,
-             const CallInfo& call, std::function<absl::StatusOr<Response>()> act,
-             const Reply<Response>& reply) {
-  if (parts.audit == nullptr) return reply(act());
-  const auto act_and_record = [=, audit = parts.audit, act = std::move(act)] {
-    const absl::Status wanted = CheckStillWanted(call);
-    const absl::StatusOr<Response> response =
-        wanted.ok() ? act() : absl::StatusOr<Response>(wanted);
-    std::string job = job_id;
-    if constexpr (requires { response->job_id(); }) {
-      if (response.ok()) job = response->job_id();
-    }
-    // The request is written down already; the log says if this line is missing.
-    audit({action, job, response.status()}, call,
-          [reply, response](const absl::Status&) { reply(response); });
-  };
-  parts.audit(
-      {action, job_id, std::nullopt}, call,
-      [reply, run = call.run, act_and_record](const absl::Status& written) {
-        if (written.ok()) return run(act_and_record);
-        reply(absl::UnavailableError(absl::StrCat(
-            kNotDone, "the coordinator's audit log cannot be written: ", written.message())));
-      });
-}
-
 // Reads the directory that a job names for its model. Waits for a disk, so not on the loop's thread.
 template <typename Request>
 absl::Status ReadModelOf(Request& request, const CoordinatorParts& parts) {
@@ -347,7 +321,7 @@ void AddAuditedCalls(RpcServer& server, Jobs& jobs, CoordinatorParts parts) {
                     coordinator, loop, now);
               });
         };
-        Audited<v1::SubmitJobResponse>(parts, "submit", "", call, submit, reply);
+        Audited<v1::SubmitJobResponse>(parts.audit, {"submit"}, call, submit, reply);
       });
   server.UnaryAsync(
       jobs, &Jobs::RequestSubmitProfile,
@@ -363,7 +337,7 @@ void AddAuditedCalls(RpcServer& server, Jobs& jobs, CoordinatorParts parts) {
                                now);
               });
         };
-        Audited<v1::SubmitJobResponse>(parts, "submit-profile", "", call, submit, reply);
+        Audited<v1::SubmitJobResponse>(parts.audit, {"submit-profile"}, call, submit, reply);
       });
   server.UnaryAsync(
       jobs, &Jobs::RequestCancelJob,
@@ -377,7 +351,8 @@ void AddAuditedCalls(RpcServer& server, Jobs& jobs, CoordinatorParts parts) {
                 return CancelJob(request.job_id(), coordinator, loop, now);
               });
         };
-        Audited<v1::CancelJobResponse>(parts, "cancel", request.job_id(), call, cancel, reply);
+        Audited<v1::CancelJobResponse>(parts.audit, {"cancel", request.job_id()}, call, cancel,
+                                       reply);
       });
 }
 
@@ -447,6 +422,7 @@ void AddCoordinatorServices(RpcServer& server, const CoordinatorParts& parts) {
   AddAuditedCalls(server, jobs, parts);
   AddJobCalls(server, jobs, parts);
   AddJobStreams(server, jobs, parts);
+  AddDataService(server, parts.data, parts.audit);
 }
 
 }  // namespace penstock

@@ -1,10 +1,12 @@
-// The coordinator's two services as tables of handlers: each asks the event loop and translates.
+// The coordinator's services for workers and users as tables of handlers: each asks the event loop and translates. (For files:
+// data_service.h.)
 #pragma once
 
 #include <functional>
 
 #include "base/clock.h"
-#include "services/coordinator/audit_log.h"
+#include "data/digest_store.h"
+#include "services/coordinator/audited.h"
 #include "services/coordinator/checkpoint_keeper.h"
 #include "services/coordinator/event_loop.h"
 #include "services/coordinator/job_watchers.h"
@@ -21,14 +23,16 @@ struct CoordinatorParts {
   CheckpointKeeper& keeper;
   // Records submissions and cancellations, before and after (AuditLog::Record): what it cannot write down is not done.
   // Null: nobody.
-  std::function<void(const AuditEntry&, const CallInfo&, AuditLog::Done)> audit;
+  Auditor audit;
   // Called for each worker that was refused because it speaks another version of the protocol.
   std::function<void(const absl::Status&, const CallInfo&)> on_other_version;
   // Workers must be reached at addresses of this machine: in plain text, which others shall not read.
   bool local_workers_only = false;
+  // The files that users put; null: this coordinator keeps none.
+  DigestStore* data = nullptr;
 };
 
-// Adds WorkerRegistry and JobService to `server`.
+// Adds WorkerRegistry, JobService and DataService to `server`.
 void AddCoordinatorServices(RpcServer& server, const CoordinatorParts& parts);
 
 }  // namespace penstock

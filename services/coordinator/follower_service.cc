@@ -1,6 +1,7 @@
 #include "services/coordinator/follower_service.h"
 
 #include "penstock/v1/cluster.grpc.pb.h"
+#include "penstock/v1/data.grpc.pb.h"
 
 namespace penstock {
 
@@ -29,6 +30,14 @@ void AddFollowerServices(RpcServer& server, const std::function<absl::Status()>&
       jobs, &Jobs::RequestWatchJob,
       [refuse](const v1::WatchJobRequest&, const CallInfo&,
                StreamWaker) -> absl::StatusOr<StreamPull<v1::JobEvent>> { return refuse(); });
+  using Data = v1::DataService::AsyncService;
+  Data& data = server.AddService<Data>(Callers::kData);
+  server.Unary(data, &Data::RequestFindData, unary);
+  server.Unary(data, &Data::RequestWriteData, unary);
+  server.Unary(data, &Data::RequestFinishData, unary);
+  server.Unary(data, &Data::RequestListData, unary);
+  server.Unary(data, &Data::RequestRemoveData, unary);
+  server.Unary(data, &Data::RequestReadData, unary);
 }
 
 }  // namespace penstock

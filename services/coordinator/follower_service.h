@@ -1,4 +1,4 @@
-// The coordinator's two services as one that does not lead answers them: it refuses each call and names the leader.
+// The coordinator's services as one that does not lead answers them: it refuses each call and names the leader.
 #pragma once
 
 #include <functional>
@@ -8,7 +8,7 @@
 
 namespace penstock {
 
-// Adds WorkerRegistry and JobService to `server`. `refuse` is called for each call, on any thread, and must not wait; it
+// Adds WorkerRegistry, JobService and DataService to `server`. `refuse` is called for each call, on any thread, and must not wait; it
 // outlives the server, and returns an error (base/leader_note.h).
 void AddFollowerServices(RpcServer& server, const std::function<absl::Status()>& refuse);
 

@@ -23,6 +23,7 @@
 #include "base/fault_points.h"
 #include "base/rejected_messages.h"
 #include "base/status.h"
+#include "data/digest_store.h"
 #include "services/coordinator/coordinator_member.h"
 #include "services/coordinator/coordinator_metrics.h"
 #include "services/coordinator/coordinator_server.h"
@@ -67,6 +68,8 @@ struct Flags {
   bool drop_damaged = false;
   std::string audit_file;       // empty: off
   std::string checkpoint_root;  // empty: jobs have no checkpoints
+  std::string data_directory;   // empty: users put no files here
+  int64_t data_bytes_max = int64_t{256} << 30;
 };
 
 int Complain(const absl::Status& status, int exit_code) {
@@ -140,6 +143,14 @@ std::optional<Flags> ParseFlags(int argc, char** argv, int& exit_code) {
   app.add_option("--checkpoint-root", flags.checkpoint_root,
                  "directory below which jobs may have their checkpoints; default: nowhere")
       ->type_name("DIR");
+  app.add_option("--data-directory", flags.data_directory,
+                 "directory for the files that `penstock data put` brings, of this coordinator "
+                 "alone; default: it takes none")
+      ->type_name("DIR");
+  app.add_option("--data-bytes", flags.data_bytes_max,
+                 "most that these files may have of the disk, such as 64GiB")
+      ->transform(CLI::AsSizeValue(/*kb_is_1000=*/false))
+      ->default_str("256GiB");
   AddOtlpFlags(app, flags.otlp, /*use_environment=*/true,
                "URL of an OpenTelemetry collector that the spans of jobs are sent to, by OTLP over "
                "HTTP; default: none");
@@ -333,6 +344,13 @@ int Main(int argc, char** argv) {
   }
   // They live as long as the process: a disk that hangs may keep a thread in them until then.
   static ConfinedFiles* const files = opened->release();
+  std::unique_ptr<DigestStore> data;
+  if (!flags->data_directory.empty()) {
+    absl::StatusOr<std::unique_ptr<DigestStore>> store =
+        DigestStore::Open({.directory = flags->data_directory, .bytes_max = flags->data_bytes_max});
+    if (!store.ok()) return Complain(Annotate(store.status(), "--data-directory"), kBadUsage);
+    data = *std::move(store);
+  }
   const absl::StatusOr<Tracing> tracing = StartTracing(*flags, log);
   if (!tracing.ok()) {
     return Complain(tracing.status(), kBadUsage);
@@ -351,6 +369,7 @@ int Main(int argc, char** argv) {
              .health = flags->server.health,
              .limits = {.draw = DrawWord},
              .audit_file = flags->audit_file,
+             .data = data.get(),
              .open_lock = [](const std::string& path) { return files->OpenOwn(path); },
              .log = [&log](const std::string& line) { log.info("{}", line); },
              .spans = spans},

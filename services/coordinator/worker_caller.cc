@@ -29,21 +29,24 @@ void WorkerCaller::Attempt(std::shared_ptr<const CallWorker> call, int attempt) 
         calls_.Start(
             call->worker, call->address, MethodOf(request), request,
             prepares ? kPrepareTimeout : kControlTimeout,
-            [this, call, attempt](auto response) {
+            [this, call, attempt, prepares](auto response) {
               PENSTOCK_FAULT_POINT(kCallAfterAnswer);
+              const int attempts_max = prepares && absl::IsDeadlineExceeded(response.status())
+                                           ? kPrepareAttemptsMax
+                                           : kCallAttemptsMax;
               const bool again = absl::IsUnavailable(response.status()) ||
                                  absl::IsDeadlineExceeded(response.status());
-              loop_.Post([this, call, attempt, again,
-                          answer =
-                              CallAnswer{call->epoch, call->worker_index, std::move(response)}](
-                             Coordinator& coordinator, Now now) {
-                if (!again || attempt >= kCallAttemptsMax) {
-                  return coordinator.OnAnswer(call->job_id, answer, now);
-                }
-                loop_.PostAfter(kCallRetryDelay, [this, call, attempt](Coordinator&, Now) {
-                  Attempt(call, attempt + 1);
-                });
-              });
+              loop_.Post(
+                  [this, call, attempt, again, attempts_max,
+                   answer = CallAnswer{call->epoch, call->worker_index, std::move(response)}](
+                      Coordinator& coordinator, Now now) {
+                    if (!again || attempt >= attempts_max) {
+                      return coordinator.OnAnswer(call->job_id, answer, now);
+                    }
+                    loop_.PostAfter(kCallRetryDelay, [this, call, attempt](Coordinator&, Now) {
+                      Attempt(call, attempt + 1);
+                    });
+                  });
             },
             call->trace);
       },

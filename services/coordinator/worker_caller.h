@@ -17,6 +17,9 @@ namespace penstock {
 inline constexpr absl::Duration kPrepareTimeout = absl::Minutes(5);
 inline constexpr absl::Duration kControlTimeout = absl::Seconds(3);
 inline constexpr int kCallAttemptsMax = 3;
+// For a run that is still prepared when the call's time is over, as where a worker fetches its data: a day, and the job's own limit
+// (JobRunLimits::prepare_timeout_ms) ends it earlier unless its workers come further.
+inline constexpr int kPrepareAttemptsMax = 288;
 inline constexpr absl::Duration kCallRetryDelay = absl::Milliseconds(300);
 
 // Thread safety: Perform on the loop's thread.

@@ -20,6 +20,13 @@ absl::Span<const AccessRule> AccessTable() {
       {"/penstock.v1.JobService/ListWorkers", {kClient}},
       {"/penstock.v1.JobService/GetTimeline", {kClient}},
 
+      {"/penstock.v1.DataService/FindData", {kClient}},
+      {"/penstock.v1.DataService/WriteData", {kClient}},
+      {"/penstock.v1.DataService/FinishData", {kClient}},
+      {"/penstock.v1.DataService/ListData", {kClient}},
+      {"/penstock.v1.DataService/RemoveData", {kClient}},
+      {"/penstock.v1.DataService/ReadData", {kWorker}},
+
       {"/penstock.v1.WorkerRegistry/RegisterWorker", {kWorker}},
       {"/penstock.v1.WorkerRegistry/Heartbeat", {kWorker}},
       {"/penstock.v1.WorkerRegistry/Attach", {kWorker}},

@@ -26,6 +26,7 @@ enum class Callers {
   kWatchers,  // all streams that wait for news; one holds a thread only while it looks for its next message
   kAttached,  // the streams by which workers are attached, which no number of watchers keeps out
   kProbes,    // health checks, whose answers need no work
+  kData,      // parts of files, which wait for a disk, and hold a mebibyte each
 };
 
 struct CallLaneLimits {

@@ -31,6 +31,8 @@ const char* NameOf(Callers callers) {
       return "rpc-attached";
     case Callers::kProbes:
       return "rpc-probes";
+    case Callers::kData:
+      return "rpc-data";
   }
   return "";
 }
@@ -82,6 +84,11 @@ std::unique_ptr<CallLane> RpcServer::MakeLane(Callers callers) const {
               .calls_per_peer_max = rpc_limits::kAttachedMax};
   }
   if (callers == Callers::kProbes) limits.threads = 1;
+  if (callers == Callers::kData) {
+    limits = {.threads = rpc_limits::kDataThreads,
+              .calls_max = rpc_limits::kDataCallsMax,
+              .calls_per_peer_max = rpc_limits::kDataCallsPerPeerMax};
+  }
   return std::make_unique<CallLane>(NameOf(callers), limits);
 }
 

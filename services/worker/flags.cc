@@ -78,6 +78,15 @@ std::optional<WorkerFlags> ParseWorkerFlags(int argc, char** argv, int& exit_cod
                  "directory that relative data paths start from; jobs read data from nowhere else "
                  "(default: nowhere)")
       ->type_name("DIR");
+  app.add_option("--data-cache", flags.data_cache,
+                 "directory of this worker alone for files that jobs name by sha256:, which it "
+                 "fetches from the coordinator (default: it fetches none)")
+      ->type_name("DIR");
+  app.add_option("--data-cache-bytes", flags.data_cache_bytes_max,
+                 "most that these files may have of the disk, such as 64GiB; those that were used "
+                 "longest ago make room")
+      ->transform(CLI::AsSizeValue(/*kb_is_1000=*/false))
+      ->default_str("256GiB");
   app.add_option("--checkpoint-root", flags.checkpoint_root,
                  "directory below which jobs may have their checkpoints (default: nowhere)")
       ->type_name("DIR");
@@ -130,6 +139,7 @@ std::optional<WorkerFlags> ParseWorkerFlags(int argc, char** argv, int& exit_cod
   if (status.ok()) status = ReadEmulated(emulated, flags);
   // Paths are compared with them, in one spelling.
   if (!flags.data_root.empty()) flags.data_root = AbsolutePath(flags.data_root);
+  if (!flags.data_cache.empty()) flags.data_cache = AbsolutePath(flags.data_cache);
   if (!flags.checkpoint_root.empty()) flags.checkpoint_root = AbsolutePath(flags.checkpoint_root);
   if (status.ok()) return flags;
   std::cerr << "penstock-worker: " << std::string(status.message()) << "\n";

@@ -21,7 +21,9 @@ struct WorkerFlags {
   std::string name;                    // unique in the cluster
   std::string data_root;               // absolute; empty: jobs read no data
   std::string checkpoint_root;         // absolute; empty: jobs have no checkpoints
-  bool any_path = false;               // jobs may name files outside of the two
+  std::string data_cache;              // absolute; empty: no files of the cluster are fetched
+  int64_t data_cache_bytes_max = int64_t{256} << 30;
+  bool any_path = false;  // jobs may name files outside of the two
   Device device;
   std::optional<v1::DeviceTimes> emulated;  // none: the device takes the time it takes
   int threads = 1;                          // the most that a job may ask for

@@ -26,8 +26,10 @@
 #include "base/fault_points.h"
 #include "base/files.h"
 #include "base/status.h"
+#include "data/digest_store.h"
 #include "job/profile/device_times.h"
 #include "penstock/v1/cluster.grpc.pb.h"
+#include "penstock/v1/data.grpc.pb.h"
 #include "services/http/guard.h"
 #include "services/metrics/endpoint.h"
 #include "services/metrics/finished_runs.h"
@@ -44,6 +46,7 @@
 #include "services/rpc/refusal_log.h"
 #include "services/rpc/server.h"
 #include "services/transport/tensor_hub.h"
+#include "services/worker/data_cache.h"
 #include "services/worker/event_reporter.h"
 #include "services/worker/flags.h"
 #include "services/worker/job_backend.h"
@@ -80,10 +83,23 @@ uint64_t RandomIncarnation() {
 struct JobFiles {
   Files& data;
   Files& checkpoints;
+  DigestStore* cache;  // null: none of the cluster
 };
 
-absl::StatusOr<std::unique_ptr<ConfinedFiles>> FilesBelow(const std::string& root) {
-  return root.empty() ? ConfinedFiles::Open({}) : ConfinedFiles::Open({root});
+absl::StatusOr<std::unique_ptr<ConfinedFiles>> FilesBelow(std::vector<std::string> roots) {
+  std::erase(roots, "");
+  return ConfinedFiles::Open(roots);
+}
+
+// The files of the cluster that this worker has; null: it fetches none.
+absl::StatusOr<std::unique_ptr<DigestStore>> OpenCache(const WorkerFlags& flags) {
+  if (flags.data_cache.empty()) return nullptr;
+  absl::StatusOr<std::unique_ptr<DigestStore>> store =
+      DigestStore::Open({.directory = flags.data_cache,
+                         .bytes_max = flags.data_cache_bytes_max,
+                         .removes_unused = true});
+  if (!store.ok()) return Annotate(store.status(), "--data-cache");
+  return store;
 }
 
 // The whole program. Its members stand in the order they are made; each uses those above it.
@@ -262,6 +278,7 @@ class Worker {
                    .notice = [this](const std::string& text) { log_.info("run: {}", text); },
                    .may_go_on = std::move(may_go_on),
                    .snapshots = &snapshot_calls_,
+                   .data_fetcher = cache_.has_value() ? &*cache_ : nullptr,
                    .emulated_device = Emulated(),
                    .product_flops_per_second = ProductRateFor(request)});
             },
@@ -281,6 +298,16 @@ class Worker {
               }
               reporter_.Add(std::move(event));
             }};
+  }
+
+  std::optional<DataCache> MakeCache() {
+    if (files_.cache == nullptr) return std::nullopt;
+    return std::optional<DataCache>(
+        std::in_place, *files_.cache,
+        [this](const v1::ReadDataRequest& request, absl::Duration timeout) {
+          return data_service_.Call(&v1::DataService::Stub::ReadData, request, timeout);
+        },
+        [this](const std::string& line) { log_.info("{}", line); });
   }
 
   Registration::Parts RegistrationParts() {
@@ -314,7 +341,9 @@ class Worker {
                   if (!activity.active) return;
                   request.set_job_id(activity.job_id);
                   request.set_epoch(activity.epoch);
-                  request.set_actions_done(activity.actions_done);
+                  // While data are fetched, no action is done.
+                  const int64_t parts = cache_.has_value() ? cache_->parts() : 0;
+                  request.set_actions_done(parts > 0 ? parts : activity.actions_done);
                   request.set_pulse(activity.pulse);
                   request.set_held(activity.held);
                 },
@@ -387,6 +416,11 @@ class Worker {
                                              return MakeControlChannel(
                                                  address, security_.ForChannel(Role::kCoordinator));
                                            }};
+  LeaderStub<v1::DataService> data_service_{
+      flags_.coordinators, [this](const std::string& address) {
+        return MakeControlChannel(address, security_.ForChannel(Role::kCoordinator));
+      }};
+  std::optional<DataCache> cache_ = MakeCache();
   TensorHub hub_{{.refused =
                       [this](const absl::Status& refused) {
                         log_.warn("refused a tensor stream: {}", Text(refused));
@@ -443,16 +477,22 @@ int main(int argc, char** argv) {
   if (const auto warning = penstock::WarningOf(*security); warning.has_value()) {
     spdlog::warn("{}", *warning);
   }
-  const auto data = penstock::FilesBelow(flags->data_root);
-  const auto checkpoints = penstock::FilesBelow(flags->checkpoint_root);
+  const auto cache = penstock::OpenCache(*flags);
+  if (!cache.ok()) {
+    spdlog::error("{}", std::string(cache.status().message()));
+    return penstock::kBadUsage;
+  }
+  const auto data = penstock::FilesBelow({flags->data_root, flags->data_cache});
+  const auto checkpoints = penstock::FilesBelow({flags->checkpoint_root});
   for (const absl::Status& opened : {data.status(), checkpoints.status()}) {
     if (flags->any_path || opened.ok()) continue;
     spdlog::error("{}", std::string(opened.message()));
     return penstock::kBadUsage;
   }
   penstock::Files& all = penstock::RealFiles();
-  const penstock::JobFiles files =
-      flags->any_path ? penstock::JobFiles{all, all} : penstock::JobFiles{**data, **checkpoints};
+  const penstock::JobFiles files = flags->any_path
+                                       ? penstock::JobFiles{all, all, cache->get()}
+                                       : penstock::JobFiles{**data, **checkpoints, cache->get()};
   penstock::Worker worker(*flags, *security, files, *spdlog::default_logger(), stop);
   return worker.Serve();
 }

@@ -1,5 +1,6 @@
 #include "job/defaults.h"
 
+#include <gmock/gmock.h>
 #include <google/protobuf/util/message_differencer.h>
 #include <gtest/gtest.h>
 
@@ -12,6 +13,8 @@
 
 namespace penstock {
 namespace {
+
+using ::testing::HasSubstr;
 
 // The least a user must write.
 v1::JobSpec MinimalJob() {
@@ -66,6 +69,37 @@ TEST(FillDefaults, ExplicitZeroAndFalse_AreKept) {
   EXPECT_FALSE(spec.training().deterministic());
   EXPECT_EQ(spec.training().optimizer().adamw().weight_decay(), 0.0);
   EXPECT_EQ(spec.data().text().validation_fraction(), 0.0);
+}
+
+TEST(FillDefaults, FileThatWasPut_HasItsDigest) {
+  const std::string digest(64, '7');
+  v1::JobSpec spec = MinimalJob();
+  spec.mutable_data()->mutable_text()->set_path("sha256:" + digest);
+  FillDefaults(spec);
+  EXPECT_EQ(spec.data().text().sha256(), digest);
+  EXPECT_THAT(ValidateJob(spec), IsOk());
+  spec.mutable_data()->mutable_text()->set_sha256(std::string(64, '8'));
+  EXPECT_THAT(ValidateJob(spec),
+              StatusIs(absl::StatusCode::kInvalidArgument,
+                       HasSubstr("data.text.sha256: is " + std::string(64, '8'))));
+  for (const char* const bad : {"sha256:", "sha256:12", "sha256:../../etc/passwd"}) {
+    v1::JobSpec wrong = MinimalJob();
+    wrong.mutable_data()->mutable_text()->set_path(bad);
+    FillDefaults(wrong);
+    EXPECT_THAT(ValidateJob(wrong),
+                StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("data.text.path: is \"")))
+        << bad;
+  }
+}
+
+TEST(FillDefaults, DirectoryThatWasPut_IsRefused) {
+  v1::JobSpec spec = MinimalJob();
+  spec.mutable_data()->mutable_records()->set_path("sha256:" + std::string(64, '7'));
+  FillDefaults(spec);
+  EXPECT_EQ(spec.data().records().sha256(), "");
+  EXPECT_THAT(ValidateJob(spec),
+              StatusIs(absl::StatusCode::kInvalidArgument,
+                       HasSubstr("data.records.path: names a file that was put")));
 }
 
 TEST(FillDefaults, Twice_ChangesNothing) {

@@ -1,4 +1,8 @@
-// penstock data prepare | show: files as they come to records, and what a directory of records holds.
+// penstock data prepare | show | put | list | remove: files as they come to records, what a directory of records holds, and
+// files on the cluster.
+#include <utility>
+#include <vector>
+
 #include "absl/strings/str_cat.h"
 #include "services/cli/commands/commands.h"
 #include "services/cli/commands/data_records.h"
@@ -28,10 +32,21 @@ nlohmann::ordered_json SequencesJson(const RecordIndex& index) {
 CommandRunner DeclareData(CLI::App& app) {
   CLI::App* prepare = app.add_subcommand("prepare", "Make records of files as they come");
   CLI::App* show = app.add_subcommand("show", "Show what a directory of records holds");
+  CLI::App* put = app.add_subcommand("put", "Bring files to the cluster, whose workers fetch them");
+  CLI::App* list = app.add_subcommand("list", "List the files that were put");
+  CLI::App* remove = app.add_subcommand("remove", "Remove files that were put");
   app.require_subcommand(1);
-  return [prepare, run_prepare = DeclareDataPrepare(*prepare),
-          run_show = DeclareDataShow(*show)](Console& console) {
-    return prepare->parsed() ? run_prepare(console) : run_show(console);
+  const std::vector<std::pair<CLI::App*, CommandRunner>> verbs = {
+      {prepare, DeclareDataPrepare(*prepare)},
+      {show, DeclareDataShow(*show)},
+      {put, DeclareDataPut(*put)},
+      {list, DeclareDataList(*list)},
+      {remove, DeclareDataRemove(*remove)}};
+  return [verbs](Console& console) {
+    for (const auto& [verb, run] : verbs) {
+      if (verb->parsed()) return run(console);
+    }
+    return absl::OkStatus();
   };
 }
 

@@ -1,4 +1,4 @@
-// What the commands about data say of a directory of records.
+// The verbs of `penstock data`, and what they say of a directory of records.
 #pragma once
 
 #include <string>
@@ -29,8 +29,11 @@ void AddCommon(CLI::App& app, const std::string& output, PrepareCommon& common);
 // Declares `penstock data prepare instructions`.
 CommandRunner DeclareInstructions(CLI::App& app);
 
-// Declare `penstock data prepare` and `penstock data show`.
+// Declare the verbs of `penstock data`.
 CommandRunner DeclareDataPrepare(CLI::App& app);
 CommandRunner DeclareDataShow(CLI::App& app);
+CommandRunner DeclareDataPut(CLI::App& app);
+CommandRunner DeclareDataList(CLI::App& app);
+CommandRunner DeclareDataRemove(CLI::App& app);
 
 }  // namespace penstock

@@ -9,6 +9,7 @@
 #include "base/files.h"
 #include "base/status.h"
 #include "coordinator/recovery_policy.h"
+#include "job/data/data_kind.h"
 #include "job/open_job.h"
 #include "job/resolve.h"
 #include "services/cli/commands/commands.h"
@@ -51,7 +52,8 @@ absl::Status CheckLocalData(const std::string& job_path, Interrupt& interrupt, v
 // A relative path of a flag must exist here: the cluster would look for it where this directory is here.
 absl::Status CheckIsHere(const std::string& flag, const std::string& path) {
   std::error_code error;
-  const bool is_elsewhere = path.empty() || std::filesystem::path(path).is_absolute();
+  const bool is_elsewhere =
+      path.empty() || std::filesystem::path(path).is_absolute() || PutDigestOf(path).has_value();
   if (is_elsewhere || std::filesystem::exists(path, error)) return absl::OkStatus();
   return absl::NotFoundError(
       absl::StrCat(flag, " ", path,

@@ -19,10 +19,19 @@ void ClusterFixture::SetUp() {
 }
 
 void ClusterFixture::StartCoordinator(const std::string& listen) {
-  coordinator_ = std::make_unique<Process>(
-      std::vector<std::string>{ProgramPath("penstock-coordinator"), "--listen", listen, "--metrics",
-                               "off", "--state", job_.path("state.sqlite"), "--checkpoint-root",
-                               job_.path(), "--certificates", certificates("coordinator")});
+  std::vector<std::string> command = {ProgramPath("penstock-coordinator"),
+                                      "--listen",
+                                      listen,
+                                      "--metrics",
+                                      "off",
+                                      "--state",
+                                      job_.path("state.sqlite"),
+                                      "--checkpoint-root",
+                                      job_.path(),
+                                      "--certificates",
+                                      certificates("coordinator")};
+  command.insert(command.end(), coordinator_flags_.begin(), coordinator_flags_.end());
+  coordinator_ = std::make_unique<Process>(command);
   address_ = AwaitAddress(*coordinator_, "listens on ");  // the port may be the system's choice
 }
 

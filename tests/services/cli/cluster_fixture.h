@@ -43,6 +43,9 @@ class ClusterFixture : public ::testing::Test {
   }
 
   void MakeCertificates();
+  // More flags of the coordinator.
+  std::vector<std::string> coordinator_flags_;
+
   std::unique_ptr<Process> MakeWorker(size_t worker) const;
 
   JobDirectory job_;

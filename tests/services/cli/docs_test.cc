@@ -98,7 +98,8 @@ Flags FlagsOfCommand(const std::string& command) {
       {"schedule", {"show", "verify", "search"}},
       {"certs", {"init", "issue", "rotate", "show"}},
       {"data",
-       {"prepare images", "prepare instructions", "prepare pairs", "prepare tokens", "show"}}};
+       {"prepare images", "prepare instructions", "prepare pairs", "prepare tokens", "show", "put",
+        "list", "remove"}}};
   if (const auto found = verbs.find(command); found != verbs.end()) {
     for (const std::string& verb : found->second) {
       std::vector<std::string> words = Words(verb);

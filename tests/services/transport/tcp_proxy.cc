@@ -123,6 +123,12 @@ void TcpProxy::Serve() {
     for (size_t i = 0; i < pipes.size(); ++i) {
       if (polled[i + 1].revents == 0 || pipes[i].from < 0) continue;
       ssize_t got = recv(pipes[i].from, buffer.data(), buffer.size() - kTrickBytes, 0);
+      if (got > 0 && pipes[i].to_server && cuts_left_ > 0 && (left_bytes_ -= got) <= 0) {
+        left_bytes_ = cut_bytes_.load();
+        --cuts_left_;
+        close_all();
+        break;
+      }
       if (got >= kTensorBytesMin && pipes[i].to_server) {
         got = PlayTrick(trick_.exchange(Trick::kNone), buffer.data(), got);
       }

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <atomic>
+#include <cstdint>
 #include <string>
 #include <thread>
 
@@ -23,6 +24,12 @@ class TcpProxy {
   void Freeze() { mode_ = Mode::kFrozen; }  // nothing passes, nothing closes
   // What was held up passes, and new connections stay.
   void Thaw() { mode_ = Mode::kForward; }
+  // Closes all connections each time so many bytes have come towards the server, and this often; new ones stay.
+  void CutEvery(int64_t bytes, int times) {
+    left_bytes_ = cut_bytes_ = bytes;
+    cuts_left_ = times;
+  }
+  int cuts_left() const { return cuts_left_; }
   // Flips one bit of every byte 'Z' towards the server.
   void Corrupt() { mode_ = Mode::kCorrupt; }
 
@@ -45,6 +52,9 @@ class TcpProxy {
   int port_ = 0;
   std::atomic<Mode> mode_ = Mode::kForward;
   std::atomic<Trick> trick_ = Trick::kNone;
+  std::atomic<int64_t> cut_bytes_ = 0;
+  std::atomic<int64_t> left_bytes_ = 0;
+  std::atomic<int> cuts_left_ = 0;
   std::atomic<bool> all_closed_ = false;
   std::atomic<bool> stopping_ = false;
   std::thread thread_;
