@@ -20,12 +20,6 @@ struct JobFigures {
 
 using JobRows = std::vector<MetricRow<JobFigures>>;
 
-// Rates are 0 before the first cut, and where they are not known.
-template <auto Get>
-void IfMeasured(const JobFigures& of, MetricSamples& samples) {
-  if (const double rate = std::invoke(Get, *of.result); rate > 0) samples.Add(rate);
-}
-
 const JobRows& RowsOfJobs() {
   static const auto& rows = *new JobRows{
       {kGauge, "penstock_job_info", "name method", "1; the job's name and method are labels.",
@@ -46,22 +40,10 @@ const JobRows& RowsOfJobs() {
        Value<&JobFigures::result, &Result::tokens>},
       {kCounter, "penstock_job_samples_total", "", "Samples trained on since this run began.",
        Value<&JobFigures::result, &Result::samples>},
-      {kGauge, "penstock_job_samples_per_second", "",
-       "Samples trained on in a second, until the last cut; validation and checkpoints are left "
-       "out.",
-       IfMeasured<&Result::samples_per_second>},
-      {kGauge, "penstock_job_tokens_per_second", "", "Tokens trained on in a second, likewise.",
-       IfMeasured<&Result::tokens_per_second>},
-      {kGauge, "penstock_job_model_flops_per_second", "",
-       "Floating-point operations of the model's forward and backward in a second, likewise. "
-       "What is computed again, frozen weights and updates do not count.",
-       IfMeasured<&Result::model_flops_per_second>},
-      {kGauge, "penstock_job_product_flops_per_second", "",
-       "Floating-point operations that its workers' devices together do in a second in large "
-       "matrix products, as each worker measured before its first run.",
-       IfMeasured<&Result::product_flops_per_second>},
       {kGauge, "penstock_job_mfu_ratio", "",
-       "Model FLOPs utilization: the first of these two as a part of the second.",
+       "Model FLOPs utilization until the last cut: the operations of the model's forward and "
+       "backward in a second, as a part of those that its workers' devices did in large matrix "
+       "products before their first run.",
        [](const JobFigures& of, MetricSamples& samples) {
          ValueIf<&Result::has_mfu, &Result::mfu>(*of.result, samples);
        }},

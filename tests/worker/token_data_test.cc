@@ -309,9 +309,9 @@ TEST_F(TokenDataTest, Open_WithoutValidation_NeedsNoValidationPart) {
   EXPECT_THAT(Create(options), IsOk());
 }
 
-// The bytes 150 / 7 and so on end documents of seven.
+// Documents have seven tokens, with the 2 at their ends.
 TEST_F(TokenDataTest, Positions_BeginAfterTheEndOfADocument) {
-  for (char& byte : text_) byte = static_cast<char>(byte % 7);
+  for (char& byte : text_) byte = static_cast<char>(static_cast<unsigned char>(byte) % 7);
   TokenDataOptions options = Options();
   options.end_of_text = 2;
   options.context = 20;

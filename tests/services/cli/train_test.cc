@@ -24,7 +24,7 @@ using Json = nlohmann::ordered_json;
 
 constexpr std::chrono::seconds kMinute(60);
 
-Json RunJson(std::vector<std::string> arguments) {
+Json JsonPrinted(std::vector<std::string> arguments) {
   arguments.push_back("--json");
   const ProcessResult result = RunProcess(arguments);
   EXPECT_EQ(result.exit_code, 0) << result.err;
@@ -34,7 +34,7 @@ Json RunJson(std::vector<std::string> arguments) {
 }
 
 std::string Weights(const std::vector<std::string>& arguments) {
-  const Json json = RunJson(arguments);
+  const Json json = JsonPrinted(arguments);
   return json.is_object() ? json["weights_sha256"].get<std::string>() : "";
 }
 
@@ -94,7 +94,7 @@ TEST_F(TrainTest, StageLayers_AreHeldByTheWorkers_SameWeightsAsReferenceAndEvenS
   const std::string even = Weights(job_.Train({"--workers", "3"}));
   const std::string uneven = "pipeline.stage_layers=[1, 5, 1]";
   EXPECT_EQ(Weights(job_.Train({"--set", uneven, "--reference"})), even);
-  const Json run = RunJson(job_.Train({"--set", uneven}));
+  const Json run = JsonPrinted(job_.Train({"--set", uneven}));
   EXPECT_EQ(run["weights_sha256"], even);
   ASSERT_THAT(run["per_stage"], SizeIs(3)) << run;
   EXPECT_EQ(run["per_stage"][0]["layers"], 1) << run["per_stage"];
@@ -137,10 +137,10 @@ TEST_F(TrainTest, Rpd_AnyNumberOfStages_SameWeightsAsItsReference) {
 // What was drawn in a run is what was predicted for it.
 TEST_F(TrainTest, Rpd_CountsOfARun_AreThoseOfTheSimulator) {
   const Json run =
-      RunJson(job_.Train({"--method", "rpd", "--workers", "4", "--set", "training.seed=5", "--set",
+      JsonPrinted(job_.Train({"--method", "rpd", "--workers", "4", "--set", "training.seed=5", "--set",
                           "validation.every_steps=0", "--timeline", job_.path("run")}));
   const Json simulated =
-      RunJson({ProgramPath("penstock"), "simulate", "--method", "rpd", "--stages", "4", "--seed",
+      JsonPrinted({ProgramPath("penstock"), "simulate", "--method", "rpd", "--stages", "4", "--seed",
                "5", "--microbatches", "4", "--steps", "6"});
   ASSERT_THAT(run["per_stage"], SizeIs(4)) << run;
   for (int stage = 0; stage < 4; ++stage) {
@@ -190,8 +190,8 @@ TEST_F(TrainTest, ReplicasOfStages_OnWorkerProcesses_SameWeightsAsTheirReference
       if (std::string(replicas) == "4") flags.insert(flags.end(), {"--workers", "4"});
       std::vector<std::string> reference = flags;
       reference.push_back("--reference");
-      const Json serial = RunJson(reference);
-      const Json cluster = RunJson(flags);
+      const Json serial = JsonPrinted(reference);
+      const Json cluster = JsonPrinted(flags);
       EXPECT_EQ(cluster["weights_sha256"], serial["weights_sha256"]);
       EXPECT_EQ(cluster["train_loss"], serial["train_loss"]);
     }
@@ -216,10 +216,10 @@ TEST_F(TrainTest, WithoutAMethod_ChoosesOneForItsWorkers) {
 TEST_F(TrainTest, RoundPipe_AnyNumberOfStagesAndWorkers_SameWeightsAsTheReferenceOfOneStage) {
   std::vector<std::string> reference = job_.Train({"--workers", "1"});
   reference.push_back("--reference");
-  const Json serial = RunJson(reference);
+  const Json serial = JsonPrinted(reference);
   const std::string expected = serial["weights_sha256"];
   for (const auto& [stages, workers] : {std::pair{"2", "2"}, {"3", "4"}, {"5", "2"}}) {
-    const Json json = RunJson(
+    const Json json = JsonPrinted(
         job_.Train({"--method", "roundpipe", "--set", std::string("pipeline.stages=") + stages,
                     "--set", std::string("pipeline.workers=") + workers}));
     EXPECT_EQ(json["weights_sha256"], expected) << stages << " stages on " << workers << " workers";
@@ -302,7 +302,7 @@ TEST_F(TrainTest, SearchedOrderOfSeveralStagesOnAWorker_SameWeightsAsTheReferenc
 TEST_F(TrainTest, StagesThatRecompute_SameWeightsAsWithout) {
   const std::string expected = Weights(job_.Train({"--workers", "2"}));
   for (const char* recompute : {"all", "0"}) {
-    const Json json = RunJson(
+    const Json json = JsonPrinted(
         job_.Train({"--workers", "2", "--set", std::string("pipeline.recompute=") + recompute}));
     EXPECT_EQ(json["weights_sha256"], expected) << recompute;
     EXPECT_EQ(json["per_stage"][0]["actions"][1]["action"], "SEND_F");
@@ -311,7 +311,7 @@ TEST_F(TrainTest, StagesThatRecompute_SameWeightsAsWithout) {
 }
 
 TEST_F(TrainTest, LocalSgd_ReportsEveryReplica) {
-  const Json json = RunJson(
+  const Json json = JsonPrinted(
       job_.Train({"--workers", "2", "--method", "local-sgd", "--timeline", job_.path("steps")}));
   EXPECT_EQ(json["stages"], 2);
   ASSERT_THAT(json["per_stage"], SizeIs(4));
@@ -324,7 +324,7 @@ TEST_F(TrainTest, LocalSgd_ReportsEveryReplica) {
 }
 
 TEST_F(TrainTest, Json_IsOneObjectWithTheDocumentedKeysInOrder) {
-  const Json json = RunJson(job_.Train({"--workers", "2", "--method", "pipedream"}));
+  const Json json = JsonPrinted(job_.Train({"--workers", "2", "--method", "pipedream"}));
   std::vector<std::string> keys;
   for (const auto& [key, value] : json.items()) keys.push_back(key);
   EXPECT_EQ(keys, (std::vector<std::string>{"job",
@@ -406,14 +406,14 @@ TEST_F(TrainTest, Timeline_WritesPictureAndTrace) {
 
 TEST_F(TrainTest, MeasuredBlockDelay_IsInTheResult) {
   const std::vector<std::string> flags = {"--workers", "2"};
-  EXPECT_EQ(RunJson(job_.Train(flags))["block_delay_measured"], (Json{{"max", 0}, {"mean", 0.0}}));
+  EXPECT_EQ(JsonPrinted(job_.Train(flags))["block_delay_measured"], (Json{{"max", 0}, {"mean", 0.0}}));
   std::vector<std::string> asynchronous = flags;
   asynchronous.insert(asynchronous.end(), {"--method", "pipedream"});
   // How large it is depends on the moment's timing and on how well two clocks agree, on a busy machine worse than
   // a microbatch is long; what is counted is tested on timelines that are known (block_delay_meter_test).
   Json measured = {{"max", 0}, {"mean", 0.0}};
   for (int attempt = 0; attempt < 3 && measured["max"] == 0; ++attempt) {
-    measured = RunJson(job_.Train(asynchronous))["block_delay_measured"];
+    measured = JsonPrinted(job_.Train(asynchronous))["block_delay_measured"];
   }
   EXPECT_GE(measured["max"], 1);
   EXPECT_GT(measured["mean"], 0.0);
@@ -528,8 +528,8 @@ TEST_F(TrainTest, RecordedOrder_IsReplayedByTheReference) {
                  {"--record", job_.path("order.txt"), "--emulate", job_.path("device.yaml")});
     std::vector<std::string> reference = job_.Train(flags);
     reference.insert(reference.end(), {"--reference", "--recorded", job_.path("order.txt")});
-    const Json recorded = RunJson(train);
-    const Json replayed = RunJson(reference);
+    const Json recorded = JsonPrinted(train);
+    const Json replayed = JsonPrinted(reference);
     EXPECT_EQ(recorded["weights_sha256"], replayed["weights_sha256"]) << method;
     EXPECT_EQ(recorded["validations"], replayed["validations"]) << method;
     EXPECT_TRUE(recorded["block_delay"].is_null());
@@ -564,7 +564,7 @@ TEST_F(TrainTest, CheckpointDirectoryAlone_KeepsTheModelOfTheEnd) {
   const std::string kept =
       Weights(job_.Train({"--set", "checkpoint.directory=" + job_.checkpoints()}));
   ASSERT_THAT(job_.Checkpoints(), SizeIs(1));
-  EXPECT_EQ(RunJson({ProgramPath("penstock"), "export", job_.checkpoints(), "-o",
+  EXPECT_EQ(JsonPrinted({ProgramPath("penstock"), "export", job_.checkpoints(), "-o",
                      job_.path("model")})["weights_sha256"],
             kept);
   const std::vector<Json> records = StepRecords(job_.checkpoints());
@@ -595,7 +595,7 @@ TEST_F(TrainTest, LossThatIsNotFinite_FailsWithStepAndStage_AndKeepsTheLastCheck
   EXPECT_THAT(result.err, HasSubstr("stage "));
   EXPECT_EQ(Json::parse(result.out)["state"], "failed");
   EXPECT_THAT(job_.Checkpoints(), Contains(newest));
-  EXPECT_EQ(RunJson({ProgramPath("penstock"), "export", job_.checkpoints() + "/" + newest, "-o",
+  EXPECT_EQ(JsonPrinted({ProgramPath("penstock"), "export", job_.checkpoints() + "/" + newest, "-o",
                      job_.path("model")})["weights_sha256"],
             good);
 }

@@ -125,13 +125,15 @@ std::shared_ptr<grpc::ChannelCredentials> With(const std::string& authorities,
 
 // The services of each program; the health service is on both.
 bool IsOfCoordinator(absl::string_view method) {
-  return absl::StrContains(method, "JobService") || absl::StrContains(method, "WorkerRegistry") ||
-         absl::StrContains(method, "Reflection");
+  return absl::StrContains(method, "JobService") || absl::StrContains(method, "DataService") ||
+         absl::StrContains(method, "WorkerRegistry") || absl::StrContains(method, "Reflection");
 }
 
 // Who may call what, in words of their own.
 std::string AllowedRole(absl::string_view method) {
-  if (absl::StrContains(method, "JobService") || absl::StrContains(method, "Reflection")) {
+  if (absl::StrContains(method, "ReadData")) return "worker";
+  if (absl::StrContains(method, "JobService") || absl::StrContains(method, "DataService") ||
+      absl::StrContains(method, "Reflection")) {
     return "client";
   }
   if (absl::StrContains(method, "WorkerRegistry") || absl::StrContains(method, "TensorStream") ||
