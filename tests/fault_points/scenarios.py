@@ -10,43 +10,31 @@ def plain(cluster):
     return cluster.await_end(cluster.submit("plain"))
 
 
-def worker_drains(cluster):
-    """A worker is asked to leave in mid-run, and comes back."""
-    job_id = cluster.submit("drain")
+def signalled(cluster, process, number):
+    """The process gets a signal in mid-run, ends, and comes back."""
+    job_id = cluster.submit("signalled")
     cluster.await_step(job_id, ONE_THIRD)
-    lives = len(cluster.lives_of("worker-1"))
-    cluster.signal("worker-1", signal.SIGTERM)
-    cluster.await_next_life("worker-1", lives)
+    lives = len(cluster.lives_of(process))
+    cluster.signal(process, number)
+    cluster.await_next_life(process, lives)
     return cluster.await_end(job_id)
+
+
+def worker_drains(cluster):
+    return signalled(cluster, "worker-1", signal.SIGTERM)
 
 
 def coordinator_drains(cluster):
-    """The coordinator is asked to end in mid-run, and comes back."""
-    job_id = cluster.submit("drain")
-    cluster.await_step(job_id, ONE_THIRD)
-    lives = len(cluster.lives_of("coordinator"))
-    cluster.signal("coordinator", signal.SIGTERM)
-    cluster.await_next_life("coordinator", lives)
-    return cluster.await_end(job_id)
+    return signalled(cluster, "coordinator", signal.SIGTERM)
 
 
 def coordinator_is_killed(cluster):
-    job_id = cluster.submit("kill")
-    cluster.await_step(job_id, ONE_THIRD)
-    lives = len(cluster.lives_of("coordinator"))
-    cluster.signal("coordinator", signal.SIGKILL)
-    cluster.await_next_life("coordinator", lives)
-    return cluster.await_end(job_id)
+    return signalled(cluster, "coordinator", signal.SIGKILL)
 
 
 def worker_is_killed(cluster):
     """The other worker stops its run, and both go on from the last checkpoint."""
-    job_id = cluster.submit("kill")
-    cluster.await_step(job_id, ONE_THIRD)
-    lives = len(cluster.lives_of("worker-1"))
-    cluster.signal("worker-1", signal.SIGKILL)
-    cluster.await_next_life("worker-1", lives)
-    return cluster.await_end(job_id)
+    return signalled(cluster, "worker-1", signal.SIGKILL)
 
 
 def cancelled_and_resumed(cluster):
