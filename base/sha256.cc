@@ -2,6 +2,8 @@
 
 #include <openssl/evp.h>
 
+#include <algorithm>
+
 #include "absl/strings/escaping.h"
 #include "base/check.h"
 
@@ -33,6 +35,12 @@ std::string Sha256Hex(absl::string_view bytes) {
   Sha256 sha;
   sha.Update(bytes);
   return sha.HexDigest();
+}
+
+bool IsSha256Hex(absl::string_view text) {
+  return text.size() == 64 && std::all_of(text.begin(), text.end(), [](char c) {
+           return (c >= '0' && c <= '9') || (c >= 'a' && c <= 'f');
+         });
 }
 
 }  // namespace penstock

@@ -30,4 +30,7 @@ class Sha256 {
 // The digest of `bytes`.
 std::string Sha256Hex(absl::string_view bytes);
 
+// Whether `text` is such a digest: 64 digits of 0-9 and a-f.
+bool IsSha256Hex(absl::string_view text);
+
 }  // namespace penstock

@@ -59,11 +59,17 @@ std::string WhatIsLostOf(const v1::JobResult& result) {
   return absl::StrCat("its steps after ", result.checkpoint(), " are lost");
 }
 
+bool HasOwnCheckpoint(const v1::JobResult& result, const v1::CheckpointSpec& checkpoint) {
+  // An attempt notes what it begins with, which is that of the job's spec until the job has saved one itself.
+  return !checkpoint.directory().empty() && !result.checkpoint().empty() &&
+         result.checkpoint() != checkpoint.resume();
+}
+
 void ResumeOwn(const v1::JobResult& result, v1::CheckpointSpec& checkpoint) {
   if (checkpoint.directory().empty()) return;
-  // An attempt notes what it begins with, which is that of the job's spec until the job has saved one itself.
-  const bool has_own = !result.checkpoint().empty() && result.checkpoint() != checkpoint.resume();
-  if (checkpoint.resume().empty() || has_own) checkpoint.set_resume("latest");
+  if (checkpoint.resume().empty() || HasOwnCheckpoint(result, checkpoint)) {
+    checkpoint.set_resume("latest");
+  }
 }
 
 }  // namespace penstock

@@ -30,6 +30,9 @@ void ResumeAttemptRecords(int64_t unix_ms, v1::JobResult& result);
 // Returns what is lost of a job that ends before it has drained, as the end of a sentence.
 std::string WhatIsLostOf(const v1::JobResult& result);
 
+// Returns whether the job has saved a checkpoint itself, and not only begun from one. REQUIRES: as ResumeOwn.
+bool HasOwnCheckpoint(const v1::JobResult& result, const v1::CheckpointSpec& checkpoint);
+
 // Makes the next attempt go on from the job's own last checkpoint. Until it has one, it starts as the job says. REQUIRES:
 // `result` is of the job whose checkpoints these are.
 void ResumeOwn(const v1::JobResult& result, v1::CheckpointSpec& checkpoint);

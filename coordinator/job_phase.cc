@@ -50,8 +50,9 @@ NextPhase JobPhase::EndNow(v1::JobState state) {
 
 NextPhase JobPhase::Fail(const std::string& error, Now now) {
   const std::string advice = job_.AdviceToGoOn();
-  job_.summary().set_error(
-      absl::StrCat(CleanUtf8(error, JobRun::kTextBytesMax - advice.size()), advice));
+  // Advice with a path as long as paths can be leaves room for an error all the same.
+  const size_t room = JobRun::kTextBytesMax - std::min(advice.size(), JobRun::kTextBytesMax / 2);
+  job_.summary().set_error(absl::StrCat(CleanUtf8(error, room), advice));
   job_.summary().clear_reason();
   return End(v1::JOB_STATE_FAILED, now);
 }

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "absl/strings/str_cat.h"
+#include "coordinator/attempt_record.h"
 #include "coordinator/effects.h"
 
 namespace penstock {
@@ -35,7 +36,7 @@ bool IsFailure(v1::AttemptCause cause) {
 bool MayEndOtherwise(v1::AttemptCause cause) { return cause != v1::ATTEMPT_CAUSE_WOULD_REPEAT; }
 
 std::string AdviceToGoOn(const v1::JobSpec& spec, const v1::JobResult& result) {
-  if (spec.checkpoint().directory().empty() || result.checkpoint().empty()) return "";
+  if (!HasOwnCheckpoint(result, spec.checkpoint())) return "";
   return absl::StrCat(
       "; when that is mended, `penstock submit JOB.yaml --resume latest` goes on from ",
       result.checkpoint());

@@ -80,6 +80,8 @@ struct TrainingAttempt {
   // The job would go on from here: with each checkpoint that is not committed yet, by step, and with the last that is.
   std::map<int64_t, FoundStart> saving;
   FoundStart saved;
+  // Returns what the job would go on from now: the last checkpoint of this attempt, or what the attempt began from.
+  const FoundStart& latest() const { return saved.checkpoint.empty() ? start : saved; }
   std::map<int64_t, int64_t> commit_due_ns;  // of those being committed, by step
   std::string staging_tag;      // names its staging directories; empty: nobody is to prepare it yet
   std::string save_error;       // of the latest checkpoint, if it failed

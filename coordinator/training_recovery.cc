@@ -45,8 +45,7 @@ NextPhase AttemptPhase::Reconfigure(Reconfiguration change, Now now) {
   if (!decision.why_not.empty()) {
     return Fail(absl::StrCat(change.message, "; ", decision.why_not), now);
   }
-  const FoundStart from =
-      job_.LaterOf(attempt().saved.checkpoint.empty() ? attempt().start : attempt().saved);
+  const FoundStart from = job_.LaterOf(attempt().latest());
   const int64_t redone = job_.progress().step() - from.step;
   job_.Log(absl::StrCat(
                change.message, "; the job recovers and goes on after step ", from.step,

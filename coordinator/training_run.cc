@@ -252,10 +252,9 @@ NextPhase AttemptPhase::GoOnSaved(Now now) {
                        v1::ATTEMPT_CAUSE_WORKER_LOST);
     return FailIfBlamed(now);
   }
-  // Nothing was begun, and so there is nothing new to save.
-  const bool is_at_start = *attempt().drain_step == attempt().start.step;
-  const FoundStart& saved = is_at_start ? attempt().start : attempt().saved;
-  if (!is_at_start && (saved.checkpoint.empty() || saved.step != *attempt().drain_step)) {
+  // An attempt that has begun no step has nothing new to save.
+  const FoundStart& saved = attempt().latest();
+  if (saved.step != *attempt().drain_step) {
     const std::string& error = attempt().save_error;
     const std::string drained = absl::StrCat(
         "drained ",
@@ -275,11 +274,12 @@ NextPhase AttemptPhase::GoOnSaved(Now now) {
     return Reconfigure({.cause = v1::ATTEMPT_CAUSE_NEW_SPLIT, .from = saved}, now);
   }
   if (attempt().growth.has_value()) return GoOnWithMore(now);
-  return Reconfigure(
-      {.cause = v1::ATTEMPT_CAUSE_LEFT,
-       .message = absl::StrCat(reason, "; the job ", is_at_start ? "has begun no step" : "is saved",
-                               " and goes on after step ", saved.step)},
-      now);
+  return Reconfigure({.cause = v1::ATTEMPT_CAUSE_LEFT,
+                      .message = absl::StrCat(
+                          reason, "; the job ",
+                          attempt().saved.checkpoint.empty() ? "has begun no step" : "is saved",
+                          " and goes on after step ", saved.step)},
+                     now);
 }
 
 NextPhase AttemptPhase::GoOnWithMore(Now now) {
@@ -292,7 +292,7 @@ NextPhase AttemptPhase::GoOnWithMore(Now now) {
     return Reconfigure({.cause = v1::ATTEMPT_CAUSE_GREW,
                         .worker = growth.gone,
                         .message = gone,
-                        .from = attempt().saved},
+                        .from = attempt().latest()},
                        now);
   }
   if (const absl::Status grown = job_.Grow(growth); !grown.ok()) {
@@ -301,7 +301,7 @@ NextPhase AttemptPhase::GoOnWithMore(Now now) {
   return Reconfigure(
       {.cause = v1::ATTEMPT_CAUSE_GREW,
        .message = absl::StrCat("goes on with ", job_.full_crew().workers_size(), " workers again"),
-       .from = attempt().saved,
+       .from = attempt().latest(),
        .joining = growth.joining},
       now);
 }

@@ -75,12 +75,6 @@ absl::StatusOr<std::string> HashOf(const std::string& path) {
 
 }  // namespace
 
-bool IsSha256Hex(absl::string_view text) {
-  return text.size() == 64 && std::all_of(text.begin(), text.end(), [](char c) {
-           return (c >= '0' && c <= '9') || (c >= 'a' && c <= 'f');
-         });
-}
-
 absl::StatusOr<std::unique_ptr<DigestStore>> DigestStore::Open(DigestStoreOptions options) {
   PENSTOCK_RETURN_IF_ERROR(RealFiles().CreateDirectories(options.directory));
   const std::string path = JoinPath(options.directory, kLockFile);

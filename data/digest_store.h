@@ -24,9 +24,6 @@
 
 namespace penstock {
 
-// Whether `text` is 64 digits of 0-9 and a-f.
-bool IsSha256Hex(absl::string_view text);
-
 struct DigestStoreOptions {
   std::string directory;
   // Of all files, those under way counted as if they were whole.
@@ -76,7 +73,7 @@ class DigestStore {
   absl::StatusOr<Part> Read(const std::string& sha256, int64_t offset, int64_t bytes_max);
   // Errors also: NotFound (it is not there, or not whole).
   absl::StatusOr<Use> Hold(const std::string& sha256);
-  // Removes a file, or what has come of it, and returns whether there was one. Whoever has it open reads on.
+  // Removes a file, or what has come of it, and returns whether there was one. A reader that has it open reads on.
   absl::StatusOr<bool> Remove(const std::string& sha256);
   // Those after `after_sha256`, at most `files_max`, by digest.
   std::vector<File> List(const std::string& after_sha256, size_t files_max)

@@ -1,12 +1,11 @@
 #include "data/record_index.h"
 
-#include <algorithm>
 #include <set>
 #include <utility>
 
-#include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "base/sha256.h"
 #include "base/status.h"
 #include "checkpoint/limits.h"
 #include "checkpoint/strict_json.h"
@@ -95,11 +94,7 @@ absl::StatusOr<ListedFile> FileOf(const Json& json, const std::string& key) {
   }
   const Json& sha256 = Member(json, "sha256");
   if (sha256.is_string()) listed.sha256 = sha256.get<std::string>();
-  const bool is_digest = listed.sha256.size() == 64 &&
-                         std::all_of(listed.sha256.begin(), listed.sha256.end(), [](char c) {
-                           return absl::ascii_isxdigit(c) && !absl::ascii_isupper(c);
-                         });
-  if (!is_digest) {
+  if (!IsSha256Hex(listed.sha256)) {
     return BadIndex(key + ".sha256",
                     "expected the file's SHA-256 as 64 digits of 0-9 and a-f; sha256sum prints it");
   }

@@ -1,10 +1,10 @@
 #include "job/data/data_kind.h"
 
-#include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/strip.h"
 #include "base/check.h"
+#include "base/sha256.h"
 #include "base/status.h"
 #include "job/keys/check_fields.h"
 #include "model/documents.h"
@@ -78,11 +78,7 @@ absl::Status CheckPutData(const v1::DataSpec& data) {
 }
 
 absl::Status CheckDigest(absl::string_view key, const std::string& sha256) {
-  bool hexadecimal = sha256.empty() || sha256.size() == 64;
-  for (const char c : sha256) {
-    hexadecimal = hexadecimal && absl::ascii_isxdigit(c) && !absl::ascii_isupper(c);
-  }
-  if (hexadecimal) return absl::OkStatus();
+  if (sha256.empty() || IsSha256Hex(sha256)) return absl::OkStatus();
   return InvalidKey(
       key, absl::StrCat("is \"", sha256.substr(0, 64), "\"; expected 64 digits of 0-9 and a-f"));
 }

@@ -5,6 +5,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/crc32c.h"
+#include "base/sha256.h"
 #include "base/status.h"
 #include "penstock/v1/data.grpc.pb.h"
 #include "services/rpc/limits.h"

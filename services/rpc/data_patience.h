@@ -1,4 +1,4 @@
-// DataPatience: whether whoever sends or fetches a file in parts (data.proto) asks again after an error: when a link or the
+// DataPatience: whether one who sends or fetches a file in parts (data.proto) asks again after an error: when a link or the
 // coordinator was away, its threads were busy, or a part came damaged, as long as a part got through lately.
 //
 // Thread-compatible.

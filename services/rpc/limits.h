@@ -95,7 +95,7 @@ inline constexpr int kCallsPerPeerMax = kHandlerQueueMax / 2;
 inline constexpr int kWatchersMax = 1024;
 inline constexpr int kWatchersPerPeerMax = kWatchersMax / 2;
 
-// Calls with parts of files. Each holds a part in memory, and a thread while the disk is at work; whoever is refused asks
+// Calls with parts of files. Each holds a part in memory, and a thread while the disk is at work; a caller that is refused asks
 // again. Workers of one machine, or with one certificate, are one peer.
 inline constexpr int kDataPartBytesMax = kControlMessageBytesMax - (64 << 10);
 inline constexpr int kDataThreads = 4;
@@ -103,7 +103,7 @@ inline constexpr int kDataCallsMax = 16;
 inline constexpr int kDataCallsPerPeerMax = 12;
 // For one part, and for the disk to take it.
 inline constexpr absl::Duration kDataPartTimeout = absl::Seconds(20);
-// Without a part in so long, whoever sends or fetches a file gives up.
+// A transfer in which no part got through for this long is given up.
 inline constexpr absl::Duration kDataPatience = absl::Minutes(1);
 
 // Attach streams: one of each worker, and a second one for a moment while it opens another.

@@ -24,7 +24,7 @@ class TcpProxy {
   void Freeze() { mode_ = Mode::kFrozen; }  // nothing passes, nothing closes
   // What was held up passes, and new connections stay.
   void Thaw() { mode_ = Mode::kForward; }
-  // Closes all connections each time so many bytes have come towards the server, and this often; new ones stay.
+  // Closes all connections after each such number of bytes towards the server, and this often; new ones stay.
   void CutEvery(int64_t bytes, int times) {
     left_bytes_ = cut_bytes_ = bytes;
     cuts_left_ = times;
