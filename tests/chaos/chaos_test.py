@@ -124,8 +124,12 @@ class Links(unittest.TestCase):
 
     def send(self, connection, data):
         connection.sendall(data)
+        return self.receive(connection, len(data))
+
+    @staticmethod
+    def receive(connection, size):
         got = b""
-        while len(got) < len(data):
+        while len(got) < size:
             piece = connection.recv(1 << 16)
             if not piece:
                 raise ConnectionError("closed")
@@ -175,6 +179,20 @@ class Links(unittest.TestCase):
         self.assertEqual(self.send(connection, b"small"), b"small")
         self.assertEqual(sum(bin(byte).count("1") for byte in self.send(connection, data)), 1)
         self.assertEqual(self.send(connection, data), data)
+
+    def test_a_large_piece_is_lost_or_repeated_once(self):
+        connection = self.connect()
+        self.link.lose()
+        self.assertEqual(self.send(connection, b"small"), b"small")
+        connection.sendall(bytes(4096))
+        give_up_at = time.monotonic() + 20
+        while self.link.to_spoil and time.monotonic() < give_up_at:
+            time.sleep(0.01)
+        self.assertEqual(self.send(connection, b"behind"), b"behind")
+        self.link.repeat()
+        data = bytes(range(256)) * 16
+        connection.sendall(data)
+        self.assertEqual(self.receive(connection, 2 * len(data)), 2 * data)
 
 
 if __name__ == "__main__":

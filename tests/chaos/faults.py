@@ -62,6 +62,16 @@ def flip_bit(cluster, taken, draw):
     return set()
 
 
+def lose_bytes(cluster, taken, draw):
+    cluster.links[draw.choice(taken)].lose()
+    return set()
+
+
+def repeat_bytes(cluster, taken, draw):
+    cluster.links[draw.choice(taken)].repeat()
+    return set()
+
+
 def freeze_coordinator(cluster, *_):
     cluster.freeze("coordinator", 2.0)
     return set()
@@ -92,6 +102,8 @@ FAULTS = [
     Fault("freeze-coordinator", freeze_coordinator, weight=1, ends_attempts=False),
     Fault("cut-link", cut_link, weight=1, ends_attempts=False, needs_links=True),
     Fault("flip-bit", flip_bit, weight=1, ends_attempts=False, needs_links=True),
+    Fault("lose-bytes", lose_bytes, weight=1, ends_attempts=False, needs_links=True),
+    Fault("repeat-bytes", repeat_bytes, weight=1, ends_attempts=False, needs_links=True),
     Fault("black-hole", black_hole, weight=1, ends_attempts=None, needs_links=True),
     Fault("silence", silence, weight=1, needs_links=True, needs_spare=True, kills_workers=1),
 ]

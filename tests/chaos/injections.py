@@ -207,10 +207,26 @@ INJECTIONS = {
 }
 
 
+def succeeds(name, inject, test):
+    """Injects it, and says how that went."""
+    try:
+        outcome = inject(test)
+        print(f"{name}: {outcome.said}; {outcome.seconds:.2f} s without a step", flush=True)
+        return True
+    except (clusters.Trouble, subprocess.SubprocessError) as trouble:
+        print(f"{name}: WRONG: {trouble}", flush=True)
+        return False
+    finally:
+        for small in test.folder.glob("*/*"):
+            if small.is_mount():
+                subprocess.run(["umount", "--lazy", small], check=False)
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("build")
     parser.add_argument("--only", nargs="+", default=[""], help="those whose names contain one of these")
+    parser.add_argument("--times", type=int, default=1, help="each so often")
     flags = parser.parse_args()
     folder = pathlib.Path(tempfile.mkdtemp(prefix="penstock-injections-"))
     test = Test(flags.build, folder)
@@ -219,16 +235,8 @@ def main():
     for name, inject in INJECTIONS.items():
         if name != "undisturbed" and not any(text in name for text in flags.only):
             continue
-        try:
-            outcome = inject(test)
-            print(f"{name}: {outcome.said}; {outcome.seconds:.2f} s without a step", flush=True)
-        except (clusters.Trouble, subprocess.SubprocessError) as trouble:
-            wrong += 1
-            print(f"{name}: WRONG: {trouble}", flush=True)
-        finally:
-            for small in folder.glob("*/*"):
-                if small.is_mount():
-                    subprocess.run(["umount", "--lazy", small], check=False)
+        for _ in range(flags.times if name != "undisturbed" else 1):
+            wrong += not succeeds(name, inject, test)
     if not wrong:
         shutil.rmtree(folder)
     sys.exit(1 if wrong else 0)

@@ -7,12 +7,20 @@ import time
 CHUNK_BYTES = 64 * 1024
 
 
+def one_bit_flipped(data):
+    spoilt = bytearray(data)
+    spoilt[len(data) // 2] ^= 1
+    return bytes(spoilt)
+
+
 class Link:
     """Forwards connections from a port of its own to `target`, a (host, port), until close().
 
     cut(seconds)      closes all connections, and new ones at once
     swallow(seconds)  forwards nothing and closes nothing, so that neither side hears of it
     flip()            inverts one bit in the middle of the next large piece that goes to the process
+    lose()            leaves such a piece out
+    repeat()          sends such a piece twice
     """
 
     def __init__(self, target):
@@ -22,7 +30,7 @@ class Link:
         self.lock = threading.Lock()
         self.pairs = set()  # of connected sockets
         self.cut_until = self.swallow_until = 0.0
-        self.to_flip = 0
+        self.to_spoil = []  # what becomes of the next large pieces, one function for each
         self.closing = False
         threading.Thread(target=self._accept, daemon=True).start()
 
@@ -34,8 +42,13 @@ class Link:
         self.swallow_until = time.monotonic() + seconds
 
     def flip(self):
-        with self.lock:
-            self.to_flip += 1
+        self._spoil_next(one_bit_flipped)
+
+    def lose(self):
+        self._spoil_next(lambda data: b"")
+
+    def repeat(self):
+        self._spoil_next(lambda data: data + data)
 
     def close(self):
         self.closing = True
@@ -79,14 +92,16 @@ class Link:
         self._wait_while_swallowing()  # nor that the other has given up
         self._drop(pair)
 
+    def _spoil_next(self, spoilt):
+        with self.lock:
+            self.to_spoil.append(spoilt)
+
     def _spoil(self, data):
         with self.lock:
-            if not self.to_flip or len(data) < CHUNK_BYTES // 32:
+            if not self.to_spoil or len(data) < CHUNK_BYTES // 32:
                 return data
-            self.to_flip -= 1
-        spoilt = bytearray(data)
-        spoilt[len(data) // 2] ^= 1
-        return bytes(spoilt)
+            spoilt = self.to_spoil.pop(0)
+        return spoilt(data)
 
     def _wait_while_swallowing(self):
         while not self.closing and time.monotonic() < self.swallow_until:
