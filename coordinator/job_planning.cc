@@ -114,12 +114,14 @@ void JobPlanning::Begin(Now now) {
     return GiveUp(absl::StrCat("links between more than ", kProfileWorkersMax,
                                " workers are not measured, and the job has ", workers_.size()));
   }
+  answer_due_ns_ = now.monotonic_ns + limits_.plan_timeout_ms * kNsPerMs;
   effects_.push_back(FindLayerTimes{job_id_, known_.Keys()});
 }
 
 void JobPlanning::OnLayerTimesFound(const std::vector<std::optional<v1::DeviceProfile>>& known,
                                     Now now) {
   if (stopped_ || input_ != nullptr || run_ != nullptr || outcome_.has_value()) return;
+  answer_due_ns_.reset();
   known_.TakeKnown(known);
   const std::optional<std::vector<v1::ProfiledLink>> links = earlier_.links.Find(workers_);
   if (!known_.KnowsLayers() || !links.has_value()) return Measure(now);
@@ -158,15 +160,18 @@ void JobPlanning::AskForCandidates(Now now) {
   PlanJobOptions options = {.only_placement = !method_is_open()};
   if (!method_is_open()) options.methods = {spec_.pipeline().method()};
   if (spec_.pipeline().has_stages()) options.stages = {spec_.pipeline().stages()};
-  effects_.push_back(
-      JudgeCandidates{.job_id = job_id_,
-                      .input = input_,
-                      .options = std::move(options),
-                      .budget_s = method_is_open() ? kBudgetOfAMethodS : kBudgetOfASplitS});
+  const double budget_s = method_is_open() ? kBudgetOfAMethodS : kBudgetOfASplitS;
+  answer_due_ns_ = now.monotonic_ns + static_cast<int64_t>(budget_s * 1e9) +
+                   limits_.plan_timeout_ms * kNsPerMs;
+  effects_.push_back(JudgeCandidates{.job_id = job_id_,
+                                     .input = input_,
+                                     .options = std::move(options),
+                                     .budget_s = budget_s});
 }
 
 void JobPlanning::OnCandidates(const absl::StatusOr<JobPlan>& plan, Now now) {
   if (stopped_ || input_ == nullptr || plan_.has_value() || outcome_.has_value()) return;
+  answer_due_ns_.reset();
   if (!plan.ok()) return GiveUp(std::string(plan.status().message()));
   plan_ = *plan;
   record_.set_choosing_seconds(SecondsSince(asked_ns_, now));
@@ -494,7 +499,16 @@ void JobPlanning::Tick(Now now) {
     race_is_over_ = true;
     if (run_ != nullptr) run_->Stop("the time of the race is over", now);
   }
+  if (answer_due_ns_.has_value() && now.monotonic_ns >= *answer_due_ns_) OnNoAnswer(now);
   GoOn(now);
+}
+
+void JobPlanning::OnNoAnswer(Now now) {
+  answer_due_ns_.reset();
+  if (stopped_ || outcome_.has_value()) return;
+  if (input_ == nullptr) return Measure(now);
+  GiveUp(absl::StrFormat("the search for a plan did not end within %.0f s",
+                         SecondsSince(asked_ns_, now)));
 }
 
 std::vector<std::string> JobPlanning::InUse() const {
@@ -506,6 +520,9 @@ std::optional<int64_t> JobPlanning::NextDeadlineNs() const {
   if (run_ != nullptr) next = run_->NextDeadlineNs();
   if (race_deadline_ns_.has_value() && !race_is_over_ && !outcome_.has_value()) {
     next = std::min(next.value_or(*race_deadline_ns_), *race_deadline_ns_);
+  }
+  if (answer_due_ns_.has_value()) {
+    next = std::min(next.value_or(*answer_due_ns_), *answer_due_ns_);
   }
   return next;
 }

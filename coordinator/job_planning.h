@@ -110,6 +110,8 @@ class JobPlanning {
   void Measure(Now now);
   void OnMeasured(const v1::ClusterProfile& profile, Now now);
   void AskForCandidates(Now now);
+  // What was asked for last has not come in time.
+  void OnNoAnswer(Now now);
   void BeginRace(Now now);
   void NextHeat(Now now);
   void EndHeat(Now now);
@@ -161,6 +163,7 @@ class JobPlanning {
   std::string lost_;
   bool stopped_ = false;
   int64_t asked_ns_ = 0;  // when the phase began that is timed
+  std::optional<int64_t> answer_due_ns_;  // of the effect that is under way
   std::optional<int64_t> race_deadline_ns_;
   v1::JobPlanning record_;
   std::optional<Outcome> outcome_;

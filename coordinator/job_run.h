@@ -93,6 +93,9 @@ struct JobRunLimits {
   int64_t commit_timeout_ms = 600'000;
   // A job ends without its timeline if that takes longer.
   int64_t gather_timeout_ms = 60'000;
+  // The times of layers that are known are looked up for at most this long, and a search for a plan may take so much
+  // longer than its budget. After the first the layers are measured, after the second the job does without the plan.
+  int64_t plan_timeout_ms = 120'000;
   // A job whose planning could not reach a worker waits this long before it is begun again.
   int64_t rest_ms = 10'000;
   // The time from the first HoldRun to the last RunDone; then the job is stopped hard.
@@ -158,6 +161,9 @@ class JobRun {
   bool queued() const;
   // Returns whether its checkpoint directory is its own although it waits: it goes on from there.
   virtual bool returned() const { return false; }
+  // The times of layers that are known are looked up for at most this long, and a search for a plan may take so much
+  // longer than its budget. After the first the layers are measured, after the second the job does without the plan.
+  int64_t plan_timeout_ms = 120'000;
   // A job whose planning could not reach a worker is not begun again before this. REQUIRES: queued().
   int64_t rests_until_ns() const;
   // Returns whether it recovers, and those behind it wait whatever it waits for.

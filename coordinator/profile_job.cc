@@ -147,6 +147,7 @@ class FindingLayerTimes final : public JobPhase {
 
   NextPhase Enter(Now now) override {
     if (job_.profile_spec().fresh()) return Measure(now);
+    Await("looks for times of layers that are known", job_.limits().plan_timeout_ms, now);
     job_.Add(FindLayerTimes{job_.id(), gatherer_->Keys()});
     return nullptr;
   }
@@ -154,11 +155,17 @@ class FindingLayerTimes final : public JobPhase {
   NextPhase OnAnswer(EffectAnswer& answer, Now now) override {
     const auto* found = std::get_if<LayerTimesFound>(&answer);
     if (found == nullptr) return nullptr;
+    StopAwaiting();
     gatherer_->TakeKnown(found->known);
     return Measure(now);
   }
 
  private:
+  NextPhase OnOverdue(int64_t /*seconds*/, Now now) override {
+    StopAwaiting();
+    return Measure(now);
+  }
+
   NextPhase Measure(Now now) {
     for (const std::string& note : gatherer_->Notes()) job_.Log(note, now);
     return std::make_unique<Measuring>(job_, std::move(crew_), std::move(gatherer_));

@@ -373,6 +373,30 @@ TEST(JobPlanning, UnmeasurableWorker_HasTheJobSplitByEstimate) {
   EXPECT_FALSE(cluster.Saved(job).has_planning());
 }
 
+TEST(JobPlanning, KnownTimesDoNotCome_AreMeasured) {
+  SimulatedCluster cluster({.workers = 2});
+  cluster.layer_times_hang = true;
+  const std::string job = cluster.Submit(MeasuredJob(4, 2));
+  ASSERT_TRUE(cluster.RunUntilOver(kLimitMs));
+  EXPECT_EQ(cluster.Summary(job).state(), v1::JOB_STATE_SUCCEEDED);
+  EXPECT_TRUE(WasMeasured(cluster, job));
+  EXPECT_TRUE(cluster.Saved(job).has_planning());
+}
+
+TEST(JobPlanning, SearchDoesNotEnd_AJobWithAMethodIsSplitByEstimateAndAnotherFails) {
+  SimulatedCluster cluster({.workers = 2});
+  cluster.search_hangs = true;
+  const std::string split = cluster.Submit(MeasuredJob(4, 2));
+  ASSERT_TRUE(cluster.RunUntilOver(kLimitMs));
+  EXPECT_EQ(cluster.Summary(split).state(), v1::JOB_STATE_SUCCEEDED);
+  EXPECT_THAT(cluster.Logs(split), Contains(AllOf(HasSubstr("split by estimated cost"),
+                                                  HasSubstr("the search for a plan did not end"))));
+  const std::string open = cluster.Submit(JobWithOpenMethod(4, /*race_seconds=*/0));
+  ASSERT_TRUE(cluster.RunUntilOver(2 * kLimitMs));
+  EXPECT_EQ(cluster.Summary(open).state(), v1::JOB_STATE_FAILED);
+  EXPECT_THAT(cluster.Summary(open).error(), HasSubstr("the search for a plan did not end within"));
+}
+
 // Its executor thread hangs, and it answers calls. A split by estimate would run on the same workers.
 TEST(JobPlanning, WorkerDoesNotStopMeasuring_GetsNoWorkAndTheJobWaits) {
   SimulatedClusterOptions options{.workers = 2};

@@ -797,6 +797,7 @@ void SimulatedCluster::Perform(const GatherPasses& gather) {
 }
 
 void SimulatedCluster::Perform(const FindLayerTimes& find) {
+  if (layer_times_hang) return;
   Say("        -> find layer times");
   After(Delay(), [this, find, life = life_] {
     std::vector<std::optional<v1::DeviceProfile>> known;
@@ -809,6 +810,7 @@ void SimulatedCluster::Perform(const FindLayerTimes& find) {
 }
 
 void SimulatedCluster::Perform(const JudgeCandidates& judge) {
+  if (search_hangs) return;
   Say("        -> judge candidates");
   After(Delay(), [this, judge, life = life_] {
     if (life != life_) return;

@@ -120,6 +120,9 @@ class SimulatedCluster {
   std::string commit_note;
   // The disk of the checkpoints hangs: nobody hears of what is asked of it.
   bool disk_hangs = false;
+  // The times of layers that are known are not found, and a search for candidates never ends.
+  bool layer_times_hang = false;
+  bool search_hangs = false;
   // The disk of the checkpoints is full: only the first worker's layers still fit, and no commit succeeds.
   bool disk_full = false;
   // Workers have room for snapshots.
