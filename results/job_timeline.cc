@@ -40,6 +40,9 @@ absl::StatusOr<JobTimeline> JobTimelineOf(const v1::GetJobResponse& job,
       timeline.workers[stage.worker_index()] = stage.worker();
     }
   }
+  if (const auto& attempts = job.result().attempts(); !attempts.empty()) {
+    timeline.ended = {attempts.begin(), attempts.end() - 1};
+  }
   if (absl::StatusOr<Topology> topology = TopologyOfPlan(job); topology.ok()) {
     timeline.topology = *std::move(topology);
   }
@@ -65,13 +68,25 @@ std::vector<DrawnTimeline> RowsOf(const JobTimeline& timeline) {
   return rows;
 }
 
-std::string MissingText(const JobTimeline& timeline) {
-  if (timeline.missing.empty()) return "";
-  return absl::StrCat(", no answer from ", absl::StrJoin(timeline.missing, ", "));
+std::string TitleNotes(const JobTimeline& timeline) {
+  std::string notes;
+  if (!timeline.ended.empty()) {
+    const v1::Attempt& before = timeline.ended.back();
+    absl::StrAppend(&notes, ", attempt ", timeline.ended.size() + 1, " from step ",
+                    before.last_step() - before.steps_redone() + 1, " on");
+  }
+  if (!timeline.missing.empty()) {
+    absl::StrAppend(&notes, ", no answer from ", absl::StrJoin(timeline.missing, ", "));
+  }
+  return notes;
 }
 
 std::string TimelineNotes(const JobTimeline& timeline) {
   std::string notes;
+  for (size_t i = 0; i < timeline.ended.size(); ++i) {
+    absl::StrAppend(&notes, "attempt ", i + 1, " ended after step ", timeline.ended[i].last_step(),
+                    ": ", timeline.ended[i].message(), "\n");
+  }
   if (!timeline.missing.empty()) {
     absl::StrAppend(&notes, "without ", absl::StrJoin(timeline.missing, ", "),
                     ", which did not answer in time\n");

@@ -19,6 +19,7 @@ struct JobTimeline {
   Timeline measured;                 // not empty
   std::vector<std::string> workers;  // their names, by number
   std::vector<std::string> missing;  // the names of those that did not answer
+  std::vector<v1::Attempt> ended;    // attempts at the job before the one that it shows
   std::optional<Topology> topology;  // none if this version cannot tell
   // FailedPrecondition with the reason if there is nothing to compare with.
   absl::StatusOr<ComparedSteps> compared = absl::FailedPreconditionError("not looked at");
@@ -35,10 +36,11 @@ std::string PredictedNote(const ComparedSteps& compared);
 // Rows for pictures: the measured ones, and below them the predicted ones if there are. `timeline` outlives them.
 std::vector<DrawnTimeline> RowsOf(const JobTimeline& timeline);
 
-// ", no answer from worker-1": what a title says of those that did not answer; mostly nothing.
-std::string MissingText(const JobTimeline& timeline);
+// ", attempt 2 from step 25 on, no answer from worker-1": what a title says of attempts and of workers that did not
+// answer; mostly nothing.
+std::string TitleNotes(const JobTimeline& timeline);
 
-// Returns the notes for standard error: which workers did not answer, and why nothing is predicted.
+// Returns the notes for standard error: why attempts ended, which workers did not answer, and why nothing is predicted.
 std::string TimelineNotes(const JobTimeline& timeline);
 
 }  // namespace penstock

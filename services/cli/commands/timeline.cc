@@ -35,7 +35,7 @@ absl::Status RunTimeline(const TimelineOptions& options, Console& console) {
   if (!timeline.ok()) return Annotate(timeline.status(), absl::StrCat("job ", options.job_id));
   const v1::Feedback& feedback = job.result().feedback();
   const std::string title =
-      absl::StrCat(options.job_id, StepUseText(feedback), MissingText(*timeline));
+      absl::StrCat(options.job_id, StepUseText(feedback), TitleNotes(*timeline));
   console.err << TimelineNotes(*timeline);
   const std::vector<DrawnTimeline> rows = RowsOf(*timeline);
   PENSTOCK_RETURN_IF_ERROR(Draw(rows, title, options.drawing, console));

@@ -84,7 +84,7 @@ absl::Status DrawTimeline(const absl::StatusOr<LastSteps>& timeline, const v1::G
   console.err << TimelineNotes(drawn);
   return Draw(RowsOf(drawn),
               absl::StrCat(job.summary().name(), ", ", job.summary().method(),
-                           StepUseText(job.result().feedback()), MissingText(drawn)),
+                           StepUseText(job.result().feedback()), TitleNotes(drawn)),
               options.timeline_files(), console);
 }
 

@@ -28,7 +28,7 @@ function lossFrame(width, low, high, last, text) {
   const y = (value) => top + (height - top - bottom) * (high - value) / (high - low);
   const at = (across, value) => `${x(across).toFixed(1)} ${y(value).toFixed(1)}`;
   return {
-    x, y, viewBox: `0 0 ${width} ${height}`,
+    x, y, low, high, viewBox: `0 0 ${width} ${height}`,
     line: (curve) => curve.map(([across, value], i) => `${i ? "L" : "M"}${at(across, value)}`).join(""),
     grid: [
       ticks(low, high, 5).map((value) => [
@@ -43,9 +43,9 @@ function lossFrame(width, low, high, last, text) {
 
 const hasLoss = (point) => Number.isFinite(point.loss);
 
-// points and validations: [{step, loss}]. `width`: of the picture, in pixels; so in all pictures, that text has
-// its size. Null if there is no point.
-export function lossChart(points, validations, width) {
+// points and validations: [{step, loss}]; ended: the attempts that another one followed. `width`: of the picture, in
+// pixels; so in all pictures, that text has its size. Null if there is no point.
+export function lossChart(points, validations, ended, width) {
   const all = [...points, ...validations].filter(hasLoss);
   if (all.length === 0) return null;
   const losses = all.map((point) => point.loss);
@@ -58,12 +58,16 @@ export function lossChart(points, validations, width) {
     svg("svg", { viewBox: frame.viewBox, role: "img", id: "loss-curve",
       "aria-label": `Loss over steps: ${loss(newest.loss)} at step ${newest.step}` },
     frame.grid,
+    ended.map((one, i) => svg("path", { class: "attempt",
+      d: frame.line([frame.low, frame.high].map((value) => [one.last_step, value])) },
+    svg("title", {}, `attempt ${i + 1} ended after step ${one.last_step}: ${one.message ?? one.cause}`))),
     svg("path", { class: "curve", d: line(points) }),
     svg("path", { class: "validation-line", d: line(validations) }),
     (validations.length > kCirclesMax ? [] : validations).map((point) => svg("circle", { class: "validation", r: 3.2,
       cx: frame.x(point.step), cy: frame.y(point.loss) },
     svg("title", {}, `validation ${loss(point.loss)}, step ${point.step}`)))),
-    legend([["f", "training"], ["validation", "validation"]]),
+    legend([["f", "training"], ["validation", "validation"],
+      ...(ended.length > 0 ? [["attempt", "an attempt ended"]] : [])]),
   ];
 }
 

@@ -128,8 +128,15 @@ const follows = (before, stage) => before !== undefined && stage.first_layer !==
 const updates = (statistic) => statistic.max === statistic.mean ? number(statistic.max)
   : `${number(statistic.mean, 2)}, at most ${number(statistic.max)}`;
 
-// Returns the sections of a job, and how to play what its workers do (null: nothing known, or it has ended).
-// `widths`: {full, half}, of pictures in sections of that size.
+// How often the job was begun, and why.
+const attempts = (all) => table([["attempt", true], ["steps", false], ["ended because", false],
+  ["laid to", false], ["back after", true], ["done again", true]],
+all.map((one, i) => [number(i + 1),
+  one.last_step > one.first_step ? `${number(one.first_step + 1)}–${number(one.last_step)}` : "–",
+  one.message ?? "–", one.worker ?? "–",
+  one.resumed_ms === null ? "–" : seconds((one.resumed_ms - one.detected_ms) / 1000),
+  number(one.steps_redone)]));
+
 // The candidates that the coordinator weighed, the chosen one first.
 function candidates(planning) {
   const raced = planning.candidates.some((candidate) => candidate.race !== null);
@@ -151,6 +158,8 @@ function candidates(planning) {
       ...(raced ? [race(candidate.race)] : [])]))];
 }
 
+// Returns the sections of a job, and how to play what its workers do (null: nothing known, or it has ended).
+// `widths`: {full, half}, of pictures in sections of that size.
 export function jobView(job, live, widths) {
   if (isProfile(job)) {
     const figures = el("p", { class: "dim" }, "The figures: ",
@@ -163,6 +172,9 @@ export function jobView(job, live, widths) {
   const parts = [head(job)];
   if (plan.length === 0) return { parts, playback: null };
 
+  if (job.result.attempts.length > 1) {
+    parts.push(section("Attempts", "attempts-title", "", attempts(job.result.attempts)));
+  }
   const ended = !isActive(job);
   const reportOf = (stage) => perStage.find((one) => one.stage === stage.stage);
   const share = (stage) => `computed ${percent(1 - (reportOf(stage)?.bubble_ratio ?? NaN))}`;
@@ -197,7 +209,8 @@ export function jobView(job, live, widths) {
       updates(stage.version_drift), number(stage.versions_peak), number(stage.updates),
       percent(stage.bubble_ratio)]))));
   parts.push(section("Loss", "loss-title", "half",
-    ...[lossChart(job.result.losses, job.result.validations, widths.half) ??
+    ...[lossChart(job.result.losses, job.result.validations,
+      job.result.attempts.slice(0, -1), widths.half) ??
       nothing(job, "No step is done yet.", "The job ended before a step was done.")].flat()));
   parts.push(section("Predicted and measured", "predicted-title", "half",
     predictions(job, perStage)));

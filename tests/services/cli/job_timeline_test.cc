@@ -266,7 +266,7 @@ TEST(JobTimeline, WorkerThatDidNotAnswer_IsNamedAndNotSaidToBeIdle) {
   v1::GetTimelineResponse response = ResponseOf(measured);
   response.add_missing_workers("w1");
   PENSTOCK_ASSERT_OK_AND_ASSIGN(const JobTimeline timeline, JobTimelineOf(job, response));
-  EXPECT_EQ(MissingText(timeline), ", no answer from w1");
+  EXPECT_EQ(TitleNotes(timeline), ", no answer from w1");
   EXPECT_THAT(TimelineNotes(timeline),
               AllOf(HasSubstr("without w1"), HasSubstr("nothing is predicted")));
   const nlohmann::ordered_json json = SharesJson(timeline);
@@ -274,6 +274,19 @@ TEST(JobTimeline, WorkerThatDidNotAnswer_IsNamedAndNotSaidToBeIdle) {
   EXPECT_TRUE(json["workers"][0]["busy_seconds"].is_number());
   EXPECT_TRUE(json["workers"][1]["busy_seconds"].is_null());
   EXPECT_TRUE(json["compared"].is_null());
+}
+
+TEST(JobTimeline, AfterOtherAttempts_SaysWhyTheyEnded) {
+  v1::GetJobResponse job = JobOf("  method: 1f1b\n  stages: 2\n", 2, 12);
+  v1::Attempt& lost = *job.mutable_result()->add_attempts();
+  lost.set_last_step(30);
+  lost.set_steps_redone(6);
+  lost.set_message("w1 is lost");
+  job.mutable_result()->add_attempts()->set_first_step(24);
+  PENSTOCK_ASSERT_OK_AND_ASSIGN(const JobTimeline timeline,
+                                JobTimelineOf(job, ResponseOf(RunOf(job, 0, 12, kClockNs))));
+  EXPECT_EQ(TitleNotes(timeline), ", attempt 2 from step 25 on");
+  EXPECT_EQ(TimelineNotes(timeline), "attempt 1 ended after step 30: w1 is lost\n");
 }
 
 TEST(JobTimeline, WithoutSpans_SaysWhoDidNotAnswer) {

@@ -25,12 +25,7 @@ class PageTest : public ::testing::Test {
 
   void SetUp() override {
     ASSERT_NO_FATAL_FAILURE(StartCoordinator("127.0.0.1:0", "127.0.0.1:0"));
-    for (int worker = 0; worker < 2; ++worker) {
-      workers_.push_back(std::make_unique<Process>(std::vector<std::string>{
-          ProgramPath("penstock-worker"), "--coordinator", address_, "--listen", "127.0.0.1:0",
-          "--name", "worker-" + std::to_string(worker), "--data-root", job_.path(),
-          "--checkpoint-root", job_.path(), "--threads", "1", "--metrics", "off", "--insecure"}));
-    }
+    for (int worker = 0; worker < 2; ++worker) workers_.push_back(StartWorker(worker));
     browser_.Resize(1400, 1000);
   }
   // A page without errors, whatever it has seen.
@@ -42,6 +37,13 @@ class PageTest : public ::testing::Test {
         job_.path("state.sqlite"), "--checkpoint-root", job_.path(), "--insecure"});
     http_ = AwaitAddress(*coordinator_, "status page at http://");
     address_ = AwaitAddress(*coordinator_, "listens on ");
+  }
+
+  std::unique_ptr<Process> StartWorker(int worker) {
+    return std::make_unique<Process>(std::vector<std::string>{
+        ProgramPath("penstock-worker"), "--coordinator", address_, "--listen", "127.0.0.1:0",
+        "--name", "worker-" + std::to_string(worker), "--data-root", job_.path(),
+        "--checkpoint-root", job_.path(), "--threads", "1", "--metrics", "off", "--insecure"});
   }
 
   std::string Submit(const std::vector<std::string>& more = {}) {
@@ -131,6 +133,22 @@ TEST_F(PageTest, FailedJob_ShowsWhyAndWhatItsWorkersDidLast) {
                      ".includes('No answer from worker-1')"))
       << Shown();
   EXPECT_EQ(browser_.Evaluate("document.querySelectorAll('#timeline-picture .row').length"), 2);
+}
+
+TEST_F(PageTest, JobThatLostAWorker_SaysInWhichAttemptsItTrains) {
+  workers_.push_back(StartWorker(2));
+  const std::string id = Submit({"--steps", "1000000", "--set", "recovery.mode=auto"});
+  browser_.Open(Url() + "#job=" + id);
+  ASSERT_TRUE(browser_.Await("document.querySelector('#loss-curve .curve') !== null")) << Shown();
+  EXPECT_EQ(browser_.Evaluate("document.querySelector('#attempts-title')"), nullptr);
+  workers_[1]->Signal(SIGKILL);
+  EXPECT_TRUE(browser_.Await(
+      "document.querySelectorAll('[aria-labelledby=attempts-title] tbody tr').length === 2"))
+      << Shown();
+  EXPECT_TRUE(browser_.Await("document.querySelector('[aria-labelledby=attempts-title] tbody')"
+                             "?.rows[0].cells[3].innerText === 'worker-1'"))
+      << Shown();
+  EXPECT_EQ(browser_.Evaluate("document.querySelectorAll('#loss-curve .attempt').length"), 1);
 }
 
 TEST_F(PageTest, JobThatEndedBeforeItsFirstStep_PromisesNothing) {
