@@ -149,10 +149,13 @@ bool HasDefaults(const Descriptor& message) {
   return false;
 }
 
-std::vector<JobKey> JobKeys() {
-  std::vector<JobKey> keys;
-  AppendKeys(*v1::JobSpec::descriptor(), "", keys);
-  return keys;
+const std::vector<JobKey>& JobKeys() {
+  static const auto* const keys = [] {
+    auto* const made = new std::vector<JobKey>;
+    AppendKeys(*v1::JobSpec::descriptor(), "", *made);
+    return made;
+  }();
+  return *keys;
 }
 
 int64_t MaxOfJobKey(absl::string_view path) {

@@ -48,7 +48,7 @@ struct JobKey {
 
 // All keys of a job in the order of job.proto, a mapping before the keys in it. The kinds of a choice are all there; the
 // keys of a list's entries are not, as none of them is one value.
-std::vector<JobKey> JobKeys();
+const std::vector<JobKey>& JobKeys();
 
 // The largest number that a key of a job allows. REQUIRES: there is such a key, and it says so.
 int64_t MaxOfJobKey(absl::string_view path);
