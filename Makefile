@@ -7,8 +7,9 @@ TEXT ?=
 JSON ?=
 ONLY ?=
 
-# Of fuzz: how long each target runs.
+# Of fuzz: how long each target runs, and with what it is built: fuzz, or fuzz-fast without sanitizers.
 SECONDS ?= 60
+FUZZ ?= fuzz
 
 # Of fault-points: how often each is tried.
 TIMES ?= 25
@@ -47,9 +48,9 @@ test-asan test-tsan: test-%:
 
 # With libFuzzer and Clang (packages-dev.txt): tests/fuzz/README.md.
 fuzz:
-	@$(MAKE) --no-print-directory configure PRESET=fuzz
-	@cmake --build --preset fuzz
-	@scripts/fuzz.sh build/fuzz $(SECONDS) $(ONLY)
+	@$(MAKE) --no-print-directory configure PRESET=$(FUZZ)
+	@cmake --build --preset $(FUZZ)
+	@scripts/fuzz.sh build/$(FUZZ) $(SECONDS) $(ONLY)
 
 # Histories of a whole cluster in virtual time (docs/testing.md).
 simulate: configure

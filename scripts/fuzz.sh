@@ -3,6 +3,7 @@
 # usage: scripts/fuzz.sh BUILD_DIR SECONDS [NAME]   SECONDS: of each target; NAME: one of them alone
 #
 # With FUZZ_RUNS=N in the environment a target ends after N executions, or after SECONDS if that is sooner.
+# FUZZ_OPTIONS are more of libFuzzer, such as -entropic=0, which makes targets with much code several times faster.
 #
 # A target starts from its inputs under tests/fuzz/corpus and from those that earlier runs have found, which stay in
 # BUILD_DIR/corpus. An input that crashes, hangs, leaks or takes too much memory is kept in BUILD_DIR/crashes, and is tried
@@ -37,7 +38,7 @@ while read -r name input_bytes_max; do
   touch "$began"
   "$build/tests/fuzz/${name}_fuzz" "$corpus" "tests/fuzz/corpus/$name" "$crashes" \
     -max_total_time="$seconds" -runs="${FUZZ_RUNS:--1}" -max_len="$input_bytes_max" -timeout=5 -rss_limit_mb=512 -malloc_limit_mb=256 \
-    -artifact_prefix="$crashes/" -print_final_stats=1 $([ -f "$words" ] && echo "-dict=$words") \
+    -artifact_prefix="$crashes/" -print_final_stats=1 -print_funcs=0 ${FUZZ_OPTIONS:-} $([ -f "$words" ] && echo "-dict=$words") \
     < /dev/null > "$log" 2>&1 && ended=0 || ended=$?
   count=$(find "$crashes" -type f -newer "$began" | wc -l)
   printf '%-20s %12s %10s %8s %8s\n' "$name" "$(figure "$log" number_of_executed_units)" \
