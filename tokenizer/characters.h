@@ -3,6 +3,7 @@
 // Plain functions.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <string>
 
@@ -44,6 +45,12 @@ inline Character ReadCharacter(absl::string_view text) {
             4};
   }
   return {kReplacementCharacter, 1, false};
+}
+
+// Returns the bytes of the character that well-formed text begins with, by its first byte.
+inline size_t CharacterBytes(char first) {
+  const auto byte = static_cast<uint8_t>(first);
+  return byte < 0xC0 ? 1 : byte < 0xE0 ? 2 : byte < 0xF0 ? 3 : 4;
 }
 
 // REQUIRES: code is a character: below kCharactersEnd and no surrogate.

@@ -260,27 +260,54 @@ absl::StatusOr<CharacterTable> CharacterTable::Make(absl::string_view table) {
         "normalizer_spec.precompiled_charsmap: expected texts of UTF-8, each with a zero behind "
         "it");
   }
+  made.FindKept();
   return made;
 }
+
+namespace {
 
 // A unit of the array: bits 0 to 7 the byte that leads here (bit 31 set: a value instead), bit 8 that a value is among the
 // children, bits 10 to 30 how far the children are (in 256s if bit 9 is set). A child is at the place that is the
 // exclusive or of its parent's, the offset and the byte.
+size_t OffsetOf(uint32_t unit) { return (unit >> 10) << ((unit & (1u << 9)) >> 6); }
+
+}  // namespace
+
+size_t CharacterTable::Start() const { return units_.empty() ? kNowhere : OffsetOf(units_[0]); }
+
+size_t CharacterTable::Step(size_t place, uint8_t byte, bool& ends) const {
+  place ^= byte;
+  if (byte == 0 || place >= units_.size()) return kNowhere;
+  const uint32_t unit = units_[place];
+  if ((unit & (1u << 31 | 0xFF)) != byte) return kNowhere;
+  place ^= OffsetOf(unit);
+  if (place >= units_.size()) return kNowhere;
+  ends = (unit >> 8 & 1) != 0;
+  return place;
+}
+
+void CharacterTable::FindKept() {
+  for (int first = 0; first < 0x80; ++first) {
+    bool ends = false;
+    const size_t place =
+        units_.empty() ? kNowhere : Step(Start(), static_cast<uint8_t>(first), ends);
+    bool leads_on = false;
+    for (int second = 0; second < 0x80 && place != kNowhere; ++second) {
+      bool ends_there = false;
+      leads_on |= Step(place, static_cast<uint8_t>(second), ends_there) != kNowhere;
+    }
+    keeps_[first] = first != ' ' && !ends && !leads_on;
+  }
+}
+
 CharacterTable::Replacement CharacterTable::Find(absl::string_view text) const {
   Replacement longest;
-  if (units_.empty()) return longest;
-  const auto offset_of = [](uint32_t unit) { return (unit >> 10) << ((unit & (1u << 9)) >> 6); };
-  size_t at = offset_of(units_[0]);
-  for (size_t i = 0; i < text.size(); ++i) {
-    const auto byte = static_cast<uint8_t>(text[i]);
-    at ^= byte;
-    if (byte == 0 || at >= units_.size()) break;
-    const uint32_t unit = units_[at];
-    if ((unit & (1u << 31 | 0xFF)) != byte) break;
-    at ^= offset_of(unit);
-    if (at >= units_.size()) break;
-    if ((unit >> 8 & 1) == 0) continue;
-    const uint32_t value = units_[at] & ~(1u << 31);
+  size_t place = Start();
+  for (size_t i = 0; i < text.size() && place != kNowhere; ++i) {
+    bool ends = false;
+    place = Step(place, static_cast<uint8_t>(text[i]), ends);
+    if (!ends) continue;
+    const uint32_t value = units_[place] & ~(1u << 31);
     if (value >= texts_.size()) break;
     longest = {i + 1, absl::string_view(texts_.c_str() + value)};
   }

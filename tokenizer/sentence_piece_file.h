@@ -4,6 +4,8 @@
 // A value.
 #pragma once
 
+#include <array>
+#include <cstddef>
 #include <cstdint>
 #include <string>
 #include <vector>
@@ -42,7 +44,7 @@ absl::StatusOr<SentencePieceFile> ReadSentencePieceFile(absl::string_view bytes)
 // replace what it finds. A view of the file's table.
 class CharacterTable {
  public:
-  CharacterTable() = default;  // replaces nothing
+  CharacterTable() { FindKept(); }  // replaces nothing
   // Errors: InvalidArgument.
   static absl::StatusOr<CharacterTable> Make(absl::string_view table);
 
@@ -52,10 +54,28 @@ class CharacterTable {
   };
   // Of the longest match that `text` begins with.
   Replacement Find(absl::string_view text) const;
+  // How many characters of ASCII `text` begins with that are no spaces, and that nothing is put in the place of, whatever
+  // follows.
+  size_t KeptAscii(absl::string_view text) const {
+    size_t kept = 0;
+    while (kept < text.size() && keeps_[static_cast<uint8_t>(text[kept])] &&
+           (kept + 1 == text.size() || static_cast<uint8_t>(text[kept + 1]) < 0x80)) {
+      ++kept;
+    }
+    return kept;
+  }
 
  private:
+  // A place in the array, from which bytes lead to others; kNowhere: from no match.
+  static constexpr size_t kNowhere = SIZE_MAX;
+  size_t Start() const;
+  // Goes on by a byte. Sets `ends` if a match ends there.
+  size_t Step(size_t place, uint8_t byte, bool& ends) const;
+  void FindKept();
+
   std::vector<uint32_t> units_;
-  std::string texts_;  // each with a zero behind it
+  std::string texts_;                 // each with a zero behind it
+  std::array<bool, 256> keeps_ = {};  // by ASCII character that another one follows
 };
 
 }  // namespace penstock

@@ -1,9 +1,11 @@
 #include "tokenizer/sentence_piece_tokenizer.h"
 
 #include <algorithm>
+#include <cmath>
 #include <limits>
 #include <utility>
 
+#include "absl/base/casts.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
@@ -28,6 +30,16 @@ bool HasSpaceBehindCharacter(absl::string_view piece) {
     if (at > 0 && !absl::EndsWith(piece.substr(0, at), kSpace)) return true;
   }
   return false;
+}
+
+// Takes the spaces that `text` begins with and what follows up to the next.
+absl::string_view TakeWord(absl::string_view& text) {
+  size_t end = 0;
+  while (absl::StartsWith(text.substr(end), kSpace)) end += kSpace.size();
+  end = std::min(text.find(kSpace, end), text.size());
+  const absl::string_view word = text.substr(0, end);
+  text.remove_prefix(end);
+  return word;
 }
 
 constexpr float kUnknownPenalty = 10.0f;  // below the worst score
@@ -58,6 +70,7 @@ SentencePieceTokenizer::SentencePieceTokenizer(SentencePieceFile file, Character
     const SentencePieceFile::Piece& piece = file_.pieces[i];
     const auto id = static_cast<int32_t>(i);
     ids_[piece.text] = id;
+    scores_.push_back(piece.score);
     if (piece.kind == Kind::kUnknown) unknown_ = id;
     if (piece.kind == Kind::kByte) {
       for (int byte = 0; byte < 256; ++byte) {
@@ -74,6 +87,7 @@ SentencePieceTokenizer::SentencePieceTokenizer(SentencePieceFile file, Character
     if (HasSpaceBehindCharacter(piece.text)) pieces_end_at_spaces_ = false;
     if (piece.kind == Kind::kUserDefined) user_defined.emplace_back(piece.text, id);
   }
+  unknown_score_ = score_min_ - kUnknownPenalty;
   pieces_ = ByteTrie(pieces);
   has_user_defined_ = !user_defined.empty();
   user_defined_ = ByteTrie(user_defined);
@@ -105,6 +119,12 @@ std::string SentencePieceTokenizer::Normalized(absl::string_view text) const {
   if (file_.add_dummy_prefix) normalized.append(space.data(), space.size());
   bool is_behind_space = file_.remove_extra_whitespaces;
   while (!text.empty()) {
+    if (const size_t kept = has_user_defined_ ? 0 : table_.KeptAscii(text); kept > 0) {
+      normalized.append(text.data(), kept);
+      text.remove_prefix(kept);
+      is_behind_space = false;
+      continue;
+    }
     CharacterTable::Replacement prefix = NormalizedPrefix(text);
     text.remove_prefix(prefix.bytes);
     while (is_behind_space && absl::ConsumePrefix(&prefix.text, " ")) {
@@ -132,60 +152,116 @@ int32_t SentencePieceTokenizer::PieceId(absl::string_view text) const {
   return found == text_ids_.end() ? -1 : found->second;
 }
 
-// The best way to every place, from left to right. Sums are floats, as in the library (0.2.3), for their rounding decides
-// between ways that are equally good, such as "aa a" and "a aa".
-void SentencePieceTokenizer::EncodeUnigram(absl::string_view text, Scratch& scratch) const {
+// The best way to every place, from left to right. Sums are floats that begin with the text, as in the library (0.2.3), for
+// their rounding decides between ways that are equally good, such as "aa a" and "a aa".
+float SentencePieceTokenizer::EncodeUnigramWord(absl::string_view word, float before,
+                                                Scratch& scratch, double& margin) const {
   std::vector<Way>& ways = scratch.ways;
-  ways.assign(text.size() + 1, Way{});
-  const float unknown_score = score_min_ - kUnknownPenalty;
-  for (size_t begin = 0; begin < text.size();) {
-    const float score = ways[begin].score;
-    const size_t character_bytes = ReadCharacter(text.substr(begin)).bytes;
+  ways.assign(word.size() + 1, Way{});
+  ways[0].score = before;
+  ways[0].best = 0;
+  const auto offer = [](const Way& from, int64_t begin, float score, double added, int32_t id,
+                        Way& way) {
+    if (way.from < 0 || score > way.score) {
+      way.score = score;
+      way.id = id;
+      way.from = begin;
+    }
+    const double best = from.best + added;
+    way.second = std::max({way.second, std::min(way.best, best), from.second + added});
+    way.best = std::max(way.best, best);
+  };
+  for (size_t begin = 0; begin < word.size();) {
+    const Way from = ways[begin];
+    const size_t character_bytes = std::min(CharacterBytes(word[begin]), word.size() - begin);
     bool has_character = false;
     ByteTrie::Node node = ByteTrie::kRoot;
-    for (size_t end = begin; end < text.size();) {
-      node = pieces_.Step(node, static_cast<uint8_t>(text[end]));
+    for (size_t end = begin; end < word.size();) {
+      node = pieces_.Step(node, static_cast<uint8_t>(word[end]));
       if (node == ByteTrie::kNone) break;
       ++end;
       const int32_t id = pieces_.ValueOf(node);
       if (id < 0) continue;
       const size_t bytes = end - begin;
-      const SentencePieceFile::Piece& piece = file_.pieces[id];
-      const double added = piece.kind == Kind::kUserDefined
+      const double added = has_user_defined_ && file_.pieces[id].kind == Kind::kUserDefined
                                ? static_cast<float>(bytes) * score_max_ - 0.1
-                               : static_cast<double>(piece.score);
-      const auto candidate = static_cast<float>(added + score);
-      Way& way = ways[end];
-      if (way.from < 0 || candidate > way.score) {
-        way = {static_cast<float>(candidate), id, static_cast<int64_t>(begin)};
-      }
+                               : static_cast<double>(scores_[id]);
+      offer(from, static_cast<int64_t>(begin), static_cast<float>(added + from.score), added, id,
+            ways[end]);
       has_character |= bytes == character_bytes;
     }
     if (!has_character) {
-      const float candidate = unknown_score + score;
-      Way& way = ways[begin + character_bytes];
-      if (way.from < 0 || candidate > way.score) {
-        way = {candidate, -1, static_cast<int64_t>(begin)};
-      }
+      offer(from, static_cast<int64_t>(begin), unknown_score_ + from.score, unknown_score_, -1,
+            ways[begin + character_bytes]);
     }
     begin += character_bytes;
   }
-  for (auto end = static_cast<int64_t>(text.size()); end > 0; end = ways[end].from) {
+  const size_t first = scratch.parts.size();
+  for (auto end = static_cast<int64_t>(word.size()); end > 0; end = ways[end].from) {
     scratch.parts.push_back(ways[end].id >= 0 ? ways[end].id
                                               : static_cast<int32_t>(ways[end].from - end));
   }
-  std::reverse(scratch.parts.begin(), scratch.parts.end());
+  std::reverse(scratch.parts.begin() + static_cast<int64_t>(first), scratch.parts.end());
+  margin = ways.back().best - ways.back().second;
+  return ways.back().score;
+}
+
+// A sum of floats is wrong by at most 2^-24 of the largest score on its way for each of its pieces, of which a word has no more
+// than bytes. Two sums that differ by more than twice that, and once more as much, are in order.
+float SentencePieceTokenizer::LimitOf(absl::string_view word, double margin) const {
+  const auto bytes = static_cast<double>(word.size());
+  const double most = std::max(std::fabs(unknown_score_), std::fabs(score_max_));
+  const double limit = margin / bytes * (1 << 22) - bytes * most;
+  return static_cast<float>(std::min<double>(limit, std::numeric_limits<float>::max()));
+}
+
+float SentencePieceTokenizer::ScoreBehind(absl::Span<const int32_t> parts, float score) const {
+  for (const int32_t part : parts) {
+    score = part >= 0 ? static_cast<float>(static_cast<double>(scores_[part]) + score)
+                      : unknown_score_ + score;
+  }
+  return score;
+}
+
+// Where no piece goes over the beginning of a word, the ways through it are those through it alone, and the best is
+// remembered. An entry of the cache is its pieces and then its limit.
+void SentencePieceTokenizer::EncodeUnigram(absl::string_view text, Scratch& scratch) const {
+  double margin = 0;
+  if (!pieces_end_at_spaces_ || has_user_defined_) {
+    EncodeUnigramWord(text, 0, scratch, margin);
+    return;
+  }
+  std::vector<int32_t>& parts = scratch.parts;
+  float score = 0;
+  while (!text.empty()) {
+    const absl::string_view word = TakeWord(text);
+    const bool is_cached = word.size() <= WordCache::kWordBytesMax;
+    const uint64_t hash = is_cached ? HashOfBytes(word) : 0;
+    const size_t before = parts.size();
+    if (is_cached && scratch.words.Find(word, hash, parts)) {
+      const auto limit = absl::bit_cast<float>(parts.back());
+      parts.pop_back();
+      if (std::fabs(score) <= limit) {
+        score = ScoreBehind(absl::MakeConstSpan(parts).subspan(before), score);
+        continue;
+      }
+      parts.resize(before);
+    }
+    const float reached = EncodeUnigramWord(word, score, scratch, margin);
+    if (const float limit = LimitOf(word, margin); is_cached && std::fabs(score) <= limit) {
+      parts.push_back(absl::bit_cast<int32_t>(limit));
+      scratch.words.Put(word, hash, absl::MakeConstSpan(parts).subspan(before));
+      parts.pop_back();
+    }
+    score = reached;
+  }
 }
 
 // Where no piece goes over the beginning of a word, words are merged each by itself, and remembered.
 void SentencePieceTokenizer::EncodeBpe(absl::string_view text, Scratch& scratch) const {
   if (!pieces_end_at_spaces_) return EncodeBpeWord(text, scratch);
   while (!text.empty()) {
-    size_t end = 0;
-    while (absl::StartsWith(text.substr(end), kSpace)) end += kSpace.size();
-    end = std::min(text.find(kSpace, end), text.size());
-    const absl::string_view word = text.substr(0, end);
-    text.remove_prefix(end);
+    const absl::string_view word = TakeWord(text);
     const bool is_cached = word.size() <= WordCache::kWordBytesMax;
     const uint64_t hash = is_cached ? HashOfBytes(word) : 0;
     if (is_cached && scratch.words.Find(word, hash, scratch.parts)) continue;
@@ -205,7 +281,7 @@ void SentencePieceTokenizer::EncodeBpeWord(absl::string_view text, Scratch& scra
   for (size_t at = 0; at < text.size();) {
     size_t bytes = has_user_defined_ ? user_defined_.Longest(text.substr(at)).bytes : 0;
     const bool is_frozen = bytes > 0;
-    if (!is_frozen) bytes = ReadCharacter(text.substr(at)).bytes;
+    if (!is_frozen) bytes = std::min(CharacterBytes(text[at]), text.size() - at);
     const auto index = static_cast<int64_t>(symbols.size());
     symbols.push_back({static_cast<int64_t>(at), static_cast<int64_t>(bytes), index - 1,
                        at + bytes < text.size() ? index + 1 : -1, is_frozen});
@@ -258,17 +334,21 @@ absl::StatusOr<std::vector<int32_t>> SentencePieceTokenizer::Encode(absl::string
   size_t at = 0;
   bool is_behind_unknown = false;
   for (const int32_t part : scratch.parts) {
-    const size_t bytes = part >= 0 ? file_.pieces[part].text.size() : static_cast<size_t>(-part);
     if (part >= 0) {
       ids.push_back(part);
-    } else if (file_.byte_fallback) {
+      if (file_.byte_fallback) at += file_.pieces[part].text.size();
+      is_behind_unknown = false;
+      continue;
+    }
+    const auto bytes = static_cast<size_t>(-part);
+    if (file_.byte_fallback) {
       for (const char byte : absl::string_view(normalized).substr(at, bytes)) {
         ids.push_back(byte_ids_[static_cast<uint8_t>(byte)]);
       }
     } else if (!is_behind_unknown) {  // those in a row are one
       ids.push_back(unknown_);
     }
-    is_behind_unknown = part < 0;
+    is_behind_unknown = true;
     at += bytes;
   }
   return ids;

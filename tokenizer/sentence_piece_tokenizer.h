@@ -6,6 +6,7 @@
 
 #include <array>
 #include <cstdint>
+#include <limits>
 #include <memory>
 #include <string>
 #include <vector>
@@ -40,11 +41,15 @@ class SentencePieceTokenizer final : public Tokenizer {
   std::string Normalized(absl::string_view text) const;
 
  private:
-  // The best way to a place of the text.
+  static constexpr double kNoWay = -std::numeric_limits<double>::infinity();
+
+  // The best way to a place of a word.
   struct Way {
     float score = 0;
     int32_t id = 0;
     int64_t from = -1;  // where its last piece begins; -1: there is no way yet
+    // Exact sums from the word's beginning, of the best way and of the second best.
+    double best = kNoWay, second = kNoWay;
   };
   struct Symbol {
     int64_t begin = 0;
@@ -74,6 +79,14 @@ class SentencePieceTokenizer final : public Tokenizer {
 
   CharacterTable::Replacement NormalizedPrefix(absl::string_view text) const;
   void EncodeUnigram(absl::string_view text, Scratch& scratch) const;
+  // Goes on from a way to the word's beginning, with the score `before`, and returns that to its end. Sets `margin` to what
+  // the second best way is behind.
+  float EncodeUnigramWord(absl::string_view word, float before, Scratch& scratch,
+                          double& margin) const;
+  // Returns the largest score before a word, without its sign, at which rounding cannot make another way than that with
+  // `margin` the best.
+  float LimitOf(absl::string_view word, double margin) const;
+  float ScoreBehind(absl::Span<const int32_t> parts, float score) const;
   void EncodeBpe(absl::string_view text, Scratch& scratch) const;
   void EncodeBpeWord(absl::string_view text, Scratch& scratch) const;
   int32_t PieceId(absl::string_view text) const;  // -1: none
@@ -86,9 +99,11 @@ class SentencePieceTokenizer final : public Tokenizer {
   bool pieces_end_at_spaces_ = true;  // none has a space behind another character
   absl::flat_hash_map<absl::string_view, int32_t> ids_;       // of all pieces
   absl::flat_hash_map<absl::string_view, int32_t> text_ids_;  // of those that text is cut into
+  std::vector<float> scores_;                                 // by piece
   std::array<int32_t, 256> byte_ids_;
   int32_t unknown_ = 0;
   float score_min_ = 0, score_max_ = 0;
+  float unknown_score_ = 0;
   mutable ScratchPool<Scratch> scratches_;
 };
 

@@ -58,7 +58,7 @@ class WordCache {
     return false;
   }
 
-  // REQUIRES: 1 <= word.size() <= kWordBytesMax, and not more ids than bytes.
+  // REQUIRES: 1 <= word.size() <= kWordBytesMax, and at most one more id than bytes.
   void Put(absl::string_view word, uint64_t hash, absl::Span<const int32_t> ids) {
     const size_t word_values = (word.size() + 3) / 4;
     if (arena_.size() + ids.size() + word_values > kArenaMax) {
