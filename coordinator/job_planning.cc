@@ -161,12 +161,10 @@ void JobPlanning::AskForCandidates(Now now) {
   if (!method_is_open()) options.methods = {spec_.pipeline().method()};
   if (spec_.pipeline().has_stages()) options.stages = {spec_.pipeline().stages()};
   const double budget_s = method_is_open() ? kBudgetOfAMethodS : kBudgetOfASplitS;
-  answer_due_ns_ = now.monotonic_ns + static_cast<int64_t>(budget_s * 1e9) +
-                   limits_.plan_timeout_ms * kNsPerMs;
-  effects_.push_back(JudgeCandidates{.job_id = job_id_,
-                                     .input = input_,
-                                     .options = std::move(options),
-                                     .budget_s = budget_s});
+  answer_due_ns_ =
+      now.monotonic_ns + static_cast<int64_t>(budget_s * 1e9) + limits_.plan_timeout_ms * kNsPerMs;
+  effects_.push_back(JudgeCandidates{
+      .job_id = job_id_, .input = input_, .options = std::move(options), .budget_s = budget_s});
 }
 
 void JobPlanning::OnCandidates(const absl::StatusOr<JobPlan>& plan, Now now) {

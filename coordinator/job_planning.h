@@ -162,7 +162,7 @@ class JobPlanning {
   std::string run_error_;
   std::string lost_;
   bool stopped_ = false;
-  int64_t asked_ns_ = 0;  // when the phase began that is timed
+  int64_t asked_ns_ = 0;                  // when the phase began that is timed
   std::optional<int64_t> answer_due_ns_;  // of the effect that is under way
   std::optional<int64_t> race_deadline_ns_;
   v1::JobPlanning record_;

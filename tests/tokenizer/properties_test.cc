@@ -6,8 +6,11 @@
 #include <thread>
 #include <vector>
 
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
 #include "base/random.h"
 #include "tests/tokenizer/golden_files.h"
+#include "tokenizer/sentence_piece_tokenizer.h"
 
 namespace penstock {
 namespace {
@@ -98,6 +101,68 @@ TEST(Tokenizer, ManyThreads_GiveTheSameIds) {
   }
   for (std::thread& thread : threads) thread.join();
   EXPECT_THAT(equal, testing::Each(5));
+}
+
+// The ids of `text` by one pass over all of it, with sums of floats from its beginning.
+std::vector<int32_t> UnigramIds(const std::string& text, const std::vector<std::string>& pieces,
+                                const std::vector<float>& scores) {
+  struct Way {
+    float score = 0;
+    int32_t id = -1;
+  };
+  std::vector<Way> ways(text.size() + 1);
+  for (size_t begin = 0; begin < text.size(); ++begin) {
+    if (begin > 0 && ways[begin].id < 0) continue;
+    // Shorter pieces first, as a trie gives them.
+    for (size_t bytes = 1; bytes <= text.size() - begin; ++bytes) {
+      for (size_t id = 0; id < pieces.size(); ++id) {
+        if (text.compare(begin, bytes, pieces[id]) != 0) continue;
+        const auto score = static_cast<float>(static_cast<double>(scores[id]) + ways[begin].score);
+        Way& way = ways[begin + bytes];
+        if (way.id < 0 || score > way.score) way = {score, static_cast<int32_t>(id)};
+      }
+      if (bytes > 8) break;
+    }
+  }
+  std::vector<int32_t> ids;
+  for (size_t end = text.size(); end > 0; end -= pieces[ways[end].id].size()) {
+    ids.insert(ids.begin(), ways[end].id);
+  }
+  return ids;
+}
+
+// Several ways through a word are as good but for the rounding of sums, which depends on what is before it.
+TEST(Tokenizer, Unigram_WordsOfEqualWays_AreCutAsInTheWholeText) {
+  const std::vector<std::string> pieces = {"<unk>", "\u2581", "a",       "aa",
+                                           "b",     "ab",     "\u2581a", "\u2581ab"};
+  const std::vector<float> scores = {0, -1.0f, -1.1f, -2.2f, -0.7f, -1.8f, -2.1f, -2.8f};
+  SentencePieceFile file;
+  file.model = SentencePieceFile::Model::kUnigram;
+  for (size_t id = 0; id < pieces.size(); ++id) {
+    file.pieces.push_back(
+        {pieces[id], scores[id],
+         id == 0 ? SentencePieceFile::Kind::kUnknown : SentencePieceFile::Kind::kNormal});
+  }
+  const auto tokenizer = SentencePieceTokenizer::Make(file).value();
+  int cut_differently = 0;
+  for (uint64_t seed = 0; seed < 40; ++seed) {
+    RandomStream random(seed, /*purpose=*/9);
+    std::string text;
+    for (int word = 0; word < 300; ++word) {
+      text += word == 0 ? "" : " ";
+      const uint64_t letters = 1 + random.Below(7);
+      for (uint64_t letter = 0; letter < letters; ++letter) text += random.Below(3) > 0 ? 'a' : 'b';
+    }
+    const std::vector<int32_t> expected = UnigramIds(tokenizer->Normalized(text), pieces, scores);
+    EXPECT_EQ(tokenizer->Encode(text).value(), expected) << seed;
+    std::vector<int32_t> by_words;
+    for (const absl::string_view word : absl::StrSplit(text, ' ')) {
+      const std::vector<int32_t> ids = UnigramIds(absl::StrCat("\u2581", word), pieces, scores);
+      by_words.insert(by_words.end(), ids.begin(), ids.end());
+    }
+    cut_differently += by_words != expected;
+  }
+  EXPECT_GT(cut_differently, 0) << "no word shows what the test is about";
 }
 
 TEST(Tokenizer, SpecialTokens_AreFoundByPurpose) {

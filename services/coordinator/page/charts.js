@@ -43,7 +43,7 @@ function lossFrame(width, low, high, last, text) {
 
 const hasLoss = (point) => Number.isFinite(point.loss);
 
-// points and validations: [{step, loss}]; ended: the attempts that another one followed. `width`: of the picture, in
+// points and validations: [{step, loss}]; ended: the attempts that are over. `width`: of the picture, in
 // pixels; so in all pictures, that text has its size. Null if there is no point.
 export function lossChart(points, validations, ended, width) {
   const all = [...points, ...validations].filter(hasLoss);

@@ -172,7 +172,8 @@ export function jobView(job, live, widths) {
   const parts = [head(job)];
   if (plan.length === 0) return { parts, playback: null };
 
-  if (job.result.attempts.length > 1) {
+  const over = job.result.attempts.filter((one) => one.cause !== null);
+  if (over.length > 0) {
     parts.push(section("Attempts", "attempts-title", "", attempts(job.result.attempts)));
   }
   const ended = !isActive(job);
@@ -210,7 +211,7 @@ export function jobView(job, live, widths) {
       percent(stage.bubble_ratio)]))));
   parts.push(section("Loss", "loss-title", "half",
     ...[lossChart(job.result.losses, job.result.validations,
-      job.result.attempts.slice(0, -1), widths.half) ??
+      over, widths.half) ??
       nothing(job, "No step is done yet.", "The job ended before a step was done.")].flat()));
   parts.push(section("Predicted and measured", "predicted-title", "half",
     predictions(job, perStage)));

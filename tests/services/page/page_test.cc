@@ -137,7 +137,8 @@ TEST_F(PageTest, FailedJob_ShowsWhyAndWhatItsWorkersDidLast) {
 
 TEST_F(PageTest, JobThatLostAWorker_SaysInWhichAttemptsItTrains) {
   workers_.push_back(StartWorker(2));
-  const std::string id = Submit({"--steps", "1000000", "--set", "recovery.mode=auto"});
+  const std::string id = Submit(
+      {"--steps", "1000000", "--set", "recovery.mode=auto", "--set", "recovery.wait_seconds=1"});
   browser_.Open(Url() + "#job=" + id);
   ASSERT_TRUE(browser_.Await("document.querySelector('#loss-curve .curve') !== null")) << Shown();
   EXPECT_EQ(browser_.Evaluate("document.querySelector('#attempts-title')"), nullptr);
@@ -145,8 +146,9 @@ TEST_F(PageTest, JobThatLostAWorker_SaysInWhichAttemptsItTrains) {
   EXPECT_TRUE(browser_.Await(
       "document.querySelectorAll('[aria-labelledby=attempts-title] tbody tr').length === 2"))
       << Shown();
-  EXPECT_TRUE(browser_.Await("document.querySelector('[aria-labelledby=attempts-title] tbody')"
-                             "?.rows[0].cells[3].innerText === 'worker-1'"))
+  EXPECT_TRUE(
+      browser_.Await("document.querySelector('[aria-labelledby=attempts-title] tbody')"
+                     "?.rows[0]?.cells[3].innerText === 'worker-1'"))
       << Shown();
   EXPECT_EQ(browser_.Evaluate("document.querySelectorAll('#loss-curve .attempt').length"), 1);
 }
