@@ -824,6 +824,51 @@ TEST_F(CheckpointCommandsTest, Export_HeadThatModelUntieCopied_IsStoredAndSaid) 
   RunPenstock({"generate", job_.checkpoints(), "--tokens", "5"});
 }
 
+// The job validates its first batch with the averages.
+TEST_F(CheckpointCommandsTest, WeightsEma_AreTheAveragesThatTheJobValidated) {
+  Train({"--set", "training.ema.decay=0.9", "--set", "validation.every_steps=20", "--set",
+         "validation.weights=ema", "--workers", "2"});
+  const auto evaluate = [&](const char* weights) {
+    return RunJson({"evaluate", job_.checkpoints(), "--data", job_.job(), "--samples", "16",
+                    "--weights", weights});
+  };
+  const Json current = evaluate("current"), average = evaluate("ema");
+  EXPECT_EQ(average["weights"], "ema");
+  EXPECT_NEAR(average["loss"], result_["validation_loss"], 1e-5);
+  EXPECT_GT(std::abs(current["loss"].get<double>() - average["loss"].get<double>()), 1e-3);
+
+  // Tokens are chosen by the weights.
+  const auto generate = [&](const char* weights) {
+    return RunJson(
+        {"generate", job_.checkpoints(), "--tokens", "60", "--seed", "3", "--weights", weights});
+  };
+  EXPECT_NE(generate("current")["text"], generate("ema")["text"]);
+
+  // What was exported is the average, down to its loss after a step that changes nothing.
+  RunJson({"export", job_.checkpoints(), "-o", job_.path("model"), "--weights", "ema"});
+  const Json again =
+      RunJson({"train", job_.job(), "--steps", "1", "--set", "validation.every_steps=1", "--set",
+               "model.hugging_face={directory: model}", "--set",
+               "training.optimizer={sgd: {learning_rate: 1.0e-45}}"});
+  EXPECT_NEAR(again["validation_loss"], result_["validation_loss"], 1e-5);
+}
+
+TEST_F(CheckpointCommandsTest, WeightsEma_OfACheckpointWithoutAverages_IsRefused) {
+  Train();
+  for (const std::vector<std::string>& command :
+       std::vector<std::vector<std::string>>{{"evaluate", "--data", job_.job()},
+                                             {"generate"},
+                                             {"export", "-o", job_.path("model")}}) {
+    std::vector<std::string> arguments = {ProgramPath("penstock")};
+    arguments.insert(arguments.end(), command.begin(), command.end());
+    arguments.insert(arguments.end(), {job_.checkpoints(), "--weights", "ema"});
+    const ProcessResult result = RunProcess(arguments);
+    EXPECT_NE(result.exit_code, 0) << command.front();
+    EXPECT_THAT(result.err, HasSubstr("has no average of wte.weight")) << command.front();
+    EXPECT_THAT(result.err, HasSubstr("training.ema")) << command.front();
+  }
+}
+
 TEST_F(CheckpointCommandsTest, Export_FileThatExists_IsNotReplaced) {
   Train();
   RunPenstock({"export", job_.checkpoints(), "-o", job_.path("model")});
