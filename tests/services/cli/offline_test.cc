@@ -791,6 +791,21 @@ TEST_F(CheckpointCommandsTest, Export_TrainedAgain_HasTheBitsThatItWasReadWith) 
   EXPECT_EQ(exported["others"], Json::array({job_.path("same/generation_config.json")}));
 }
 
+TEST_F(CheckpointCommandsTest, Train_FromACheckpoint_StartsWithItsWeights) {
+  Train({"--workers", "2"});
+  const std::string base = job_.checkpoints() + "/" + job_.Checkpoints().back();
+  const Json trained =
+      RunJson({"train", job_.job(), "--steps", "1", "--workers", "3", "--set",
+               "validation.every_steps=0", "--set", "model.pretrained={directory: " + base + "}",
+               "--set", "training.optimizer={sgd: {learning_rate: 1.0e-45}}"});
+  EXPECT_EQ(trained["weights_sha256"], result_["weights_sha256"]);
+  const ProcessResult deeper =
+      RunProcess({ProgramPath("penstock"), "train", job_.job(), "--steps", "1", "--set",
+                  "model.gpt.layers=3", "--set", "model.pretrained={directory: " + base + "}"});
+  EXPECT_NE(deeper.exit_code, 0);
+  EXPECT_THAT(deeper.err, HasSubstr("which layer h.2.attention reads"));
+}
+
 TEST_F(CheckpointCommandsTest, Export_TiedHead_IsStoredOnce) {
   Train({"--set", "model.gpt.tied_head=true", "--workers", "2"});
   const std::string output = job_.path("out.safetensors");
@@ -824,16 +839,18 @@ TEST_F(CheckpointCommandsTest, Export_HeadThatModelUntieCopied_IsStoredAndSaid) 
   RunPenstock({"generate", job_.checkpoints(), "--tokens", "5"});
 }
 
-// The job validates its first batch with the averages.
+// The text's last tenth is 17 contexts long, so that the 16 windows that the job spreads over it are those that evaluate
+// reads one after the other.
 TEST_F(CheckpointCommandsTest, WeightsEma_AreTheAveragesThatTheJobValidated) {
+  job_.Write("input.txt", ReadText(job_.path("input.txt")).substr(0, 10 * 17 * 16));
   Train({"--set", "training.ema.decay=0.9", "--set", "validation.every_steps=20", "--set",
          "validation.weights=ema", "--workers", "2"});
   const auto evaluate = [&](const char* weights) {
-    return RunJson({"evaluate", job_.checkpoints(), "--data", job_.job(), "--samples", "16",
-                    "--weights", weights});
+    return RunJson({"evaluate", job_.checkpoints(), "--data", job_.job(), "--weights", weights});
   };
   const Json current = evaluate("current"), average = evaluate("ema");
   EXPECT_EQ(average["weights"], "ema");
+  EXPECT_EQ(average["samples"], 16);
   EXPECT_NEAR(average["loss"], result_["validation_loss"], 1e-5);
   EXPECT_GT(std::abs(current["loss"].get<double>() - average["loss"].get<double>()), 1e-3);
 
