@@ -22,8 +22,6 @@ namespace penstock {
 namespace {
 
 constexpr int32_t kKeepMin = 2;
-constexpr absl::string_view kWeightsPrefix = "layer-";
-constexpr absl::string_view kOptimizerPrefix = "optim-";
 
 absl::StatusOr<CheckpointFile> WriteArrays(FileWriter& files, const std::string& directory,
                                            const std::string& name, int32_t layer,

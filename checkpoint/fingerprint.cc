@@ -3,12 +3,17 @@
 #include <algorithm>
 #include <string>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "absl/strings/str_split.h"
 #include "model/describe.h"
 
 namespace penstock {
 namespace {
+
+constexpr char kFrozenField[] = "training.groups frozen in ";
+constexpr char kNameSeparator[] = ", ";
 
 const std::string* Find(const Fingerprint& fingerprint, const std::string& field) {
   const auto it = std::find_if(fingerprint.begin(), fingerprint.end(),
@@ -66,8 +71,8 @@ void AddFrozen(const ModelGraph& model, Fingerprint& fingerprint) {
       if (parameter.frozen) names.push_back(parameter.name);
     }
     if (names.empty()) continue;
-    fingerprint.emplace_back(absl::StrCat("training.groups frozen in ", layer.name),
-                             absl::StrJoin(names, ", "));
+    fingerprint.emplace_back(absl::StrCat(kFrozenField, layer.name),
+                             absl::StrJoin(names, kNameSeparator));
   }
 }
 
@@ -90,6 +95,16 @@ Fingerprint MakeFingerprint(const FingerprintInputs& inputs) {
   fingerprint.emplace_back("training.seed", absl::StrCat(inputs.seed));
   fingerprint.insert(fingerprint.end(), inputs.data.begin(), inputs.data.end());
   return fingerprint;
+}
+
+std::set<std::string> FrozenParameters(const Fingerprint& fingerprint) {
+  std::set<std::string> frozen;
+  for (const auto& [field, value] : fingerprint) {
+    if (!absl::StartsWith(field, kFrozenField)) continue;
+    const std::vector<std::string> names = absl::StrSplit(value, kNameSeparator);
+    frozen.insert(names.begin(), names.end());
+  }
+  return frozen;
 }
 
 absl::Status CompareFingerprints(const Fingerprint& checkpoint, const Fingerprint& job) {

@@ -8,6 +8,7 @@
 #pragma once
 
 #include <cstdint>
+#include <set>
 #include <string>
 #include <utility>
 #include <vector>
@@ -30,6 +31,9 @@ struct FingerprintInputs {
   Fingerprint data = {};        // the fields that say which samples there are, and their order
 };
 Fingerprint MakeFingerprint(const FingerprintInputs& inputs);
+
+// The parameters that the job did not train.
+std::set<std::string> FrozenParameters(const Fingerprint& fingerprint);
 
 // Errors: InvalidArgument naming the first field that differs, its value there and here.
 absl::Status CompareFingerprints(const Fingerprint& checkpoint, const Fingerprint& job);

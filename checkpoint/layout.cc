@@ -68,11 +68,11 @@ std::string SnapshotDirectory(absl::string_view job_id, int64_t epoch, int64_t s
 }
 
 std::string WeightsFileName(int layer, absl::string_view layer_name) {
-  return absl::StrFormat("layer-%03d-%s.safetensors", layer, layer_name);
+  return absl::StrFormat("%s%03d-%s.safetensors", kWeightsPrefix, layer, layer_name);
 }
 
 std::string OptimizerFileName(int layer, absl::string_view layer_name) {
-  return absl::StrFormat("optim-%03d-%s.safetensors", layer, layer_name);
+  return absl::StrFormat("%s%03d-%s.safetensors", kOptimizerPrefix, layer, layer_name);
 }
 
 }  // namespace penstock

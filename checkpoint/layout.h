@@ -41,6 +41,9 @@ bool IsTagOfJob(absl::string_view tag, absl::string_view job_id);
 // The directory of a snapshot in the memory of workers. Of two snapshots of a job, the later one's name sorts after the other.
 std::string SnapshotDirectory(absl::string_view job_id, int64_t epoch, int64_t step);
 
+// The file of a layer's weights has the one prefix, that of its optimizer's state the other.
+inline constexpr absl::string_view kWeightsPrefix = "layer-";
+inline constexpr absl::string_view kOptimizerPrefix = "optim-";
 std::string WeightsFileName(int layer, absl::string_view layer_name);
 std::string OptimizerFileName(int layer, absl::string_view layer_name);
 

@@ -8,9 +8,12 @@
 #include <set>
 #include <utility>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "base/status.h"
+#include "checkpoint/checkpoint.h"
+#include "checkpoint/layout.h"
 #include "checkpoint/limits.h"
 #include "checkpoint/strict_json.h"
 #include "nlohmann/json.hpp"
@@ -64,6 +67,24 @@ absl::Status ReadHalves(const RandomAccessFile& file, int64_t offset, bool is_bf
   return absl::OkStatus();
 }
 
+// `directory` has no weights itself.
+absl::Status NoWeights(Files& files, const std::string& directory) {
+  const std::vector<std::string> names = files.List(directory).value_or(std::vector<std::string>());
+  std::string newest;
+  for (const std::string& name : names) {
+    if (ParseStepDirectoryName(name).has_value()) newest = std::max(newest, name);
+  }
+  if (!newest.empty()) {
+    return absl::NotFoundError(
+        absl::StrCat(directory, " is a directory of checkpoints; name one of them, such as ",
+                     JoinPath(directory, newest)));
+  }
+  return absl::NotFoundError(absl::StrCat(
+      directory, " has neither ", kWeightsName, " nor ", kWeightsIndexName, " nor ", kManifestName,
+      "; expected weights as save_pretrained of transformers writes them (safe_serialization), or "
+      "a checkpoint of Penstock"));
+}
+
 }  // namespace
 
 float FloatOfHalf(uint16_t bits) {
@@ -80,32 +101,48 @@ float FloatOfHalf(uint16_t bits) {
 
 absl::StatusOr<WeightFiles> WeightFiles::Open(Files& files, const std::string& directory) {
   WeightFiles weights(directory);
-  const std::string index = JoinPath(directory, kWeightsIndexName);
-  if (!files.Exists(index)) {
-    if (!files.Exists(JoinPath(directory, kWeightsName))) {
-      return absl::NotFoundError(absl::StrCat(directory, " has neither ", kWeightsName, " nor ",
-                                              kWeightsIndexName,
-                                              "; expected weights as save_pretrained of "
-                                              "transformers writes them (safe_serialization)"));
-    }
+  const auto has = [&](const char* name) { return files.Exists(JoinPath(directory, name)); };
+  if (has(kManifestName)) {
+    PENSTOCK_RETURN_IF_ERROR(weights.OpenCheckpoint(files));
+  } else if (has(kWeightsIndexName)) {
+    PENSTOCK_RETURN_IF_ERROR(weights.OpenIndexed(files));
+  } else if (has(kWeightsName)) {
     PENSTOCK_RETURN_IF_ERROR(weights.OpenShard(files, kWeightsName, {}));
-    return weights;
+  } else {
+    return NoWeights(files, directory);
   }
+  return weights;
+}
+
+absl::Status WeightFiles::OpenCheckpoint(Files& files) {
+  is_checkpoint_ = true;
+  files_ = &files;
+  PENSTOCK_ASSIGN_OR_RETURN(const Manifest manifest, ReadManifest(files, directory_));
+  for (const CheckpointFile& file : manifest.files) {
+    if (!absl::StartsWith(file.name, kWeightsPrefix)) continue;
+    PENSTOCK_RETURN_IF_ERROR(OpenShard(files, file.name, {}));
+    shards_.back().file.reset();  // a process cannot hold a file open for each of a thousand layers
+  }
+  return absl::OkStatus();
+}
+
+absl::Status WeightFiles::OpenIndexed(Files& files) {
+  const std::string index = JoinPath(directory_, kWeightsIndexName);
   PENSTOCK_ASSIGN_OR_RETURN(const std::string text, files.Read(index, kSafetensorsHeaderBytesMax));
   const absl::StatusOr<std::map<std::string, std::string>> listed = ParseIndex(text);
   if (!listed.ok()) return Annotate(listed.status(), index);
   std::set<std::string> shards;
   for (const auto& [tensor, file] : *listed) shards.insert(file);
   for (const std::string& shard : shards) {
-    PENSTOCK_RETURN_IF_ERROR(weights.OpenShard(files, shard, *listed));
+    PENSTOCK_RETURN_IF_ERROR(OpenShard(files, shard, *listed));
   }
   for (const auto& [tensor, file] : *listed) {
-    if (weights.Find(tensor) != nullptr) continue;
-    return absl::DataLossError(absl::StrCat(JoinPath(directory, file), ": has no tensor ", tensor,
+    if (Find(tensor) != nullptr) continue;
+    return absl::DataLossError(absl::StrCat(JoinPath(directory_, file), ": has no tensor ", tensor,
                                             ", which ", kWeightsIndexName,
                                             " says is there; fetch the directory again"));
   }
-  return weights;
+  return absl::OkStatus();
 }
 
 absl::Status WeightFiles::OpenShard(Files& files, const std::string& name,
@@ -148,7 +185,12 @@ std::string WeightFiles::Describe(const std::string& name) const {
 absl::Status WeightFiles::Read(const std::string& name, absl::Span<float> values) const {
   const Place& place = tensors_.at(name);
   const std::string& dtype = place.tensor.type.dtype;
-  const RandomAccessFile& file = *shards_[place.shard].file;
+  const Shard& shard = shards_[place.shard];
+  std::unique_ptr<RandomAccessFile> opened;
+  if (shard.file == nullptr) {
+    PENSTOCK_ASSIGN_OR_RETURN(opened, files_->OpenRandomAccess(shard.path));
+  }
+  const RandomAccessFile& file = opened == nullptr ? *shard.file : *opened;
   if (dtype == "F32") {
     return Annotate(
         file.Read(place.tensor.offset, absl::MakeSpan(reinterpret_cast<std::byte*>(values.data()),

@@ -1,5 +1,6 @@
-// WeightFiles: the tensors of a directory as Hugging Face's save_pretrained writes it: model.safetensors, or the shards that
-// model.safetensors.index.json lists.
+// WeightFiles: the tensors of a directory that a model can start from. Either Hugging Face's save_pretrained wrote it, as
+// model.safetensors or as the shards that model.safetensors.index.json lists, or it is one of Penstock's checkpoints, whose
+// tensors are the parameters and buffers of its layers, by their names, whatever cut and optimizer they were trained with.
 //
 // Only the headers are read when it is opened, and a tensor when it is asked for, so that nothing holds a file as a whole.
 //
@@ -25,12 +26,15 @@ inline constexpr char kWeightsIndexName[] = "model.safetensors.index.json";
 
 class WeightFiles {
  public:
-  // The index counts where the directory has both.
-  // Errors, which begin with the path of a file: NotFound (neither is there), DataLoss (damaged, or the index and its
-  // shards disagree), those of `files`.
+  // A manifest counts before an index, and an index before model.safetensors, where the directory has several. REQUIRES:
+  // `files` outlives it.
+  // Errors, which begin with the path of a file: NotFound (none is there), DataLoss (damaged, or the index and its
+  // shards disagree), Unimplemented (a checkpoint of a later format), those of `files`.
   static absl::StatusOr<WeightFiles> Open(Files& files, const std::string& directory);
 
   const std::string& directory() const { return directory_; }
+  // Whether it is a checkpoint of Penstock's.
+  bool is_checkpoint() const { return is_checkpoint_; }
   // Sorted.
   std::vector<std::string> names() const;
   // Null if there is none of this name.
@@ -45,7 +49,7 @@ class WeightFiles {
  private:
   struct Shard {
     std::string path;
-    std::unique_ptr<RandomAccessFile> file;
+    std::unique_ptr<RandomAccessFile> file;  // null: it is opened when it is read
   };
   struct Place {
     size_t shard = 0;
@@ -53,11 +57,16 @@ class WeightFiles {
   };
 
   explicit WeightFiles(std::string directory) : directory_(std::move(directory)) {}
+  // Both: REQUIRES: the directory has the file that says which others there are.
+  absl::Status OpenCheckpoint(Files& files);
+  absl::Status OpenIndexed(Files& files);
   // `listed`: the shards of the index by tensor; empty: there is no index.
   absl::Status OpenShard(Files& files, const std::string& name,
                          const std::map<std::string, std::string>& listed);
 
   std::string directory_;
+  bool is_checkpoint_ = false;
+  Files* files_ = nullptr;  // of a checkpoint
   std::vector<Shard> shards_;
   std::map<std::string, Place> tensors_;
 };

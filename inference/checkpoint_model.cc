@@ -91,8 +91,9 @@ absl::StatusOr<StoredModel> ModelOf(const Manifest& manifest) {
   return ConfigByFingerprint(manifest.fingerprint);
 }
 
-absl::StatusOr<CheckpointModel> OpenCheckpointModel(Files& files, const std::string& path) {
-  CheckpointModel model;
+absl::StatusOr<CheckpointModel> OpenCheckpointModel(Files& files, const std::string& path,
+                                                    WeightChoice weights) {
+  CheckpointModel model = {.weights = weights};
   if (files.Exists(JoinPath(path, kManifestName))) {
     model.directory = path;
     PENSTOCK_ASSIGN_OR_RETURN(model.manifest, VerifyCheckpoint(files, path));
@@ -120,14 +121,16 @@ absl::StatusOr<CheckpointModel> OpenCheckpointModel(Files& files, const std::str
   return model;
 }
 
-absl::Status LoadWeights(Files& files, const std::string& directory, const Manifest& manifest,
-                         const ModelGraph& graph, LayerRange layers, Stage& stage) {
+absl::Status LoadWeights(Files& files, const CheckpointModel& model, LayerRange layers,
+                         Stage& stage) {
   for (int layer = layers.first; layer < layers.end(); ++layer) {
-    PENSTOCK_ASSIGN_OR_RETURN(LayerState state,
-                              LoadWholeLayer(files, directory, manifest, graph, layer));
-    ForgetCarried(graph, stage.step_samples(), layer, state.weights);
+    PENSTOCK_ASSIGN_OR_RETURN(LayerState state, LoadWholeLayer(files, model.directory,
+                                                               model.manifest, model.graph, layer));
+    PENSTOCK_RETURN_IF_ERROR(ChooseWeights(model.weights, model.directory, model.manifest,
+                                           model.graph.layers[layer], state));
+    ForgetCarried(model.graph, stage.step_samples(), layer, state.weights);
     PENSTOCK_RETURN_IF_ERROR(
-        Annotate(stage.LoadLayerWeights(layer - layers.first, state.weights), directory));
+        Annotate(stage.LoadLayerWeights(layer - layers.first, state.weights), model.directory));
   }
   return absl::OkStatus();
 }

@@ -43,10 +43,7 @@ int64_t OffsetIn(const Bundle& bundle, int value) {
 }  // namespace
 
 GreedyDecoder::GreedyDecoder(const CheckpointModel& model, const DecoderOptions& options)
-    : directory_(model.directory),
-      manifest_(model.manifest),
-      graph_(model.graph),
-      options_(options) {}
+    : model_(model), options_(options) {}
 
 absl::StatusOr<GreedyDecoder> GreedyDecoder::Create(Files& files, const CheckpointModel& model,
                                                     const DecoderOptions& options) {
@@ -80,20 +77,20 @@ absl::Status GreedyDecoder::CheckDecodes(const ModelGraph& model) {
 }
 
 void GreedyDecoder::FindPorts() {
-  source_ = FindPort(graph_, kSource, 1);
-  source_lengths_ = FindPort(graph_, kSourceLengths, 0);
-  inputs_port_ = FindPort(graph_, kInputs, 1);
-  source_time_ = graph_.ports[source_].type.dims[0];
-  target_time_ = graph_.ports[inputs_port_].type.dims[0];
-  pieces_ = graph_.TypeOf(graph_.nodes.back().inputs.front()).dims[1];
+  source_ = FindPort(model_.graph, kSource, 1);
+  source_lengths_ = FindPort(model_.graph, kSourceLengths, 0);
+  inputs_port_ = FindPort(model_.graph, kInputs, 1);
+  source_time_ = model_.graph.ports[source_].type.dims[0];
+  target_time_ = model_.graph.ports[inputs_port_].type.dims[0];
+  pieces_ = model_.graph.TypeOf(model_.graph.nodes.back().inputs.front()).dims[1];
 }
 
 std::vector<bool> GreedyDecoder::NodesThatDepend() const {
-  std::vector<bool> depends(graph_.nodes.size(), false);
-  for (size_t node = 0; node < graph_.nodes.size(); ++node) {
-    for (const int input : graph_.nodes[node].inputs) {
+  std::vector<bool> depends(model_.graph.nodes.size(), false);
+  for (size_t node = 0; node < model_.graph.nodes.size(); ++node) {
+    for (const int input : model_.graph.nodes[node].inputs) {
       const bool read =
-          graph_.is_port(input) ? input == inputs_port_ : depends[graph_.NodeOf(input)];
+          model_.graph.is_port(input) ? input == inputs_port_ : depends[model_.graph.NodeOf(input)];
       depends[node] = depends[node] || read;
     }
   }
@@ -104,31 +101,32 @@ absl::Status GreedyDecoder::MakeRuns(Files& files) {
   const std::vector<bool> depends = NodesThatDepend();
   const auto repeats = [&](int layer) {
     // Shared weights are held once by the stage that has all their uses.
-    if (graph_.tied() || layer + 1 == graph_.size()) return true;
-    const auto first = depends.begin() + graph_.layers[layer].first_node;
-    return std::find(first, first + graph_.layers[layer].node_count, true) !=
-           first + graph_.layers[layer].node_count;
+    if (model_.graph.tied() || layer + 1 == model_.graph.size()) return true;
+    const auto first = depends.begin() + model_.graph.layers[layer].first_node;
+    return std::find(first, first + model_.graph.layers[layer].node_count, true) !=
+           first + model_.graph.layers[layer].node_count;
   };
-  for (int first = 0; first < graph_.size();) {
+  for (int first = 0; first < model_.graph.size();) {
     LayerRange layers = {first, 1};
-    while (layers.end() < graph_.size() && repeats(layers.end()) == repeats(first)) ++layers.count;
+    while (layers.end() < model_.graph.size() && repeats(layers.end()) == repeats(first))
+      ++layers.count;
     Run& run = runs_.emplace_back();
     run.repeats = repeats(first);
-    run.output = ActivationsAt(graph_, layers.end(), options_.batch);
+    run.output = ActivationsAt(model_.graph, layers.end(), options_.batch);
     const StageOptions options = {
         .layers = layers, .samples = options_.batch, .updates = false, .optimizer = SgdConfig()};
-    PENSTOCK_ASSIGN_OR_RETURN(run.stage, Stage::Create(*backend_, graph_, options));
-    PENSTOCK_RETURN_IF_ERROR(LoadWeights(files, directory_, manifest_, graph_, layers, *run.stage));
+    PENSTOCK_ASSIGN_OR_RETURN(run.stage, Stage::Create(*backend_, model_.graph, options));
+    PENSTOCK_RETURN_IF_ERROR(LoadWeights(files, model_, layers, *run.stage));
     first = layers.end();
   }
   for (size_t run = 1; run < runs_.size(); ++run) {
     if (runs_[run].repeats) continue;
     for (const Bundle::Part& part : runs_[run].output.parts) {
-      if (!depends[graph_.NodeOf(part.value)]) continue;
+      if (!depends[model_.graph.NodeOf(part.value)]) continue;
       passing_.push_back({.run = run,
                           .from = OffsetIn(runs_[run - 1].output, part.value),
                           .to = part.offset,
-                          .elements = options_.batch * graph_.TypeOf(part.value).elements()});
+                          .elements = options_.batch * model_.graph.TypeOf(part.value).elements()});
     }
   }
   return absl::OkStatus();

@@ -39,7 +39,7 @@ class GreedyDecoder {
   // target).
   static absl::Status CheckDecodes(const ModelGraph& model);
 
-  // Loads the weights. Errors: those of CheckDecodes; DataLoss (a damaged file), ResourceExhausted.
+  // Loads the weights. Errors: those of CheckDecodes and LoadWeights; ResourceExhausted.
   static absl::StatusOr<GreedyDecoder> Create(Files& files, const CheckpointModel& model,
                                               const DecoderOptions& options);
 
@@ -76,9 +76,7 @@ class GreedyDecoder {
   // The logits of the prefixes in inputs_. `first`: whether all runs have to run.
   absl::StatusOr<std::vector<float>> Logits(bool first);
 
-  std::string directory_;
-  Manifest manifest_;
-  ModelGraph graph_;
+  CheckpointModel model_;
   DecoderOptions options_;
   std::unique_ptr<Backend> backend_;
   std::vector<Run> runs_;  // after the back-end they live on

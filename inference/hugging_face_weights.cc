@@ -10,6 +10,7 @@
 #include "absl/strings/str_format.h"
 #include "base/status.h"
 #include "checkpoint/checkpoint.h"
+#include "checkpoint/weight_choice.h"
 #include "checkpoint/weight_files.h"
 #include "inference/merge_lora.h"
 #include "model/lora.h"
@@ -59,6 +60,8 @@ class ParameterReader {
       state_.reset();
       PENSTOCK_ASSIGN_OR_RETURN(
           state_, LoadLayer(files_, model_.directory, model_.manifest, parameter.layer));
+      PENSTOCK_RETURN_IF_ERROR(ChooseWeights(model_.weights, model_.directory, model_.manifest,
+                                             model_.graph.layers[parameter.layer], *state_));
       PENSTOCK_RETURN_IF_ERROR(Merge(state_->weights));
     }
     const auto array =

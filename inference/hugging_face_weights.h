@@ -29,7 +29,7 @@ struct WeightsOutput {
 
 // Writes all parameters in the order of the layers, each once. Returns the paths, that of the index, or of the only file,
 // first.
-// Errors: DataLoss (a damaged file of the checkpoint), AlreadyExists, those of `files`.
+// Errors: DataLoss (a damaged file of the checkpoint), AlreadyExists, those of ChooseWeights and of `files`.
 absl::StatusOr<std::vector<std::string>> WriteWeights(Files& files, const CheckpointModel& model,
                                                       const WeightsOutput& output);
 

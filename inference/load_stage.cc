@@ -13,8 +13,7 @@ absl::StatusOr<std::unique_ptr<Stage>> LoadStage(Files& files, const CheckpointM
                                 .optimizer = SgdConfig()};
   PENSTOCK_ASSIGN_OR_RETURN(std::unique_ptr<Stage> stage,
                             Stage::Create(backend, model.graph, options));
-  PENSTOCK_RETURN_IF_ERROR(
-      LoadWeights(files, model.directory, model.manifest, model.graph, options.layers, *stage));
+  PENSTOCK_RETURN_IF_ERROR(LoadWeights(files, model, options.layers, *stage));
   return stage;
 }
 

@@ -11,7 +11,7 @@
 namespace penstock {
 
 // `samples`: of a forward. REQUIRES: `backend` outlives the stage.
-// Errors: those of Stage::Create; DataLoss (a damaged file).
+// Errors: those of Stage::Create; those of LoadWeights.
 absl::StatusOr<std::unique_ptr<Stage>> LoadStage(Files& files, const CheckpointModel& model,
                                                  int64_t samples, Backend& backend);
 

@@ -49,7 +49,7 @@ struct GeneratorOptions {
 class TextGenerator {
  public:
   // Loads the weights. REQUIRES: CheckGeneratesText; `files` and `model` outlive it.
-  // Errors: DataLoss (a damaged file), ResourceExhausted, InvalidArgument (the model knows fewer ids than the vocabulary).
+  // Errors: those of LoadStage, ResourceExhausted, InvalidArgument (the model knows fewer ids than the vocabulary).
   static absl::StatusOr<TextGenerator> Create(Files& files, const CheckpointModel& model,
                                               const GeneratorOptions& options);
 

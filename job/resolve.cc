@@ -202,13 +202,6 @@ absl::Status CheckAverage(const ResolvedJob& job) {
 // Checks model.pretrained.
 absl::Status CheckPretrained(const v1::ModelSpec& spec, const ModelGraph& model) {
   if (!spec.has_pretrained()) return absl::OkStatus();
-  for (const Node& node : model.nodes) {
-    if (node.buffers.empty()) continue;
-    return InvalidKey(
-        "model.pretrained",
-        absl::StrCat("is there, but ", node.name, " (", node.op->name,
-                     ") has state beside its weights, which is not read; leave it out"));
-  }
   const auto& digests = spec.pretrained().layer_sha256();
   if (!digests.empty() && digests.size() != model.size()) {
     return InvalidKey(

@@ -12,6 +12,7 @@
 #include "absl/strings/strip.h"
 #include "base/sha256.h"
 #include "base/status.h"
+#include "checkpoint/checkpoint.h"
 #include "checkpoint/weight_files.h"
 #include "compute/initial_weights.h"
 #include "model/lora.h"
@@ -47,6 +48,41 @@ std::vector<std::string> NamesInFiles(const std::string& name) {
   return names;
 }
 
+std::vector<BufferSpec> BuffersOf(const ModelGraph& model, const LayerSpec& layer,
+                                  BufferSpec::Kind kind) {
+  std::vector<BufferSpec> buffers;
+  for (int node = layer.first_node; node < layer.end_node(); ++node) {
+    for (const BufferSpec& buffer : model.nodes[node].buffers) {
+      if (buffer.kind == kind) buffers.push_back(buffer);
+    }
+  }
+  return buffers;
+}
+
+// What a layer has from its files: its parameters, and its running statistics in the form of parameters.
+std::vector<ParameterSpec> StoredOf(const ModelGraph& model, const LayerSpec& layer) {
+  std::vector<ParameterSpec> stored = layer.parameters;
+  for (BufferSpec& buffer : BuffersOf(model, layer, BufferSpec::Kind::kStatistic)) {
+    stored.push_back({.name = std::move(buffer.name),
+                      .shape = std::move(buffer.shape),
+                      .init = ParameterSpec::Init::kConstant,
+                      .init_scale = buffer.initial});
+  }
+  return stored;
+}
+
+// Adds what a layer carries from step to step as the stage has it, because it starts as it does in every job.
+void AddCarried(absl::Span<const BufferSpec> carried, int layer, Stage& stage,
+                std::vector<NamedArray>& arrays) {
+  if (carried.empty()) return;
+  for (NamedArray& kept : stage.LayerWeights(layer)) {
+    const bool is_carried =
+        std::any_of(carried.begin(), carried.end(),
+                    [&](const BufferSpec& buffer) { return buffer.name == kept.name; });
+    if (is_carried) arrays.push_back(std::move(kept));
+  }
+}
+
 // One layer after the other of a model, from its files.
 class PretrainedLayers {
  public:
@@ -58,18 +94,19 @@ class PretrainedLayers {
     return PretrainedLayers(request, std::move(files));
   }
 
-  // All parameters of a layer; adds up the digest of those that are in files.
+  // All parameters and statistics of a layer; adds up the digest of those that are in files.
   absl::StatusOr<std::vector<NamedArray>> Read(int layer, const std::function<bool()>& stop,
                                                Sha256& digest) {
     std::vector<NamedArray> arrays;
     std::set<std::string> there;  // of another node of the layer, too
-    for (const ParameterSpec& parameter : request_.job.model.layers[layer].parameters) {
+    const LayerSpec& spec = request_.job.model.layers[layer];
+    for (const ParameterSpec& parameter : StoredOf(request_.job.model, spec)) {
       if (!there.insert(parameter.name).second) continue;
       if (stop())
         return absl::CancelledError(
             absl::StrCat("interrupted while ", files_.directory(), " was read"));
       NamedArray& array = arrays.emplace_back(NamedArray{parameter.name, parameter.shape, {}});
-      PENSTOCK_ASSIGN_OR_RETURN(const std::string* const name, Find(parameter));
+      PENSTOCK_ASSIGN_OR_RETURN(const std::string* const name, Find(spec, parameter));
       if (name == nullptr) {
         array.values = InitialWeights(parameter, request_.job.seed);
         continue;
@@ -81,14 +118,21 @@ class PretrainedLayers {
     return arrays;
   }
 
+  // A checkpoint's files are what its manifest says.
+  absl::Status CheckFiles() const {
+    if (!files_.is_checkpoint()) return absl::OkStatus();
+    return VerifyCheckpoint(request_.files, files_.directory()).status();
+  }
+
   // REQUIRES: all layers were read.
   absl::Status CheckNothingIsLeft() const {
     for (const std::string& name : files_.names()) {
       if (read_.count(name) > 0 || IsIgnored(name)) continue;
-      return absl::InvalidArgumentError(
-          absl::StrCat(files_.Describe(name),
-                       ": the model has no parameter of this name, so the directory is of another "
-                       "model; use its config.json, or leave the tensor out"));
+      return absl::InvalidArgumentError(absl::StrCat(
+          files_.Describe(name),
+          ": the model has no parameter of this name, so the directory is of another model; ",
+          files_.is_checkpoint() ? "describe the model as the checkpoint's job did"
+                                 : "use its config.json, or leave the tensor out"));
     }
     return absl::OkStatus();
   }
@@ -108,15 +152,15 @@ class PretrainedLayers {
   PretrainedLayers(const FirstWeights& request, WeightFiles files)
       : request_(request), files_(std::move(files)) {}
 
-  // The tensor of a parameter; null if it is to be sampled.
-  absl::StatusOr<const std::string*> Find(const ParameterSpec& parameter) {
-    // A use that was untied has the values of the first one.
-    const std::string& wanted =
-        parameter.initial_as.empty() ? parameter.name : parameter.initial_as;
+  // The tensor of a parameter of a layer; null if it is to be sampled.
+  absl::StatusOr<const std::string*> Find(const LayerSpec& layer, const ParameterSpec& parameter) {
+    // A use that was untied has the values of the first one, if the files do not have it untied as well.
+    const bool has_own = parameter.initial_as.empty() || files_.Find(parameter.name) != nullptr;
+    const std::string& wanted = has_own ? parameter.name : parameter.initial_as;
     for (std::string& name : NamesInFiles(wanted)) {
       const TensorType* const type = files_.Find(name);
       if (type == nullptr) continue;
-      PENSTOCK_RETURN_IF_ERROR(CheckShape(parameter, wanted, *type));
+      PENSTOCK_RETURN_IF_ERROR(CheckShape(layer, parameter, *type));
       return &*read_.insert(std::move(name)).first;
     }
     // Adapters begin where the model is.
@@ -128,22 +172,40 @@ class PretrainedLayers {
           return absl::StartsWith(wanted, beginning);
         });
     if (may_be_sampled) return nullptr;
-    return absl::NotFoundError(absl::StrCat(
-        files_.directory(), ": has no tensor ", wanted, " [", absl::StrJoin(parameter.shape, ", "),
-        "], which the model reads; name a directory of this "
-        "model, or let the parameter be sampled with model.pretrained.sampled"));
+    return absl::NotFoundError(absl::StrCat(files_.directory(), ": has no tensor ", wanted, " [",
+                                            absl::StrJoin(parameter.shape, ", "), "], which layer ",
+                                            layer.name,
+                                            " reads; name a directory of this model, or let the "
+                                            "parameter be sampled with model.pretrained.sampled"));
   }
 
-  absl::Status CheckShape(const ParameterSpec& parameter, const std::string& wanted,
+  absl::Status CheckShape(const LayerSpec& layer, const ParameterSpec& parameter,
                           const TensorType& type) const {
     if (type.shape == parameter.shape) return absl::OkStatus();
-    const bool has_more_positions = wanted == kPositions && type.shape.size() == 2 &&
+    const bool has_more_positions = parameter.name == kPositions && type.shape.size() == 2 &&
                                     type.shape[0] > parameter.shape[0] &&
                                     type.shape[1] == parameter.shape[1];
     if (has_more_positions) return absl::OkStatus();
     return absl::InvalidArgumentError(absl::StrCat(
         files_.Describe(type.name), ": expected [", absl::StrJoin(parameter.shape, ", "),
-        "], the shape of ", parameter.name, "; config.json and the weights are of two models"));
+        "], the shape of ", parameter.name, " in layer ", layer.name,
+        files_.is_checkpoint() ? "; describe the model as the checkpoint's job did"
+                               : "; config.json and the weights are of two models"));
+  }
+
+  bool IsCarried(const std::string& name) const {
+    const ModelGraph& model = request_.job.model;
+    return std::any_of(model.layers.begin(), model.layers.end(), [&](const LayerSpec& layer) {
+      const std::vector<BufferSpec> carried = BuffersOf(model, layer, BufferSpec::Kind::kCarried);
+      return std::any_of(carried.begin(), carried.end(),
+                         [&](const BufferSpec& buffer) { return buffer.name == name; });
+    });
+  }
+
+  // transformers may store a tied head beside the table that it is. In a checkpoint it is a weight of its own.
+  bool HasHeadTwice() const {
+    const ModelGraph& model = request_.job.model;
+    return !files_.is_checkpoint() && (model.tied() || model.untied);
   }
 
   bool IsIgnored(const std::string& name) const {
@@ -151,7 +213,7 @@ class PretrainedLayers {
     const auto begins = [&](const char* beginning) { return absl::StartsWith(name, beginning); };
     return std::any_of(std::begin(kIgnoredEndings), std::end(kIgnoredEndings), ends) ||
            std::any_of(std::begin(kHeads), std::end(kHeads), begins) ||
-           (name == kTiedHead && (request_.job.model.tied() || request_.job.model.untied));
+           (name == kTiedHead && HasHeadTwice()) || IsCarried(name);
   }
 
   const FirstWeights& request_;
@@ -171,9 +233,12 @@ absl::Status LoadFirstWeights(const FirstWeights& request, LayerRange layers,
   for (int layer = layers.first; layer < layers.end(); ++layer) {
     PENSTOCK_RETURN_IF_ERROR(may_go_on());
     Sha256 digest;
-    PENSTOCK_ASSIGN_OR_RETURN(const std::vector<NamedArray> arrays,
+    PENSTOCK_ASSIGN_OR_RETURN(std::vector<NamedArray> arrays,
                               pretrained.Read(layer, kNever, digest));
     PENSTOCK_RETURN_IF_ERROR(pretrained.CheckDigest(layer, digest.HexDigest()));
+    const ModelGraph& model = request.job.model;
+    AddCarried(BuffersOf(model, model.layers[layer], BufferSpec::Kind::kCarried),
+               layer - layers.first, stage, arrays);
     PENSTOCK_RETURN_IF_ERROR(Annotate(stage.LoadLayerWeights(layer - layers.first, arrays),
                                       request.model.pretrained().directory()));
   }
@@ -183,6 +248,7 @@ absl::Status LoadFirstWeights(const FirstWeights& request, LayerRange layers,
 absl::StatusOr<std::vector<std::string>> DigestPretrained(const FirstWeights& request,
                                                           const std::function<bool()>& stop) {
   PENSTOCK_ASSIGN_OR_RETURN(PretrainedLayers pretrained, PretrainedLayers::Open(request));
+  PENSTOCK_RETURN_IF_ERROR(pretrained.CheckFiles());
   const ModelGraph& model = request.job.model;
   std::vector<std::string> digests(model.size());
   for (int layer = 0; layer < model.size(); ++layer) {

@@ -30,4 +30,18 @@ absl::StatusOr<std::string> FindCheckpointPath(Files& files, const std::string& 
   return job->result().checkpoint();
 }
 
+void AddWeightsOption(CLI::App& app, WeightChoice& choice) {
+  const std::string current(Name(WeightChoice::kCurrent)), average(Name(WeightChoice::kAverage));
+  app.add_option_function<std::string>(
+         "--weights",
+         [&choice, average](const std::string& word) {
+           choice = word == average ? WeightChoice::kAverage : WeightChoice::kCurrent;
+         },
+         "current: the weights of the checkpoint's step; ema: their moving averages, which "
+         "training.ema keeps")
+      ->type_name("WHICH")
+      ->check(CLI::IsMember({current, average}))
+      ->default_str(current);
+}
+
 }  // namespace penstock

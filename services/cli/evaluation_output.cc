@@ -46,10 +46,11 @@ std::string EvaluationText(const EvaluationReport& report) {
     table.AddRow({std::string(FindEvaluationMetric(metric.name)->label),
                   absl::StrCat(FormatFixed(100 * metric.value, 2), " %")});
   }
-  return absl::StrCat(report.checkpoint, ", step ", report.step, "\n", report.data, ", ",
-                      report.split, ": ", scores.samples, " samples, ", scores.targets,
-                      " targets\n\n", table.Render(),
-                      report.decoded ? DecodedText(*report.decoded) : "");
+  const bool is_average = report.weights == WeightChoice::kAverage;
+  return absl::StrCat(report.checkpoint, ", step ", report.step,
+                      is_average ? ", averaged weights" : "", "\n", report.data, ", ", report.split,
+                      ": ", scores.samples, " samples, ", scores.targets, " targets\n\n",
+                      table.Render(), report.decoded ? DecodedText(*report.decoded) : "");
 }
 
 Json EvaluationJson(const EvaluationReport& report) {
@@ -58,6 +59,7 @@ Json EvaluationJson(const EvaluationReport& report) {
   for (const MetricValue& metric : scores.evaluation.metrics) metrics[metric.name] = metric.value;
   return {{"checkpoint", report.checkpoint},
           {"step", report.step},
+          {"weights", std::string(Name(report.weights))},
           {"data", report.data},
           {"split", report.split},
           {"samples", scores.samples},

@@ -6,6 +6,7 @@
 #include <optional>
 #include <string>
 
+#include "checkpoint/weight_choice.h"
 #include "inference/evaluator.h"
 #include "inference/translation.h"
 
@@ -21,6 +22,7 @@ struct DecodedPairs {
 struct EvaluationReport {
   std::string checkpoint;  // its directory
   int64_t step = 0;
+  WeightChoice weights = WeightChoice::kCurrent;
   std::string data;   // what was read
   std::string split;  // "validation"
   ModelScores scores;

@@ -16,6 +16,7 @@
 #include "job/defaults.h"
 #include "tests/support/memory_files.h"
 #include "tests/support/status_matchers.h"
+#include "tests/worker/first_weights.h"
 #include "tests/worker/test_cluster.h"
 #include "tests/worker/test_job.h"
 #include "worker/open_data.h"
@@ -70,34 +71,10 @@ class Pretrained : public ::testing::Test {
         IsOk());
   }
 
-  absl::StatusOr<std::vector<std::string>> Digest() {
-    const absl::StatusOr<ResolvedJob> job = ResolveJob(spec_);
-    EXPECT_THAT(job, IsOk());
-    return DigestPretrained({.files = files_, .root = "", .model = spec_.model(), .job = *job},
-                            [] { return false; });
-  }
+  absl::StatusOr<std::vector<std::string>> Digest() { return DigestsOfPretrained(spec_, files_); }
 
   // The weights that the whole model starts with.
-  absl::StatusOr<Arrays> Load() {
-    const absl::StatusOr<ResolvedJob> job = ResolveJob(spec_);
-    if (!job.ok()) return job.status();
-    PENSTOCK_ASSIGN_OR_RETURN(const auto backend, MakeCpuBackend(1));
-    const LayerRange all = {0, job->model.size()};
-    PENSTOCK_ASSIGN_OR_RETURN(const auto stage, Stage::Create(*backend, job->model,
-                                                              {.layers = all,
-                                                               .samples = 1,
-                                                               .step_samples = 1,
-                                                               .optimizer = job->optimizer,
-                                                               .seed = job->seed}));
-    PENSTOCK_RETURN_IF_ERROR(LoadFirstWeights(
-        {.files = files_, .root = "", .model = spec_.model(), .job = *job}, all,
-        [] { return absl::OkStatus(); }, *stage));
-    Arrays loaded;
-    for (int layer = 0; layer < job->model.size(); ++layer) {
-      for (NamedArray& array : stage->LayerWeights(layer)) loaded[array.name] = std::move(array);
-    }
-    return loaded;
-  }
+  absl::StatusOr<Arrays> Load() { return LoadAllFirstWeights(spec_, files_); }
 
   void ExpectLoads() {
     PENSTOCK_ASSERT_OK_AND_ASSIGN(const Arrays loaded, Load());

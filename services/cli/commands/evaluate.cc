@@ -41,6 +41,7 @@ struct EvaluateOptions {
   std::string device = "auto";
   int threads = 1;
   std::string decode_to;  // a folder; empty: nothing is decoded
+  WeightChoice weights = WeightChoice::kCurrent;
   CoordinatorOptions coordinator;
   bool json = false;
 };
@@ -187,7 +188,7 @@ absl::Status RunEvaluate(const EvaluateOptions& options, Console& console) {
                      DataKindOf(input.job.data()).key));
   }
   PENSTOCK_ASSIGN_OR_RETURN(const CheckpointModel model,
-                            OpenCheckpointModel(RealFiles(), input.checkpoint));
+                            OpenCheckpointModel(RealFiles(), input.checkpoint, options.weights));
   TakeTokenizer(model, input);
   PENSTOCK_ASSIGN_OR_RETURN(const Device device, ParseDevice(options.device));
   PENSTOCK_ASSIGN_OR_RETURN(const std::unique_ptr<Backend> backend,
@@ -198,6 +199,7 @@ absl::Status RunEvaluate(const EvaluateOptions& options, Console& console) {
 
   EvaluationReport report = {.checkpoint = model.directory,
                              .step = model.manifest.step,
+                             .weights = model.weights,
                              .data = DataPath(input),
                              .split = NameOf(input.part)};
   {
@@ -256,6 +258,7 @@ CommandRunner DeclareEvaluate(CLI::App& app) {
                  "Of pairs: decode the sources greedily, on the CPU, and write hypotheses.txt, "
                  "references.txt and sources.txt into this folder")
       ->type_name("DIR");
+  AddWeightsOption(app, options->weights);
   AddCoordinatorOptions(app, options->coordinator);
   app.add_flag("--json", options->json, "Print JSON");
   return [options](Console& console) { return RunEvaluate(*options, console); };

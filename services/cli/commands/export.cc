@@ -15,6 +15,7 @@ namespace {
 struct ExportOptions {
   std::string source;
   HuggingFaceOptions files;
+  WeightChoice weights = WeightChoice::kCurrent;
   CoordinatorOptions coordinator;
   bool json = false;
 };
@@ -22,12 +23,14 @@ struct ExportOptions {
 absl::Status RunExport(const ExportOptions& options, Console& console) {
   PENSTOCK_ASSIGN_OR_RETURN(const std::string path,
                             FindCheckpointPath(RealFiles(), options.source, options.coordinator));
-  PENSTOCK_ASSIGN_OR_RETURN(const CheckpointModel model, OpenCheckpointModel(RealFiles(), path));
+  PENSTOCK_ASSIGN_OR_RETURN(const CheckpointModel model,
+                            OpenCheckpointModel(RealFiles(), path, options.weights));
   PENSTOCK_ASSIGN_OR_RETURN(const ExportedFiles exported,
                             ExportHuggingFace(RealFiles(), model, options.files));
   if (options.json) {
     PrintJson({{"checkpoint", model.directory},
                {"step", model.manifest.step},
+               {"weights", std::string(Name(model.weights))},
                {"weights_sha256", model.manifest.weights_sha256},
                {"parameters", model.graph.parameter_count()},
                {"untied", model.graph.untied},
@@ -62,6 +65,7 @@ CommandRunner DeclareExport(CLI::App& app) {
                  "Take tokenizer files, special tokens and labels from this directory of "
                  "transformers; default: the one whose weights the model started from")
       ->type_name("DIR");
+  AddWeightsOption(app, options->weights);
   AddCoordinatorOptions(app, options->coordinator);
   app.add_flag("--json", options->json, "Print JSON");
   return [options](Console& console) { return RunExport(*options, console); };

@@ -26,6 +26,7 @@ struct GenerateOptions {
   SamplerOptions sampler = {.temperature = 0.8, .top_k = 50};
   int threads = 1;
   bool no_cache = false;
+  WeightChoice weights = WeightChoice::kCurrent;
   CoordinatorOptions coordinator;
   bool json = false;
 };
@@ -41,6 +42,7 @@ void PrintResult(const GenerateOptions& options, const CheckpointModel& model,
   }
   PrintJson({{"checkpoint", model.directory},
              {"step", model.manifest.step},
+             {"weights", std::string(Name(model.weights))},
              {"prompt", texts.front().prompt},
              {"text", texts.front().text},
              {"tokens", texts.front().tokens},
@@ -56,7 +58,8 @@ absl::Status RunGenerate(GenerateOptions options, Console& console) {
   if (options.prompts.empty()) options.prompts = {"\n"};
   PENSTOCK_ASSIGN_OR_RETURN(const std::string path,
                             FindCheckpointPath(RealFiles(), options.source, options.coordinator));
-  PENSTOCK_ASSIGN_OR_RETURN(CheckpointModel model, OpenCheckpointModel(RealFiles(), path));
+  PENSTOCK_ASSIGN_OR_RETURN(CheckpointModel model,
+                            OpenCheckpointModel(RealFiles(), path, options.weights));
   model.graph = JoinDocuments(model.graph);  // each text is one
   const bool has_tokenizer = !options.tokenizer.empty() || !model.manifest.attached.empty();
   PENSTOCK_RETURN_IF_ERROR(
@@ -144,6 +147,7 @@ CommandRunner DeclareGenerate(CLI::App& app) {
   app.add_flag(
       "--no-cache", options->no_cache,
       "Compute a whole text for each token, instead of keeping what attention needs of it");
+  AddWeightsOption(app, options->weights);
   AddCoordinatorOptions(app, options->coordinator);
   app.add_flag("--json", options->json, "Print JSON");
   return [options](Console& console) { return RunGenerate(*options, console); };

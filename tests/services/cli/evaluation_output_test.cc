@@ -39,6 +39,14 @@ TEST(EvaluationOutput, OfALossWithoutClasses_HasTheLossAlone) {
   EXPECT_TRUE(json["decoded"].is_null());
 }
 
+TEST(EvaluationOutput, OfAveragedWeights_SaysSo) {
+  EvaluationReport report = OfText();
+  report.weights = WeightChoice::kAverage;
+  EXPECT_EQ(EvaluationText(report).substr(0, 56),
+            "checkpoints/step-000000000400, step 400, averaged weight");
+  EXPECT_EQ(EvaluationJson(report)["weights"], "ema");
+}
+
 TEST(EvaluationOutput, OfDecodedPairs_SaysWhereTheyAre) {
   EvaluationReport report = {
       .checkpoint = "a",

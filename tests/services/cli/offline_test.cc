@@ -791,6 +791,21 @@ TEST_F(CheckpointCommandsTest, Export_TrainedAgain_HasTheBitsThatItWasReadWith) 
   EXPECT_EQ(exported["others"], Json::array({job_.path("same/generation_config.json")}));
 }
 
+TEST_F(CheckpointCommandsTest, Train_FromACheckpoint_StartsWithItsWeights) {
+  Train({"--workers", "2"});
+  const std::string base = job_.checkpoints() + "/" + job_.Checkpoints().back();
+  const Json trained =
+      RunJson({"train", job_.job(), "--steps", "1", "--workers", "3", "--set",
+               "validation.every_steps=0", "--set", "model.pretrained={directory: " + base + "}",
+               "--set", "training.optimizer={sgd: {learning_rate: 1.0e-45}}"});
+  EXPECT_EQ(trained["weights_sha256"], result_["weights_sha256"]);
+  const ProcessResult deeper =
+      RunProcess({ProgramPath("penstock"), "train", job_.job(), "--steps", "1", "--set",
+                  "model.gpt.layers=3", "--set", "model.pretrained={directory: " + base + "}"});
+  EXPECT_NE(deeper.exit_code, 0);
+  EXPECT_THAT(deeper.err, HasSubstr("which layer h.2.attention reads"));
+}
+
 TEST_F(CheckpointCommandsTest, Export_TiedHead_IsStoredOnce) {
   Train({"--set", "model.gpt.tied_head=true", "--workers", "2"});
   const std::string output = job_.path("out.safetensors");
@@ -822,6 +837,53 @@ TEST_F(CheckpointCommandsTest, Export_HeadThatModelUntieCopied_IsStoredAndSaid) 
   EXPECT_THAT(RunPenstock({"export", job_.checkpoints(), "-o", job_.path("again")}).out,
               HasSubstr("weights that were tied are copies of their own now"));
   RunPenstock({"generate", job_.checkpoints(), "--tokens", "5"});
+}
+
+// The text's last tenth is 17 contexts long, so that the 16 windows that the job spreads over it are those that evaluate
+// reads one after the other.
+TEST_F(CheckpointCommandsTest, WeightsEma_AreTheAveragesThatTheJobValidated) {
+  job_.Write("input.txt", ReadText(job_.path("input.txt")).substr(0, 10 * 17 * 16));
+  Train({"--set", "training.ema.decay=0.9", "--set", "validation.every_steps=20", "--set",
+         "validation.weights=ema", "--workers", "2"});
+  const auto evaluate = [&](const char* weights) {
+    return RunJson({"evaluate", job_.checkpoints(), "--data", job_.job(), "--weights", weights});
+  };
+  const Json current = evaluate("current"), average = evaluate("ema");
+  EXPECT_EQ(average["weights"], "ema");
+  EXPECT_EQ(average["samples"], 16);
+  EXPECT_NEAR(average["loss"], result_["validation_loss"], 1e-5);
+  EXPECT_GT(std::abs(current["loss"].get<double>() - average["loss"].get<double>()), 1e-3);
+
+  // Tokens are chosen by the weights.
+  const auto generate = [&](const char* weights) {
+    return RunJson(
+        {"generate", job_.checkpoints(), "--tokens", "60", "--seed", "3", "--weights", weights});
+  };
+  EXPECT_NE(generate("current")["text"], generate("ema")["text"]);
+
+  // What was exported is the average, down to its loss after a step that changes nothing.
+  RunJson({"export", job_.checkpoints(), "-o", job_.path("model"), "--weights", "ema"});
+  const Json again =
+      RunJson({"train", job_.job(), "--steps", "1", "--set", "validation.every_steps=1", "--set",
+               "model.hugging_face={directory: model}", "--set",
+               "training.optimizer={sgd: {learning_rate: 1.0e-45}}"});
+  EXPECT_NEAR(again["validation_loss"], result_["validation_loss"], 1e-5);
+}
+
+TEST_F(CheckpointCommandsTest, WeightsEma_OfACheckpointWithoutAverages_IsRefused) {
+  Train();
+  for (const std::vector<std::string>& command :
+       std::vector<std::vector<std::string>>{{"evaluate", "--data", job_.job()},
+                                             {"generate"},
+                                             {"export", "-o", job_.path("model")}}) {
+    std::vector<std::string> arguments = {ProgramPath("penstock")};
+    arguments.insert(arguments.end(), command.begin(), command.end());
+    arguments.insert(arguments.end(), {job_.checkpoints(), "--weights", "ema"});
+    const ProcessResult result = RunProcess(arguments);
+    EXPECT_NE(result.exit_code, 0) << command.front();
+    EXPECT_THAT(result.err, HasSubstr("has no average of wte.weight")) << command.front();
+    EXPECT_THAT(result.err, HasSubstr("training.ema")) << command.front();
+  }
 }
 
 TEST_F(CheckpointCommandsTest, Export_FileThatExists_IsNotReplaced) {
