@@ -61,6 +61,8 @@ class SendWindow {
 
   const EdgeProgress& heard() const { return heard_; }
   int64_t filled() const { return filled_; }
+  // The number of the message that is sent next.
+  int64_t next() const { return next_; }
 
  private:
   absl::Status Advance(const EdgeProgress& progress, int64_t received_max);
@@ -98,6 +100,8 @@ class ReceiveWindow {
   // The message that is due came damaged, or not at all, and is asked for again: nothing is due but its first part.
   // Returns how often that was so since the one before it came.
   int AskAgain();
+  // It was asked for, and its first part has not come.
+  bool asks_again() const { return asks_again_; }
   // REQUIRES: these were received and not released.
   void Release(int64_t messages) { progress_.released += messages; }
 

@@ -198,7 +198,7 @@ absl::StatusOr<FrameHeader> DecodeFrameHeader(const FrameBytes& bytes) {
   PENSTOCK_RETURN_IF_ERROR(CheckEnvelope(bytes));
   FrameHeader header;
   const int kind = Get<uint8_t>(bytes, kKindAt);
-  if (kind < 1 || kind > 7) return Wrong("kind", "1 to 7", kind);
+  if (kind < 1 || kind > 8) return Wrong("kind", "1 to 8", kind);
   header.kind = static_cast<FrameKind>(kind);
   PENSTOCK_RETURN_IF_ERROR(DecodeKey(bytes, header.key));
   header.value = Get<int32_t>(bytes, kValueAt);

@@ -6,7 +6,7 @@
 //   offset  bytes  field
 //        0      4  magic "PSTK"
 //        4      2  version, 2
-//        6      1  kind: 1 hello, 2 welcome, 3 chunk, 4 credit, 5 end, 6 exported, 7 again
+//        6      1  kind: 1 hello, 2 welcome, 3 chunk, 4 credit, 5 end, 6 exported, 7 again, 8 ask
 //        7      1  dtype of the tensor (compute/tensor.h); 0 if neither chunk nor exported
 //        8      8  job: FNV-1a of its id
 //       16      8  epoch: attempt at the job, from 1
@@ -25,7 +25,7 @@
 //      100      4  CRC32C of the payload
 //      104      8  number: of hello the stream's among those of its edge, of chunk and exported the message's, both
 //                  from 0; of welcome, credit and again how many messages were received, of end how many
-//                  there were (edge_window.h)
+//                  there were, of ask how many were sent (edge_window.h)
 //      112      4  zero
 //      116      4  CRC32C of the 116 bytes before
 //
@@ -35,7 +35,7 @@
 // that is due on, and credits come back, which say how far the receiver is now. `again` says the same, and that the
 // message that is due must be sent once more, with all after it. A tensor travels in chunks of at most kChunkBytesMax, in
 // order of offset, none of another tensor between them; or it is exported (compute/device_share.h), and one frame says
-// where it lies. The sender says end last; where messages are missing then, the stream counts as broken. A receiver
+// where it lies. A sender that hears nothing asks how far the receiver is, and gets credit or `again`. It says end last; where messages are missing then, the stream counts as broken. A receiver
 // ends the stream with a gRPC status. Payloads: of hello a Hello, of welcome the path on which tensors may be exported
 // (empty: they may not), of a chunk tensor bytes, of exported the descriptor, of end the reason's text.
 //
@@ -72,7 +72,8 @@ enum class FrameKind : uint8_t {
   kCredit = 4,
   kEnd = 5,
   kExported = 6,
-  kAgain = 7
+  kAgain = 7,
+  kAsk = 8
 };
 
 // Which edge of which attempt at which job a frame belongs to.

@@ -98,6 +98,11 @@ absl::Status InboundEdge::AskAgain(const absl::Status& damage) {
                    asked, " times; look at the network between the two: ", damage.message()));
 }
 
+bool InboundEdge::awaits_again() const {
+  MutexLock lock(mutex_);
+  return window_.asks_again();
+}
+
 absl::Status InboundEdge::Deliver(int64_t stream, Message message) {
   const int64_t size_bytes = message.tensor.size_bytes();
   {

@@ -78,6 +78,8 @@ class InboundEdge {
   // The message that is due came damaged or was lost on the way, and is asked for again.
   // Errors: DataLoss with `damage`, if that was so too often.
   absl::Status AskAgain(const absl::Status& damage) ABSL_LOCKS_EXCLUDED(mutex_);
+  // It was asked for again, and has not begun to come.
+  bool awaits_again() const ABSL_LOCKS_EXCLUDED(mutex_);
   // The message that is due. Errors: ResourceExhausted if the sender exceeded its window; InvalidArgument if
   // it exports though no offer was accepted; Unavailable if another stream has taken the place of `stream`.
   absl::Status Deliver(int64_t stream, Message message) ABSL_LOCKS_EXCLUDED(mutex_);

@@ -139,6 +139,16 @@ void OutboundEdge::MarkSent() {
   if (again) meter_.AddResent();
 }
 
+int64_t OutboundEdge::sent() const {
+  MutexLock lock(mutex_);
+  return window_.next();
+}
+
+bool OutboundEdge::awaits_credit() const {
+  MutexLock lock(mutex_);
+  return window_.heard().released < window_.next();
+}
+
 std::optional<absl::Status> OutboundEdge::ended() const {
   MutexLock lock(mutex_);
   return end_;

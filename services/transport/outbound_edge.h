@@ -68,6 +68,10 @@ class OutboundEdge {
   Next FindNext() const ABSL_LOCKS_EXCLUDED(mutex_);
   // All of that message is with the network.
   void MarkSent() ABSL_LOCKS_EXCLUDED(mutex_);
+  // How many messages were sent, up to the one that is next.
+  int64_t sent() const ABSL_LOCKS_EXCLUDED(mutex_);
+  // Whether there is one of them whose place in the window is not known to be free again.
+  bool awaits_credit() const ABSL_LOCKS_EXCLUDED(mutex_);
   // The end that was asked for.
   std::optional<absl::Status> ended() const ABSL_LOCKS_EXCLUDED(mutex_);
 

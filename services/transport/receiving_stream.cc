@@ -149,6 +149,7 @@ absl::Status ReceivingStream::HandleFrame() {
 
 absl::Status ReceivingStream::HandleLater(const FrameHeader& header, FrameReader& frame) {
   if (header.kind == FrameKind::kEnd) return HandleEnd(header, frame);
+  if (header.kind == FrameKind::kAsk && state_ == State::kOpen) return HandleAsk(header);
   if (HasTensor(header.kind) && state_ == State::kOpen && !ended_by_peer_) {
     return HandleTensor(header, frame);
   }
@@ -228,7 +229,10 @@ absl::Status ReceivingStream::TakeTensor(const FrameHeader& header, FrameReader&
   if (header.kind == FrameKind::kExported) {
     PENSTOCK_ASSIGN_OR_RETURN(message, assembler_->TakeExported(header, frame));
   } else {
-    if (header.chunk_offset == 0) arriving_since_ = LinkMeter::Now();
+    if (header.chunk_offset == 0) {
+      arriving_since_ = LinkMeter::Now();
+      assembler_->Reset();  // a sender that was asked twice begins twice
+    }
     PENSTOCK_ASSIGN_OR_RETURN(std::optional<Message> whole, assembler_->Take(header, frame));
     if (!whole.has_value()) return absl::OkStatus();
     edge_->meter().AddTransfer(arriving_since_, LinkMeter::Now());
@@ -236,6 +240,26 @@ absl::Status ReceivingStream::TakeTensor(const FrameHeader& header, FrameReader&
   }
   PENSTOCK_FAULT_POINT(kTensorAfterReceive);
   PENSTOCK_RETURN_IF_ERROR(edge_->Deliver(number_, std::move(message)));
+  WriteNext();
+  return absl::OkStatus();
+}
+
+absl::Status ReceivingStream::HandleAsk(const FrameHeader& header) {
+  PENSTOCK_RETURN_IF_ERROR(assembler_->CheckKey(header));
+  const int64_t received = edge_->progress().received;
+  answers_ = true;
+  if (header.number > received) {
+    // Where they were asked for already, the sender has not heard that, and it is said once more.
+    if (!edge_->awaits_again()) {
+      const absl::Status lost = absl::DataLossError(
+          absl::StrCat("message number ", received, " of the edge was lost, and ",
+                       header.number - received - 1, " behind it"));
+      PENSTOCK_RETURN_IF_ERROR(edge_->AskAgain(lost));
+      directory_.OnDisturbed(*edge_, absl::StrCat(lost.message(), "; it is asked for again"));
+    }
+    assembler_->Reset();
+    asks_again_ = true;
+  }
   WriteNext();
   return absl::OkStatus();
 }
@@ -300,7 +324,7 @@ void ReceivingStream::WriteEnd() {
 
 void ReceivingStream::WriteProgress() {
   const EdgeProgress progress = edge_->progress();
-  if (welcomed_ && !asks_again_ && progress.released == told_.released &&
+  if (welcomed_ && !asks_again_ && !answers_ && progress.released == told_.released &&
       progress.received < told_.received + kUntoldMax) {
     return;
   }
@@ -316,6 +340,7 @@ void ReceivingStream::WriteProgress() {
   told_ = progress;
   welcomed_ = true;
   asks_again_ = false;
+  answers_ = false;
   writing_ = true;
   stream_.Write(MakeTextFrame(header, tells_path ? edge_->path() : ""), Begin(written_tag_));
 }

@@ -94,6 +94,7 @@ class ReceivingStream final : public StreamEnd,
   absl::Status HandleTensor(const FrameHeader& header, FrameReader& frame);
   absl::Status TakeTensor(const FrameHeader& header, FrameReader& frame);
   absl::Status HandleEnd(const FrameHeader& header, FrameReader& frame);
+  absl::Status HandleAsk(const FrameHeader& header);
   // A frame came damaged. Asks for the message that is due again: on this stream if the frame was one of a tensor, with
   // which sending can begin again, else on another. Errors: DataLoss if that was so too often.
   absl::Status HandleDamage(const absl::Status& damage, bool is_tensor);
@@ -134,6 +135,7 @@ class ReceivingStream final : public StreamEnd,
   bool welcomed_ = false;
   EdgeProgress told_;        // to the sender
   bool asks_again_ = false;  // and has not said so yet
+  bool answers_ = false;     // the sender has asked how far the edge is
   bool ended_by_peer_ = false;
   bool closed_by_peer_ = false;
   // Why the run failed here, while what was imported is still open; and whether the sender knows.

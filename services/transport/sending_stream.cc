@@ -140,7 +140,8 @@ void SendingStream::Pump() {
     sent_bytes_ = 0;
   }
   if (current_.message != nullptr) return WriteMessage();
-  if (current_.end.has_value()) WriteEnd(*current_.end);
+  if (current_.end.has_value()) return WriteEnd(*current_.end);
+  if (call_->asks) WriteAsk();
 }
 
 FrameHeader SendingStream::TensorHeader(FrameKind kind) const {
@@ -176,8 +177,35 @@ void SendingStream::WriteMessage() {
     leaving_since_ = message.since;
     edge_.MarkSent();
     current_ = {};
+    if (!call_->may_ask) AskAfter(options_.limits.ask_min);
   }
   Write(frame);
+}
+
+void SendingStream::AskAfter(absl::Duration quiet) {
+  call_->may_ask = true;
+  call_->quiet = quiet;
+  call_->heard_before_quiet = heard_;
+  SetAlarm(call_->ask, quiet, Begin(quiet_tag_));
+}
+
+void SendingStream::OnQuiet(bool expired) {
+  call_->may_ask = false;
+  if (!expired || call_->finished) return AfterCall();
+  if (!call_->can_write || !edge_.awaits_credit()) return;  // the next message begins again
+  if (heard_ != call_->heard_before_quiet) return AskAfter(options_.limits.ask_min);
+  call_->asks = true;
+  AskAfter(std::min(2 * call_->quiet, options_.limits.ask_max));
+  Pump();
+}
+
+void SendingStream::WriteAsk() {
+  call_->asks = false;
+  FrameHeader header;
+  header.kind = FrameKind::kAsk;
+  header.key = options_.key;
+  header.number = edge_.sent();
+  Write(MakeTextFrame(header, ""));
 }
 
 void SendingStream::WriteEnd(const absl::Status& reason) {
@@ -292,11 +320,12 @@ void SendingStream::GiveUp(const absl::Status& reason) {
 void SendingStream::OnFinished(bool) {
   call_->finished = true;
   if (call_->has_timeout) call_->timeout.Cancel();
+  if (call_->may_ask) call_->ask.Cancel();
   AfterCall();
 }
 
 void SendingStream::AfterCall() {
-  if (!call_->finished || call_->writing || call_->has_timeout) return;
+  if (!call_->finished || call_->writing || call_->has_timeout || call_->may_ask) return;
   const Ending ending = EndingOfCall();
   const bool was_open = call_->welcomed;
   call_.reset();

@@ -76,6 +76,11 @@ class SendingStream final : public StreamEnd {
     grpc::Status status;
     grpc::Alarm timeout;
     bool has_timeout = false;  // its tag is still to come
+    grpc::Alarm ask;
+    bool may_ask = false;             // its tag is still to come
+    bool asks = false;                // to be written when nothing else is
+    absl::Duration quiet;             // that the alarm was set for
+    EdgeProgress heard_before_quiet;  // when it was set
     bool welcomed = false;
     bool writing = false;
     bool can_write = false;
@@ -91,6 +96,7 @@ class SendingStream final : public StreamEnd {
   void OnFinished(bool ok);
   void OnDialTimeout(bool ok);
   void OnPauseOver(bool ok);
+  void OnQuiet(bool ok);
 
   void Dial();
   void StartRead();
@@ -101,6 +107,10 @@ class SendingStream final : public StreamEnd {
   // Fills in the header what belongs to the tensor being sent.
   FrameHeader TensorHeader(FrameKind kind) const;
   void WriteEnd(const absl::Status& reason);
+  // Asks how far the receiver is. What was sent before the question comes before it, so it then has all of that or has lost it.
+  void WriteAsk();
+  // Asks when nothing is heard of what was sent for this long.
+  void AskAfter(absl::Duration quiet);
   absl::Status HandleFrame();
   absl::Status HandleProgress(const FrameHeader& header, FrameReader& frame);
   absl::Status HandleEnd(const FrameHeader& header, FrameReader& frame);
@@ -146,6 +156,7 @@ class SendingStream final : public StreamEnd {
   OperationTag<SendingStream, &SendingStream::OnFinished> finished_tag_{this};
   OperationTag<SendingStream, &SendingStream::OnDialTimeout> dial_timeout_tag_{this};
   OperationTag<SendingStream, &SendingStream::OnPauseOver> pause_over_tag_{this};
+  OperationTag<SendingStream, &SendingStream::OnQuiet> quiet_tag_{this};
 };
 
 }  // namespace penstock

@@ -26,6 +26,9 @@ struct StreamLimits {
   // and waits before it.
   absl::Duration backoff_min = absl::Milliseconds(rpc_limits::kRedialBackoffMinMs);
   absl::Duration backoff_max = absl::Milliseconds(rpc_limits::kRedialBackoffMaxMs);
+  // It asks how far the receiver is after this long without a word, and after twice as long each time.
+  absl::Duration ask_min = absl::Milliseconds(rpc_limits::kTensorAskMinMs);
+  absl::Duration ask_max = absl::Milliseconds(rpc_limits::kTensorAskMaxMs);
   // The receiver waits for another stream.
   absl::Duration awaited = absl::Milliseconds(rpc_limits::kTensorReturnTimeoutMs);
 };

@@ -96,8 +96,7 @@ std::vector<int32_t> DecodedByWholePasses(Files& files, const CheckpointModel& m
   const LayerRange all = {0, model.graph.size()};
   auto stage = Stage::Create(**backend, model.graph,
                              {.layers = all, .samples = 1, .optimizer = SgdConfig()});
-  EXPECT_THAT(LoadWeights(files, model.directory, model.manifest, model.graph, all, **stage),
-              IsOk());
+  EXPECT_THAT(LoadWeights(files, model, all, **stage), IsOk());
   std::vector<int32_t> sources(kSourceTime, 0);
   std::copy(source.begin(), source.end(), sources.begin());
   sources[source.size()] = kEos;

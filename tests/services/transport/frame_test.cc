@@ -54,7 +54,7 @@ TEST(Frame, EveryKind_DecodesToWhatWasEncoded) {
   exported.kind = FrameKind::kExported;
   exported.chunk_offset = 0;
   EXPECT_THAT(DecodeFrameHeader(EncodeFrameHeader(exported)), IsOkAndHolds(exported));
-  for (int kind : {1, 2, 4, 5, 7}) {
+  for (int kind : {1, 2, 4, 5, 7, 8}) {
     FrameHeader header = Hello5();
     header.kind = static_cast<FrameKind>(kind);
     EXPECT_THAT(DecodeFrameHeader(EncodeFrameHeader(header)), IsOkAndHolds(header)) << kind;
@@ -129,8 +129,8 @@ TEST(Frame, WrongField_IsNamedWithWhatWasExpected) {
   const auto refused = [](const char* field) {
     return StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr(field));
   };
-  EXPECT_THAT(DecodeFrameHeader(Forged(chunk, 6, uint8_t{8})),
-              refused("kind: expected 1 to 7, got 8"));
+  EXPECT_THAT(DecodeFrameHeader(Forged(chunk, 6, uint8_t{9})),
+              refused("kind: expected 1 to 8, got 9"));
   EXPECT_THAT(DecodeFrameHeader(Forged(chunk, 7, uint8_t{9})), refused("dtype"));
   EXPECT_THAT(DecodeFrameHeader(Forged(chunk, 16, int64_t{0})), refused("epoch"));
   EXPECT_THAT(DecodeFrameHeader(Forged(chunk, 24, uint8_t{0})), refused("edge kind"));

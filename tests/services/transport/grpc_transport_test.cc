@@ -355,6 +355,21 @@ TEST(DisturbedEdge, BytesDroppedOrBroughtTwice_GoesOn) {
   }
 }
 
+// HTTP/2 keeps its place, and nothing follows that would show the loss.
+TEST(DisturbedEdge, WholeMessageLost_ArrivesAfterAQuestion) {
+  DisturbedEdge edge;
+  ASSERT_THAT(edge.Send(0), IsOk());
+  edge.ExpectArrives(0);
+  edge.cluster().workers[1].proxy->Play(TcpProxy::Trick::kLose);
+  ASSERT_THAT(edge.Send(1), IsOk());
+  edge.ExpectArrives(1);
+  EXPECT_TRUE(edge.cluster().workers[1].proxy->has_played());
+  EXPECT_GE(edge.Traffic(0).resent, 1);
+  EXPECT_EQ(edge.Traffic(0).redials, 0);
+  EXPECT_THAT(edge.Disturbed(1),
+              Contains(AllOf(HasSubstr("number 1 of the edge was lost"), HasSubstr("again"))));
+}
+
 TEST(DisturbedEdge, SenderThatHasLeft_StillBringsWhatDidNotArrive) {
   DisturbedEdge edge;
   ASSERT_THAT(edge.Send(0), IsOk());

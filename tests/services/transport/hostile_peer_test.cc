@@ -248,6 +248,43 @@ TEST_F(HostilePeerTest, PayloadThatDoesNotMatchItsChecksum_IsAskedForAgainAFewTi
   ExpectWorkerGoesOn();
 }
 
+// Nothing else follows what was lost, so only the question shows it.
+TEST_F(HostilePeerTest, QuestionAfterALostMessage_IsAnsweredWithAgain) {
+  const auto sender = Welcomed();
+  FrameHeader ask = HelloHeader();
+  ask.kind = FrameKind::kAsk;
+  ask.tensor_bytes = 0;
+  ask.value = 0;
+  ask.number = 2;
+  sender->Write(MakeTextFrame(ask, ""));
+  ExpectWord(*sender, FrameKind::kAgain, 0);
+  // Its answer may have been lost, too; that is no other damage.
+  for (int i = 0; i <= rpc_limits::kTensorAsksMax; ++i) {
+    sender->Write(MakeTextFrame(ask, ""));
+    ExpectWord(*sender, FrameKind::kAgain, 0);
+  }
+  FrameHeader first = ChunkHeader(0, 4);
+  first.payload_bytes = 8;  // a sender that hears two answers begins twice
+  sender->Write(ChunkFrame(first));
+  sender->Write(ChunkFrame(ChunkHeader(0, 4)));
+  sender->Write(ChunkFrame(ChunkHeader(1, 4)));
+  EXPECT_THAT(Received(0), IsOk());
+  EXPECT_THAT(Received(1), IsOk());
+}
+
+TEST_F(HostilePeerTest, QuestionWhenAllHasCome_IsAnsweredWithCredit) {
+  const auto sender = Welcomed();
+  sender->Write(ChunkFrame(ChunkHeader(0, 4)));
+  FrameHeader ask = HelloHeader();
+  ask.kind = FrameKind::kAsk;
+  ask.tensor_bytes = 0;
+  ask.value = 0;
+  ask.number = 1;
+  sender->Write(MakeTextFrame(ask, ""));
+  ExpectWord(*sender, FrameKind::kCredit, 1);
+  EXPECT_THAT(Received(0), IsOk());
+}
+
 // The chunks that were under way when a message was asked for again are none of what comes again.
 TEST_F(HostilePeerTest, WhatCameBehindADamagedChunk_IsDroppedUntilItComesAgain) {
   const auto sender = Welcomed();

@@ -54,6 +54,8 @@ ssize_t PlayTrick(TcpProxy::Trick trick, char* data, ssize_t size) {
     case TcpProxy::Trick::kDuplicate:
       std::memmove(middle + kTrickBytes, middle, rest);
       return size + kTrickBytes;
+    case TcpProxy::Trick::kLose:
+      return 0;
   }
   return size;
 }
@@ -131,6 +133,7 @@ void TcpProxy::Serve() {
       }
       if (got >= kTensorBytesMin && pipes[i].to_server) {
         got = PlayTrick(trick_.exchange(Trick::kNone), buffer.data(), got);
+        if (got == 0) continue;
       }
       if (got > 0 && pipes[i].to_server && mode_ == Mode::kCorrupt) {
         for (ssize_t j = 0; j < got; ++j) buffer[j] ^= buffer[j] == 'Z' ? 1 : 0;

@@ -39,6 +39,7 @@ class TcpProxy {
     kFlip,       // flips a bit in its middle
     kDrop,       // leaves bytes out
     kDuplicate,  // brings bytes twice
+    kLose,       // does not bring it at all
   };
   void Play(Trick trick) { trick_ = trick; }
   bool has_played() const { return trick_ == Trick::kNone; }
