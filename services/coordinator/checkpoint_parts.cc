@@ -58,16 +58,23 @@ Mutex& CheckpointParts::MutexOf(const std::string& path) {
   return mutexes_[std::hash<std::string>()(path) % mutexes_.size()];
 }
 
-absl::StatusOr<int64_t> CheckpointParts::HeldBytes(const v1::WritePartRequest& request) {
-  absl::StatusOr<std::unique_ptr<RandomAccessFile>> file =
-      files_.OpenRandomAccess(PartOf(request.path()));
-  if (file.ok()) return (*file)->size_bytes();
-  if (!absl::IsNotFound(file.status())) return file.status();
-  // Its last part came, and the answer was lost; or nothing is here any more.
-  file = files_.OpenRandomAccess(request.path());
+absl::Status CheckpointParts::Name(const std::string& path) {
+  return SayWhatToDo(files_.RenameDurably(PartOf(path), path));
+}
+
+absl::StatusOr<int64_t> CheckpointParts::HeldBytes(const std::string& path, int64_t size_bytes) {
+  absl::StatusOr<std::unique_ptr<RandomAccessFile>> file = files_.OpenRandomAccess(PartOf(path));
+  if (file.ok() && (*file)->size_bytes() < size_bytes) return (*file)->size_bytes();
+  if (file.ok() && (*file)->size_bytes() == size_bytes) {
+    // The coordinator ended when all had come, and before the file had its name.
+    PENSTOCK_RETURN_IF_ERROR(Name(path));
+    return size_bytes;
+  }
+  // Its last part came, and the answer was lost; or what is here is of another file, or nothing.
+  if (absl::IsNotFound(file.status())) file = files_.OpenRandomAccess(path);
   if (absl::IsNotFound(file.status())) return 0;
   PENSTOCK_RETURN_IF_ERROR(file.status());
-  return (*file)->size_bytes() == request.size_bytes() ? request.size_bytes() : 0;
+  return (*file)->size_bytes() == size_bytes ? size_bytes : 0;
 }
 
 absl::Status CheckpointParts::Begin(const std::string& path) {
@@ -90,15 +97,15 @@ absl::StatusOr<v1::WritePartResponse> CheckpointParts::Write(const v1::WritePart
   if (request.offset() == 0) {
     PENSTOCK_RETURN_IF_ERROR(SayWhatToDo(Begin(path)));
   } else {
-    PENSTOCK_ASSIGN_OR_RETURN(const int64_t held, HeldBytes(request));
-    response.set_held_bytes(std::min(held, request.size_bytes()));
+    PENSTOCK_ASSIGN_OR_RETURN(const int64_t held, HeldBytes(path, request.size_bytes()));
+    response.set_held_bytes(held);
     if (held != request.offset()) return response;
   }
   PENSTOCK_RETURN_IF_ERROR(
       SayWhatToDo(files_.WriteEndDurably(PartOf(path), request.offset(), request.bytes())));
   response.set_held_bytes(request.offset() + static_cast<int64_t>(request.bytes().size()));
   if (response.held_bytes() == request.size_bytes()) {
-    PENSTOCK_RETURN_IF_ERROR(SayWhatToDo(files_.RenameDurably(PartOf(path), path)));
+    PENSTOCK_RETURN_IF_ERROR(Name(path));
   }
   return response;
 }

@@ -29,8 +29,9 @@ class CheckpointParts {
   absl::StatusOr<v1::ReadPartResponse> Read(const v1::ReadPartRequest& request);
 
  private:
-  // Returns how many bytes have come of a file, whole or not.
-  absl::StatusOr<int64_t> HeldBytes(const v1::WritePartRequest& request);
+  // Returns how many bytes have come of a file; if that is all, it has its name.
+  absl::StatusOr<int64_t> HeldBytes(const std::string& path, int64_t size_bytes);
+  absl::Status Name(const std::string& path);
   absl::Status Begin(const std::string& path);
   Mutex& MutexOf(const std::string& path);
 

@@ -109,6 +109,19 @@ TEST_F(CheckpointPartsTest, CoordinatorThatIsStartedAgain_GoesOnWhereTheDiskEnds
   EXPECT_THAT(Write(Part(path_, 6, 3, "def")), IsOkAndHolds(6)) << "the answer was lost";
 }
 
+TEST_F(CheckpointPartsTest, CoordinatorThatEndedBeforeAFileHadItsName_GivesItTheName) {
+  fs::create_directories(root_ + kStaging);
+  ASSERT_THAT(files_->WriteDurably(path_ + ".part", {"abcdef"}), IsOk());
+  EXPECT_THAT(Write(Part(path_, 6, 3, "def")), IsOkAndHolds(6));
+  EXPECT_THAT(files_->Read(path_, kBytesMax), IsOkAndHolds("abcdef"));
+}
+
+TEST_F(CheckpointPartsTest, RemainsOfALargerFile_AreNotTakenForThisOne) {
+  fs::create_directories(root_ + kStaging);
+  ASSERT_THAT(files_->WriteDurably(path_ + ".part", {"abcdefghi"}), IsOk());
+  EXPECT_THAT(Write(Part(path_, 6, 3, "def")), IsOkAndHolds(0));
+}
+
 TEST_F(CheckpointPartsTest, OnlyStagedFilesAreWritten) {
   const std::string committed = root_ + kCommitted + "/layer-000-any.safetensors";
   fs::create_directories(root_ + kCommitted);
