@@ -18,7 +18,7 @@ namespace {
 using ::testing::AllOf;
 using ::testing::HasSubstr;
 
-const char* const kPath = "/root/step-000000000007.tmp-job-1/layer-000-any.safetensors";
+const char* const kLayerFile = "/root/step-000000000007.tmp-job-1/layer-000-any.safetensors";
 constexpr int64_t kPart = rpc_limits::kDataPartBytesMax;
 constexpr int64_t kBytesMax = 64 << 20;
 
@@ -106,9 +106,10 @@ TEST_F(RemoteCheckpointsTest, FilesOfAnySize_ArriveAndAreReadAgain) {
     const absl::string_view text = content;
     const size_t cut = content.size() / 3;
     ASSERT_THAT(Files()->CreateDirectories("/root"), IsOk());
-    ASSERT_THAT(Files()->WriteDurably(kPath, {text.substr(0, cut), "", text.substr(cut)}), IsOk());
-    EXPECT_EQ(files_[kPath], content);
-    EXPECT_THAT(Files()->Read(kPath, kBytesMax), IsOkAndHolds(content));
+    ASSERT_THAT(Files()->WriteDurably(kLayerFile, {text.substr(0, cut), "", text.substr(cut)}),
+                IsOk());
+    EXPECT_EQ(files_[kLayerFile], content);
+    EXPECT_THAT(Files()->Read(kLayerFile, kBytesMax), IsOkAndHolds(content));
   }
 }
 
@@ -116,10 +117,10 @@ TEST_F(RemoteCheckpointsTest, LostCallsLostAnswersAndDamagedParts_AreMadeGood) {
   const std::string content = Content(4 * kPart);
   fates_ = {Fate::kAnswerLost, Fate::kDone,       Fate::kLostBefore, Fate::kDamaged,   Fate::kDone,
             Fate::kDamaged,    Fate::kAnswerLost, Fate::kDone,       Fate::kAnswerLost};
-  ASSERT_THAT(Files()->WriteDurably(kPath, {content}), IsOk());
-  EXPECT_EQ(files_[kPath], content);
+  ASSERT_THAT(Files()->WriteDurably(kLayerFile, {content}), IsOk());
+  EXPECT_EQ(files_[kLayerFile], content);
   fates_ = {Fate::kLostBefore, Fate::kDone, Fate::kDamaged, Fate::kDone, Fate::kLostBefore};
-  EXPECT_THAT(Files()->Read(kPath, kBytesMax), IsOkAndHolds(content));
+  EXPECT_THAT(Files()->Read(kLayerFile, kBytesMax), IsOkAndHolds(content));
 }
 
 TEST_F(RemoteCheckpointsTest, CoordinatorThatLostTheEndWithItsMachine_GetsItAgain) {
@@ -128,15 +129,15 @@ TEST_F(RemoteCheckpointsTest, CoordinatorThatLostTheEndWithItsMachine_GetsItAgai
   after_write_ = [&](std::string& file) {
     if (++writes == 3) file.resize(static_cast<size_t>(kPart) + 5);
   };
-  ASSERT_THAT(Files()->WriteDurably(kPath, {content}), IsOk());
-  EXPECT_EQ(files_[kPath], content);
+  ASSERT_THAT(Files()->WriteDurably(kLayerFile, {content}), IsOk());
+  EXPECT_EQ(files_[kLayerFile], content);
 }
 
 TEST_F(RemoteCheckpointsTest, CoordinatorThatLosesItAgainAndAgain_IsGivenUp) {
   after_write_ = [](std::string& file) { file.clear(); };
-  EXPECT_THAT(Files()->WriteDurably(kPath, {Content(2 * kPart)}),
+  EXPECT_THAT(Files()->WriteDurably(kLayerFile, {Content(2 * kPart)}),
               StatusIs(absl::StatusCode::kFailedPrecondition,
-                       AllOf(HasSubstr(kPath), HasSubstr("lost again and again"))));
+                       AllOf(HasSubstr(kLayerFile), HasSubstr("lost again and again"))));
 }
 
 TEST_F(RemoteCheckpointsTest, CoordinatorThatStaysAway_IsWaitedForAndThenGivenUp) {
@@ -144,24 +145,24 @@ TEST_F(RemoteCheckpointsTest, CoordinatorThatStaysAway_IsWaitedForAndThenGivenUp
   const absl::Time begun = absl::Now();
   const auto given_up =
       StatusIs(absl::StatusCode::kUnavailable,
-               AllOf(HasSubstr(kPath), HasSubstr("for 300ms"), HasSubstr("link cut")));
-  EXPECT_THAT(Files()->WriteDurably(kPath, {"x"}), given_up);
+               AllOf(HasSubstr(kLayerFile), HasSubstr("for 300ms"), HasSubstr("link cut")));
+  EXPECT_THAT(Files()->WriteDurably(kLayerFile, {"x"}), given_up);
   EXPECT_GE(absl::Now() - begun, absl::Milliseconds(300));
-  EXPECT_THAT(Files()->Read(kPath, kBytesMax), given_up);
+  EXPECT_THAT(Files()->Read(kLayerFile, kBytesMax), given_up);
 }
 
 TEST_F(RemoteCheckpointsTest, PartsThatAreAlwaysDamaged_SayNothingAboutTheCheckpoint) {
-  files_[kPath] = "whole";
+  files_[kLayerFile] = "whole";
   otherwise_ = Fate::kDamaged;
-  EXPECT_THAT(Files()->Read(kPath, kBytesMax),
+  EXPECT_THAT(Files()->Read(kLayerFile, kBytesMax),
               StatusIs(absl::StatusCode::kUnavailable, HasSubstr("came damaged")));
 }
 
 TEST_F(RemoteCheckpointsTest, ErrorsThatDoNotPass_AreGivenAtOnce) {
-  EXPECT_THAT(Files()->Read(kPath, kBytesMax),
-              StatusIs(absl::StatusCode::kNotFound, HasSubstr(kPath)));
-  files_[kPath] = Content(100);
-  EXPECT_THAT(Files()->Read(kPath, 99),
+  EXPECT_THAT(Files()->Read(kLayerFile, kBytesMax),
+              StatusIs(absl::StatusCode::kNotFound, HasSubstr(kLayerFile)));
+  files_[kLayerFile] = Content(100);
+  EXPECT_THAT(Files()->Read(kLayerFile, 99),
               StatusIs(absl::StatusCode::kOutOfRange, HasSubstr("more than the limit of 99")));
   EXPECT_EQ(calls_, 2);
 }
@@ -169,23 +170,23 @@ TEST_F(RemoteCheckpointsTest, ErrorsThatDoNotPass_AreGivenAtOnce) {
 TEST_F(RemoteCheckpointsTest, RunThatIsStopped_WaitsNoLonger) {
   stop_ = absl::AbortedError("stopped: cancelled");
   otherwise_ = Fate::kLostBefore;
-  EXPECT_THAT(Files()->WriteDurably(kPath, {"x"}),
+  EXPECT_THAT(Files()->WriteDurably(kLayerFile, {"x"}),
               StatusIs(absl::StatusCode::kAborted, HasSubstr("stopped: cancelled")));
-  EXPECT_THAT(Files()->Read(kPath, kBytesMax),
+  EXPECT_THAT(Files()->Read(kLayerFile, kBytesMax),
               StatusIs(absl::StatusCode::kAborted, HasSubstr("stopped: cancelled")));
   EXPECT_EQ(calls_, 0);
 }
 
 TEST_F(RemoteCheckpointsTest, SlowLink_GetsSmallerParts) {
   fates_ = {Fate::kSlow, Fate::kSlow};
-  ASSERT_THAT(Files()->WriteDurably(kPath, {Content(kPart)}), IsOk());
+  ASSERT_THAT(Files()->WriteDurably(kLayerFile, {Content(kPart)}), IsOk());
   ASSERT_FALSE(sizes_.empty());
   EXPECT_EQ(sizes_.front(), kPart / 4);
 }
 
 TEST_F(RemoteCheckpointsTest, PartsAreCountedWhileAFileIsRead) {
-  files_[kPath] = Content(3 * kPart);
-  ASSERT_THAT(Files()->Read(kPath, kBytesMax), IsOk());
+  files_[kLayerFile] = Content(3 * kPart);
+  ASSERT_THAT(Files()->Read(kLayerFile, kBytesMax), IsOk());
   EXPECT_EQ(parts_seen_, (std::vector<int64_t>{0, 1, 2}));
   EXPECT_EQ(remote_.parts(), 0);
 }
