@@ -56,6 +56,24 @@ absl::Status WriteSyncAndClose(int fd, const std::string& path, NextPiece next) 
   return status;
 }
 
+// The size of an open file that is to be written. Errors: FailedPrecondition (it is not a regular file), those of FileError.
+absl::StatusOr<int64_t> SizeToWrite(int fd, const std::string& path) {
+  struct stat info = {};
+  if (fstat(fd, &info) != 0) return FileError("stat", path, errno);
+  if (S_ISREG(info.st_mode)) return info.st_size;
+  return absl::FailedPreconditionError(
+      absl::StrCat("cannot write ", path, ": is not a file but a pipe or device"));
+}
+
+absl::Status WriteEndAndSync(int fd, const std::string& path, int64_t offset,
+                             absl::string_view bytes) {
+  if (ftruncate(fd, offset) != 0 || lseek(fd, offset, SEEK_SET) < 0) {
+    return FileError("shorten", path, errno);
+  }
+  PENSTOCK_RETURN_IF_ERROR(WriteAll(fd, path, bytes));
+  return fdatasync(fd) == 0 ? absl::OkStatus() : FileError("sync", path, errno);
+}
+
 // Reads `size` bytes from `offset` on, or fewer if the file ends before. Returns how many there were.
 absl::StatusOr<size_t> ReadUpTo(int fd, const std::string& path, int64_t offset, char* bytes,
                                 size_t size) {
@@ -233,14 +251,27 @@ absl::Status FileTree::WriteInParts(const std::string& path,
   // Without O_NONBLOCK, a named pipe under that name waits for a reader.
   const int fd = Open(path, O_WRONLY | O_CREAT | O_TRUNC | O_NONBLOCK, 0644);
   if (fd < 0) return FileError("create", path, errno);
-  struct stat info = {};
-  if (fstat(fd, &info) != 0 || !S_ISREG(info.st_mode)) {
+  if (const absl::Status writable = SizeToWrite(fd, path).status(); !writable.ok()) {
     close(fd);
-    return absl::FailedPreconditionError(
-        absl::StrCat("cannot write ", path, ": is not a file but a pipe or device"));
+    return writable;
   }
   absl::Status status = WriteSyncAndClose(fd, path, next);
   if (!status.ok()) RemoveAll(path).IgnoreError();  // the first error says more
+  return status;
+}
+
+absl::Status FileTree::WriteEndDurably(const std::string& path, int64_t offset,
+                                       absl::string_view bytes) {
+  constexpr int kFlags = O_WRONLY | O_NOFOLLOW | O_NONBLOCK;
+  const Descriptor file(offset == 0 ? Open(path, kFlags | O_CREAT, 0644) : Open(path, kFlags, 0));
+  if (!file.ok()) return FileError(offset == 0 ? "create" : "open", path, errno);
+  PENSTOCK_ASSIGN_OR_RETURN(const int64_t size_bytes, SizeToWrite(file.get(), path));
+  if (size_bytes < offset) {
+    return absl::OutOfRangeError(absl::StrCat(path, " ends at byte ", size_bytes,
+                                              ", so nothing can be written from ", offset, " on"));
+  }
+  absl::Status status = WriteEndAndSync(file.get(), path, offset, bytes);
+  if (!status.ok()) (void)!ftruncate(file.get(), offset);  // its length says what has come
   return status;
 }
 

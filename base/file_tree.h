@@ -44,6 +44,8 @@ class FileTree : public Files {
                             absl::Span<const absl::string_view> pieces) override;
   absl::Status WriteInParts(const std::string& path,
                             absl::FunctionRef<absl::StatusOr<absl::string_view>()> next) override;
+  absl::Status WriteEndDurably(const std::string& path, int64_t offset,
+                               absl::string_view bytes) override;
   absl::Status RenameDurably(const std::string& from, const std::string& to) override;
   absl::Status SyncDirectory(const std::string& path) override;
   absl::Status CreateDirectories(const std::string& path) override;

@@ -53,12 +53,22 @@ class FileWriter {
                                     absl::Span<const absl::string_view> pieces) = 0;
 };
 
-class Files : public FileReader, public FileWriter {
+// Files that are read and written whole, be they on a disk or over a network.
+class FileStore : public FileReader, public FileWriter {};
+
+class Files : public FileStore {
  public:
   // Does the same with what `next` gives, piece by piece up to an empty one, for a file that is too large to be held whole.
   // A piece is used up before the next one is asked for. Errors also: those of `next`, after which the file is removed.
   virtual absl::Status WriteInParts(
       const std::string& path, absl::FunctionRef<absl::StatusOr<absl::string_view>()> next) = 0;
+
+  // Makes `bytes` the end of a file, from `offset` on, and makes its content durable, but not its name: for a file that comes
+  // part after part, whose length says how much has come. At 0 the file begins, and an older one of this name is emptied. What was there
+  // behind `offset` goes, also on an error of writing. Errors also: OutOfRange if the file ends before `offset`, and
+  // FailedPrecondition if it is not a regular file; then nothing changes.
+  virtual absl::Status WriteEndDurably(const std::string& path, int64_t offset,
+                                       absl::string_view bytes) = 0;
 
   // A file to be read in parts, for what is too large to be held whole. Errors: as Read.
   virtual absl::StatusOr<std::unique_ptr<RandomAccessFile>> OpenRandomAccess(

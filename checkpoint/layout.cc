@@ -2,10 +2,12 @@
 
 #include <algorithm>
 #include <cctype>
+#include <vector>
 
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "absl/strings/str_split.h"
 #include "absl/strings/strip.h"
 
 namespace penstock {
@@ -53,6 +55,18 @@ std::optional<StagingName> ParseStagingDirectoryName(absl::string_view name) {
   const absl::string_view tag = name.substr(at + kStaging.size());
   if (!step.has_value() || tag.empty() || tag != CleanTag(tag)) return std::nullopt;
   return StagingName{.step = *step, .tag = std::string(tag)};
+}
+
+bool IsStagedFilePath(absl::string_view path) {
+  std::vector<absl::string_view> names = absl::StrSplit(path, '/');
+  if (names.size() < 2) return false;
+  const absl::string_view file = names.back();
+  names.pop_back();
+  const bool is_file = !file.empty() && file != "." && file != "..";
+  return is_file && ParseStagingDirectoryName(names.back()).has_value() &&
+         std::none_of(names.begin(), names.end(), [](absl::string_view name) {
+           return ParseStepDirectoryName(name).has_value();
+         });
 }
 
 std::string StagingTag(absl::string_view job_id, int64_t epoch) {

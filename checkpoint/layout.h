@@ -33,6 +33,9 @@ struct StagingName {
 // Reads the name of a staging directory; nothing for other names.
 std::optional<StagingName> ParseStagingDirectoryName(absl::string_view name);
 
+// Whether `path` names a file right in a staging directory that is in no checkpoint. Only the letters are looked at, not the disk.
+bool IsStagedFilePath(absl::string_view path);
+
 // The tag of an attempt at a job. No two attempts have the same, so each knows its own staging directories.
 std::string StagingTag(absl::string_view job_id, int64_t epoch);
 // Returns whether a tag that was read from a name is of an attempt at the job.

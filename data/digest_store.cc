@@ -37,8 +37,7 @@ absl::Status RemovedMeanwhile(const std::string& sha256) {
 }
 
 // A disk that is full is not cured by asking again, as other exhausted resources are.
-absl::Status DiskError(absl::string_view verb, const std::string& path, int error) {
-  absl::Status status = FileError(verb, path, error);
+absl::Status SayWhatToDo(const absl::Status& status) {
   if (!absl::IsResourceExhausted(status)) return status;
   return absl::FailedPreconditionError(
       absl::StrCat(status.message(),
@@ -198,28 +197,9 @@ absl::StatusOr<DigestStore::File> DigestStore::Find(const std::string& sha256) {
 }
 
 absl::Status DigestStore::Write(Entry& entry, absl::string_view bytes) {
-  const std::string path = PathOf(entry, /*whole=*/false);
   const bool is_new = entry.held_bytes == 0;
-  const Descriptor file(
-      open(path.c_str(), O_WRONLY | O_CREAT | O_NOFOLLOW | O_CLOEXEC, kOwnFileMode));
-  if (!file.ok()) return DiskError("create", path, errno);
-  size_t written = 0;
-  while (written < bytes.size()) {
-    const ssize_t size = pwrite(file.get(), bytes.data() + written, bytes.size() - written,
-                                entry.held_bytes + static_cast<int64_t>(written));
-    if (size < 0 && errno == EINTR) continue;
-    if (size <= 0) {
-      const int error = size < 0 ? errno : ENOSPC;
-      (void)!ftruncate(file.get(), entry.held_bytes);  // its length says what is held
-      return DiskError("write", path, error);
-    }
-    written += static_cast<size_t>(size);
-  }
-  if (fdatasync(file.get()) != 0) {
-    const int error = errno;
-    (void)!ftruncate(file.get(), entry.held_bytes);
-    return DiskError("write", path, error);
-  }
+  PENSTOCK_RETURN_IF_ERROR(SayWhatToDo(
+      RealFiles().WriteEndDurably(PathOf(entry, /*whole=*/false), entry.held_bytes, bytes)));
   entry.held_bytes += static_cast<int64_t>(bytes.size());
   return is_new ? RealFiles().SyncDirectory(options_.directory) : absl::OkStatus();
 }

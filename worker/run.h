@@ -51,6 +51,10 @@ struct RunEnvironment {
   std::string data_root;  // relative data paths are looked up here
   // Where the job's data are read; null: in `files`, which has the checkpoints.
   Files* data_files = nullptr;
+  // Makes the run's way to its checkpoints where they are on no disk of this worker; null: they are in `files`. `may_go_on` is
+  // asked now and then by a call that waits, on the thread of the call, and ends it by an error.
+  std::function<std::unique_ptr<FileStore>(std::function<absl::Status()> may_go_on)>
+      open_checkpoints;
   RunLimits limits;
   // Receives what happened, in order, one event at a time. Called from the executor's thread and the
   // checkpoint writer's; must not block for long.

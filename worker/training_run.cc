@@ -48,7 +48,8 @@ TrainingRun::TrainingRun(v1::PrepareRunRequest request, RunPlan plan, RunEnviron
       environment_(std::move(environment)),
       gate_(plan_.first_step, plan_.job.microbatches, environment_.limits.hold_timeout),
       recorder_(plan_.worker, environment_.limits.timeline_spans_max),
-      writer_(environment_.files),
+      remote_checkpoints_(OpenRemoteCheckpoints()),
+      writer_(checkpoints()),
       early_stop_(plan_.job.stop_after, CourseOf(request_)) {
   const std::optional<v1::SnapshotHolder> peer = PeerOf(request_.plan(), plan_.worker.value);
   if (environment_.snapshots == nullptr || !environment_.snapshots->memory().has_room() ||
@@ -60,6 +61,13 @@ TrainingRun::TrainingRun(v1::PrepareRunRequest request, RunPlan plan, RunEnviron
       [this](int64_t step, const absl::StatusOr<SnapshotKeeper::Kept>& kept) {
         ReportSnapshot(step, kept);
       });
+}
+
+std::unique_ptr<FileStore> TrainingRun::OpenRemoteCheckpoints() {
+  if (environment_.open_checkpoints == nullptr) return nullptr;
+  // The executor is the last that is made. From then on nothing is read, and the writer knows when to stop.
+  return environment_.open_checkpoints(
+      [this] { return executor_ == nullptr ? environment_.may_go_on() : writer_.cancelled(); });
 }
 
 absl::Status TrainingRun::OpenData() {
@@ -126,8 +134,8 @@ absl::Status TrainingRun::LoadStart() {
     }
     return absl::OkStatus();
   }
-  PENSTOCK_ASSIGN_OR_RETURN(const Manifest manifest, ReadManifest(environment_.files, directory));
-  return LoadCheckpoint(environment_.files, directory, manifest);
+  PENSTOCK_ASSIGN_OR_RETURN(const Manifest manifest, ReadManifest(checkpoints(), directory));
+  return LoadCheckpoint(checkpoints(), directory, manifest);
 }
 
 absl::Status TrainingRun::LoadFirstWeights(LocalStage& local) {

@@ -94,6 +94,11 @@ class TrainingRun : public Run {
   Files& data_files() const {
     return environment_.data_files == nullptr ? environment_.files : *environment_.data_files;
   }
+  // Where checkpoints are written and read.
+  FileStore& checkpoints() const {
+    return remote_checkpoints_ == nullptr ? environment_.files : *remote_checkpoints_;
+  }
+  std::unique_ptr<FileStore> OpenRemoteCheckpoints();
   // Whatever edges are opened over.
   Transport& transport() { return links_ == nullptr ? environment_.transport : *links_; }
   // The most memory that training will need. REQUIRES: the stages are made.
@@ -132,6 +137,7 @@ class TrainingRun : public Run {
   // Held while an event is handed out, so that none overtakes another.
   Mutex events_mutex_;
   bool events_ended_ ABSL_GUARDED_BY(events_mutex_) = false;
+  const std::unique_ptr<FileStore> remote_checkpoints_;  // null: they are in environment_.files
   CheckpointWriter writer_;
   Counter checkpoint_wait_ns_;
   int64_t memory_bytes_ = 0;            // in use once the stages are made

@@ -40,6 +40,7 @@ class CoordinatorServer::Impl final : public EffectPerformer {
         clock_(clock),
         local_workers_only_(!options.security.encrypted() && options.listen.IsLoopback()),
         data_(options.data),
+        checkpoint_files_(options.checkpoint_files),
         loop_(clock, options.limits, std::move(store), *this, options.log, std::move(mandate)),
         keeper_(loop_, files, options.open_lock, NameDisk, options.held_patience),
         judges_(loop_, clock),
@@ -76,7 +77,8 @@ class CoordinatorServer::Impl final : public EffectPerformer {
         .on_other_version = [this](const absl::Status& refused,
                                    const CallInfo& call) { NoteOtherVersion(refused, call); },
         .local_workers_only = local_workers_only_,
-        .data = data_};
+        .data = data_,
+        .checkpoint_files = checkpoint_files_};
     if (audit_.has_value()) {
       parts.audit = [this](const AuditEntry& entry, const CallInfo& call, AuditLog::Done done) {
         Audit(entry, call, std::move(done));
@@ -349,7 +351,8 @@ class CoordinatorServer::Impl final : public EffectPerformer {
   bool tells_health_ ABSL_GUARDED_BY(health_mutex_) = false;
   bool store_writable_ ABSL_GUARDED_BY(health_mutex_) = true;
   const bool local_workers_only_;
-  DigestStore* const data_;  // null: none
+  DigestStore* const data_;        // null: none
+  Files* const checkpoint_files_;  // null: none for workers without a disk
   std::optional<AuditLog> audit_;
   RefusalLog refusals_;
   JobWatchers watchers_;

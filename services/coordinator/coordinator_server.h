@@ -52,6 +52,8 @@ struct CoordinatorServerOptions {
   std::function<int(int file)> sync_audit = fsync;
   // The files that users put, which outlive the server; null: it keeps none.
   DigestStore* data = nullptr;
+  // What workers without a checkpoint disk read and write (checkpoint_parts.h), which outlives the server; null: nothing.
+  Files* checkpoint_files = nullptr;
   // How locks in checkpoint directories are opened (directory_lock.h): with the confinement of the files, if they have one.
   LockFileOpener open_lock = OpenLockFile;
   // How long a job waits for a checkpoint directory that another process holds (checkpoint_keeper.h).

@@ -16,6 +16,7 @@
 #include "job/job_trace.h"
 #include "penstock/v1/cluster.grpc.pb.h"
 #include "services/coordinator/audited.h"
+#include "services/coordinator/checkpoint_files_service.h"
 #include "services/coordinator/data_service.h"
 #include "services/coordinator/job_records.h"
 #include "services/coordinator/job_requests.h"
@@ -423,6 +424,7 @@ void AddCoordinatorServices(RpcServer& server, const CoordinatorParts& parts) {
   AddJobCalls(server, jobs, parts);
   AddJobStreams(server, jobs, parts);
   AddDataService(server, parts.data, parts.audit);
+  AddCheckpointFilesService(server, parts.checkpoint_files);
 }
 
 }  // namespace penstock

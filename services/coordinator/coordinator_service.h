@@ -1,10 +1,11 @@
 // The coordinator's services for workers and users as tables of handlers: each asks the event loop and translates. (For files:
-// data_service.h.)
+// data_service.h and checkpoint_files_service.h.)
 #pragma once
 
 #include <functional>
 
 #include "base/clock.h"
+#include "base/files.h"
 #include "data/digest_store.h"
 #include "services/coordinator/audited.h"
 #include "services/coordinator/checkpoint_keeper.h"
@@ -30,9 +31,11 @@ struct CoordinatorParts {
   bool local_workers_only = false;
   // The files that users put; null: this coordinator keeps none.
   DigestStore* data = nullptr;
+  // The checkpoints of workers that have no disk for them; null: they are refused.
+  Files* checkpoint_files = nullptr;
 };
 
-// Adds WorkerRegistry, JobService and DataService to `server`.
+// Adds WorkerRegistry, JobService, DataService and CheckpointFiles to `server`.
 void AddCoordinatorServices(RpcServer& server, const CoordinatorParts& parts);
 
 }  // namespace penstock

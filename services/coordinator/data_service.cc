@@ -4,10 +4,10 @@
 #include <string>
 
 #include "absl/strings/str_cat.h"
-#include "base/crc32c.h"
 #include "base/sha256.h"
 #include "base/status.h"
 #include "penstock/v1/data.grpc.pb.h"
+#include "services/rpc/data_part.h"
 #include "services/rpc/limits.h"
 
 namespace penstock {
@@ -34,16 +34,11 @@ absl::StatusOr<v1::FindDataResponse> Find(DigestStore& store, const std::string&
 
 absl::StatusOr<v1::WriteDataResponse> Write(DigestStore& store,
                                             const v1::WriteDataRequest& request) {
-  const std::string& bytes = request.bytes();
-  if (const uint32_t found = Crc32c(bytes.data(), bytes.size()); found != request.crc32c()) {
-    return absl::DataLossError(absl::StrCat("the part of sha256:", request.sha256(), " at ",
-                                            request.offset(), " came damaged: its CRC32C is ",
-                                            found, ", expected ", request.crc32c(),
-                                            "; send it again"));
-  }
+  PENSTOCK_RETURN_IF_ERROR(Annotate(
+      CheckPart(request), absl::StrCat("sha256:", request.sha256(), " at ", request.offset())));
   v1::WriteDataResponse response;
   PENSTOCK_ASSIGN_OR_RETURN(const int64_t held, store.Append(request.sha256(), request.size_bytes(),
-                                                             request.offset(), bytes));
+                                                             request.offset(), request.bytes()));
   response.set_held_bytes(held);
   return response;
 }
@@ -60,9 +55,8 @@ absl::StatusOr<v1::ReadDataResponse> Read(DigestStore& store, const v1::ReadData
   }
   PENSTOCK_RETURN_IF_ERROR(part.status());
   v1::ReadDataResponse response;
-  response.set_crc32c(Crc32c(part->bytes.data(), part->bytes.size()));
   response.set_size_bytes(part->size_bytes);
-  *response.mutable_bytes() = std::move(part->bytes);
+  SetPart(std::move(part->bytes), response);
   return response;
 }
 

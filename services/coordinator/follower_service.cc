@@ -1,5 +1,6 @@
 #include "services/coordinator/follower_service.h"
 
+#include "penstock/v1/checkpoint_files.grpc.pb.h"
 #include "penstock/v1/cluster.grpc.pb.h"
 #include "penstock/v1/data.grpc.pb.h"
 
@@ -30,6 +31,10 @@ void AddFollowerServices(RpcServer& server, const std::function<absl::Status()>&
       jobs, &Jobs::RequestWatchJob,
       [refuse](const v1::WatchJobRequest&, const CallInfo&,
                StreamWaker) -> absl::StatusOr<StreamPull<v1::JobEvent>> { return refuse(); });
+  using Checkpoints = v1::CheckpointFiles::AsyncService;
+  Checkpoints& checkpoints = server.AddService<Checkpoints>(Callers::kData);
+  server.Unary(checkpoints, &Checkpoints::RequestWritePart, unary);
+  server.Unary(checkpoints, &Checkpoints::RequestReadPart, unary);
   using Data = v1::DataService::AsyncService;
   Data& data = server.AddService<Data>(Callers::kData);
   server.Unary(data, &Data::RequestFindData, unary);

@@ -8,7 +8,7 @@
 
 namespace penstock {
 
-// Adds WorkerRegistry, JobService and DataService to `server`. `refuse` is called for each call, on any thread, and must not wait; it
+// Adds WorkerRegistry, JobService, CheckpointFiles and DataService to `server`. `refuse` is called for each call, on any thread, and must not wait; it
 // outlives the server, and returns an error (base/leader_note.h).
 void AddFollowerServices(RpcServer& server, const std::function<absl::Status()>& refuse);
 

@@ -370,6 +370,7 @@ int Main(int argc, char** argv) {
              .limits = {.draw = DrawWord},
              .audit_file = flags->audit_file,
              .data = data.get(),
+             .checkpoint_files = roots.empty() ? nullptr : files,
              .open_lock = [](const std::string& path) { return files->OpenOwn(path); },
              .log = [&log](const std::string& line) { log.info("{}", line); },
              .spans = spans},

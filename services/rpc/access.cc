@@ -27,6 +27,9 @@ absl::Span<const AccessRule> AccessTable() {
       {"/penstock.v1.DataService/RemoveData", {kClient}},
       {"/penstock.v1.DataService/ReadData", {kWorker}},
 
+      {"/penstock.v1.CheckpointFiles/WritePart", {kWorker}},
+      {"/penstock.v1.CheckpointFiles/ReadPart", {kWorker}},
+
       {"/penstock.v1.WorkerRegistry/RegisterWorker", {kWorker}},
       {"/penstock.v1.WorkerRegistry/Heartbeat", {kWorker}},
       {"/penstock.v1.WorkerRegistry/Attach", {kWorker}},

@@ -15,6 +15,15 @@ namespace penstock {
 
 class DataPatience {
  public:
+  explicit DataPatience(absl::Duration patience = rpc_limits::kDataPatience)
+      : patience_(patience) {}
+
+  // Whether an error may be gone the next time.
+  static bool Passes(const absl::Status& status) {
+    return absl::IsUnavailable(status) || absl::IsDeadlineExceeded(status) ||
+           absl::IsResourceExhausted(status) || absl::IsDataLoss(status) || absl::IsAborted(status);
+  }
+
   // A part got through.
   void OnProgress() {
     progressed_ = absl::Now();
@@ -23,10 +32,7 @@ class DataPatience {
 
   // Waits a little and returns true if the call is worth making again.
   bool MayAskAgain(const absl::Status& status) {
-    const bool passes = absl::IsUnavailable(status) || absl::IsDeadlineExceeded(status) ||
-                        absl::IsResourceExhausted(status) || absl::IsDataLoss(status) ||
-                        absl::IsAborted(status);
-    if (!passes || absl::Now() - progressed_ > rpc_limits::kDataPatience) return false;
+    if (!Passes(status) || absl::Now() - progressed_ > patience_) return false;
     absl::SleepFor(pause_);
     pause_ = std::min(2 * pause_, kPauseMax);
     return true;
@@ -36,6 +42,7 @@ class DataPatience {
   static constexpr absl::Duration kPauseMin = absl::Milliseconds(50);
   static constexpr absl::Duration kPauseMax = absl::Seconds(1);
 
+  const absl::Duration patience_;
   absl::Time progressed_ = absl::Now();
   absl::Duration pause_ = kPauseMin;
 };

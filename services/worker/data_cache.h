@@ -41,13 +41,12 @@ class DataCache final : public DataFetcher {
 
  private:
   absl::Status FetchOne(const std::string& sha256, absl::FunctionRef<absl::Status()> may_go_on);
-  // Gets the part at `held` and returns how much is held then.
-  absl::StatusOr<int64_t> FetchPart(const std::string& sha256, int64_t held, int64_t& size_bytes);
+  // Gets the part at `held`, which then says how much is held. Returns whether that is all.
+  absl::StatusOr<bool> FetchPart(const std::string& sha256, int64_t part_bytes_max, int64_t& held);
 
   DigestStore& store_;
   const ReadCall read_;
   const std::function<void(const std::string&)> notice_;
-  int64_t part_bytes_max_;
   std::vector<DigestStore::Use> uses_;  // of the last fetch
   std::atomic<int64_t> parts_ = 0;
 };

@@ -88,8 +88,9 @@ std::optional<WorkerFlags> ParseWorkerFlags(int argc, char** argv, int& exit_cod
       ->transform(CLI::AsSizeValue(/*kb_is_1000=*/false))
       ->default_str("256GiB");
   app.add_option("--checkpoint-root", flags.checkpoint_root,
-                 "directory below which jobs may have their checkpoints (default: nowhere)")
-      ->type_name("DIR");
+                 "directory below which jobs may have their checkpoints; or the word coordinator: "
+                 "they are sent to the coordinator, which has a disk for them (default: nowhere)")
+      ->type_name("DIR|coordinator");
   app.add_flag("--any-path", flags.any_path,
                "jobs may read and write whatever this process may: for a worker with one user");
   app.add_option("--threads", flags.threads,
@@ -140,6 +141,9 @@ std::optional<WorkerFlags> ParseWorkerFlags(int argc, char** argv, int& exit_cod
   // Paths are compared with them, in one spelling.
   if (!flags.data_root.empty()) flags.data_root = AbsolutePath(flags.data_root);
   if (!flags.data_cache.empty()) flags.data_cache = AbsolutePath(flags.data_cache);
+  // A directory of this name can be given as ./coordinator.
+  flags.checkpoints_at_coordinator = flags.checkpoint_root == "coordinator";
+  if (flags.checkpoints_at_coordinator) flags.checkpoint_root.clear();
   if (!flags.checkpoint_root.empty()) flags.checkpoint_root = AbsolutePath(flags.checkpoint_root);
   if (status.ok()) return flags;
   std::cerr << "penstock-worker: " << std::string(status.message()) << "\n";

@@ -20,8 +20,9 @@ struct WorkerFlags {
   std::string advertise;               // host:port for the others; empty: where it listens
   std::string name;                    // unique in the cluster
   std::string data_root;               // absolute; empty: jobs read no data
-  std::string checkpoint_root;         // absolute; empty: jobs have no checkpoints
-  std::string data_cache;              // absolute; empty: no files of the cluster are fetched
+  std::string checkpoint_root;         // absolute; empty: jobs have no checkpoints on this machine
+  bool checkpoints_at_coordinator = false;  // they are sent there, and read from there
+  std::string data_cache;                   // absolute; empty: no files of the cluster are fetched
   int64_t data_cache_bytes_max = int64_t{256} << 30;
   bool any_path = false;  // jobs may name files outside of the two
   Device device;

@@ -28,6 +28,7 @@
 #include "base/status.h"
 #include "data/digest_store.h"
 #include "job/profile/device_times.h"
+#include "penstock/v1/checkpoint_files.grpc.pb.h"
 #include "penstock/v1/cluster.grpc.pb.h"
 #include "penstock/v1/data.grpc.pb.h"
 #include "services/http/guard.h"
@@ -52,6 +53,7 @@
 #include "services/worker/job_backend.h"
 #include "services/worker/product_rates.h"
 #include "services/worker/registration.h"
+#include "services/worker/remote_checkpoints.h"
 #include "services/worker/run_host.h"
 #include "services/worker/run_peers.h"
 #include "services/worker/run_snapshot.h"
@@ -273,6 +275,7 @@ class Worker {
                    .transport = transport,
                    .data_root = flags_.data_root,
                    .data_files = &files_.data,
+                   .open_checkpoints = CheckpointOpener(),
                    .limits = flags_.limits,
                    .events = std::move(events),
                    .notice = [this](const std::string& text) { log_.info("run: {}", text); },
@@ -310,6 +313,31 @@ class Worker {
         [this](const std::string& line) { log_.info("{}", line); });
   }
 
+  RemoteCheckpoints::Calls CheckpointCalls() {
+    using Stub = v1::CheckpointFiles::Stub;
+    return {.write =
+                [this](const v1::WritePartRequest& request, absl::Duration timeout) {
+                  return checkpoint_service_.Call(&Stub::WritePart, request, timeout);
+                },
+            .read =
+                [this](const v1::ReadPartRequest& request, absl::Duration timeout) {
+                  return checkpoint_service_.Call(&Stub::ReadPart, request, timeout);
+                }};
+  }
+
+  // Null where checkpoints are on a disk here, or nowhere.
+  decltype(RunEnvironment::open_checkpoints) CheckpointOpener() {
+    if (!flags_.checkpoints_at_coordinator) return nullptr;
+    return [this](std::function<absl::Status()> may_go_on) {
+      return remote_checkpoints_.ForRun(std::move(may_go_on));
+    };
+  }
+
+  // Of what is fetched before a run begins; 0: nothing is.
+  int64_t FetchedParts() const {
+    return (cache_.has_value() ? cache_->parts() : 0) + remote_checkpoints_.parts();
+  }
+
   Registration::Parts RegistrationParts() {
     using Registry = v1::WorkerRegistry::Stub;
     return {.worker = Introduction(),
@@ -341,8 +369,8 @@ class Worker {
                   if (!activity.active) return;
                   request.set_job_id(activity.job_id);
                   request.set_epoch(activity.epoch);
-                  // While data are fetched, no action is done.
-                  const int64_t parts = cache_.has_value() ? cache_->parts() : 0;
+                  // While data or a checkpoint are fetched, no action is done.
+                  const int64_t parts = FetchedParts();
                   request.set_actions_done(parts > 0 ? parts : activity.actions_done);
                   request.set_pulse(activity.pulse);
                   request.set_held(activity.held);
@@ -421,6 +449,11 @@ class Worker {
         return MakeControlChannel(address, security_.ForChannel(Role::kCoordinator));
       }};
   std::optional<DataCache> cache_ = MakeCache();
+  LeaderStub<v1::CheckpointFiles> checkpoint_service_{
+      flags_.coordinators, [this](const std::string& address) {
+        return MakeControlChannel(address, security_.ForChannel(Role::kCoordinator));
+      }};
+  RemoteCheckpoints remote_checkpoints_{CheckpointCalls()};
   TensorHub hub_{{.refused =
                       [this](const absl::Status& refused) {
                         log_.warn("refused a tensor stream: {}", Text(refused));

@@ -76,6 +76,7 @@ TEST_F(ConfinedFilesTest, Inside_EverythingWorks) {
   EXPECT_THAT(files_->Read(root_ + "//dir/./link", kSizeMax), IsOkAndHolds("in"));
   ASSERT_THAT(files_->CreateDirectories(root_ + "/a/b/c"), IsOk());
   ASSERT_THAT(files_->WriteDurably(root_ + "/a/b/c/d", {"1", "2"}), IsOk());
+  ASSERT_THAT(files_->WriteEndDurably(root_ + "/a/b/c/d", 2, "3"), IsOk());
   ASSERT_THAT(files_->RenameDurably(root_ + "/a/b/c/d", root_ + "/a/e"), IsOk());
   EXPECT_THAT(files_->List(root_ + "/a"), IsOkAndHolds(ElementsAre("b", "e")));
   EXPECT_TRUE(files_->Exists(root_ + "/a/e"));
@@ -93,6 +94,8 @@ TEST_F(ConfinedFilesTest, EveryOperation_RefusesAPathOutside) {
     EXPECT_THAT(files_->Read(secret, kSizeMax), Not(IsOk())) << directory;
     EXPECT_THAT(files_->WriteDurably(secret, {"x"}), Not(IsOk())) << directory;
     EXPECT_THAT(files_->WriteDurably(directory + "/fresh", {"x"}), Not(IsOk())) << directory;
+    EXPECT_THAT(files_->WriteEndDurably(secret, 0, "x"), Not(IsOk())) << directory;
+    EXPECT_THAT(files_->WriteEndDurably(directory + "/fresh", 0, "x"), Not(IsOk())) << directory;
     EXPECT_THAT(files_->RenameDurably(root_ + "/in.txt", directory + "/fresh"), Not(IsOk()));
     EXPECT_THAT(files_->RenameDurably(secret, root_ + "/stolen"), Not(IsOk())) << directory;
     EXPECT_THAT(files_->CreateDirectories(directory + "/fresh/deep"), Not(IsOk())) << directory;

@@ -123,6 +123,36 @@ TEST_F(FilesTest, WriteInParts_PieceThatFails_LeavesNoFile) {
   EXPECT_FALSE(files_.Exists(Path("parts")));
 }
 
+TEST_F(FilesTest, WriteEndDurably_PartsBecomeTheFileAndWhatWasBehindGoes) {
+  ASSERT_THAT(files_.WriteDurably(Path("a"), {"an older one"}), IsOk());
+  ASSERT_THAT(files_.WriteEndDurably(Path("a"), 0, "one"), IsOk());
+  ASSERT_THAT(files_.WriteEndDurably(Path("a"), 3, "two"), IsOk());
+  EXPECT_THAT(files_.Read(Path("a"), kFileBytesMax), IsOkAndHolds("onetwo"));
+  ASSERT_THAT(files_.WriteEndDurably(Path("a"), 2, "!"), IsOk());
+  EXPECT_THAT(files_.Read(Path("a"), kFileBytesMax), IsOkAndHolds("on!"));
+  ASSERT_THAT(files_.WriteEndDurably(Path("empty"), 0, ""), IsOk());
+  EXPECT_THAT(files_.Read(Path("empty"), kFileBytesMax), IsOkAndHolds(""));
+}
+
+TEST_F(FilesTest, WriteEndDurably_WhatCannotFollow_ChangesNothing) {
+  ASSERT_THAT(files_.WriteDurably(Path("a"), {"abc"}), IsOk());
+  EXPECT_THAT(files_.WriteEndDurably(Path("a"), 4, "x"),
+              StatusIs(absl::StatusCode::kOutOfRange, HasSubstr("ends at byte 3")));
+  EXPECT_THAT(files_.WriteEndDurably(Path("none"), 1, "x"),
+              StatusIs(absl::StatusCode::kNotFound, HasSubstr(Path("none"))));
+  ASSERT_EQ(symlink("a", Path("link").c_str()), 0);
+  EXPECT_FALSE(files_.WriteEndDurably(Path("link"), 0, "x").ok()) << "it may lead anywhere";
+  EXPECT_THAT(files_.Read(Path("a"), kFileBytesMax), IsOkAndHolds("abc"));
+}
+
+TEST_F(FilesTest, WriteEndDurably_SyncFails_ThePartHasNotCome) {
+  ASSERT_THAT(files_.WriteEndDurably(Path("a"), 0, "one"), IsOk());
+  FailSyncs();
+  EXPECT_THAT(files_.WriteEndDurably(Path("a"), 3, "two"),
+              StatusIs(absl::StatusCode::kInternal, HasSubstr("cannot sync")));
+  EXPECT_THAT(files_.Read(Path("a"), kFileBytesMax), IsOkAndHolds("one"));
+}
+
 TEST_F(FilesTest, WriteDurably_NoDirectory_NamesThePath) {
   EXPECT_THAT(files_.WriteDurably(Path("none/a"), {"x"}),
               StatusIs(absl::StatusCode::kNotFound, HasSubstr(Path("none/a"))));

@@ -574,6 +574,22 @@ TEST(CheckpointLayout, StagingName_ParsesBack) {
   }
 }
 
+TEST(CheckpointLayout, StagedFile_IsRightInAStagingDirectoryAndInNoCheckpoint) {
+  for (const char* staged : {"/a/step-000000000007.tmp-j-1/layer-000-any.safetensors",
+                             "step-000000000007.tmp-j-1/tokenizer.json"}) {
+    EXPECT_TRUE(IsStagedFilePath(staged)) << staged;
+  }
+  for (const char* other :
+       {"", "/", "name", "/a/step-000000000007/name", "/a/step-000000000007.tmp-j-1",
+        "/a/step-000000000007.tmp-j-1/", "/a/step-000000000007.tmp-j-1/.",
+        "/a/step-000000000007.tmp-j-1/..", "/a/step-000000000007.tmp-j-1/deep/name",
+        "/a/step-000000000007.tmp-j-1//name", "/a/step-000000000007.tmp-j-1/../name",
+        "/a/step-000000000007.tmp-j-1/../step-000000000007/name",
+        "/a/step-000000000007/step-000000000008.tmp-j-1/name"}) {
+    EXPECT_FALSE(IsStagedFilePath(other)) << other;
+  }
+}
+
 TEST(CheckpointLayout, StepDirectoryName_ParsesBack) {
   for (int64_t step : {int64_t{0}, int64_t{7}, int64_t{123'456'789'012'345}}) {
     EXPECT_EQ(ParseStepDirectoryName(StepDirectoryName(step)), step);

@@ -167,6 +167,19 @@ class MemoryFiles : public Files {
     }
   }
 
+  absl::Status WriteEndDurably(const std::string& path, int64_t offset,
+                               absl::string_view bytes) override {
+    absl::StatusOr<std::string> content = Read(path, std::numeric_limits<int64_t>::max());
+    if (absl::IsNotFound(content.status()) && offset == 0) content = std::string();
+    if (!content.ok()) return content.status();
+    if (static_cast<int64_t>(content->size()) < offset) {
+      return absl::OutOfRangeError(absl::StrCat(path, " ends too early"));
+    }
+    content->resize(static_cast<size_t>(offset));
+    absl::StrAppend(&*content, bytes);
+    return WriteDurably(path, {*content});
+  }
+
   absl::Status RenameDurably(const std::string& from, const std::string& to) override {
     MutexLock lock(mutex_);
     absl::Status status = Count();

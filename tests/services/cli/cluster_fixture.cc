@@ -1,5 +1,6 @@
 #include "tests/services/cli/cluster_fixture.h"
 
+#include <algorithm>
 #include <utility>
 
 namespace penstock {
@@ -56,11 +57,13 @@ std::unique_ptr<Process> ClusterFixture::MakeWorker(size_t worker) const {
                                       "1",
                                       "--metrics",
                                       "off",
-                                      "--checkpoint-root",
-                                      job_.path(),
                                       "--certificates",
                                       certificates("worker")};
-  command.insert(command.end(), worker_flags_[worker].begin(), worker_flags_[worker].end());
+  const std::vector<std::string>& more = worker_flags_[worker];
+  if (std::find(more.begin(), more.end(), "--checkpoint-root") == more.end()) {
+    command.insert(command.end(), {"--checkpoint-root", job_.path()});
+  }
+  command.insert(command.end(), more.begin(), more.end());
   return std::make_unique<Process>(std::move(command));
 }
 

@@ -24,7 +24,7 @@ class ClusterFixture : public ::testing::Test {
 
   // On `listen`, until it says that it serves; with the state of an earlier one, if there was one.
   void StartCoordinator(const std::string& listen);
-  // `more`: flags of its own.
+  // `more`: flags of its own; --checkpoint-root takes the place of the directory of the job.
   void StartWorker(std::vector<std::string> more = {});
   // Again, under its name. REQUIRES: it was started, and its process has ended.
   void RestartWorker(size_t worker);

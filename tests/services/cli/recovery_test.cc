@@ -2,6 +2,8 @@
 #include <gmock/gmock.h>
 #include <signal.h>
 
+#include <filesystem>
+
 #include "tests/services/cli/cluster_fixture.h"
 
 namespace penstock {
@@ -93,6 +95,69 @@ TEST_F(RecoveryTest, WorkerIsKilled_ItsJobGoesOnFromItsLastCheckpointWhenItIsBac
       << "no heartbeat was waited for";
   EXPECT_EQ(failed["last_step"].get<int64_t>() - failed["steps_redone"].get<int64_t>(),
             done["result"]["attempts"].back()["first_step"]);
+}
+
+// Workers that have no disk in common with the coordinator, so that checkpoints travel.
+class RemoteCheckpointTest : public RecoveryTest {
+ protected:
+  void SetUp() override {
+    MakeCertificates();
+    StartCoordinator("127.0.0.1:0");
+    for (int i = 0; i < 2; ++i) StartWorker({"--checkpoint-root", "coordinator"});
+    ASSERT_TRUE(Eventually([&] { return RunJson({"workers"}).size() == 2; })) << address_;
+  }
+};
+
+TEST_F(RemoteCheckpointTest, WorkerIsKilled_ItsJobGoesOnFromTheCheckpointAtTheCoordinator) {
+  const std::string id = SubmitSaved({"--set", "checkpoint.every_steps=20"});
+  ASSERT_TRUE(Eventually(
+      [&] {
+        return Run({"logs", id}).out.find("checkpoint") != std::string::npos;
+      },
+      kMinute));
+  workers_[1]->Signal(SIGKILL);
+  workers_[1]->Wait(kMinute);
+  RestartWorker(1);
+  const Json done = AwaitEnd(id);
+  EXPECT_EQ(done["state"], "succeeded") << done["error"];
+  ASSERT_GE(done["result"]["attempts"].size(), 2);
+  EXPECT_GT(done["result"]["attempts"].back()["first_step"], 0) << "it began again";
+  EXPECT_EQ(done["result"]["weights_sha256"], ReferenceWeights());
+  for (const auto& entry : std::filesystem::recursive_directory_iterator(job_.path("ckpt"))) {
+    const bool staged = entry.path().string().find(".tmp-") != std::string::npos;
+    EXPECT_TRUE(staged || entry.path().extension() != ".part") << entry.path();
+  }
+}
+
+TEST_F(RemoteCheckpointTest, CoordinatorIsKilled_TheRunGoesOnAndSavesWhenItIsBack) {
+  const std::string id = SubmitSaved({"--set", "checkpoint.every_steps=20"});
+  coordinator_->Signal(SIGKILL);
+  coordinator_->Wait(kMinute);
+  StartCoordinator(address_);
+  const Json done = AwaitEnd(id);
+  EXPECT_EQ(done["state"], "succeeded") << done["error"];
+  EXPECT_FALSE(done["result"]["checkpoint"].is_null());
+  EXPECT_EQ(done["result"]["weights_sha256"], ReferenceWeights());
+}
+
+TEST_F(RemoteCheckpointTest, JobThatIsResumedByAnother_HasTheWeightsOfOneThatWentOn) {
+  const std::vector<std::string> job = {"submit",
+                                        job_.job(),
+                                        "--json",
+                                        "--set",
+                                        "validation.every_steps=0",
+                                        "--set",
+                                        "checkpoint.directory=" + job_.path("ckpt")};
+  const auto submit = [&](std::vector<std::string> more) {
+    more.insert(more.begin(), job.begin(), job.end());
+    return Run(more);
+  };
+  const ProcessResult first = submit({"--steps", "20"});
+  ASSERT_EQ(first.exit_code, 0) << first.err;
+  const ProcessResult second = submit({"--steps", "40", "--resume", "latest"});
+  ASSERT_EQ(second.exit_code, 0) << second.err;
+  steps_ = "40";
+  EXPECT_EQ(Json::parse(second.out)["weights_sha256"], ReferenceWeights());
 }
 
 TEST_F(RecoveryTest, WorkerIsKilledOfAJobThatIsOnNoDisk_ItGoesOnFromTheMemoryOfTheOther) {

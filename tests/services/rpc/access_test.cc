@@ -7,6 +7,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "grpc/health/v1/health.pb.h"
+#include "penstock/v1/checkpoint_files.pb.h"
 #include "penstock/v1/cluster.pb.h"
 #include "penstock/v1/data.pb.h"
 #include "services/transport/frame.h"
@@ -32,6 +33,7 @@ std::set<std::string> MethodsOf(const google::protobuf::FileDescriptor& file) {
 TEST(AccessTable, HasEveryMethodThereIsAndNoOther) {
   std::set<std::string> expected = MethodsOf(*v1::GetJobRequest::descriptor()->file());
   expected.merge(MethodsOf(*v1::FindDataRequest::descriptor()->file()));
+  expected.merge(MethodsOf(*v1::WritePartRequest::descriptor()->file()));
   expected.merge(MethodsOf(*grpc::health::v1::HealthCheckRequest::descriptor()->file()));
   expected.insert(kTensorStreamMethod);  // bytes, so it has no description
   expected.insert("/grpc.reflection.v1alpha.ServerReflection/ServerReflectionInfo");
@@ -51,6 +53,7 @@ TEST(CheckAccess, EveryMethodAndRole_IsAsTheServicesAreMeant) {
           everybody || (absl::StrContains(rule.method, "JobService") && role == Role::kClient) ||
           (absl::StrContains(rule.method, "DataService") &&
            role == (absl::StrContains(rule.method, "ReadData") ? Role::kWorker : Role::kClient)) ||
+          (absl::StrContains(rule.method, "CheckpointFiles") && role == Role::kWorker) ||
           (absl::StrContains(rule.method, "Reflection") && role == Role::kClient) ||
           (absl::StrContains(rule.method, "WorkerRegistry") && role == Role::kWorker) ||
           (absl::StrContains(rule.method, "TensorStream") && role == Role::kWorker) ||

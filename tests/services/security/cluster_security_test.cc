@@ -126,6 +126,7 @@ std::shared_ptr<grpc::ChannelCredentials> With(const std::string& authorities,
 // The services of each program; the health service is on both.
 bool IsOfCoordinator(absl::string_view method) {
   return absl::StrContains(method, "JobService") || absl::StrContains(method, "DataService") ||
+         absl::StrContains(method, "CheckpointFiles") ||
          absl::StrContains(method, "WorkerRegistry") || absl::StrContains(method, "Reflection");
 }
 
@@ -137,7 +138,7 @@ std::string AllowedRole(absl::string_view method) {
     return "client";
   }
   if (absl::StrContains(method, "WorkerRegistry") || absl::StrContains(method, "TensorStream") ||
-      absl::StrContains(method, "SnapshotPeers")) {
+      absl::StrContains(method, "SnapshotPeers") || absl::StrContains(method, "CheckpointFiles")) {
     return "worker";
   }
   return absl::StrContains(method, "WorkerControl") ? "coordinator" : "all";
