@@ -2,8 +2,8 @@
 // that comes is NAME.part beside its place until it is whole, so that a staging directory has whole files under their names.
 //
 // Nothing is kept in memory: a coordinator that was started again goes on where the disk ends. Nor is it asked who leads. A part
-// that a leader of before writes late goes into the staging directory of an attempt, whose bytes are the same whoever
-// writes them, and a commit reads all of them back.
+// that a leader of before writes late goes into the staging directory of an attempt, whose bytes are the same, whichever leader
+// takes them, and a commit reads all of them back.
 //
 // Thread safety: all methods may be called from any thread; all wait for the disk, and those of one file for each other.
 #pragma once

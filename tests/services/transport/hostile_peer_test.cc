@@ -63,6 +63,15 @@ class HostilePeerTest : public ::testing::Test {
     return MakeChunkFrame(header, pool_.AcquireTensor(DType::kF32, header.shape));
   }
 
+  // Asks how far the receiver is, having sent `messages`.
+  static grpc::ByteBuffer AskFrame(int64_t messages) {
+    FrameHeader header;
+    header.kind = FrameKind::kAsk;
+    header.key = HelloHeader().key;
+    header.number = messages;
+    return MakeTextFrame(header, "");
+  }
+
   std::string address() { return cluster_.workers[1].server.address().ToString(); }
 
   // A sender that was welcomed by a receiver that has `received` messages.
@@ -251,16 +260,11 @@ TEST_F(HostilePeerTest, PayloadThatDoesNotMatchItsChecksum_IsAskedForAgainAFewTi
 // Nothing else follows what was lost, so only the question shows it.
 TEST_F(HostilePeerTest, QuestionAfterALostMessage_IsAnsweredWithAgain) {
   const auto sender = Welcomed();
-  FrameHeader ask = HelloHeader();
-  ask.kind = FrameKind::kAsk;
-  ask.tensor_bytes = 0;
-  ask.value = 0;
-  ask.number = 2;
-  sender->Write(MakeTextFrame(ask, ""));
+  sender->Write(AskFrame(2));
   ExpectWord(*sender, FrameKind::kAgain, 0);
   // Its answer may have been lost, too; that is no other damage.
   for (int i = 0; i <= rpc_limits::kTensorAsksMax; ++i) {
-    sender->Write(MakeTextFrame(ask, ""));
+    sender->Write(AskFrame(2));
     ExpectWord(*sender, FrameKind::kAgain, 0);
   }
   FrameHeader first = ChunkHeader(0, 4);
@@ -275,12 +279,7 @@ TEST_F(HostilePeerTest, QuestionAfterALostMessage_IsAnsweredWithAgain) {
 TEST_F(HostilePeerTest, QuestionWhenAllHasCome_IsAnsweredWithCredit) {
   const auto sender = Welcomed();
   sender->Write(ChunkFrame(ChunkHeader(0, 4)));
-  FrameHeader ask = HelloHeader();
-  ask.kind = FrameKind::kAsk;
-  ask.tensor_bytes = 0;
-  ask.value = 0;
-  ask.number = 1;
-  sender->Write(MakeTextFrame(ask, ""));
+  sender->Write(AskFrame(1));
   ExpectWord(*sender, FrameKind::kCredit, 1);
   EXPECT_THAT(Received(0), IsOk());
 }
