@@ -120,6 +120,7 @@ void SendingStream::Write(const grpc::ByteBuffer& frame) {
 void SendingStream::OnWritten(bool ok) {
   call_->writing = false;
   call_->can_write = call_->can_write && ok;
+  if (std::exchange(writes_tensor_, false)) call_->last_sign = LinkMeter::Now();
   if (const auto since = std::exchange(leaving_since_, std::nullopt)) {
     edge_.meter().AddTransfer(*since, LinkMeter::Now());
   }
@@ -177,8 +178,12 @@ void SendingStream::WriteMessage() {
     leaving_since_ = message.since;
     edge_.MarkSent();
     current_ = {};
-    if (!call_->may_ask) AskAfter(options_.limits.ask_min);
   }
+  if (!call_->may_ask) {
+    call_->last_sign = LinkMeter::Now();
+    AskAfter(options_.limits.ask_min);
+  }
+  writes_tensor_ = true;
   Write(frame);
 }
 
@@ -192,7 +197,12 @@ void SendingStream::AskAfter(absl::Duration quiet) {
 void SendingStream::OnQuiet(bool expired) {
   call_->may_ask = false;
   if (!expired || call_->finished) return AfterCall();
-  if (!call_->can_write || !edge_.awaits_credit()) return;  // the next message begins again
+  const bool awaits = call_->writing || edge_.awaits_credit();
+  if (!call_->can_write || !awaits) return;  // the next message begins again
+  if (absl::FromChrono(LinkMeter::Now() - call_->last_sign) > options_.limits.mute) {
+    return GiveUp(absl::UnavailableError(absl::StrCat("took and answered nothing for ",
+                                                      absl::FormatDuration(options_.limits.mute))));
+  }
   if (heard_ != call_->heard_before_quiet) return AskAfter(options_.limits.ask_min);
   call_->asks = true;
   AskAfter(std::min(2 * call_->quiet, options_.limits.ask_max));
@@ -233,6 +243,7 @@ void SendingStream::OnRead(bool ok) {
 }
 
 absl::Status SendingStream::HandleFrame() {
+  call_->last_sign = LinkMeter::Now();
   FrameReader frame(call_->incoming);
   const bool welcomed = call_->welcomed;
   PENSTOCK_ASSIGN_OR_RETURN(const FrameHeader header,

@@ -81,6 +81,8 @@ class SendingStream final : public StreamEnd {
     bool asks = false;                // to be written when nothing else is
     absl::Duration quiet;             // that the alarm was set for
     EdgeProgress heard_before_quiet;  // when it was set
+    // When a part of a tensor last went out, or a frame came.
+    LinkMeter::TimePoint last_sign = LinkMeter::Now();
     bool welcomed = false;
     bool writing = false;
     bool can_write = false;
@@ -148,6 +150,7 @@ class SendingStream final : public StreamEnd {
   int dials_ = 0;               // since suspicion_ began
   OutboundEdge::Next current_;  // being sent; without message: none
   int64_t sent_bytes_ = 0;      // of it
+  bool writes_tensor_ = false;  // what is being written is part of one
   // When the message was handed over whose last chunk is being written.
   std::optional<LinkMeter::TimePoint> leaving_since_;
   OperationTag<SendingStream, &SendingStream::OnStarted> started_tag_{this};
