@@ -232,7 +232,8 @@ class DisturbedEdge {
   static constexpr int64_t kElements = 1000;
   static constexpr int kCapacity = 3;
 
-  DisturbedEdge() {
+  explicit DisturbedEdge(const StreamLimits& limits = {})
+      : cluster_(/*epoch=*/1, rpc_limits::kConnectionAge, limits) {
     auto receiver = cluster_.right().OpenReceiver(kEdge, kCapacity, kLimit, pool(1));
     auto sender = cluster_.left().OpenSender(kEdge, kCapacity, kLimit);
     EXPECT_THAT(receiver, IsOk());
@@ -285,7 +286,7 @@ class DisturbedEdge {
  private:
   static float Value(int64_t message, int64_t i) { return float(message * 37 + i % 911); }
 
-  TestCluster cluster_{/*epoch=*/1, rpc_limits::kConnectionAge, StreamLimits{}};
+  TestCluster cluster_;
   std::unique_ptr<Receiver> receiver_;
   std::unique_ptr<Sender> sender_;
 };
@@ -368,6 +369,24 @@ TEST(DisturbedEdge, WholeMessageLost_ArrivesAfterAQuestion) {
   EXPECT_EQ(edge.Traffic(0).redials, 0);
   EXPECT_THAT(edge.Disturbed(1),
               Contains(AllOf(HasSubstr("number 1 of the edge was lost"), HasSubstr("again"))));
+}
+
+// Sooner than keepalive would, which the limit of a product's stream leaves to go first.
+TEST(DisturbedEdge, MuteStream_IsDialledAgain) {
+  StreamLimits limits;
+  limits.ask_min = absl::Milliseconds(50);
+  limits.mute = absl::Milliseconds(200);
+  DisturbedEdge edge(limits);
+  ASSERT_THAT(edge.Send(0), IsOk());
+  edge.ExpectArrives(0);
+  TcpProxy& proxy = *edge.cluster().workers[1].proxy;
+  proxy.Freeze();
+  ASSERT_THAT(edge.Send(1), IsOk());
+  absl::SleepFor(absl::Seconds(1));
+  proxy.Thaw();
+  edge.ExpectArrives(1);
+  EXPECT_GE(edge.Traffic(0).redials, 1);
+  EXPECT_THAT(edge.Disturbed(0), Contains(HasSubstr("took and answered nothing for 200ms")));
 }
 
 TEST(DisturbedEdge, SenderThatHasLeft_StillBringsWhatDidNotArrive) {
