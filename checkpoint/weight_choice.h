@@ -1,7 +1,7 @@
 // WeightChoice: which array of a checkpoint is a parameter's value: the weight of the step, or its moving average
 // (training.ema).
 //
-// Whoever reads a model to compute with it or to hand it over asks here; training that goes on takes both arrays as they are.
+// Code that reads a model to compute with it or to hand it over asks here; training that goes on takes both arrays as they are.
 //
 // Plain functions.
 #pragma once

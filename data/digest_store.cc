@@ -16,6 +16,7 @@
 #include "absl/strings/strip.h"
 #include "base/confined_files.h"
 #include "base/files.h"
+#include "base/full_disk.h"
 #include "base/sha256.h"
 #include "base/status.h"
 
@@ -34,15 +35,6 @@ absl::Status CheckSha256(const std::string& sha256) {
 
 absl::Status RemovedMeanwhile(const std::string& sha256) {
   return absl::AbortedError(absl::StrCat("sha256:", sha256, " was removed meanwhile; begin again"));
-}
-
-// A disk that is full is not cured by asking again, as other exhausted resources are.
-absl::Status SayWhatToDo(const absl::Status& status) {
-  if (!absl::IsResourceExhausted(status)) return status;
-  return absl::FailedPreconditionError(
-      absl::StrCat(status.message(),
-                   "; free space on that disk, then put the file again: it goes "
-                   "on where it stopped"));
 }
 
 // What the name of a file in the directory says; nothing of a file that is none of the store's.
@@ -198,8 +190,9 @@ absl::StatusOr<DigestStore::File> DigestStore::Find(const std::string& sha256) {
 
 absl::Status DigestStore::Write(Entry& entry, absl::string_view bytes) {
   const bool is_new = entry.held_bytes == 0;
-  PENSTOCK_RETURN_IF_ERROR(SayWhatToDo(
-      RealFiles().WriteEndDurably(PathOf(entry, /*whole=*/false), entry.held_bytes, bytes)));
+  PENSTOCK_RETURN_IF_ERROR(FinalIfDiskIsFull(
+      RealFiles().WriteEndDurably(PathOf(entry, /*whole=*/false), entry.held_bytes, bytes),
+      "free space on that disk, then put the file again: it goes on where it stopped"));
   entry.held_bytes += static_cast<int64_t>(bytes.size());
   return is_new ? RealFiles().SyncDirectory(options_.directory) : absl::OkStatus();
 }

@@ -108,8 +108,9 @@ absl::Status GreedyDecoder::MakeRuns(Files& files) {
   };
   for (int first = 0; first < model_.graph.size();) {
     LayerRange layers = {first, 1};
-    while (layers.end() < model_.graph.size() && repeats(layers.end()) == repeats(first))
+    while (layers.end() < model_.graph.size() && repeats(layers.end()) == repeats(first)) {
       ++layers.count;
+    }
     Run& run = runs_.emplace_back();
     run.repeats = repeats(first);
     run.output = ActivationsAt(model_.graph, layers.end(), options_.batch);

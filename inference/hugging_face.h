@@ -37,7 +37,8 @@ struct ExportedFiles {
 absl::Status CheckExportsHuggingFace(const ModelGraph& model);
 
 // Errors: those of CheckExportsHuggingFace and of Files; Unimplemented (options that no class has), DataLoss (a damaged
-// file), FailedPrecondition (averages are chosen, and the checkpoint has none), AlreadyExists if a file is there, NotFound (a source that is named and has no config.json).
+// file), FailedPrecondition (averages are chosen, and the checkpoint has none), AlreadyExists if a file is there, NotFound
+// (a source that is named and has no config.json).
 absl::StatusOr<ExportedFiles> ExportHuggingFace(Files& files, const CheckpointModel& model,
                                                 const HuggingFaceOptions& options);
 

@@ -40,9 +40,7 @@ absl::StatusOr<JobTimeline> JobTimelineOf(const v1::GetJobResponse& job,
       timeline.workers[stage.worker_index()] = stage.worker();
     }
   }
-  if (const auto& attempts = job.result().attempts(); !attempts.empty()) {
-    timeline.ended = {attempts.begin(), attempts.end() - 1};
-  }
+  timeline.attempts = {job.result().attempts().begin(), job.result().attempts().end()};
   if (absl::StatusOr<Topology> topology = TopologyOfPlan(job); topology.ok()) {
     timeline.topology = *std::move(topology);
   }
@@ -70,10 +68,9 @@ std::vector<DrawnTimeline> RowsOf(const JobTimeline& timeline) {
 
 std::string TitleNotes(const JobTimeline& timeline) {
   std::string notes;
-  if (!timeline.ended.empty()) {
-    const v1::Attempt& before = timeline.ended.back();
-    absl::StrAppend(&notes, ", attempt ", timeline.ended.size() + 1, " from step ",
-                    before.last_step() - before.steps_redone() + 1, " on");
+  if (timeline.attempts.size() > 1) {
+    absl::StrAppend(&notes, ", attempt ", timeline.attempts.size(), " from step ",
+                    timeline.attempts.back().first_step() + 1, " on");
   }
   if (!timeline.missing.empty()) {
     absl::StrAppend(&notes, ", no answer from ", absl::StrJoin(timeline.missing, ", "));
@@ -83,9 +80,9 @@ std::string TitleNotes(const JobTimeline& timeline) {
 
 std::string TimelineNotes(const JobTimeline& timeline) {
   std::string notes;
-  for (size_t i = 0; i < timeline.ended.size(); ++i) {
-    absl::StrAppend(&notes, "attempt ", i + 1, " ended after step ", timeline.ended[i].last_step(),
-                    ": ", timeline.ended[i].message(), "\n");
+  for (size_t i = 0; i + 1 < timeline.attempts.size(); ++i) {
+    absl::StrAppend(&notes, "attempt ", i + 1, " ended after step ",
+                    timeline.attempts[i].last_step(), ": ", timeline.attempts[i].message(), "\n");
   }
   if (!timeline.missing.empty()) {
     absl::StrAppend(&notes, "without ", absl::StrJoin(timeline.missing, ", "),

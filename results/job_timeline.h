@@ -16,11 +16,11 @@
 namespace penstock {
 
 struct JobTimeline {
-  Timeline measured;                 // not empty
-  std::vector<std::string> workers;  // their names, by number
-  std::vector<std::string> missing;  // the names of those that did not answer
-  std::vector<v1::Attempt> ended;    // attempts at the job before the one that it shows
-  std::optional<Topology> topology;  // none if this version cannot tell
+  Timeline measured;                  // not empty
+  std::vector<std::string> workers;   // their names, by number
+  std::vector<std::string> missing;   // the names of those that did not answer
+  std::vector<v1::Attempt> attempts;  // at the job; it shows the last
+  std::optional<Topology> topology;   // none if this version cannot tell
   // FailedPrecondition with the reason if there is nothing to compare with.
   absl::StatusOr<ComparedSteps> compared = absl::FailedPreconditionError("not looked at");
 };

@@ -9,6 +9,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/types/span.h"
+#include "base/full_disk.h"
 #include "base/status.h"
 #include "checkpoint/layout.h"
 #include "checkpoint/limits.h"
@@ -45,11 +46,8 @@ absl::Status CheckWrite(const v1::WritePartRequest& request) {
   return absl::OkStatus();
 }
 
-// A disk that is full is not cured by asking again, as other exhausted resources are.
 absl::Status SayWhatToDo(const absl::Status& status) {
-  if (!absl::IsResourceExhausted(status)) return status;
-  return absl::FailedPreconditionError(
-      absl::StrCat(status.message(), "; free space on the coordinator's checkpoint disk"));
+  return FinalIfDiskIsFull(status, "free space on the coordinator's checkpoint disk");
 }
 
 }  // namespace

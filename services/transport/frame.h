@@ -35,9 +35,10 @@
 // that is due on, and credits come back, which say how far the receiver is now. `again` says the same, and that the
 // message that is due must be sent once more, with all after it. A tensor travels in chunks of at most kChunkBytesMax, in
 // order of offset, none of another tensor between them; or it is exported (compute/device_share.h), and one frame says
-// where it lies. A sender that hears nothing asks how far the receiver is, and gets credit or `again`. It says end last; where messages are missing then, the stream counts as broken. A receiver
-// ends the stream with a gRPC status. Payloads: of hello a Hello, of welcome the path on which tensors may be exported
-// (empty: they may not), of a chunk tensor bytes, of exported the descriptor, of end the reason's text.
+// where it lies. A sender that hears nothing asks how far the receiver is, and gets credit or `again`. It says end last;
+// where messages are missing then, the stream counts as broken. A receiver ends the stream with a gRPC status. Payloads: of
+// hello a Hello, of welcome the path on which tensors may be exported (empty: they may not), of a chunk tensor bytes, of
+// exported the descriptor, of end the reason's text.
 //
 // Pure functions on bytes; any input is safe.
 #pragma once

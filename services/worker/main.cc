@@ -325,6 +325,13 @@ class Worker {
                 }};
   }
 
+  // Connects to a coordinator.
+  std::function<std::shared_ptr<grpc::Channel>(const std::string& address)> ChannelMaker() const {
+    return [this](const std::string& address) {
+      return MakeControlChannel(address, security_.ForChannel(Role::kCoordinator));
+    };
+  }
+
   // Null where checkpoints are on a disk here, or nowhere.
   decltype(RunEnvironment::open_checkpoints) CheckpointOpener() {
     if (!flags_.checkpoints_at_coordinator) return nullptr;
@@ -440,19 +447,10 @@ class Worker {
   DeviceDescription device_;
   RefusalLog refusals_;
 
-  LeaderStub<v1::WorkerRegistry> registry_{flags_.coordinators, [this](const std::string& address) {
-                                             return MakeControlChannel(
-                                                 address, security_.ForChannel(Role::kCoordinator));
-                                           }};
-  LeaderStub<v1::DataService> data_service_{
-      flags_.coordinators, [this](const std::string& address) {
-        return MakeControlChannel(address, security_.ForChannel(Role::kCoordinator));
-      }};
+  LeaderStub<v1::WorkerRegistry> registry_{flags_.coordinators, ChannelMaker()};
+  LeaderStub<v1::DataService> data_service_{flags_.coordinators, ChannelMaker()};
   std::optional<DataCache> cache_ = MakeCache();
-  LeaderStub<v1::CheckpointFiles> checkpoint_service_{
-      flags_.coordinators, [this](const std::string& address) {
-        return MakeControlChannel(address, security_.ForChannel(Role::kCoordinator));
-      }};
+  LeaderStub<v1::CheckpointFiles> checkpoint_service_{flags_.coordinators, ChannelMaker()};
   RemoteCheckpoints remote_checkpoints_{CheckpointCalls()};
   TensorHub hub_{{.refused =
                       [this](const absl::Status& refused) {

@@ -126,8 +126,8 @@ class RemoteCheckpoints::RunFiles final : public FileStore {
     return held == size_bytes;
   }
 
-  // Says what could not be done. A run that is stopped keeps its reason. An error that might have passed is one of the way there, and never
-  // of the file: DataLoss of a part says nothing about the checkpoint.
+  // Says what could not be done. A run that is stopped keeps its reason. An error that might have passed is one of the way
+  // there, and never of the file: DataLoss of a part says nothing about the checkpoint.
   absl::Status Explain(const std::string& what, const absl::Status& status) const {
     if (status.ok() || !DataPatience::Passes(status)) return Annotate(status, what);
     PENSTOCK_RETURN_IF_ERROR(may_go_on_());

@@ -30,6 +30,16 @@ class RecoveryTest : public ClusterFixture {
     return id;
   }
 
+  void KillAWorkerAfterACheckpoint(const std::string& id) {
+    ASSERT_TRUE(Eventually(
+        [&] {
+          return Run({"logs", id}).out.find("checkpoint") != std::string::npos;
+        },
+        kMinute));
+    workers_[1]->Signal(SIGKILL);
+    workers_[1]->Wait(kMinute);
+  }
+
   Json AwaitEnd(const std::string& id) {
     EXPECT_TRUE(Eventually(
         [&] {
@@ -68,13 +78,7 @@ TEST_F(RecoveryTest, WorkerIsStopped_ItsJobIsSavedAndGoesOnWhenItIsBack) {
 
 TEST_F(RecoveryTest, WorkerIsKilled_ItsJobGoesOnFromItsLastCheckpointWhenItIsBack) {
   const std::string id = SubmitSaved({"--set", "checkpoint.every_steps=20"});
-  ASSERT_TRUE(Eventually(
-      [&] {
-        return Run({"logs", id}).out.find("checkpoint") != std::string::npos;
-      },
-      kMinute));
-  workers_[1]->Signal(SIGKILL);
-  workers_[1]->Wait(kMinute);
+  ASSERT_NO_FATAL_FAILURE(KillAWorkerAfterACheckpoint(id));
   ASSERT_TRUE(Eventually(
       [&] {
         return RunJson({"status", id})["state"] == "recovering";
@@ -110,13 +114,7 @@ class RemoteCheckpointTest : public RecoveryTest {
 
 TEST_F(RemoteCheckpointTest, WorkerIsKilled_ItsJobGoesOnFromTheCheckpointAtTheCoordinator) {
   const std::string id = SubmitSaved({"--set", "checkpoint.every_steps=20"});
-  ASSERT_TRUE(Eventually(
-      [&] {
-        return Run({"logs", id}).out.find("checkpoint") != std::string::npos;
-      },
-      kMinute));
-  workers_[1]->Signal(SIGKILL);
-  workers_[1]->Wait(kMinute);
+  ASSERT_NO_FATAL_FAILURE(KillAWorkerAfterACheckpoint(id));
   RestartWorker(1);
   const Json done = AwaitEnd(id);
   EXPECT_EQ(done["state"], "succeeded") << done["error"];
