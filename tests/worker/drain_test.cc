@@ -166,12 +166,12 @@ TEST_F(Drain, WhileAtARegularCut_KeepsItsValidation) {
   spec.mutable_training()->set_steps(4);
   spec.mutable_validation()->set_every_steps(2);
   spec.mutable_validation()->set_batches(1);
-  // Drained by the last worker when it has reached the cut, before it validates; the others cannot have
-  // finished validating without it.
+  // Drained by the first worker when it has reached the cut, before it validates: the others wait there
+  // for its activations. The last worker would be too late, for the first one only sends in a validation.
   TestCluster* cluster = nullptr;
   ClusterOptions options = {.spec = spec, .layers = EvenSplit(kLayers, 3)};
   options.on_event = [&](int worker, const v1::RunEvent& event) {
-    if (worker != 2 || !event.has_cut_reached() || event.cut_reached().step() != 2) return;
+    if (worker != 0 || !event.has_cut_reached() || event.cut_reached().step() != 2) return;
     EXPECT_THAT(cluster->Drain(), IsOk());
   };
   TestCluster made(options, files_);
