@@ -20,6 +20,9 @@ namespace penstock {
 namespace {
 
 constexpr int32_t kStagesMax = 1 << 16;
+constexpr absl::string_view kFieldsExpected =
+    "one of name=, weights=, complete=, range=, stages=, pipelines=, replicas=, rounds=, "
+    "recompute=, group=";
 
 class ScheduleParser {
  public:
@@ -90,9 +93,12 @@ class ScheduleParser {
     for (SkipSpaces(); at_ < line_.size(); SkipSpaces()) {
       const size_t start = at_;
       const absl::string_view field = Take(" \t");
-      const std::pair<absl::string_view, absl::string_view> parts =
-          absl::StrSplit(field, absl::MaxSplits('=', 1));
-      const absl::string_view expected = ParseField(parts.first, parts.second);
+      // Only a field with a '=' is one: of a value that is missing StrSplit would make no parts at all.
+      const size_t equals = field.find('=');
+      const absl::string_view expected =
+          equals == absl::string_view::npos
+              ? kFieldsExpected
+              : ParseField(field.substr(0, equals), field.substr(equals + 1));
       if (!expected.empty()) return Error(start, field, expected);
     }
     return absl::OkStatus();
@@ -162,8 +168,7 @@ class ScheduleParser {
                  : "the stages that do their forward again, for example recompute=0,1";
     }
     if (key == "group") return ParseGroup(value);
-    return "one of name=, weights=, complete=, range=, stages=, pipelines=, replicas=, rounds=, "
-           "recompute=, group=";
+    return kFieldsExpected;
   }
 
   bool ParseReplicas(absl::string_view value) {

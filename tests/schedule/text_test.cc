@@ -158,6 +158,8 @@ TEST(ScheduleText, BadText_NamesLineColumnAndToken) {
         {"0F0\n2F0\n", "no worker has an action of stage 1 of 3"},
         {"# penstock schedule 1 color=red\n0F0",
          "line 1, column 23: \"color=red\": expected one of"},
+        {"# penstock schedule 1 group\n0F0", "column 23: \"group\": expected one of name="},
+        {"# penstock schedule 1 stages\n0F0", "column 23: \"stages\": expected one of name="},
         {"# penstock schedule 1 weights=double\n0F0",
          "expected weights=single, stash, delayed:<microbatches>:<versions>, predicted:"},
         {"# penstock schedule 1 weights=delayed:0:1\n0F0", "expected weights="},
