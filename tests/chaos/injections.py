@@ -100,8 +100,12 @@ def undisturbed(test):
 def executor_stands_still(test):
     """The thread that computes hangs, while its process answers calls and sends heartbeats; there is a spare."""
     hangs = "executor.after_action=sleep:60000@9000"
-    with test.cluster(lambda name, life: hangs if (name, life) == ("worker-1", 0) else None, workers=3, restarts=False) as cluster:
-        job, seconds = test.ends_well(cluster, cluster.submit("job"), attempts=2)
+    with test.cluster(lambda name, life: hangs if (name, life) == ("worker-1", 0) else None, workers=3, restarts=False,
+                      late=["worker-2"]) as cluster:
+        job_id = cluster.submit("job")
+        cluster.await_step(job_id, 1)
+        cluster.start("worker-2")  # only now, so that it is the spare
+        job, seconds = test.ends_well(cluster, job_id, attempts=2)
         attempt = job["result"]["attempts"][0]
         if (attempt["cause"], attempt["worker"]) != ("stalled", "worker-1"):
             raise clusters.Trouble(f"the attempt ended with {attempt}")

@@ -53,10 +53,11 @@ class Cluster:
 
     `fault_of(name, number)`: what the variable says for a life of a process, its lives counted from 0; None: nothing.
     `restarts`: whether processes that end are started again. `linked`: whether others reach each worker through a link
-    (links.py), and each worker the coordinator through another. `worker_flags`: of all workers.
+    (links.py), and each worker the coordinator through another. `worker_flags`: of all workers. `late`: names of workers that the
+    caller starts, the last of all.
     """
 
-    def __init__(self, programs, folder, fault_of, workers=2, state=None, restarts=True, linked=False, worker_flags=()):
+    def __init__(self, programs, folder, fault_of, workers=2, state=None, restarts=True, linked=False, worker_flags=(), late=()):
         self.programs = pathlib.Path(programs).resolve()  # processes start in another folder
         self.folder = pathlib.Path(folder)
         self.checkpoints = self.folder / "checkpoints"
@@ -78,6 +79,7 @@ class Cluster:
             else:
                 self.commands[f"worker-{number}"] += ["--coordinator", self.address]
         self.workers = [name for name in self.commands if name != "coordinator"]
+        self.late = late
         self.lives = {name: [] for name in self.commands}
         self.thaws = []
         self.lock = threading.Lock()
@@ -95,17 +97,19 @@ class Cluster:
     def __enter__(self):
         self.checkpoints.mkdir(exist_ok=True)
         for name in self.commands:
-            self.start(name)
+            if name not in self.late:
+                self.start(name)
         self.supervisor.start()
         return self
 
     def __exit__(self, *_):
         self.closing = True
         self.supervisor.join()
-        for lives in self.lives.values():
-            lives[-1].process.kill()
-        for lives in self.lives.values():
-            lives[-1].process.wait()
+        last = [lives[-1] for lives in self.lives.values() if lives]
+        for life in last:
+            life.process.kill()
+        for life in last:
+            life.process.wait()
         for link in [*self.links.values(), *self.uplinks.values()]:
             link.close()
 
@@ -127,7 +131,7 @@ class Cluster:
         restart_at = {}
         while not self.closing:
             for name, lives in self.lives.items():
-                if lives[-1].process.poll() is None or not self._starts_again(name):
+                if not lives or lives[-1].process.poll() is None or not self._starts_again(name):
                     continue
                 due = restart_at.setdefault((name, len(lives)), time.monotonic() + RESTART_SECONDS)
                 if time.monotonic() >= due:
