@@ -15,6 +15,7 @@
 #include "services/cli/json_output.h"
 #include "services/cli/text.h"
 #include "studies/command/commands.h"
+#include "studies/command/drawn_numbers.h"
 #include "studies/command/study_output.h"
 #include "studies/command/study_runner.h"
 #include "studies/command/training_runner.h"
@@ -34,6 +35,8 @@ constexpr int64_t kRowsMin = 10;
 constexpr int64_t kSeeds = 5;
 constexpr char kLanguageModel[] = "language-model";
 constexpr char kLanguageModelSummary[] = "PipeDream and LocalSGD train a network, over time";
+constexpr char kDrawn[] = "drawn";
+constexpr char kDrawnSummary[] = "points of figure 2b from the numbers that the authors' code drew";
 constexpr char kPipeDream[] = "pipedream";
 constexpr char kPipeDreamSummary[] =
     "the experiment of PipeDream's authors, on their profiles, in simulated time";
@@ -42,6 +45,7 @@ struct TheoryOptions {
   std::string study;
   std::optional<int64_t> seeds_given;
   std::string data_path;
+  bool caption = false;
   bool full = false;
   std::optional<int64_t> microbatches;
   std::string output = "theory-results";
@@ -55,45 +59,57 @@ struct Study {
   const char* name;
   const char* summary;
   bool takes_data;
+  bool has_caption;  // which says something else than what was plotted
   absl::StatusOr<StudyResult> (*run)(const TheoryOptions& options, const Problem* data,
                                      StudyContext& context);
 };
 
 constexpr Study kStudies[] = {
-    {"delays", "PipeDream's delay against stages", false,
+    {"delays", "PipeDream's delay against stages", false, false,
      [](const TheoryOptions&, const Problem*, StudyContext& context) {
        return RunDelayStudy({}, context);
      }},
-    {"quadratic", "PipeDream and RPD on the random quadratic", false,
+    {"quadratic", "PipeDream and RPD on the random quadratic", false, true,
      [](const TheoryOptions& options, const Problem*, StudyContext& context) {
-       return RunQuadraticStudy({.seeds = options.seeds()}, context);
+       QuadraticStudy study = options.caption ? QuadraticStudy::Caption() : QuadraticStudy();
+       study.seeds = options.seeds();
+       return RunQuadraticStudy(study, context);
      }},
-    {"logistic", "logistic regression against stages, in a fixed time", true,
+    {"logistic", "logistic regression against stages, in a fixed time", true, true,
      [](const TheoryOptions& options, const Problem* data, StudyContext& context) {
-       LogisticStudy study{.seeds = options.seeds(), .data = data};
+       LogisticStudy study =
+           options.caption || data != nullptr ? LogisticStudy::Caption() : LogisticStudy();
+       study.seeds = options.seeds();
+       study.data = data;
        // A stage holds at least one feature.
        if (data != nullptr) {
          std::erase_if(study.stages, [&](int32_t stages) { return stages > data->width(); });
        }
        return RunLogisticStudy(study, context);
      }},
-    {"local-sgd", "PipeDream and LocalSGD over time", true,
+    {"local-sgd", "PipeDream and LocalSGD over time", true, true,
      [](const TheoryOptions& options, const Problem* data, StudyContext& context) {
-       return RunLocalSgdStudy({.seeds = options.seeds(), .data = data}, context);
+       LocalSgdStudy study =
+           options.caption || data != nullptr ? LocalSgdStudy::Caption() : LocalSgdStudy();
+       study.seeds = options.seeds();
+       study.data = data;
+       return RunLocalSgdStudy(study, context);
      }},
-    {"race", "whether races choose the first method", true,
+    {"race", "whether races choose the first method", true, false,
      [](const TheoryOptions& options, const Problem* data, StudyContext& context) {
        return RunRaceStudy({.seeds = options.seeds(), .data = data}, context);
      }},
-    {"bound", "both sides of theorem 4.1 along a run", false,
+    {"bound", "both sides of theorem 4.1 along a run", false, false,
      [](const TheoryOptions& options, const Problem*, StudyContext& context) {
        return RunBoundStudy({.seeds = options.seeds()}, context);
      }},
 };
 
-const Study& FindStudy(const std::string& name) {
-  return *std::find_if(std::begin(kStudies), std::end(kStudies),
-                       [&](const Study& study) { return study.name == name; });
+// Null: it is none of linear models that draw their own numbers.
+const Study* FindStudy(const std::string& name) {
+  const auto* const found = std::find_if(std::begin(kStudies), std::end(kStudies),
+                                         [&](const Study& study) { return study.name == name; });
+  return found == std::end(kStudies) ? nullptr : found;
 }
 
 absl::StatusOr<std::optional<Problem>> LoadData(const TheoryOptions& options, const Study& study) {
@@ -120,8 +136,16 @@ absl::StatusOr<std::optional<Problem>> LoadData(const TheoryOptions& options, co
 
 absl::Status CheckFlags(const TheoryOptions& options) {
   const bool trains = options.study == kLanguageModel;
-  if (options.study == kPipeDream && options.seeds_given.has_value()) {
-    return absl::InvalidArgumentError("--seeds: the study pipedream leaves nothing to chance");
+  const Study* const study = FindStudy(options.study);
+  if ((options.study == kPipeDream || options.study == kDrawn) && options.seeds_given.has_value()) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("--seeds: the study ", options.study, " leaves nothing to chance"));
+  }
+  if (options.caption && (study == nullptr || !study->has_caption || !options.data_path.empty())) {
+    return absl::InvalidArgumentError(
+        "--caption: is for figures whose caption says something else than what was plotted; use it "
+        "with the "
+        "studies quadratic, logistic and local-sgd, without --data");
   }
   if (trains && options.seeds_given.has_value()) {
     return absl::InvalidArgumentError(
@@ -138,7 +162,7 @@ absl::Status CheckFlags(const TheoryOptions& options) {
 
 absl::StatusOr<StudyResult> RunLinear(const TheoryOptions& options, Console& console,
                                       Interrupt& interrupt) {
-  const Study& study = FindStudy(options.study);
+  const Study& study = *FindStudy(options.study);
   PENSTOCK_ASSIGN_OR_RETURN(const std::optional<Problem> data, LoadData(options, study));
   // A file that cannot be written should be found before the work.
   PENSTOCK_RETURN_IF_ERROR(RealFiles().CreateDirectories(options.output));
@@ -165,6 +189,21 @@ absl::StatusOr<StudyResult> RunLanguageModel(const TheoryOptions& options, Conso
                                RealFiles(), runner);
 }
 
+// The study of numbers that others drew.
+absl::StatusOr<StudyResult> RunDrawn(const TheoryOptions& options, Console& console,
+                                     Interrupt& interrupt) {
+  if (options.data_path.empty()) {
+    return absl::InvalidArgumentError(
+        "--data: the study drawn needs the file that studies/theory/draw_numbers.py writes");
+  }
+  PENSTOCK_ASSIGN_OR_RETURN(const std::string file,
+                            RealFiles().Read(options.data_path, kDataBytesMax));
+  PENSTOCK_ASSIGN_OR_RETURN(const DrawnNumbers numbers, ParseDrawnNumbers(file, options.data_path));
+  PENSTOCK_RETURN_IF_ERROR(RealFiles().CreateDirectories(options.output));
+  StudyRunner runner(options.threads, console, RealClock(), interrupt);
+  return RunDrawnStudy({.numbers = &numbers}, runner);
+}
+
 // The study that plans what others profiled.
 absl::StatusOr<StudyResult> RunPipeDream(const TheoryOptions& options, Console& console,
                                          Interrupt& interrupt) {
@@ -184,6 +223,7 @@ absl::StatusOr<StudyResult> RunStudy(const TheoryOptions& options, Console& cons
                                      Interrupt& interrupt) {
   if (options.study == kLanguageModel) return RunLanguageModel(options, console, interrupt);
   if (options.study == kPipeDream) return RunPipeDream(options, console, interrupt);
+  if (options.study == kDrawn) return RunDrawn(options, console, interrupt);
   return RunLinear(options, console, interrupt);
 }
 
@@ -218,8 +258,9 @@ CommandRunner DeclareTheory(CLI::App& app) {
   }
   names.emplace_back(kLanguageModel);
   names.emplace_back(kPipeDream);
-  absl::StrAppend(&summaries, kLanguageModel, ": ", kLanguageModelSummary, "; ", kPipeDream, ": ",
-                  kPipeDreamSummary);
+  names.emplace_back(kDrawn);
+  absl::StrAppend(&summaries, kDrawn, ": ", kDrawnSummary, "; ", kLanguageModel, ": ",
+                  kLanguageModelSummary, "; ", kPipeDream, ": ", kPipeDreamSummary);
   app.add_option("STUDY", options->study, summaries)
       ->required()
       ->type_name("")
@@ -231,8 +272,12 @@ CommandRunner DeclareTheory(CLI::App& app) {
   app.add_option(
          "--data", options->data_path,
          "A LIBSVM file instead of synthetic logistic regression; for language-model the text, for "
-         "pipedream the directory of the profiles")
+         "pipedream the directory of the profiles, for drawn the file of draw_numbers.py")
       ->type_name("FILE");
+  app.add_flag("--caption", options->caption,
+               "quadratic, logistic, local-sgd: the settings of the figure's caption, and not "
+               "those that made the "
+               "plotted curves");
   app.add_flag("--full", options->full,
                "language-model: tune the step sizes, with 1, 4 and 8 local steps; takes hours");
   app.add_option(

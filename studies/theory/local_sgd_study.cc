@@ -19,6 +19,7 @@ struct Family {
   int64_t batch = 10;
   int64_t microbatches = 0;  // of PipeDream
   double noise = 0.0;
+  bool shows_objective = false;
   bool pipedream_wins = false;    // in the paper
   std::vector<Problem> problems;  // by seed; one alone if it is data
   std::vector<GradientNoise> noises;
@@ -34,16 +35,26 @@ struct FamilyResult {
 };
 
 std::vector<Family> MakeFamilies(const LocalSgdStudy& study) {
-  const auto family = [&](const std::string& name, int64_t batch, double noise, bool wins) {
-    return Family{.name = name,
-                  .batch = batch,
-                  .microbatches = study.size.rows / batch * study.epochs,
-                  .noise = noise,
-                  .pipedream_wins = wins};
+  const auto family = [&](const std::string& name, int64_t batch) {
+    return Family{
+        .name = name, .batch = batch, .microbatches = study.size.rows / batch * study.epochs};
   };
-  if (study.data != nullptr) return {family("data", 10, 0.0, false)};
-  return {family("logistic", 10, study.noise, false),
-          family("logistic-without-noise", 10, 0.0, false), family("quadratic", 5, 0.0, true)};
+  if (study.data != nullptr) return {family("data", 10)};
+  const LocalSgdStudy::Logistic& setting = study.logistic;
+  Family logistic{.name = "logistic",
+                  .batch = setting.batch,
+                  .microbatches = setting.size.rows / setting.batch * setting.epochs,
+                  .noise = setting.noise,
+                  .shows_objective = setting.shows_objective};
+  std::vector<Family> families = {logistic};
+  if (setting.also_without_noise) {
+    logistic.name = "logistic-without-noise";
+    logistic.noise = 0.0;
+    families.push_back(logistic);
+  }
+  families.push_back(family("quadratic", 5));
+  families.back().pipedream_wins = true;
+  return families;
 }
 
 // Makes the problems of all families for one seed.
@@ -53,7 +64,8 @@ void MakeProblems(const LocalSgdStudy& study, int64_t seed, std::vector<Family>&
       if (seed == 0) family.problems[0] = *study.data;
     } else {
       family.problems[seed] = family.pipedream_wins ? NesterovQuadratic(study.size, seed)
-                                                    : SyntheticLogistic(study.size, seed);
+                                                    : SyntheticLogistic(study.logistic.size, seed);
+      if (family.shows_objective) family.problems[seed].optimum = 0.0;
     }
     const int64_t count = family.microbatches * family.Of(seed).width();
     if (family.noise > 0.0) family.noises[seed] = GradientNoise(family.noise, count, seed);
@@ -63,7 +75,7 @@ void MakeProblems(const LocalSgdStudy& study, int64_t seed, std::vector<Family>&
 absl::StatusOr<FamilyResult> RunFamily(const LocalSgdStudy& study, const Family& family,
                                        int64_t calls, StudyContext& context) {
   PENSTOCK_ASSIGN_OR_RETURN(const TickSequence pipedream,
-                            PipeDreamSequence(study.stages, family.microbatches));
+                            PipeDreamSequence(study.order, study.stages, family.microbatches));
   FamilyResult result{.ticks = pipedream.ticks};
   CurvePlan plan{.ticks = pipedream.ticks};
   // On a large data set the objective is looked at now and then.
@@ -124,7 +136,7 @@ StudyChart ChartOf(const LocalSgdStudy& study, const Family& family, const Famil
                       "S = R = %d, batch %d, noise %g, %d seeds: mean, least and greatest",
                       study.stages, family.batch, family.noise, study.seeds),
                   .x_label = "ticks",
-                  .y_label = "f(w) - f*",
+                  .y_label = family.shows_objective ? "f(w)" : "f(w) - f*",
                   .y_log = true};
   chart.lines.push_back(TunedLine("PD", result.pipedream, CurveClock::kTicks));
   for (size_t i = 0; i < result.local.size(); ++i) {

@@ -17,7 +17,6 @@
 namespace penstock {
 namespace {
 
-constexpr int64_t kLogisticBatch = 10;
 constexpr int64_t kLocalSteps = 5;
 struct Inputs {
   LogisticProblems problems;
@@ -49,6 +48,9 @@ absl::StatusOr<Inputs> Prepare(const LogisticStudy& study, StudyContext& context
                                                                    .noise = study.noise,
                                                                    .data = study.data},
                                                                   context));
+  if (study.shows_objective) {
+    for (Problem& problem : inputs.problems.by_seed) problem.optimum = 0.0;
+  }
   return inputs;
 }
 
@@ -58,7 +60,7 @@ absl::StatusOr<AtStages> RunStages(const LogisticStudy& study, const Inputs& inp
               .delta = PipelineDelay(stages),
               .pipeline_microbatches = PipeDreamMicrobatches(stages, study.ticks)};
   PENSTOCK_ASSIGN_OR_RETURN(const TickSequence pipedream,
-                            PipeDreamSequence(stages, at.pipeline_microbatches));
+                            PipeDreamSequence(study.order, stages, at.pipeline_microbatches));
   const std::vector<int64_t> updates_by_tick = UpdatesByTick(pipedream);
   const LocalSgdShape shape{stages, stages, kLocalSteps};
   at.local_microbatches = LocalSgdMicrobatches(shape, study.ticks);
@@ -68,7 +70,7 @@ absl::StatusOr<AtStages> RunStages(const LogisticStudy& study, const Inputs& inp
   const auto play = [&](const TickSequence& sequence, const LocalSgdShape& models, int64_t round,
                         double learning_rate, int64_t seed) {
     const PipelineDescentOptions options{.learning_rate = learning_rate,
-                                         .batch = kLogisticBatch,
+                                         .batch = study.batch,
                                          .replicas = models.replicas,
                                          .round = round,
                                          .first_minibatch = seed * study.ticks,
@@ -90,14 +92,13 @@ absl::StatusOr<AtStages> RunStages(const LogisticStudy& study, const Inputs& inp
                   PipelineGrid(), study.seeds, inputs.plan,
                   [&](double learning_rate, int64_t seed) {
                     const Problem& problem = inputs.problems.Of(seed);
-                    const RandomDescentOptions options{
-                        .learning_rate = learning_rate,
-                        .partition = {stages, kLogisticBatch},
-                        .minibatches = problem.rows() / kLogisticBatch,
-                        .delta = at.delta,
-                        .seed = static_cast<uint64_t>(seed),
-                        .plan = inputs.plan,
-                        .updates_by_tick = updates_by_tick};
+                    const RandomDescentOptions options{.learning_rate = learning_rate,
+                                                       .partition = {stages, study.batch},
+                                                       .minibatches = problem.rows() / study.batch,
+                                                       .delta = at.delta,
+                                                       .seed = static_cast<uint64_t>(seed),
+                                                       .plan = inputs.plan,
+                                                       .updates_by_tick = updates_by_tick};
                     return RandomDescent(problem, options, inputs.problems.noise[seed]).curve;
                   },
                   context));
@@ -131,7 +132,7 @@ double LeadByRule(const AtStages& at) {
   return at.pipedream.final_mean() / at.local_sgd.final_mean();
 }
 double LeadByBestStep(const AtStages& at) {
-  return at.pipedream.best_final() / at.local_sgd.best_final();
+  return at.pipedream.best_end() / at.local_sgd.best_end();
 }
 
 // The upper half of the numbers of stages counts as large.
@@ -174,7 +175,7 @@ StudyResult Report(const LogisticStudy& study, const Inputs& inputs,
                                   {"problem", first.name},
                                   {"width", first.width()},
                                   {"rows", first.rows()},
-                                  {"batch", kLogisticBatch},
+                                  {"batch", study.batch},
                                   {"l2", first.l2},
                                   {"noise", study.data != nullptr ? 0.0 : study.noise},
                                   {"ticks", study.ticks},
@@ -195,9 +196,9 @@ StudyResult Report(const LogisticStudy& study, const Inputs& inputs,
   result.charts = {{"",
                     {.title = absl::StrCat("After ", study.ticks, " ticks, ", first.name),
                      .subtitle = absl::StrFormat("batch %d, %d seeds: mean, least and greatest",
-                                                 kLogisticBatch, study.seeds),
+                                                 study.batch, study.seeds),
                      .x_label = "stages S",
-                     .y_label = "f(w) - f*",
+                     .y_label = study.shows_objective ? "f(w)" : "f(w) - f*",
                      .x_log = true,
                      .y_log = true,
                      .lines = {LineOf("PD", all, &AtStages::pipedream),
@@ -205,8 +206,9 @@ StudyResult Report(const LogisticStudy& study, const Inputs& inputs,
                                LineOf(absl::StrCat("LocalSGD, R = S, H = ", kLocalSteps), all,
                                       &AtStages::local_sgd)}}}};
   result.findings = {Tracks(all)};
-  for (const auto& [steps, lead] : {std::pair<const char*, Lead>("the rule's steps", LeadByRule),
-                                    {"the best steps of the grids", LeadByBestStep}}) {
+  for (const auto& [steps, lead] :
+       {std::pair<const char*, Lead>("the rule's steps", LeadByRule),
+        {"the best steps of the grids, over the last 1 %", LeadByBestStep}}) {
     result.findings.push_back(LocalSgdWins(all, steps, lead));
     result.findings.push_back(LeadGrows(all, steps, lead));
   }

@@ -6,6 +6,7 @@
 #pragma once
 
 #include <cstdint>
+#include <utility>
 #include <vector>
 
 #include "absl/types/span.h"
@@ -22,6 +23,11 @@ class GradientNoise {
     RandomStream random(seed, kPurpose);
     for (double& value : values_) value = deviation * random.Normal();
   }
+
+  // These numbers.
+  explicit GradientNoise(std::vector<double> values) : values_(std::move(values)) {}
+
+  int64_t count() const { return static_cast<int64_t>(values_.size()); }
 
   // Adds the numbers from `position` on, which moves past them.
   void AddTo(absl::Span<double> gradient, int64_t& position) const {

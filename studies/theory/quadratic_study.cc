@@ -15,9 +15,8 @@
 namespace penstock {
 namespace {
 
-constexpr int64_t kBatch = 10;
-
 struct Setting {
+  int64_t batch = 0;
   TickSequence sequence;
   std::vector<int64_t> updates_by_tick;
   CurvePlan plan;
@@ -26,9 +25,10 @@ struct Setting {
 };
 
 absl::StatusOr<Setting> Prepare(const QuadraticStudy& study) {
-  Setting setting;
-  PENSTOCK_ASSIGN_OR_RETURN(setting.sequence,
-                            PipeDreamSequence(study.stages, study.rows / kBatch * study.epochs));
+  Setting setting{.batch = study.batch};
+  PENSTOCK_ASSIGN_OR_RETURN(
+      setting.sequence,
+      PipeDreamSequence(study.order, study.stages, study.rows / study.batch * study.epochs));
   setting.updates_by_tick = UpdatesByTick(setting.sequence);
   setting.plan = {.ticks = setting.sequence.ticks, .tail_fraction = 1.0};
   return setting;
@@ -36,15 +36,15 @@ absl::StatusOr<Setting> Prepare(const QuadraticStudy& study) {
 
 Curve RunPipeDream(const Setting& setting, double learning_rate, int64_t seed) {
   const PipelineDescentOptions options{
-      .learning_rate = learning_rate, .batch = kBatch, .plan = setting.plan};
+      .learning_rate = learning_rate, .batch = setting.batch, .plan = setting.plan};
   return PipelineDescent(setting.problems[seed], setting.sequence, options).curve;
 }
 
 Curve RunRandom(const Setting& setting, int64_t delta, double learning_rate, int64_t seed) {
   const Problem& problem = setting.problems[seed];
   const RandomDescentOptions options{.learning_rate = learning_rate,
-                                     .partition = {setting.sequence.stages, kBatch},
-                                     .minibatches = problem.rows() / kBatch,
+                                     .partition = {setting.sequence.stages, setting.batch},
+                                     .minibatches = problem.rows() / setting.batch,
                                      .delta = delta,
                                      .seed = static_cast<uint64_t>(seed),
                                      .plan = setting.plan,
@@ -135,7 +135,7 @@ void Report(const QuadraticStudy& study, const Setting& setting, int64_t width,
   LineChart chart{
       .title = absl::StrCat("PipeDream and RPD, random quadratic, ", where),
       .subtitle = absl::StrFormat("S = %d, batch %d, %d seeds: mean, least and greatest",
-                                  study.stages, kBatch, study.seeds),
+                                  study.stages, study.batch, study.seeds),
       .x_label = "block updates",
       .y_label = "f(w) - f*",
       .y_log = true};
@@ -165,7 +165,7 @@ absl::StatusOr<StudyResult> RunQuadraticStudy(const QuadraticStudy& study, Study
                      .settings = {{"seeds", study.seeds},
                                   {"stages", int64_t{study.stages}},
                                   {"rows", study.rows},
-                                  {"batch", kBatch},
+                                  {"batch", study.batch},
                                   {"microbatches", setting.sequence.microbatches},
                                   {"ticks", setting.sequence.ticks},
                                   {"block_updates", setting.sequence.updates()}}};

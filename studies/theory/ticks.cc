@@ -1,9 +1,12 @@
 #include "studies/theory/ticks.h"
 
 #include <algorithm>
+#include <functional>
 #include <limits>
 #include <tuple>
+#include <utility>
 
+#include "absl/types/span.h"
 #include "base/check.h"
 #include "base/status.h"
 #include "schedule/catalog/catalog.h"
@@ -14,12 +17,24 @@ namespace {
 
 constexpr int64_t kTickNs = 1'000'000'000;  // Simulate's unit is the second
 
-// The pipeline of LocalSGD, tick by tick.
-class LocalSgdPipeline {
+// A pipeline whose stages do what they can, tick by tick: the next backward if there is one and, once they are warm, a forward
+// came before it; otherwise the next forward.
+class EagerPipeline {
  public:
-  LocalSgdPipeline(const LocalSgdShape& shape, int64_t microbatches)
-      : shape_(shape), stages_(shape.stages) {
-    sequence_.stages = shape.stages;
+  // Counts are of earlier ticks.
+  struct Stage {
+    int64_t forwards = 0;
+    int64_t backwards = 0;
+    bool warm = false;
+    bool prefers_backward = false;  // of a warm stage
+  };
+  // Whether a stage may begin the forward of `microbatch`, which the stage before has done.
+  using MayBegin =
+      std::function<bool(absl::Span<const Stage> stages, int32_t stage, int64_t microbatch)>;
+
+  EagerPipeline(int32_t stages, int64_t microbatches, MayBegin may_begin)
+      : may_begin_(std::move(may_begin)), stages_(stages) {
+    sequence_.stages = stages;
     sequence_.microbatches = microbatches;
   }
 
@@ -27,7 +42,7 @@ class LocalSgdPipeline {
     sequence_.events.reserve(2 * sequence_.updates());
     while (stages_.front().backwards < sequence_.microbatches) {
       const size_t before = sequence_.events.size();
-      for (int32_t stage = 0; stage < shape_.stages; ++stage) Decide(stage);
+      for (int32_t stage = 0; stage < sequence_.stages; ++stage) Decide(stage);
       PENSTOCK_CHECK(sequence_.events.size() > before);
       Commit(before);
       ++sequence_.ticks;
@@ -36,28 +51,17 @@ class LocalSgdPipeline {
   }
 
  private:
-  // Counts are of earlier ticks.
-  struct Stage {
-    int64_t forwards = 0;
-    int64_t backwards = 0;
-    bool warm = false;
-    bool prefers_backward = false;  // of a warm stage
-  };
-
   bool ForwardReady(int32_t stage) const {
     const int64_t m = stages_[stage].forwards;
     if (m >= sequence_.microbatches) return false;
     if (stage > 0 && stages_[stage - 1].forwards <= m) return false;
-    const bool first_step = m % shape_.round() < shape_.replicas;
-    if (!first_step) return stages_[stage].backwards > m - shape_.replicas;
-    // The barrier: every microbatch of the rounds before has left the first stage.
-    return stages_.front().backwards >= m / shape_.round() * shape_.round();
+    return may_begin_(stages_, stage, m);
   }
 
   bool BackwardReady(int32_t stage) const {
     const int64_t m = stages_[stage].backwards;
     if (m >= stages_[stage].forwards) return false;
-    return stage + 1 == shape_.stages || stages_[stage + 1].backwards > m;
+    return stage + 1 == sequence_.stages || stages_[stage + 1].backwards > m;
   }
 
   void Decide(int32_t stage) {
@@ -82,7 +86,7 @@ class LocalSgdPipeline {
     }
   }
 
-  const LocalSgdShape shape_;
+  const MayBegin may_begin_;
   std::vector<Stage> stages_;
   TickSequence sequence_;
 };
@@ -120,8 +124,29 @@ int64_t PipeDreamMicrobatches(int32_t stages, int64_t ticks) {
   return std::max<int64_t>(1, (ticks - 2 * (stages - 1) + 1) / 2);
 }
 
+TickSequence EagerPipeDreamSequence(int32_t stages, int64_t microbatches) {
+  const auto may_begin = [stages](absl::Span<const EagerPipeline::Stage> done, int32_t stage,
+                                  int64_t microbatch) {
+    return stage > 0 || microbatch - done[0].backwards < stages;
+  };
+  return EagerPipeline(stages, microbatches, may_begin).Run();
+}
+
+absl::StatusOr<TickSequence> PipeDreamSequence(PipeDreamOrder order, int32_t stages,
+                                               int64_t microbatches) {
+  if (order == PipeDreamOrder::kStatic) return PipeDreamSequence(stages, microbatches);
+  return EagerPipeDreamSequence(stages, microbatches);
+}
+
 TickSequence LocalSgdSequence(const LocalSgdShape& shape, int64_t microbatches) {
-  return LocalSgdPipeline(shape, microbatches).Run();
+  const auto may_begin = [&shape](absl::Span<const EagerPipeline::Stage> done, int32_t stage,
+                                  int64_t microbatch) {
+    const bool first_step = microbatch % shape.round() < shape.replicas;
+    if (!first_step) return done[stage].backwards > microbatch - shape.replicas;
+    // The barrier: every microbatch of the rounds before has left the first stage.
+    return done[0].backwards >= microbatch / shape.round() * shape.round();
+  };
+  return EagerPipeline(shape.stages, microbatches, may_begin).Run();
 }
 
 int64_t LocalSgdMicrobatches(const LocalSgdShape& shape, int64_t ticks) {

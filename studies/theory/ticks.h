@@ -36,7 +36,17 @@ struct TickSequence {
 // product's own simulator. It takes PipeDreamTicks(...) = 2N + 2(S-1) ticks.
 // Errors: those of BuildSchedule and Simulate (too many stages or microbatches).
 absl::StatusOr<TickSequence> PipeDreamSequence(int32_t stages, int64_t microbatches);
-// The fewest microbatches with which PipeDream takes `ticks` ticks or more.
+// The sequence of the authors' simulator, which is not quite that of the product. A stage does its next backward if it can and,
+// once it is warm, has done a forward since the last one; otherwise its next forward. Only the first stage counts what is in
+// flight, S microbatches at most, so that while the pipeline fills a later stage takes forwards that PipeDream's static order
+// leaves for later: (S-1)(S-2)/2 of them read an older version of the weights there. From then on, and in
+// length, the two are the same.
+TickSequence EagerPipeDreamSequence(int32_t stages, int64_t microbatches);
+enum class PipeDreamOrder : uint8_t { kStatic, kEager };
+// One of both. Errors: as PipeDreamSequence.
+absl::StatusOr<TickSequence> PipeDreamSequence(PipeDreamOrder order, int32_t stages,
+                                               int64_t microbatches);
+// The fewest microbatches with which PipeDream takes `ticks` ticks or more, by either sequence.
 int64_t PipeDreamMicrobatches(int32_t stages, int64_t ticks);
 
 // LocalSGD through a pipeline: `replicas` models share the workers. Microbatch m belongs to replica

@@ -108,6 +108,22 @@ double TunedMethod::best_final() const {
   return best;
 }
 
+double TunedMethod::best_end() const {
+  const auto end_of = [](const Curve& curve) {
+    double sum = 0.0;
+    int64_t points = 0;
+    for (const CurvePoint& point : curve) {
+      if (100 * point.tick < 99 * curve.back().tick) continue;
+      sum += point.gap;
+      ++points;
+    }
+    return sum / static_cast<double>(points);
+  };
+  double best = end_of(mean);
+  for (const Curve& curve : mean_by_step) best = std::min(best, end_of(curve));
+  return best;
+}
+
 double TunedMethod::final_min() const {
   double least = FinalOf(by_seed.front());
   for (const Curve& curve : by_seed) least = std::min(least, FinalOf(curve));

@@ -67,6 +67,8 @@ struct TunedMethod {
   double final_mean() const { return mean.back().gap; }
   // The least final mean of the whole grid, whatever the rule says.
   double best_final() const;
+  // The same of the mean over the last hundredth of the ticks, which noise moves less.
+  double best_end() const;
   double final_min() const;
   double final_max() const;
 };

@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <map>
 #include <tuple>
 #include <utility>
@@ -66,6 +67,40 @@ TEST(PipeDreamSequenceTest, PaperSizes_HaveThePaperLengths) {
   PENSTOCK_ASSERT_OK_AND_ASSIGN(const TickSequence large, PipeDreamSequence(16, 1024));
   EXPECT_EQ(large.ticks, 2078);
   EXPECT_EQ(large.updates(), 16384);
+}
+
+// By forward: how many updates of its stage it has seen.
+std::map<Key, int64_t> VersionsOf(const TickSequence& sequence) {
+  std::map<Key, int64_t> versions;
+  for (const TickEvent& forward : sequence.events) {
+    if (forward.is_backward) continue;
+    versions[{false, forward.stage, forward.microbatch}] =
+        std::count_if(sequence.events.begin(), sequence.events.end(), [&](const TickEvent& event) {
+          return event.is_backward && event.stage == forward.stage && event.tick < forward.tick;
+        });
+  }
+  return versions;
+}
+
+TEST(EagerPipeDreamSequenceTest, AnySize_ReadsOtherVersionsWhileThePipelineFillsAlone) {
+  for (const int32_t stages : {1, 2, 3, 4, 7, 8}) {
+    constexpr int64_t kMicrobatches = 24;
+    const TickSequence eager = EagerPipeDreamSequence(stages, kMicrobatches);
+    ExpectIsAPipeline(eager);
+    EXPECT_EQ(eager.ticks, 2 * kMicrobatches + 2 * (stages - 1));
+    int64_t others = 0;
+    for (const auto& [forward, version] : VersionsOf(eager)) {
+      const auto [is_backward, stage, microbatch] = forward;
+      // PipeDream's static order reads the version max(0, m - (S - 1 - s)).
+      const int64_t by_rule = std::max<int64_t>(0, microbatch - (stages - 1 - stage));
+      EXPECT_LE(version, by_rule);
+      others += version != by_rule ? 1 : 0;
+      if (microbatch >= stages) {
+        EXPECT_EQ(version, by_rule) << stage << " " << microbatch;
+      }
+    }
+    EXPECT_EQ(others, (stages - 1) * (stages - 2) / 2);
+  }
 }
 
 TEST(PipeDreamMicrobatchesTest, PaperBudget_GivesThePaperCounts) {
