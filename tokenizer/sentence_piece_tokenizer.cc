@@ -91,6 +91,7 @@ SentencePieceTokenizer::SentencePieceTokenizer(SentencePieceFile file, Character
   pieces_ = ByteTrie(pieces);
   has_user_defined_ = !user_defined.empty();
   user_defined_ = ByteTrie(user_defined);
+  lines_end_with_spaces_ = table_.Find("\n").text == " " && table_.Find("\r").text == " ";
 }
 
 CharacterTable::Replacement SentencePieceTokenizer::NormalizedPrefix(absl::string_view text) const {
@@ -154,25 +155,31 @@ int32_t SentencePieceTokenizer::PieceId(absl::string_view text) const {
 
 // The best way to every place, from left to right. Sums are floats that begin with the text, as in the library (0.2.3), for
 // their rounding decides between ways that are equally good, such as "aa a" and "a aa".
+template <bool kMargin>
 float SentencePieceTokenizer::EncodeUnigramWord(absl::string_view word, float before,
                                                 Scratch& scratch, double& margin) const {
   std::vector<Way>& ways = scratch.ways;
+  std::vector<ExactSums>& sums = scratch.sums;
   ways.assign(word.size() + 1, Way{});
   ways[0].score = before;
-  ways[0].best = 0;
-  const auto offer = [](const Way& from, int64_t begin, float score, double added, int32_t id,
-                        Way& way) {
-    if (way.from < 0 || score > way.score) {
-      way.score = score;
-      way.id = id;
-      way.from = begin;
+  if (kMargin) {
+    sums.assign(word.size() + 1, ExactSums{});
+    sums[0].best = 0;
+  }
+  const auto offer = [&](size_t begin, size_t end, float score, double added, int32_t id) {
+    Way& way = ways[end];
+    if (way.bytes == 0 || score > way.score) {
+      way = {.score = score, .id = id, .bytes = static_cast<int32_t>(end - begin)};
     }
+    if (!kMargin) return;
+    const ExactSums from = sums[begin];
+    ExactSums& sum = sums[end];
     const double best = from.best + added;
-    way.second = std::max({way.second, std::min(way.best, best), from.second + added});
-    way.best = std::max(way.best, best);
+    sum.second = std::max({sum.second, std::min(sum.best, best), from.second + added});
+    sum.best = std::max(sum.best, best);
   };
   for (size_t begin = 0; begin < word.size();) {
-    const Way from = ways[begin];
+    const float score = ways[begin].score;
     const size_t character_bytes = std::min(CharacterBytes(word[begin]), word.size() - begin);
     bool has_character = false;
     ByteTrie::Node node = ByteTrie::kRoot;
@@ -186,23 +193,20 @@ float SentencePieceTokenizer::EncodeUnigramWord(absl::string_view word, float be
       const double added = has_user_defined_ && file_.pieces[id].kind == Kind::kUserDefined
                                ? static_cast<float>(bytes) * score_max_ - 0.1
                                : static_cast<double>(scores_[id]);
-      offer(from, static_cast<int64_t>(begin), static_cast<float>(added + from.score), added, id,
-            ways[end]);
+      offer(begin, end, static_cast<float>(added + score), added, id);
       has_character |= bytes == character_bytes;
     }
     if (!has_character) {
-      offer(from, static_cast<int64_t>(begin), unknown_score_ + from.score, unknown_score_, -1,
-            ways[begin + character_bytes]);
+      offer(begin, begin + character_bytes, unknown_score_ + score, unknown_score_, -1);
     }
     begin += character_bytes;
   }
   const size_t first = scratch.parts.size();
-  for (auto end = static_cast<int64_t>(word.size()); end > 0; end = ways[end].from) {
-    scratch.parts.push_back(ways[end].id >= 0 ? ways[end].id
-                                              : static_cast<int32_t>(ways[end].from - end));
+  for (size_t end = word.size(); end > 0; end -= ways[end].bytes) {
+    scratch.parts.push_back(ways[end].id >= 0 ? ways[end].id : -ways[end].bytes);
   }
   std::reverse(scratch.parts.begin() + static_cast<int64_t>(first), scratch.parts.end());
-  margin = ways.back().best - ways.back().second;
+  if (kMargin) margin = sums.back().best - sums.back().second;
   return ways.back().score;
 }
 
@@ -228,7 +232,10 @@ float SentencePieceTokenizer::ScoreBehind(absl::Span<const int32_t> parts, float
 void SentencePieceTokenizer::EncodeUnigram(absl::string_view text, Scratch& scratch) const {
   double margin = 0;
   if (!pieces_end_at_spaces_ || has_user_defined_) {
-    EncodeUnigramWord(text, 0, scratch, margin);
+    EncodeUnigramWord<false>(text, 0, scratch, margin);
+    if (constexpr size_t kWaysKept = 1 << 16; scratch.ways.capacity() > kWaysKept) {
+      scratch.ways = {};
+    }
     return;
   }
   std::vector<int32_t>& parts = scratch.parts;
@@ -247,8 +254,12 @@ void SentencePieceTokenizer::EncodeUnigram(absl::string_view text, Scratch& scra
       }
       parts.resize(before);
     }
-    const float reached = EncodeUnigramWord(word, score, scratch, margin);
-    if (const float limit = LimitOf(word, margin); is_cached && std::fabs(score) <= limit) {
+    if (!is_cached) {
+      score = EncodeUnigramWord<false>(word, score, scratch, margin);
+      continue;
+    }
+    const float reached = EncodeUnigramWord<true>(word, score, scratch, margin);
+    if (const float limit = LimitOf(word, margin); std::fabs(score) <= limit) {
       parts.push_back(absl::bit_cast<int32_t>(limit));
       scratch.words.Put(word, hash, absl::MakeConstSpan(parts).subspan(before));
       parts.pop_back();

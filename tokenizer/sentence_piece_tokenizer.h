@@ -28,10 +28,11 @@ class SentencePieceTokenizer final : public Tokenizer {
                                               Framing framing) const override;
   absl::StatusOr<std::string> Decode(absl::Span<const int32_t> ids,
                                      SpecialTokens special_tokens) const override;
-  // Where a text begins with a space that is put before it, and spaces are one, a line end is the same as a beginning.
+  // Where a text begins with a space that is put before it, line ends are spaces, and spaces are one, a line end is the
+  // same as a beginning.
   bool can_be_cut() const override {
-    return file_.add_dummy_prefix && file_.remove_extra_whitespaces && pieces_end_at_spaces_ &&
-           !has_user_defined_;
+    return file_.add_dummy_prefix && file_.remove_extra_whitespaces && lines_end_with_spaces_ &&
+           pieces_end_at_spaces_ && !has_user_defined_;
   }
   int64_t vocabulary_size() const override { return static_cast<int64_t>(file_.pieces.size()); }
   std::optional<int32_t> IdOf(absl::string_view token) const override;
@@ -43,12 +44,14 @@ class SentencePieceTokenizer final : public Tokenizer {
  private:
   static constexpr double kNoWay = -std::numeric_limits<double>::infinity();
 
-  // The best way to a place of a word.
+  // The best way to a place of a word. It is small, for a word may be a whole text.
   struct Way {
     float score = 0;
     int32_t id = 0;
-    int64_t from = -1;  // where its last piece begins; -1: there is no way yet
-    // Exact sums from the word's beginning, of the best way and of the second best.
+    int32_t bytes = 0;  // of its last piece; 0: there is no way yet
+  };
+  // Exact sums from the word's beginning, of the best way and of the second best.
+  struct ExactSums {
     double best = kNoWay, second = kNoWay;
   };
   struct Symbol {
@@ -68,6 +71,7 @@ class SentencePieceTokenizer final : public Tokenizer {
   };
   struct Scratch {
     std::vector<Way> ways;
+    std::vector<ExactSums> sums;
     std::vector<Symbol> symbols;
     std::vector<Candidate> heap;
     // The pieces of the normalized text: ids, and for what no piece has, the number of its bytes below zero.
@@ -79,8 +83,9 @@ class SentencePieceTokenizer final : public Tokenizer {
 
   CharacterTable::Replacement NormalizedPrefix(absl::string_view text) const;
   void EncodeUnigram(absl::string_view text, Scratch& scratch) const;
-  // Goes on from a way to the word's beginning, with the score `before`, and returns that to its end. Sets `margin` to what
-  // the second best way is behind.
+  // Goes on from a way to the word's beginning, with the score `before`, and returns that to its end. With `kMargin` it
+  // also sets `margin` to what the second best way is behind.
+  template <bool kMargin>
   float EncodeUnigramWord(absl::string_view word, float before, Scratch& scratch,
                           double& margin) const;
   // Returns the largest score before a word, without its sign, at which rounding cannot make another way than that with
@@ -96,7 +101,8 @@ class SentencePieceTokenizer final : public Tokenizer {
   ByteTrie pieces_;        // that text is cut into
   ByteTrie user_defined_;  // that are cut before all others
   bool has_user_defined_ = false;
-  bool pieces_end_at_spaces_ = true;  // none has a space behind another character
+  bool pieces_end_at_spaces_ = true;    // none has a space behind another character
+  bool lines_end_with_spaces_ = false;  // the table makes spaces of line ends
   absl::flat_hash_map<absl::string_view, int32_t> ids_;       // of all pieces
   absl::flat_hash_map<absl::string_view, int32_t> text_ids_;  // of those that text is cut into
   std::vector<float> scores_;                                 // by piece

@@ -48,7 +48,8 @@ class Tokenizer {
       absl::Span<const int32_t> ids, SpecialTokens special_tokens = SpecialTokens::kSkip) const = 0;
 
   // Whether a text has the ids of its pieces, one after the other, where each piece but the last ends with a letter before a line
-  // end. Not so if something is put before every text, such as a space.
+  // end. Not so if something is put before every text, such as a space. (Of unigram models the sum of scores so far is
+  // rounded, so that of ways that are as good but for that, a piece may have another than the whole text.)
   virtual bool can_be_cut() const = 0;
 
   // One more than the largest id, so what a model needs. There may be ids below that no token has.

@@ -7,6 +7,7 @@
 #include "tests/support/memory_files.h"
 #include "tests/support/status_matchers.h"
 #include "tests/tokenizer/golden_files.h"
+#include "tokenizer/sentence_piece_tokenizer.h"
 
 namespace penstock {
 namespace {
@@ -60,6 +61,18 @@ TEST(PieceEnd, WhereAPieceMoreWouldChangeTokens_TheTokenizerSaysSo) {
     EXPECT_NE(tokenizer->Encode("a\nb").value().size(),
               tokenizer->Encode("a").value().size() + tokenizer->Encode("\nb").value().size());
   }
+}
+
+// Line ends stay what they are, so that a space is put before a piece where the whole text has none.
+TEST(PieceEnd, WhereLineEndsAreNotSpaces_TheTokenizerSaysSo) {
+  PENSTOCK_ASSERT_OK_AND_ASSIGN(SentencePieceFile file,
+                                ReadSentencePieceFile(GoldenContent("unigram.model")));
+  file.character_table.clear();
+  PENSTOCK_ASSERT_OK_AND_ASSIGN(const std::unique_ptr<Tokenizer> tokenizer,
+                                SentencePieceTokenizer::Make(std::move(file)));
+  EXPECT_FALSE(tokenizer->can_be_cut());
+  EXPECT_NE(tokenizer->Encode("a\nb").value().size(),
+            tokenizer->Encode("a").value().size() + tokenizer->Encode("\nb").value().size());
 }
 
 class TokenSetTest : public ::testing::Test {
