@@ -22,7 +22,7 @@ CHAOS_SEED ?= $(shell date +%j)
 SEEDS ?= 100000
 SEED ?= 10000000
 
-.PHONY: setup configure build programs test test-asan test-tsan fuzz simulate test-compose fault-points chaos injections soak planted demo bench parity gpu-bundle gpu-check format
+.PHONY: setup configure build programs test test-asan test-tsan fuzz simulate test-compose fault-points chaos injections soak planted demo bench parity parity-packages gpu-bundle gpu-check format
 
 setup:
 	@scripts/setup.sh
@@ -97,6 +97,10 @@ bench: build
 
 parity: build
 	@scripts/parity.sh build/$(PRESET)
+
+# With packages from PyPI; TEXT is a text of a megabyte or so, of which vocabularies are learned.
+parity-packages: build
+	@scripts/parity_packages.sh build/$(PRESET) $(TEXT)
 
 # What a machine with a GPU and nothing of Penstock's libraries needs for gpu-check.
 gpu-bundle: build

@@ -43,13 +43,31 @@ absl::StatusOr<std::unique_ptr<Tokenizer>> TokenizerOf(Files& files, const Check
 
 absl::StatusOr<int64_t> TargetBytes(const DataSource& data, int64_t samples, int64_t context,
                                     const Tokenizer& tokenizer) {
-  std::vector<int32_t> targets(static_cast<size_t>(samples * context));
-  PENSTOCK_RETURN_IF_ERROR(data.Read(Split::kValidation, 0, /*port=*/1,
-                                     absl::MakeSpan(reinterpret_cast<std::byte*>(targets.data()),
-                                                    targets.size() * sizeof(int32_t))));
-  PENSTOCK_ASSIGN_OR_RETURN(const std::string text,
-                            tokenizer.Decode(targets, SpecialTokens::kShow));
-  return static_cast<int64_t>(text.size());
+  constexpr int64_t kTokensAtOnce = 1 << 20;
+  const auto size_of = [&](absl::Span<const int32_t> ids) -> absl::StatusOr<int64_t> {
+    PENSTOCK_ASSIGN_OR_RETURN(const std::string text, tokenizer.Decode(ids, SpecialTokens::kShow));
+    return static_cast<int64_t>(text.size());
+  };
+  const int64_t samples_at_once = std::max<int64_t>(1, kTokensAtOnce / context);
+  // The token before, where there is one, and those of some samples: the first token of a text may be without its space.
+  std::vector<int32_t> ids;
+  int64_t bytes = 0;
+  for (int64_t sample = 0; sample < samples; sample += samples_at_once) {
+    const auto before = static_cast<int64_t>(sample > 0);
+    const int64_t count = std::min(samples_at_once, samples - sample) * context;
+    if (before > 0) ids[0] = ids.back();
+    ids.resize(static_cast<size_t>(before + count));
+    PENSTOCK_RETURN_IF_ERROR(
+        data.Read(Split::kValidation, sample, /*port=*/1,
+                  absl::MakeSpan(reinterpret_cast<std::byte*>(ids.data() + before),
+                                 static_cast<size_t>(count) * sizeof(int32_t))));
+    PENSTOCK_ASSIGN_OR_RETURN(const int64_t all, size_of(ids));
+    bytes += all;
+    if (before == 0) continue;
+    PENSTOCK_ASSIGN_OR_RETURN(const int64_t known, size_of(absl::MakeConstSpan(ids).first(1)));
+    bytes -= known;
+  }
+  return bytes;
 }
 
 absl::StatusOr<TextGenerator> TextGenerator::Create(Files& files, const CheckpointModel& model,

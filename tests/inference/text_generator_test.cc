@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include <cstring>
 #include <string>
 #include <vector>
 
@@ -12,6 +13,7 @@
 #include "model/decode_step.h"
 #include "tests/support/memory_files.h"
 #include "tests/support/status_matchers.h"
+#include "tests/tokenizer/golden_files.h"
 #include "tests/worker/test_cluster.h"
 #include "tests/worker/test_job.h"
 
@@ -55,6 +57,53 @@ ModelGraph GraphOf(const std::string& model) {
       "job.yaml");
   EXPECT_THAT(spec, IsOk());
   return ChainOf(*spec);
+}
+
+// Targets that count up, over and over.
+class CountingTargets : public DataSource {
+ public:
+  explicit CountingTargets(int64_t samples, int64_t context)
+      : samples_(samples), context_(context) {}
+  absl::Status Read(Split split, int64_t first_sample, int port,
+                    absl::Span<std::byte> values) const override {
+    EXPECT_EQ(split, Split::kValidation);
+    EXPECT_EQ(port, 1);
+    std::vector<int32_t> ids(values.size() / sizeof(int32_t));
+    EXPECT_LE(first_sample * context_ + static_cast<int64_t>(ids.size()), samples_ * context_);
+    for (size_t i = 0; i < ids.size(); ++i) {
+      ids[i] = static_cast<int32_t>((first_sample * context_ + static_cast<int64_t>(i)) % kIds) +
+               kFirstId;
+    }
+    std::memcpy(values.data(), ids.data(), values.size());
+    return absl::OkStatus();
+  }
+  int64_t validation_samples() const override { return samples_; }
+  std::vector<int32_t> All() const {
+    std::vector<int32_t> ids(static_cast<size_t>(samples_ * context_));
+    EXPECT_THAT(Read(Split::kValidation, 0, 1,
+                     absl::MakeSpan(reinterpret_cast<std::byte*>(ids.data()), 4 * ids.size())),
+                IsOk());
+    return ids;
+  }
+
+ private:
+  static constexpr int32_t kFirstId = 3;  // behind those of special tokens
+  static constexpr int64_t kIds = 41;
+  const int64_t samples_, context_;
+};
+
+// A text of SentencePiece is without its first space, and the parts that are read at once are no texts.
+TEST(TargetBytes, MoreTokensThanAreReadAtOnce_AreThoseOfOneText) {
+  for (const char* const name : {"unigram.model", "bpe.model", "gpt2.json"}) {
+    PENSTOCK_ASSERT_OK_AND_ASSIGN(const auto tokenizer,
+                                  LoadTokenizer(RealFiles(), GoldenPath(name)));
+    const CountingTargets data(/*samples=*/3, /*context=*/600'000);
+    PENSTOCK_ASSERT_OK_AND_ASSIGN(const std::string text,
+                                  tokenizer->Decode(data.All(), SpecialTokens::kShow));
+    EXPECT_THAT(TargetBytes(data, 3, 600'000, *tokenizer),
+                IsOkAndHolds(static_cast<int64_t>(text.size())))
+        << name;
+  }
 }
 
 std::unique_ptr<Stage> StageOf(Backend& backend, const ModelGraph& model, int64_t samples) {
