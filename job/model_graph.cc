@@ -159,18 +159,18 @@ v1::ModelNode ToProto(const ModelGraph& graph, const Node& node) {
   return message;
 }
 
-// Sets which target the loss leaves out.
-absl::StatusOr<ModelGraph> IgnoreTarget(int32_t target, ModelGraph model) {
+// Sets an attribute of a loss over classes, which the job says by `key`.
+absl::StatusOr<ModelGraph> SetOfLoss(absl::string_view key, const std::string& attribute,
+                                     AttributeValue value, ModelGraph model) {
   Node& loss = model.nodes.back();
   const auto attributes = loss.op->attributes;
-  const bool can_ignore = std::any_of(attributes.begin(), attributes.end(),
-                                      [](const AttributeSpec& a) { return a.name == "ignore"; });
-  if (!can_ignore) {
-    return InvalidKey("model.ignored_target",
-                      absl::StrCat("is ", target, ", but ", loss.name, " (", loss.op->name,
-                                   ") is no loss over classes; leave the key out"));
+  const bool has_it = std::any_of(attributes.begin(), attributes.end(),
+                                  [&](const AttributeSpec& a) { return a.name == attribute; });
+  if (!has_it) {
+    return InvalidKey(key, absl::StrCat("is set, but ", loss.name, " (", loss.op->name,
+                                        ") is no loss over classes; leave the key out"));
   }
-  loss.attributes.Set("ignore", int64_t{target});
+  loss.attributes.Set(attribute, std::move(value));
   return model;
 }
 
@@ -193,7 +193,12 @@ absl::StatusOr<ModelGraph> BuildModel(const v1::ModelSpec& spec) {
   if (!model.ok() && spec.has_graph()) return Annotate(model.status(), "model.graph");
   if (model.ok() && spec.has_lora()) model = AddAdapters(spec.lora(), *model);
   if (model.ok() && spec.has_ignored_target()) {
-    model = IgnoreTarget(static_cast<int32_t>(spec.ignored_target()), *std::move(model));
+    model = SetOfLoss("model.ignored_target", "ignore", int64_t{spec.ignored_target()},
+                      *std::move(model));
+  }
+  if (model.ok() && spec.has_label_smoothing()) {
+    model = SetOfLoss("model.label_smoothing", "label_smoothing", spec.label_smoothing(),
+                      *std::move(model));
   }
   if (model.ok() && spec.separate_documents()) {
     model = SeparateDocuments(*model);
@@ -269,6 +274,7 @@ StoredModel StoredModelOf(const v1::ModelSpec& spec) {
   if (spec.has_gpt() && !spec.has_lora() && !spec.has_ignored_target()) {
     GptConfig gpt = GptConfigOf(spec.gpt());
     gpt.untie = spec.untie();
+    if (spec.has_label_smoothing()) gpt.label_smoothing = spec.label_smoothing();
     return gpt;
   }
   absl::StatusOr<ModelGraph> graph = BuildModel(spec);

@@ -103,6 +103,17 @@ training: {steps: 3, batch: 8, microbatches: 1, optimizer: {sgd: {learning_rate:
   }
 }
 
+// The job says it of any loss over classes, as the loss itself may.
+TEST_F(IgnoredTargets, SmoothLabelsOfTheJob_AreThoseOfTheLoss) {
+  v1::JobSpec of_job = IgnoringJob("1f1b", 2, 8);
+  of_job.mutable_model()->set_label_smoothing(0.25);
+  const v1::JobSpec of_loss =
+      IgnoringJob("1f1b", 2, 8, {.ignore = ", ignore: 1, label_smoothing: 0.25"});
+  const Trained smooth = Serially(of_job);
+  ExpectSameTraining(smooth, Serially(of_loss));
+  EXPECT_NE(smooth.steps.back().loss, Serially(IgnoringJob("1f1b", 2, 8)).steps.back().loss);
+}
+
 // A mean of means would give others: of 16 samples' 32 targets, a seventh is ignored.
 TEST_F(IgnoredTargets, HoweverABatchIsCut_AStepIsTheSame) {
   const Trained whole = Serially(IgnoringJob("1f1b", 1, 16));
