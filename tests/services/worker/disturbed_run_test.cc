@@ -1,4 +1,7 @@
 // Two workers train over real tensor streams while their network is played with. The job must go on, with the same bits.
+#include <gmock/gmock.h>
+
+#include <algorithm>
 #include <string>
 #include <vector>
 
@@ -9,6 +12,9 @@
 
 namespace penstock {
 namespace {
+
+using ::testing::IsEmpty;
+using ::testing::Not;
 
 struct Disturbance {
   const char* name;
@@ -59,16 +65,18 @@ class DisturbedRun : public ::testing::TestWithParam<Disturbance> {
     return joined.ok() ? *std::move(joined) : nullptr;
   }
   void Disturb() {
+    const absl::Time began = absl::Now();
     for (TestWorker& worker : workers_) GetParam().begin(*worker.proxy);
     if (GetParam().lasts == absl::ZeroDuration()) return;
     absl::SleepFor(GetParam().lasts);
     for (TestWorker& worker : workers_) worker.proxy->Thaw();
+    longest_ = std::max(longest_, absl::Now() - began);
   }
-  size_t LinesLogged() {
-    size_t lines = 0;
+  std::vector<std::string> LinesLogged() {
+    std::vector<std::string> lines;
     for (TestWorker& worker : workers_) {
       MutexLock lock(worker.mutex);
-      lines += worker.disturbed.size();
+      lines.insert(lines.end(), worker.disturbed.begin(), worker.disturbed.end());
     }
     return lines;
   }
@@ -82,11 +90,17 @@ class DisturbedRun : public ::testing::TestWithParam<Disturbance> {
     };
     PENSTOCK_ASSERT_OK_AND_ASSIGN(const Trained disturbed, TrainCluster(options, files_));
     ExpectSameTraining(disturbed, undisturbed);
-    const bool breaks = absl::string_view(GetParam().name) != "frozen_for_a_second";
-    EXPECT_EQ(LinesLogged() > 0, breaks);
+    if (absl::string_view(GetParam().name) != "frozen_for_a_second") {
+      EXPECT_THAT(LinesLogged(), Not(IsEmpty()));
+    } else if (longest_ <
+               GetParam().lasts + absl::Milliseconds(rpc_limits::kKeepaliveTimeoutMs / 2)) {
+      EXPECT_THAT(LinesLogged(),
+                  IsEmpty());  // A busy machine may make a second longer than streams hold.
+    }
   }
 
   static constexpr int kWorkers = 2;
+  absl::Duration longest_;  // that a disturbance lasted
   MemoryFiles files_;
   TestWorker workers_[kWorkers] = {TestWorker(rpc_limits::kConnectionAge, StreamLimits{}),
                                    TestWorker(rpc_limits::kConnectionAge, StreamLimits{})};
