@@ -14,6 +14,7 @@ import subprocess
 import sys
 import tempfile
 
+RATIO_MAX = 1.3  # of memory, any context to the first
 JOB = """\
 name: long-context
 model:
@@ -109,6 +110,9 @@ def main():
         pathlib.Path(flags.svg).write_text(draw(rows))
     if flags.json:
         pathlib.Path(flags.json).write_text(json.dumps(rows, indent=2) + "\n")
+    ratio = max(row["peak_mib"] for row in rows) / rows[0]["peak_mib"]
+    if ratio > RATIO_MAX:
+        sys.exit(f"a longer context took {ratio:.2f} times the memory; at most {RATIO_MAX} is right")
 
 
 if __name__ == "__main__":

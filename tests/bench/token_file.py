@@ -6,7 +6,7 @@ usage: token_file.py BUILD [--gigabytes N] [--drained N] [--folder DIR] [--json 
 Writes a file of N GB of token ids of two bytes, none of them zero, and a small one. Of each, reads N GB in shuffled order, as the
 workers of a job do (data_drain). Then trains a small GPT on each with two workers, and prints the largest peak of a worker's
 resident memory (VmHWM: anonymous memory and pages of files). On the large file it trains once more up to a step that is drawn, and goes on from
-there with four workers: the weights must be those of the first run, so all batches were the same.
+there with four workers: the weights must be those of the first run, so all batches were the same. Exits with 1 if they are not, or if the large file takes 1.5 times the memory.
 """
 import argparse
 import array
@@ -28,6 +28,7 @@ VOCABULARY = 8192
 BLOCK_TOKENS = 32 << 20
 SMALL_TOKENS = 8 << 20
 STEPS = 60
+RATIO_MAX = 1.5  # of memory, large file to small
 JOB = """\
 name: tokens
 model:
@@ -127,6 +128,8 @@ def main():
     if flags.json:
         pathlib.Path(flags.json).write_text(json.dumps({"files": rows, "ratios": ratios, "resumed_at": step, "same": same},
                                                        indent=2) + "\n")
+    if max(ratios.values()) >= RATIO_MAX:
+        sys.exit(f"the large file took {max(ratios.values()):.2f} times the memory of the small one; at most {RATIO_MAX} is right")
     sys.exit(0 if same else 1)
 
 
