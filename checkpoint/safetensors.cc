@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstring>
+#include <limits>
 #include <utility>
 
 #include "absl/status/status.h"
@@ -22,6 +23,11 @@ constexpr int64_t kLengthBytes = 8;
 constexpr char kMetadataKey[] = "__metadata__";
 
 absl::Status BadTensors(const std::string& message) { return absl::DataLossError(message); }
+
+// `what`: what the file says that it has and does not have. A download or a copy that was interrupted is the usual reason.
+absl::Status CutShort(const std::string& what) {
+  return BadTensors(absl::StrCat(what, "; the file is cut short, so fetch or copy it again"));
+}
 
 absl::Status CheckName(absl::string_view name) {
   const auto allowed = [](char c) {
@@ -78,6 +84,23 @@ struct DataRange {
   int64_t end() const { return offset + size_bytes; }
 };
 
+// A begin and an end in the data.
+absl::StatusOr<std::vector<int64_t>> ReadOffsets(const Json& tensor, const DataRange& data) {
+  PENSTOCK_ASSIGN_OR_RETURN(
+      std::vector<int64_t> offsets,
+      ReadNumbers(tensor, "data_offsets", std::numeric_limits<int64_t>::max()));
+  for (const int64_t offset : offsets) {
+    if (offset <= data.size_bytes) continue;
+    return CutShort(absl::StrCat("data_offsets is ", offset, ", expected a number from 0 to ",
+                                 data.size_bytes,
+                                 ", as that is how many bytes the file has behind its header"));
+  }
+  if (offsets.size() != 2 || offsets[0] > offsets[1]) {
+    return BadTensors("data_offsets are not a begin and an end");
+  }
+  return offsets;
+}
+
 absl::StatusOr<TensorPlace> ReadTensor(const std::string& name, const Json& json,
                                        const DataRange& data) {
   if (!json.is_object() || json.size() != 3) {
@@ -92,11 +115,7 @@ absl::StatusOr<TensorPlace> ReadTensor(const std::string& name, const Json& json
   if (element_bytes == 0) return BadTensors("has an unknown dtype");
   PENSTOCK_ASSIGN_OR_RETURN(tensor.type.shape,
                             ReadNumbers(json, "shape", kSafetensorsDimensionMax));
-  PENSTOCK_ASSIGN_OR_RETURN(std::vector<int64_t> offsets,
-                            ReadNumbers(json, "data_offsets", data.size_bytes));
-  if (offsets.size() != 2 || offsets[0] > offsets[1]) {
-    return BadTensors("data_offsets are not a begin and an end");
-  }
+  PENSTOCK_ASSIGN_OR_RETURN(const std::vector<int64_t> offsets, ReadOffsets(json, data));
   PENSTOCK_ASSIGN_OR_RETURN(int64_t bytes, CheckedBytes(tensor.type.shape, element_bytes));
   if (offsets[1] - offsets[0] != bytes) {
     return BadTensors(
@@ -127,18 +146,21 @@ absl::StatusOr<SafetensorsMetadata> ReadMetadata(const Json& json) {
 // The bytes of the header's JSON, which the first eight bytes of the file say. `size_bytes`: of the file.
 absl::StatusOr<int64_t> HeaderBytes(absl::string_view length, int64_t size_bytes) {
   if (size_bytes < kLengthBytes) {
-    return BadTensors(
+    return CutShort(
         absl::StrCat("has ", size_bytes, " bytes, too few for the length of its header"));
   }
   uint64_t header_bytes = 0;
   for (int i = 0; i < kLengthBytes; ++i) {
     header_bytes |= uint64_t{static_cast<unsigned char>(length[i])} << (8 * i);
   }
-  if (header_bytes > static_cast<uint64_t>(kSafetensorsHeaderBytesMax) ||
-      header_bytes > static_cast<uint64_t>(size_bytes - kLengthBytes)) {
-    return BadTensors(absl::StrCat("its header claims ", header_bytes, " bytes, but the file has ",
-                                   size_bytes - kLengthBytes, " and the limit is ",
-                                   kSafetensorsHeaderBytesMax));
+  const int64_t rest_bytes = size_bytes - kLengthBytes;
+  const std::string claim = absl::StrCat("its header claims ", header_bytes, " bytes");
+  if (header_bytes > static_cast<uint64_t>(kSafetensorsHeaderBytesMax)) {
+    return BadTensors(absl::StrCat(claim, ", but the limit is ", kSafetensorsHeaderBytesMax,
+                                   "; expected a file in the format safetensors"));
+  }
+  if (header_bytes > static_cast<uint64_t>(rest_bytes)) {
+    return CutShort(absl::StrCat(claim, ", but the file has ", rest_bytes));
   }
   return static_cast<int64_t>(header_bytes);
 }

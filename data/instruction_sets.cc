@@ -6,7 +6,6 @@
 #include <utility>
 
 #include "absl/strings/ascii.h"
-#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "base/status.h"
 #include "data/record_writer.h"
@@ -166,8 +165,7 @@ absl::StatusOr<PreparedInstructions> PrepareInstructions(Files& files,
   prepared.rows = packer.rows();
   PENSTOCK_ASSIGN_OR_RETURN(const std::string content,
                             files.Read(tokenizer_path, kTokenizerFileBytesMax));
-  const char* const name =
-      absl::EndsWith(tokenizer_path, ".json") ? kTokenizerJsonName : kTokenizerModelName;
+  const char* const name = UsualTokenizerName(tokenizer_path);
   PENSTOCK_RETURN_IF_ERROR(writer->AddFile(name, content));
   prepared.tokenizer = JoinPath(options.to, name);
   PENSTOCK_RETURN_IF_ERROR(writer->Finish().status());

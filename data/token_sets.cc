@@ -231,23 +231,28 @@ absl::StatusOr<std::string> BeginningOf(Files& files, const TokenSetOptions& opt
   return text;
 }
 
-// The tokenizer's file in `options.to`: that of options.tokenizer, or what is learned.
-absl::StatusOr<std::string> MakeTokenizerFile(Files& files, const TokenSetOptions& options) {
+struct ChosenTokenizer {
+  std::unique_ptr<Tokenizer> tokenizer;
+  const char* name = kTokenizerJsonName;  // of its file
+  std::string content;
+};
+
+// That of options.tokenizer, or one that is learned. It is read where the user has it, so that errors name this file, and
+// not a copy.
+absl::StatusOr<ChosenTokenizer> ChooseTokenizer(Files& files, const TokenSetOptions& options) {
+  ChosenTokenizer chosen;
   if (!options.tokenizer.empty()) {
     PENSTOCK_ASSIGN_OR_RETURN(const std::string path, FindTokenizerFile(files, options.tokenizer));
-    PENSTOCK_ASSIGN_OR_RETURN(const std::string content, files.Read(path, kTokenizerFileBytesMax));
-    const char* const name =
-        absl::EndsWith(path, ".json") ? kTokenizerJsonName : kTokenizerModelName;
-    const std::string copy = JoinPath(options.to, name);
-    PENSTOCK_RETURN_IF_ERROR(files.WriteDurably(copy, {absl::string_view(content)}));
-    return copy;
+    PENSTOCK_ASSIGN_OR_RETURN(chosen.content, files.Read(path, kTokenizerFileBytesMax));
+    PENSTOCK_ASSIGN_OR_RETURN(chosen.tokenizer, ParseTokenizerFile(files, path, chosen.content));
+    chosen.name = UsualTokenizerName(path);
+    return chosen;
   }
   PENSTOCK_ASSIGN_OR_RETURN(const std::string text, BeginningOf(files, options));
-  PENSTOCK_ASSIGN_OR_RETURN(const std::string json,
+  PENSTOCK_ASSIGN_OR_RETURN(chosen.content,
                             TrainBytePairs(text, {.vocabulary_size = options.vocabulary}));
-  const std::string path = JoinPath(options.to, kTokenizerJsonName);
-  PENSTOCK_RETURN_IF_ERROR(files.WriteDurably(path, {absl::string_view(json)}));
-  return path;
+  PENSTOCK_ASSIGN_OR_RETURN(chosen.tokenizer, ParseTokenizerJson(chosen.content));
+  return chosen;
 }
 
 absl::Status CheckEmpty(Files& files, const TokenSetOptions& options) {
@@ -286,14 +291,16 @@ absl::StatusOr<PreparedTokens> PrepareTokens(Files& files, const TokenSetOptions
   PreparedTokens prepared;
   PENSTOCK_RETURN_IF_ERROR(
       report(0, options.tokenizer.empty() ? "learning a vocabulary" : options.tokenizer));
-  PENSTOCK_ASSIGN_OR_RETURN(prepared.tokenizer, MakeTokenizerFile(files, options));
-  PENSTOCK_ASSIGN_OR_RETURN(const std::unique_ptr<Tokenizer> tokenizer,
-                            LoadTokenizer(files, prepared.tokenizer));
-  prepared.vocabulary = tokenizer->vocabulary_size();
-  const size_t piece_bytes = tokenizer->can_be_cut() ? kEncodedBytes : kLineBytesMax;
+  PENSTOCK_ASSIGN_OR_RETURN(const ChosenTokenizer chosen, ChooseTokenizer(files, options));
+  const Tokenizer& tokenizer = *chosen.tokenizer;
+  prepared.tokenizer = JoinPath(options.to, chosen.name);
+  PENSTOCK_RETURN_IF_ERROR(
+      files.WriteDurably(prepared.tokenizer, {absl::string_view(chosen.content)}));
+  prepared.vocabulary = tokenizer.vocabulary_size();
+  const size_t piece_bytes = tokenizer.can_be_cut() ? kEncodedBytes : kLineBytesMax;
   int64_t done_bytes = 0;  // of the files before
   ShardWriter writer(files, options.to, prepared.vocabulary, options.shard_bytes_max);
-  PieceEncoder encoder(*tokenizer, options.threads, writer);
+  PieceEncoder encoder(tokenizer, options.threads, writer);
   for (const std::string& path : options.from) {
     // As much as keeps the threads busy, but so little that progress is seen.
     absl::StatusOr<PieceReader> reader = PieceReader::Open(

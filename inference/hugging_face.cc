@@ -9,6 +9,7 @@
 #include "checkpoint/strict_json.h"
 #include "checkpoint/weight_files.h"
 #include "inference/hugging_face_config.h"
+#include "inference/hugging_face_tokenizer.h"
 #include "inference/hugging_face_weights.h"
 #include "job/hugging_face/read_config.h"
 #include "job/model_graph.h"
@@ -22,19 +23,6 @@ namespace {
 using Json = nlohmann::json;
 
 constexpr char kGenerationName[] = "generation_config.json";
-constexpr int64_t kSourceFileBytesMax = 256 << 20;
-
-// What a directory has beside the model: how text becomes tokens, and how it is generated.
-constexpr const char* kTokenizerNames[] = {"tokenizer.json",
-                                           "tokenizer_config.json",
-                                           "special_tokens_map.json",
-                                           "added_tokens.json",
-                                           "tokenizer.model",
-                                           "vocab.json",
-                                           "merges.txt",
-                                           "vocab.txt",
-                                           "chat_template.jinja",
-                                           kGenerationName};
 
 // The family of a checkpoint's model, with all its numbers.
 absl::StatusOr<v1::ModelSpec> FamilyOf(const CheckpointModel& model) {
@@ -88,36 +76,19 @@ struct TextFile {
   std::string content;
 };
 
-// Returns the files beside the weights: the checkpoint's own tokenizer, those of the source, and a generation_config.json for a
-// language model whose source has none.
-absl::StatusOr<std::vector<TextFile>> OtherFiles(Files& files, const CheckpointModel& model,
-                                                 const std::string& source,
-                                                 const std::string& directory,
-                                                 const v1::ModelSpec& family,
-                                                 const nlohmann::ordered_json& config) {
-  std::vector<TextFile> others;
-  bool generates = false;
-  for (const CheckpointFile& file : model.manifest.attached) {
-    PENSTOCK_ASSIGN_OR_RETURN(
-        std::string content, files.Read(JoinPath(model.directory, file.name), kSourceFileBytesMax));
-    others.push_back({JoinPath(directory, file.name), std::move(content)});
-  }
-  const std::string own = others.empty() ? "" : others.front().path;
-  for (const char* name : kTokenizerNames) {
-    if (JoinPath(directory, name) == own) continue;
-    const std::string path = JoinPath(source, name);
-    if (source.empty() || !files.Exists(path)) continue;
-    PENSTOCK_ASSIGN_OR_RETURN(std::string content, files.Read(path, kSourceFileBytesMax));
-    others.push_back({JoinPath(directory, name), std::move(content)});
-    generates = generates || name == absl::string_view(kGenerationName);
-  }
-  if (generates || family.has_bert()) return others;
+// generation_config.json for a language model; empty: it has none. That of the source is taken if its tokenizer is: it has
+// the ids of tokens.
+absl::StatusOr<std::string> GenerationConfig(Files& files, const std::string& source,
+                                             const v1::ModelSpec& family,
+                                             const nlohmann::ordered_json& config) {
+  const std::string path = JoinPath(source, kGenerationName);
+  if (!source.empty() && files.Exists(path)) return files.Read(path, kSourceFileBytesMax);
+  if (family.has_bert()) return std::string();
   nlohmann::ordered_json generation = {{"_from_model_config", true}};
   for (const char* key : {"bos_token_id", "eos_token_id", "pad_token_id"}) {
     if (!config.at(key).is_null()) generation[key] = config.at(key);
   }
-  others.push_back({JoinPath(directory, kGenerationName), generation.dump(2) + "\n"});
-  return others;
+  return generation.dump(2) + "\n";
 }
 
 }  // namespace
@@ -137,12 +108,24 @@ absl::StatusOr<ExportedFiles> ExportHuggingFace(Files& files, const CheckpointMo
   PENSTOCK_RETURN_IF_ERROR(Annotate(CheckExportsHuggingFace(model.graph), model.directory));
   PENSTOCK_ASSIGN_OR_RETURN(const v1::ModelSpec family, FamilyOf(model));
   PENSTOCK_ASSIGN_OR_RETURN(const std::string source, SourceOf(files, family, options.source));
-  PENSTOCK_ASSIGN_OR_RETURN(const Json source_config, ReadSourceConfig(files, source));
+  PENSTOCK_ASSIGN_OR_RETURN(Json source_config, ReadSourceConfig(files, source));
+  PENSTOCK_ASSIGN_OR_RETURN(
+      ExportedTokenizer tokenizer,
+      TokenizerForExport(files, model, source, /*overrides=*/!options.source.empty()));
+  if (tokenizer.own != nullptr) SetSpecialTokens(*tokenizer.own, source_config);
   absl::StatusOr<nlohmann::ordered_json> config = HuggingFaceConfig(family, source_config);
   if (!config.ok()) return Annotate(config.status(), model.directory);
+  PENSTOCK_ASSIGN_OR_RETURN(
+      std::string generation,
+      GenerationConfig(files, tokenizer.own == nullptr ? source : "", family, *config));
   const auto [directory, file] = PlacesOf(options.output);
-  PENSTOCK_ASSIGN_OR_RETURN(std::vector<TextFile> texts,
-                            OtherFiles(files, model, source, directory, family, *config));
+  std::vector<TextFile> texts;
+  for (ExportedTokenizer::File& part : tokenizer.files) {
+    texts.push_back({JoinPath(directory, part.name), std::move(part.content)});
+  }
+  if (!generation.empty()) {
+    texts.push_back({JoinPath(directory, kGenerationName), std::move(generation)});
+  }
   ExportedFiles exported = {.config = JoinPath(directory, kHuggingFaceConfigName)};
   for (const TextFile& text : texts) exported.others.push_back(text.path);
   texts.push_back({exported.config, config->dump(2) + "\n"});

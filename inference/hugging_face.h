@@ -21,8 +21,9 @@ inline constexpr int64_t kShardBytesMax = 5'000'000'000;
 struct HuggingFaceOptions {
   // A directory (created), or a path that ends with .safetensors, whose folder then takes the other files.
   std::string output;
-  // Where the tokenizer's files, special tokens and names of labels come from; empty: the directory whose weights the
-  // model started from, if it is still there.
+  // A directory of transformers that tokenizer, special tokens and names of labels come from, whatever tokenizer the
+  // checkpoint has. Empty: the tokenizer is the checkpoint's, and the rest, and a tokenizer where it has none, come from the
+  // directory whose weights the model started from, if it is still there.
   std::string source;
   int64_t shard_bytes_max = kShardBytesMax;
 };

@@ -12,8 +12,8 @@
 
 namespace penstock {
 
-// `family`: a GPT, Llama or BERT with all its numbers. `source`: config.json of the directory that the model came from, from
-// which special tokens, labels and the longest context are taken; null: there is none.
+// `family`: a GPT, Llama or BERT with all its numbers. `source`: what is known besides, by the keys of a config.json, such as
+// that of the directory that the model came from: special tokens, labels and the longest context are taken; null: nothing is.
 // Errors: Unimplemented (transformers has no class of these options).
 absl::StatusOr<nlohmann::ordered_json> HuggingFaceConfig(const v1::ModelSpec& family,
                                                          const nlohmann::json& source);

@@ -1,4 +1,5 @@
 // LoadTokenizer, and the tokenizer of bytes.
+#include <filesystem>
 #include <memory>
 
 #include "absl/strings/match.h"
@@ -40,12 +41,24 @@ class ByteTokenizer final : public Tokenizer {
 constexpr const char* kNames[] = {kTokenizerJsonName, kTokenizerModelName, "spiece.model",
                                   "sentencepiece.bpe.model"};
 
+bool IsJson(absl::string_view file) { return absl::EndsWith(file, ".json"); }
+
+// Whether a tokenizer.json has a part that is not known here. What else is wrong with it is for its reader to say.
+bool IsUnsupported(Files& files, const std::string& json) {
+  const absl::StatusOr<std::string> content = files.Read(json, kTokenizerFileBytesMax);
+  return content.ok() && absl::IsUnimplemented(ParseTokenizerJson(*content).status());
+}
+
 }  // namespace
 
 std::unique_ptr<Tokenizer> MakeByteTokenizer() { return std::make_unique<ByteTokenizer>(); }
 
+const char* UsualTokenizerName(absl::string_view file) {
+  return IsJson(file) ? kTokenizerJsonName : kTokenizerModelName;
+}
+
 absl::StatusOr<std::string> FindTokenizerFile(Files& files, const std::string& path) {
-  if (absl::EndsWith(path, ".json") || absl::EndsWith(path, ".model")) return path;
+  if (IsJson(path) || absl::EndsWith(path, ".model")) return path;
   const absl::StatusOr<std::vector<std::string>> entries = files.List(path);
   if (!entries.ok()) {
     return absl::Status(
@@ -56,20 +69,35 @@ absl::StatusOr<std::string> FindTokenizerFile(Files& files, const std::string& p
   }
   for (const char* const name : kNames) {
     std::string file = JoinPath(path, name);
-    if (files.Exists(file)) return file;
+    if (!files.Exists(file)) continue;
+    // Llama 2, Mistral and Gemma have both, with the same ids. A file with another name may have other ids than the
+    // tokenizer.json beside it, as that of XLM-R, and does not take its place.
+    std::string model = JoinPath(path, kTokenizerModelName);
+    if (IsJson(file) && files.Exists(model) && IsUnsupported(files, file)) return model;
+    return file;
   }
   return absl::NotFoundError(absl::StrCat(
       path, ": has no tokenizer.json or tokenizer.model; name the file if it has another name"));
 }
 
+absl::StatusOr<std::unique_ptr<Tokenizer>> ParseTokenizerFile(Files& files, const std::string& file,
+                                                              absl::string_view content) {
+  absl::StatusOr<std::unique_ptr<Tokenizer>> tokenizer =
+      IsJson(file) ? ParseTokenizerJson(content) : ParseSentencePieceModel(content);
+  if (tokenizer.ok()) return tokenizer;
+  const std::string model =
+      JoinPath(std::filesystem::path(file).parent_path().string(), kTokenizerModelName);
+  if (IsJson(file) && absl::IsUnimplemented(tokenizer.status()) && files.Exists(model)) {
+    return absl::UnimplementedError(absl::StrCat(file, ": ", tokenizer.status().message(),
+                                                 "; name ", model, ", which is beside it"));
+  }
+  return Annotate(tokenizer.status(), file);
+}
+
 absl::StatusOr<std::unique_ptr<Tokenizer>> LoadTokenizer(Files& files, const std::string& path) {
   PENSTOCK_ASSIGN_OR_RETURN(const std::string file, FindTokenizerFile(files, path));
   PENSTOCK_ASSIGN_OR_RETURN(const std::string content, files.Read(file, kTokenizerFileBytesMax));
-  absl::StatusOr<std::unique_ptr<Tokenizer>> tokenizer = absl::EndsWith(file, ".json")
-                                                             ? ParseTokenizerJson(content)
-                                                             : ParseSentencePieceModel(content);
-  if (!tokenizer.ok()) return Annotate(tokenizer.status(), file);
-  return tokenizer;
+  return ParseTokenizerFile(files, file, content);
 }
 
 }  // namespace penstock

@@ -75,9 +75,17 @@ absl::StatusOr<std::unique_ptr<Tokenizer>> LoadTokenizer(Files& files, const std
 inline constexpr char kTokenizerJsonName[] = "tokenizer.json";
 inline constexpr char kTokenizerModelName[] = "tokenizer.model";
 
-// The file that LoadTokenizer reads for `path`: itself, or that of a directory. Errors: NotFound, InvalidArgument (it is
-// neither), those of `files`.
+// The usual name of a file of the kind that the name of `file` says. REQUIRES: FindTokenizerFile gave it.
+const char* UsualTokenizerName(absl::string_view file);
+
+// The file that LoadTokenizer reads for `path`: itself, or that of a directory. Of a directory with both kinds it is the
+// tokenizer.json, unless that has parts that are not known here, as those of Llama 2 and Mistral do; then it is the
+// tokenizer.model, which has the same ids. Errors: NotFound, InvalidArgument (it is neither), those of `files`.
 absl::StatusOr<std::string> FindTokenizerFile(Files& files, const std::string& path);
+
+// The same as LoadTokenizer of the content of a file, whose name says its kind. Errors: as LoadTokenizer.
+absl::StatusOr<std::unique_ptr<Tokenizer>> ParseTokenizerFile(Files& files, const std::string& file,
+                                                              absl::string_view content);
 
 // The same of contents. Errors: as LoadTokenizer, without the path.
 absl::StatusOr<std::unique_ptr<Tokenizer>> ParseTokenizerJson(absl::string_view json);

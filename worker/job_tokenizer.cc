@@ -2,18 +2,12 @@
 
 #include <utility>
 
-#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "base/sha256.h"
 #include "base/status.h"
 #include "tokenizer/limits.h"
 
 namespace penstock {
-namespace {
-
-constexpr char kJson[] = ".json";
-
-}  // namespace
 
 absl::StatusOr<JobTokenizer> OpenJobTokenizer(const DataRequest& request, absl::string_view key,
                                               const std::string& path, const std::string& sha256,
@@ -24,18 +18,16 @@ absl::StatusOr<JobTokenizer> OpenJobTokenizer(const DataRequest& request, absl::
   absl::StatusOr<std::string> content =
       ReadFileOfJob(request.files, *file, sha256, kTokenizerFileBytesMax);
   if (!content.ok()) return Annotate(content.status(), key);
-  const bool is_json = absl::EndsWith(*file, kJson);
   absl::StatusOr<std::unique_ptr<Tokenizer>> tokenizer =
-      is_json ? ParseTokenizerJson(*content) : ParseSentencePieceModel(*content);
-  if (!tokenizer.ok()) return Annotate(tokenizer.status(), absl::StrCat(key, ": ", *file));
+      ParseTokenizerFile(request.files, *file, *content);
+  if (!tokenizer.ok()) return Annotate(tokenizer.status(), key);
   if (port.ids > 0 && port.ids < (*tokenizer)->vocabulary_size()) {
     return absl::InvalidArgumentError(
         absl::StrCat(key, ": ", *file, " has ", (*tokenizer)->vocabulary_size(),
                      " tokens, but the model's input ", port.name, " takes ids below ", port.ids,
                      "; make the model's vocabulary as large"));
   }
-  return JobTokenizer{*std::move(tokenizer),
-                      {is_json ? kTokenizerJsonName : kTokenizerModelName, *std::move(content)}};
+  return JobTokenizer{*std::move(tokenizer), {UsualTokenizerName(*file), *std::move(content)}};
 }
 
 absl::StatusOr<std::string> DigestOfTokenizer(const std::string& path) {

@@ -247,6 +247,17 @@ void ReadFamily(const Source& source, v1::ModelSpec& model) {
   source.keys.Refuse("model_type", "supported are gpt2, llama, mistral, qwen2, qwen3 and bert");
 }
 
+// `path`: where config.json was looked for, which is below `root` if `directory` is relative.
+absl::Status NoConfig(const std::string& path, const std::string& root,
+                      const std::string& directory) {
+  const bool is_relative = !absl::StartsWith(directory, "/") && !root.empty();
+  return absl::NotFoundError(absl::StrCat(
+      kDirectoryKey, ": there is no file ", path,
+      "; expected a directory that save_pretrained of transformers wrote, or that was fetched with "
+      "all its files; name such a directory, or fetch the files that are missing",
+      is_relative ? absl::StrCat(" (a relative path starts from ", root, ")") : ""));
+}
+
 absl::Status CheckAsked(const v1::HuggingFaceSpec& asked) {
   const std::string& init = asked.init();
   if (!init.empty() && init != "pretrained" && init != kRandom) {
@@ -291,6 +302,7 @@ absl::Status ReadHuggingFaceConfig(FileReader& files, const std::string& root,
   }
   const std::string path = JoinPath(JoinPath(root, asked.directory()), kHuggingFaceConfigName);
   const absl::StatusOr<std::string> text = files.Read(path, kConfigBytesMax);
+  if (absl::IsNotFound(text.status())) return NoConfig(path, root, asked.directory());
   if (!text.ok()) return Annotate(text.status(), kDirectoryKey);
   absl::StatusOr<v1::ModelSpec> read = ModelOfHuggingFace(*text, asked);
   if (!read.ok()) return Annotate(read.status(), absl::StrCat(kDirectoryKey, ": ", path));

@@ -6,12 +6,22 @@
 #include "coordinator/job_state.h"
 
 namespace penstock {
+namespace {
+
+// Checkpoints are named by paths of the cluster, which its users need not see.
+constexpr char kElsewhere[] =
+    "; a cluster's checkpoints are on the disk that its workers share, or on the coordinator's "
+    "machine (--checkpoint-root coordinator): run the command there, or copy the directory here, "
+    "as with `scp -r`, and name the copy";
+
+}  // namespace
 
 absl::StatusOr<std::string> FindCheckpointPath(Files& files, const std::string& source,
                                                const CoordinatorOptions& coordinator) {
   if (files.Exists(source)) return source;
   if (absl::StrContains(source, '/')) {
-    return absl::NotFoundError(absl::StrCat("there is no checkpoint directory ", source));
+    return absl::NotFoundError(
+        absl::StrCat("there is no checkpoint directory ", source, " on this machine", kElsewhere));
   }
   PENSTOCK_ASSIGN_OR_RETURN(CoordinatorClient client, CoordinatorClient::Connect(coordinator));
   const absl::StatusOr<v1::GetJobResponse> job = client.GetJob(source);
@@ -19,7 +29,8 @@ absl::StatusOr<std::string> FindCheckpointPath(Files& files, const std::string& 
     return Annotate(job.status(),
                     absl::StrCat("there is no directory ", source, ", and no such job either"));
   }
-  if (job->result().checkpoint().empty()) {
+  const std::string& checkpoint = job->result().checkpoint();
+  if (checkpoint.empty()) {
     return absl::NotFoundError(
         absl::StrCat("job ", source,
                      IsTerminal(job->summary().state())
@@ -27,7 +38,9 @@ absl::StatusOr<std::string> FindCheckpointPath(Files& files, const std::string& 
                            "checkpoint.directory=DIR"
                          : " has no checkpoint yet"));
   }
-  return job->result().checkpoint();
+  if (files.Exists(checkpoint)) return checkpoint;
+  return absl::NotFoundError(absl::StrCat("the last checkpoint of job ", source, " is ", checkpoint,
+                                          ", which is not on this machine", kElsewhere));
 }
 
 void AddWeightsOption(CLI::App& app, WeightChoice& choice) {

@@ -11,8 +11,9 @@
 
 namespace penstock {
 
-// `source` if there is such a path, or else where the last checkpoint is of the job with this id at `coordinator`.
-// Errors: NotFound (no such path or job, or it has no checkpoint); those of the call.
+// `source` if there is such a path, or else where the last checkpoint is of the job with this id at `coordinator`. The path
+// exists in `files`.
+// Errors: NotFound (no such path or job, or it has no checkpoint, or none that this machine sees); those of the call.
 absl::StatusOr<std::string> FindCheckpointPath(Files& files, const std::string& source,
                                                const CoordinatorOptions& coordinator);
 

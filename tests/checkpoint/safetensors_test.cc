@@ -141,6 +141,22 @@ TEST(Safetensors, Parse_EveryTruncation_IsRefused) {
   }
 }
 
+// A download that was interrupted ends anywhere: in the header's length, in the header, or in the data.
+TEST(Safetensors, Parse_FileThatIsCutShort_SaysToFetchItAgain) {
+  const std::string file = TwoArraysFile();
+  for (const size_t size : {size_t{5}, size_t{20}, file.size() - 12}) {
+    EXPECT_THAT(ParseSafetensors(absl::string_view(file).substr(0, size)),
+                StatusIs(absl::StatusCode::kDataLoss,
+                         HasSubstr("; the file is cut short, so fetch or copy it again")))
+        << size;
+  }
+  EXPECT_THAT(ParseSafetensors(absl::string_view(file).substr(0, file.size() - 12)),
+              StatusIs(absl::StatusCode::kDataLoss,
+                       HasSubstr("tensor ln_f.bias: data_offsets is 24, expected a number from 0 "
+                                 "to 20, as that is how many bytes the file has behind its "
+                                 "header; the file is cut short")));
+}
+
 TEST(Safetensors, Parse_BytesAfterTheEnd_AreRefused) {
   EXPECT_THAT(ParseSafetensors(TwoArraysFile() + "x"),
               StatusIs(absl::StatusCode::kDataLoss, HasSubstr("1 bytes after")));

@@ -185,6 +185,25 @@ TEST_F(TokenSetTest, WhatCannotBe_IsRefused) {
               StatusIs(absl::StatusCode::kAlreadyExists, HasSubstr("/tokens has token files")));
 }
 
+TEST_F(TokenSetTest, TokenizerThatIsRefused_IsNamedWhereTheUserHasIt) {
+  nlohmann::json json = nlohmann::json::parse(GoldenContent("llama3.json"));
+  json["normalizer"] = {{"type", "Prepend"}, {"prepend", "\u2581"}};
+  Write("/texts/llama2/tokenizer.json", json.dump());
+  ASSERT_THAT(files_.CreateDirectories("/texts/llama2"), IsOk());
+  Write("/texts/a.txt", "the water");
+  TokenSetOptions options = Options({"/texts/a.txt"});
+  options.tokenizer = "/texts/llama2";
+  EXPECT_THAT(PrepareTokens(files_, options).status(),
+              StatusIs(absl::StatusCode::kUnimplemented,
+                       HasSubstr("/texts/llama2/tokenizer.json: normalizer: ")));
+  EXPECT_FALSE(files_.Exists("/tokens/tokenizer.json"));
+
+  Write("/texts/llama2/tokenizer.model", GoldenContent("llama2.model"));
+  PENSTOCK_ASSERT_OK_AND_ASSIGN(const PreparedTokens prepared, PrepareTokens(files_, options));
+  EXPECT_EQ(prepared.tokenizer, "/tokens/tokenizer.model");
+  EXPECT_EQ(files_.Content("/tokens/tokenizer.model"), GoldenContent("llama2.model"));
+}
+
 TEST_F(TokenSetTest, Interrupted_Ends) {
   Write("/texts/a.txt", "text");
   TokenSetOptions options = Options({"/texts/a.txt"});

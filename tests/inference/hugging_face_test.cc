@@ -22,6 +22,9 @@
 #include "nlohmann/json.hpp"
 #include "tests/support/memory_files.h"
 #include "tests/support/status_matchers.h"
+#include "tests/tokenizer/golden_files.h"
+#include "tokenizer/byte_pair_training.h"
+#include "tokenizer/tokenizer.h"
 
 namespace penstock {
 namespace {
@@ -120,8 +123,9 @@ TEST(SplitIntoShards, TakesAsManyAsFit) {
 
 class Export : public ::testing::Test {
  protected:
-  // Commits a checkpoint of a model whose weights are sampled, and opens it.
-  CheckpointModel Save(const v1::ModelSpec& spec) {
+  // Commits a checkpoint of a model whose weights are sampled, in the place of an earlier one, and opens it.
+  CheckpointModel Save(const v1::ModelSpec& spec, const std::vector<AttachedFile>& attached = {}) {
+    files_.RemoveAll("/checkpoints").IgnoreError();
     const absl::StatusOr<ModelGraph> graph = BuildModel(spec);
     EXPECT_THAT(graph, IsOk());
     Manifest manifest = {
@@ -143,6 +147,11 @@ class Export : public ::testing::Test {
       EXPECT_THAT(written, IsOk());
       manifest.files.insert(manifest.files.end(), written->begin(), written->end());
     }
+    for (const AttachedFile& file : attached) {
+      const auto written = WriteAttached(files_, staging, file);
+      EXPECT_THAT(written, IsOk());
+      manifest.attached.push_back(*written);
+    }
     const auto committed = CommitCheckpoint(
         files_, {.root = "/checkpoints", .tag = "a", .layers = graph->size()}, manifest);
     EXPECT_THAT(committed, IsOk());
@@ -151,13 +160,18 @@ class Export : public ::testing::Test {
     return *model;
   }
 
+  Json ReadJson(const std::string& path) {
+    const absl::StatusOr<std::string> text = files_.Read(path, 1 << 20);
+    EXPECT_THAT(text, IsOk());
+    return Json::parse(text.value_or(""), nullptr, /*allow_exceptions=*/false);
+  }
+
   MemoryFiles files_;
   std::map<std::string, std::vector<float>> values_;  // by parameter
 };
 
 TEST_F(Export, EveryFamily_KeepsItsWeights) {
   for (const char* text : kModels) {
-    files_.RemoveAll("/checkpoints").IgnoreError();
     files_.RemoveAll("/out").IgnoreError();
     values_.clear();
     const v1::ModelSpec spec = ModelOf(text);
@@ -195,7 +209,6 @@ TEST_F(Export, LargeModel_IsWrittenInShards) {
 TEST_F(Export, UntiedHead_GetsItsNameInTransformers) {
   for (const auto& [text, name] : {std::pair(kModels[1], "lm_head.weight"),
                                    std::pair(kModels[5], "cls.predictions.decoder.weight")}) {
-    files_.RemoveAll("/checkpoints").IgnoreError();
     files_.RemoveAll("/out").IgnoreError();
     v1::ModelSpec spec = ModelOf(text);
     spec.set_untie(true);
@@ -232,6 +245,122 @@ TEST_F(Export, TokenizerOfTheSource_ComesAlong) {
   EXPECT_THAT(ExportHuggingFace(files_, model, {.output = "/third", .source = "/source"}),
               StatusIs(absl::StatusCode::kNotFound, HasSubstr("/source has no config.json")));
   EXPECT_FALSE(files_.Exists("/third/config.json"));
+}
+
+// As of a model that `penstock data prepare tokens` learned a vocabulary for.
+TEST_F(Export, OwnTokenizer_SaysTheSpecialTokens) {
+  PENSTOCK_ASSERT_OK_AND_ASSIGN(const std::string tokenizer,
+                                TrainBytePairs("the water and the weather", {}));
+  for (const char* text : {"gpt { layers: 1 width: 8 heads: 2 context: 6 vocabulary: 300 }",
+                           "llama { layers: 1 width: 8 heads: 2 hidden: 10 context: 5 "
+                           "vocabulary: 300 }"}) {
+    files_.RemoveAll("/out").IgnoreError();
+    const CheckpointModel model = Save(ModelOf(text), {{"tokenizer.json", tokenizer}});
+    PENSTOCK_ASSERT_OK_AND_ASSIGN(const ExportedFiles exported,
+                                  ExportHuggingFace(files_, model, {.output = "/out"}));
+    EXPECT_THAT(exported.others, ElementsAre("/out/tokenizer.json", "/out/tokenizer_config.json",
+                                             "/out/generation_config.json"));
+    EXPECT_THAT(files_.Read("/out/tokenizer.json", 1 << 20), IsOkAndHolds(tokenizer));
+    const Json config = ReadJson("/out/config.json");
+    EXPECT_EQ(config["eos_token_id"], 0);
+    EXPECT_EQ(config["bos_token_id"], nullptr);
+    EXPECT_EQ(ReadJson("/out/generation_config.json"),
+              Json({{"_from_model_config", true}, {"eos_token_id", 0}}));
+    EXPECT_EQ(ReadJson("/out/tokenizer_config.json"),
+              Json({{"tokenizer_class", "PreTrainedTokenizerFast"},
+                    {"clean_up_tokenization_spaces", false},
+                    {"model_input_names", Json::array({"input_ids", "attention_mask"})},
+                    {"eos_token", "<|endoftext|>"}}));
+  }
+}
+
+TEST_F(Export, OwnTokenizerOfABert_HasSegmentsAndItsTokens) {
+  Json tokenizer = Json::parse(GoldenContent("cased.json"));
+  const size_t next = tokenizer["model"]["vocab"].size();
+  tokenizer["model"]["vocab"]["[CLS]"] = next;
+  tokenizer["model"]["vocab"]["[PAD]"] = next + 1;
+  const CheckpointModel model = Save(ModelOf(kModels[5]), {{"tokenizer.json", tokenizer.dump()}});
+  PENSTOCK_ASSERT_OK_AND_ASSIGN(const ExportedFiles exported,
+                                ExportHuggingFace(files_, model, {.output = "/out"}));
+  EXPECT_THAT(exported.others, ElementsAre("/out/tokenizer.json", "/out/tokenizer_config.json"));
+  EXPECT_EQ(ReadJson("/out/config.json")["pad_token_id"], next + 1);
+  const Json config = ReadJson("/out/tokenizer_config.json");
+  EXPECT_THAT(config["model_input_names"],
+              ElementsAre("input_ids", "token_type_ids", "attention_mask"));
+  EXPECT_EQ(config["cls_token"], "[CLS]");
+  EXPECT_EQ(config["pad_token"], "[PAD]");
+  EXPECT_EQ(config["unk_token"], "[UNK]");
+  EXPECT_FALSE(config.contains("sep_token"));
+}
+
+// A directory of transformers with a tokenizer, and a model that started from it and was trained on tokens of another.
+class ExportOfTwoTokenizers : public Export {
+ protected:
+  ExportOfTwoTokenizers() {
+    Write("config.json", R"({"eos_token_id": 9, "max_position_embeddings": 64})");
+    Write("tokenizer.json", GoldenContent("gpt2.json"));
+    Write("tokenizer_config.json", "{}");
+    Write("vocab.json", "{}");
+    Write("chat_template.jinja", "{{ messages }}");
+    Write("generation_config.json", R"({"eos_token_id": 9, "top_k": 3})");
+    spec_ = ModelOf("llama { layers: 1 width: 8 heads: 2 hidden: 10 context: 5 vocabulary: 300 }");
+    spec_.mutable_pretrained()->set_directory("/source");
+  }
+  void Write(const std::string& name, const std::string& content) {
+    ASSERT_THAT(files_.WriteDurably("/source/" + name, {content}), IsOk());
+  }
+  absl::StatusOr<ExportedFiles> Run(const AttachedFile& attached, const std::string& named = "") {
+    files_.RemoveAll("/out").IgnoreError();
+    return ExportHuggingFace(files_, Save(spec_, {attached}), {.output = "/out", .source = named});
+  }
+
+  v1::ModelSpec spec_;
+  const AttachedFile other_ = {"tokenizer.model", GoldenContent("llama2.model")};
+};
+
+TEST_F(ExportOfTwoTokenizers, AnotherThanTheSources_ComesAlone) {
+  PENSTOCK_ASSERT_OK_AND_ASSIGN(const ExportedFiles exported, Run(other_));
+  EXPECT_THAT(exported.others, ElementsAre("/out/tokenizer.model", "/out/generation_config.json"));
+  EXPECT_THAT(FindTokenizerFile(files_, "/out"), IsOkAndHolds("/out/tokenizer.model"));
+  PENSTOCK_ASSERT_OK_AND_ASSIGN(const auto tokenizer, LoadTokenizer(files_, "/out"));
+  const Json config = ReadJson("/out/config.json");
+  EXPECT_EQ(config["eos_token_id"], tokenizer->SpecialId(SpecialToken::kEos).value());
+  EXPECT_EQ(config["bos_token_id"], tokenizer->SpecialId(SpecialToken::kBos).value());
+  EXPECT_EQ(config["max_position_embeddings"], 64);
+  const Json generation = ReadJson("/out/generation_config.json");
+  EXPECT_EQ(generation["eos_token_id"], config["eos_token_id"]);
+  EXPECT_FALSE(generation.contains("top_k"));
+  // Of the same name, too.
+  PENSTOCK_ASSERT_OK_AND_ASSIGN(const ExportedFiles same_name,
+                                Run({"tokenizer.json", GoldenContent("qwen.json")}));
+  EXPECT_THAT(same_name.others, ElementsAre("/out/tokenizer.json", "/out/tokenizer_config.json",
+                                            "/out/generation_config.json"));
+  EXPECT_THAT(files_.Read("/out/tokenizer.json", 1 << 20),
+              IsOkAndHolds(GoldenContent("qwen.json")));
+  EXPECT_EQ(ReadJson("/out/tokenizer_config.json")["eos_token"], "</s>");
+}
+
+TEST_F(ExportOfTwoTokenizers, TheSources_BringsItsFilesAlong) {
+  PENSTOCK_ASSERT_OK_AND_ASSIGN(const ExportedFiles exported,
+                                Run({"tokenizer.json", GoldenContent("gpt2.json")}));
+  EXPECT_THAT(exported.others,
+              ElementsAre("/out/tokenizer.json", "/out/tokenizer_config.json", "/out/vocab.json",
+                          "/out/chat_template.jinja", "/out/generation_config.json"));
+  EXPECT_EQ(ReadJson("/out/tokenizer_config.json"), Json::object());
+  EXPECT_EQ(ReadJson("/out/config.json")["eos_token_id"], 9);
+  EXPECT_EQ(ReadJson("/out/generation_config.json")["top_k"], 3);
+}
+
+TEST_F(ExportOfTwoTokenizers, NamedOne_TakesThePlaceOfTheCheckpoints) {
+  PENSTOCK_ASSERT_OK_AND_ASSIGN(const ExportedFiles exported, Run(other_, "/source"));
+  EXPECT_THAT(exported.others,
+              ElementsAre("/out/tokenizer.json", "/out/tokenizer_config.json", "/out/vocab.json",
+                          "/out/chat_template.jinja", "/out/generation_config.json"));
+  EXPECT_EQ(ReadJson("/out/config.json")["eos_token_id"], 9);
+  // A directory without a tokenizer has none to take its place.
+  ASSERT_THAT(files_.WriteDurably("/bare/config.json", {R"({"eos_token_id": 9})"}), IsOk());
+  PENSTOCK_ASSERT_OK_AND_ASSIGN(const ExportedFiles bare, Run(other_, "/bare"));
+  EXPECT_THAT(bare.others, ElementsAre("/out/tokenizer.model", "/out/generation_config.json"));
 }
 
 TEST_F(Export, FileThatIsThere_IsNotReplaced) {

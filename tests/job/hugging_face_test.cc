@@ -22,6 +22,7 @@ namespace {
 using Json = nlohmann::json;
 using ::testing::AllOf;
 using ::testing::HasSubstr;
+using ::testing::Not;
 using ::testing::StartsWith;
 
 const Json kGpt2 = {{"model_type", "gpt2"},
@@ -312,7 +313,14 @@ TEST(ReadConfig, BadDirectory_IsNamedWithItsKey) {
   EXPECT_THAT(
       read("directory: 'none'"),
       StatusIs(absl::StatusCode::kNotFound,
-               AllOf(StartsWith("model.hugging_face.directory: "), HasSubstr("/jobs/none/"))));
+               AllOf(StartsWith("model.hugging_face.directory: there is no file "
+                                "/jobs/none/config.json; expected a directory that"),
+                     HasSubstr("name such a directory, or fetch the files that are missing"),
+                     HasSubstr("a relative path starts from /jobs"))));
+  EXPECT_THAT(read("directory: '/none'"),
+              StatusIs(absl::StatusCode::kNotFound,
+                       AllOf(HasSubstr("there is no file /none/config.json; expected"),
+                             Not(HasSubstr("a relative path")))));
   EXPECT_THAT(read(""), StatusIs(kInvalid, HasSubstr("directory: is missing")));
   EXPECT_THAT(read("directory: 'models/m' init: 'zeros'"),
               StatusIs(kInvalid, StartsWith("model.hugging_face.init: is \"zeros\"")));

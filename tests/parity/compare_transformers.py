@@ -12,6 +12,8 @@ For each model of a few million parameters: logits, 20 steps of fine-tuning, a r
 * Exported from a checkpoint of 2 workers whose step changed nothing, all tensors have the bits that they were read with.
 * Exported after 3 steps of 3 workers, transformers loads the directory without a missing or unexpected tensor, and its
   logits are those of Penstock from the same directory.
+* Of a model whose vocabulary Penstock learned, AutoTokenizer loads the tokenizer from the export: it gives the ids that the
+  model was trained on, and knows the token that ends a text.
 
 BUILD has `tests/parity/model_dump` and the programs in `bin`. Needs `pip install torch transformers safetensors numpy`.
 """
@@ -56,6 +58,14 @@ training:
   optimizer: {{sgd: {{learning_rate: {rate}, momentum: {momentum}}}}}
   seed: 5
 """
+
+OWN_JOB = """name: own
+model: {{llama: {{layers: 1, width: 32, heads: 2, hidden: 64, context: 16, vocabulary: 320}}}}
+data: {{tokens: {{path: tokens, tokenizer: tokens}}}}
+training: {{steps: 1, batch: 2, microbatches: 2, optimizer: {{sgd: {{learning_rate: 0.1}}}}}}
+checkpoint: {{directory: {directory}/own_checkpoints}}
+"""
+SHARD_HEADER_BYTES = 1024
 
 SIZES = dict(vocab_size=VOCABULARY, hidden_size=192, intermediate_size=512, num_hidden_layers=5, num_attention_heads=6,
              max_position_embeddings=64)
@@ -221,16 +231,19 @@ def compare_steps(build, directory, name):
     return good, columns + [f"{true['losses'][0]:.4f} -> {true['losses'][-1]:.4f}"]
 
 
+def penstock(build, *arguments):
+    result = subprocess.run([build / "bin/penstock", *arguments], capture_output=True, text=True)
+    assert result.returncode == 0, result.stderr
+
+
 def export(build, directory, name, out, workers, steps, rate):
     """Trains through `workers` workers and writes the directory `out`."""
     job = directory / f"{out}.yaml"
     job.write_text(JOB.format(directory="model", context=CONTEXT, options=MODELS[name][2], rate=rate, momentum=0,
                               steps=steps, batch=BATCH, microbatches=MICROBATCHES)
                    + f"checkpoint: {{directory: {directory / out}_checkpoints}}\npipeline: {{method: 1f1b}}\n")
-    for arguments in (["train", job, "--workers", str(workers)],
-                      ["export", f"{directory / out}_checkpoints", "-o", directory / out]):
-        result = subprocess.run([build / "bin/penstock", *arguments], capture_output=True, text=True)
-        assert result.returncode == 0, result.stderr
+    penstock(build, "train", job, "--workers", str(workers))
+    penstock(build, "export", f"{directory / out}_checkpoints", "-o", directory / out)
 
 
 def tensors_of(directory):
@@ -254,6 +267,20 @@ def compare_exports(build, directory, name):
     return same and moved and logits <= LOGITS_MAX, ["equal bits" if same else "OTHER BITS", f"{logits:.1e}"]
 
 
+def compare_tokenizer(build, directory):
+    text = "".join(f"The water of day {day} isn't cold: {day * day % 97} degrees.\n" for day in range(200))
+    (directory / "text.txt").write_text(text)
+    (directory / "own.yaml").write_text(OWN_JOB.format(directory=directory))
+    penstock(build, "data", "prepare", "tokens", directory / "text.txt", "-o", directory / "tokens", "--vocabulary", "320")
+    penstock(build, "train", directory / "own.yaml", "--workers", "1")
+    penstock(build, "export", directory / "own_checkpoints", "-o", directory / "own")
+    trained_on = np.fromfile(directory / "tokens/000000.bin", dtype="<u2", offset=SHARD_HEADER_BYTES).tolist()
+    tokenizer = transformers.AutoTokenizer.from_pretrained(directory / "own")
+    config = transformers.AutoConfig.from_pretrained(directory / "own")
+    return (tokenizer(text).input_ids + [tokenizer.eos_token_id] == trained_on and tokenizer.decode(trained_on[:-1]) == text
+            and config.eos_token_id == tokenizer.eos_token_id and len(tokenizer) <= config.vocab_size)
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("build", type=pathlib.Path)
@@ -273,6 +300,10 @@ def main():
             exported, exports = compare_exports(arguments.build, directory, name)
             all_good &= good and exported
             print(f"| `{name}` | {' | '.join(steps + exports)} | {'ok' if good and exported else 'FAILED'} |", flush=True)
+    with tempfile.TemporaryDirectory() as folder:
+        good = compare_tokenizer(arguments.build, pathlib.Path(folder))
+        all_good &= good
+        print(f"\nAutoTokenizer of a model with a vocabulary of its own: {'ok' if good else 'FAILED'}")
     sys.exit(0 if all_good else 1)
 
 

@@ -4,12 +4,16 @@
 
 #include <string>
 
+#include "tests/support/memory_files.h"
+#include "tests/support/status_matchers.h"
 #include "tests/tokenizer/golden_files.h"
 
 namespace penstock {
 namespace {
 
+using testing::AllOf;
 using testing::HasSubstr;
+using testing::Not;
 
 // gpt2.json with another value at `pointer`.
 absl::Status Refusal(const std::string& pointer, const nlohmann::json& value,
@@ -122,6 +126,55 @@ TEST(Refusals, Paths_SayWhatIsExpected) {
   const absl::Status missing = LoadTokenizer(RealFiles(), "/nowhere/tokenizer.json").status();
   EXPECT_EQ(missing.code(), absl::StatusCode::kNotFound);
   EXPECT_THAT(std::string(missing.message()), HasSubstr("/nowhere/tokenizer.json"));
+}
+
+// Directories of Llama 2 and Mistral have both files.
+class DirectoryWithBoth : public testing::Test {
+ protected:
+  DirectoryWithBoth() {
+    nlohmann::json json = nlohmann::json::parse(GoldenContent("gpt2.json"));
+    json["normalizer"] = {{"type", "Prepend"}, {"prepend", "\u2581"}};
+    Write("tokenizer.json", json.dump());
+  }
+  void Write(const std::string& name, const std::string& content) {
+    ASSERT_THAT(files_.WriteDurably("/llama/" + name, {content}), IsOk());
+    ASSERT_THAT(files_.CreateDirectories("/llama"), IsOk());
+  }
+
+  MemoryFiles files_;
+};
+
+TEST_F(DirectoryWithBoth, JsonThatIsNotSupported_GivesWayToTheModel) {
+  EXPECT_THAT(LoadTokenizer(files_, "/llama").status(),
+              StatusIs(absl::StatusCode::kUnimplemented,
+                       AllOf(HasSubstr("/llama/tokenizer.json: normalizer: the type \"Prepend\""),
+                             Not(HasSubstr("name /llama")))));
+  Write("tokenizer.model", GoldenContent("llama2.model"));
+  EXPECT_THAT(FindTokenizerFile(files_, "/llama"), IsOkAndHolds("/llama/tokenizer.model"));
+  PENSTOCK_ASSERT_OK_AND_ASSIGN(const auto tokenizer, LoadTokenizer(files_, "/llama"));
+  PENSTOCK_ASSERT_OK_AND_ASSIGN(const auto model,
+                                LoadTokenizer(RealFiles(), GoldenPath("llama2.model")));
+  EXPECT_EQ(tokenizer->Encode("the water").value(), model->Encode("the water").value());
+  // A file that is named is read, and no other.
+  EXPECT_THAT(LoadTokenizer(files_, "/llama/tokenizer.json").status(),
+              StatusIs(absl::StatusCode::kUnimplemented,
+                       AllOf(HasSubstr("/llama/tokenizer.json: normalizer: the type \"Prepend\""),
+                             HasSubstr("; name /llama/tokenizer.model, which is beside it"))));
+}
+
+TEST_F(DirectoryWithBoth, JsonThatIsSupportedOrDamaged_Counts) {
+  Write("tokenizer.model", GoldenContent("llama2.model"));
+  Write("tokenizer.json", GoldenContent("gpt2.json"));
+  EXPECT_THAT(FindTokenizerFile(files_, "/llama"), IsOkAndHolds("/llama/tokenizer.json"));
+  Write("tokenizer.json", "{");
+  EXPECT_THAT(LoadTokenizer(files_, "/llama").status(),
+              StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("/llama/tokenizer.json")));
+}
+
+// The ids of XLM-R's tokenizer.json are not those of the .model beside it.
+TEST_F(DirectoryWithBoth, ModelWithAnotherName_DoesNotTakeTheJsonsPlace) {
+  Write("sentencepiece.bpe.model", GoldenContent("bpe.model"));
+  EXPECT_THAT(FindTokenizerFile(files_, "/llama"), IsOkAndHolds("/llama/tokenizer.json"));
 }
 
 TEST(Refusals, IdsBeyondTheVocabulary_AreNamed) {

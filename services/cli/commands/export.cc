@@ -61,9 +61,11 @@ CommandRunner DeclareExport(CLI::App& app) {
                  "A directory for model.safetensors and config.json, or the path of the former")
       ->required()
       ->type_name("DIR|FILE.safetensors");
-  app.add_option("--tokenizer", options->files.source,
-                 "Take tokenizer files, special tokens and labels from this directory of "
-                 "transformers; default: the one whose weights the model started from")
+  app.add_option(
+         "--tokenizer", options->files.source,
+         "Take the tokenizer, special tokens and labels from this directory of transformers, "
+         "whatever tokenizer the checkpoint has; default: the checkpoint's tokenizer, and "
+         "what it lacks from the directory whose weights the model started from")
       ->type_name("DIR");
   AddWeightsOption(app, options->weights);
   AddCoordinatorOptions(app, options->coordinator);
