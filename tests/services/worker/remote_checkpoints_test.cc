@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "services/rpc/data_part.h"
 #include "services/worker/part_transfer.h"
@@ -203,11 +204,19 @@ TEST_F(RemoteCheckpointsTest, LinkThatIsNearlyTooSlow_KeepsSmallParts) {
   EXPECT_EQ(sizes_, std::vector<int64_t>(8, kHalf));
 }
 
-TEST_F(RemoteCheckpointsTest, PartsAreCountedWhileAFileIsRead) {
-  files_[kLayerFile] = Content(3 * kPart);
-  ASSERT_THAT(Files()->Read(kLayerFile, kBytesMax), IsOk());
-  EXPECT_EQ(parts_seen_, (std::vector<int64_t>{0, 1, 2}));
-  EXPECT_EQ(remote_.parts(), 0);
+TEST_F(RemoteCheckpointsTest, PartsAreCountedOverAllFilesOfARun) {
+  const std::unique_ptr<FileStore> run = Files();
+  for (int file = 0; file < 3; ++file) {
+    const std::string path = absl::StrCat(kLayerFile, file);
+    files_[path] = Content(file == 0 ? 2 * kPart : 100);
+    ASSERT_THAT(run->Read(path, kBytesMax), IsOk());
+  }
+  EXPECT_EQ(parts_seen_, (std::vector<int64_t>{0, 1, 2, 3}));
+  EXPECT_EQ(remote_.parts(), 4);
+  ASSERT_THAT(run->WriteDurably(kLayerFile, {"x"}), IsOk());
+  EXPECT_EQ(remote_.parts(), 4) << "only what is read counts";
+  Files();
+  EXPECT_EQ(remote_.parts(), 0) << "the next run has read nothing yet";
 }
 
 }  // namespace
