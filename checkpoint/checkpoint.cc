@@ -184,6 +184,16 @@ absl::Status RemoveStaging(Files& files, const std::string& root,
   return removed;
 }
 
+// Removes the parts of files. Files that the manifest names are whole, so what is left are parts that came late.
+absl::Status RemoveParts(Files& files, const std::string& staging) {
+  PENSTOCK_ASSIGN_OR_RETURN(const std::vector<std::string> names, files.List(staging));
+  for (const std::string& name : names) {
+    if (!absl::EndsWith(name, kStagedPartEnding)) continue;
+    PENSTOCK_RETURN_IF_ERROR(files.RemoveAll(JoinPath(staging, name)));
+  }
+  return absl::OkStatus();
+}
+
 // Turns the staging directory into `directory`.
 absl::Status Publish(Files& files, const std::string& staging, const Manifest& manifest,
                      const std::string& root, const std::string& directory) {
@@ -192,6 +202,7 @@ absl::Status Publish(Files& files, const std::string& staging, const Manifest& m
   PENSTOCK_RETURN_IF_ERROR(
       files.WriteDurably(JoinPath(staging, kManifestName), {absl::string_view(text)}));
   PENSTOCK_FAULT_POINT(kCheckpointAfterManifest);
+  PENSTOCK_RETURN_IF_ERROR(RemoveParts(files, staging));
   PENSTOCK_RETURN_IF_ERROR(files.SyncDirectory(staging));
   PENSTOCK_FAULT_POINT_STATUS(kCheckpointBeforeReadBack);
   PENSTOCK_RETURN_IF_ERROR(VerifyCheckpoint(files, staging).status());

@@ -64,9 +64,9 @@ struct CommittedCheckpoint {
   std::string directory;
   std::string note;  // why older checkpoints could not be removed; empty if they were
 };
-// Makes a checkpoint of the staged files: writes the manifest, reads everything back, renames, and only
-// then removes older checkpoints, and what the attempt staged for earlier steps. Doing it again after it succeeded
-// changes nothing. REQUIRES: the attempt writes nothing of earlier steps any more.
+// Makes a checkpoint of the staged files: writes the manifest, removes parts of files (layout.h), reads everything back,
+// renames, and only then removes older checkpoints, and what the attempt staged for earlier steps. Doing it again after it
+// succeeded changes nothing. REQUIRES: the attempt writes nothing of earlier steps any more.
 //
 // Errors: FailedPrecondition (files missing or reported twice), DataLoss (what was read back is not
 // what was reported), those of Files. The checkpoints before stay as they were.

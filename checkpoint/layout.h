@@ -5,6 +5,7 @@
 //     layer-000-embedding.safetensors    weights, one file per layer: re-partitioning is choosing files
 //     optim-000-embedding.safetensors    optimizer state
 //   <root>/step-000000000200.tmp-<tag>/  being written, or left by an attempt that died
+//     NAME.part                          a file that comes to the coordinator part by part, until it is whole
 //   <root>/.penstock.lock                locked by the coordinator whose job writes here
 //
 // Plain functions.
@@ -19,6 +20,7 @@
 namespace penstock {
 
 inline constexpr char kManifestName[] = "MANIFEST.json";
+inline constexpr absl::string_view kStagedPartEnding = ".part";  // in staging directories alone
 
 std::string StepDirectoryName(int64_t step);
 // The step of a complete checkpoint's directory name; nothing for other names.

@@ -4,6 +4,7 @@
 #include <filesystem>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <utility>
 
 #include "absl/strings/match.h"
@@ -11,21 +12,21 @@
 #include "absl/types/span.h"
 #include "base/full_disk.h"
 #include "base/status.h"
+#include "checkpoint/checkpoint.h"
 #include "checkpoint/layout.h"
 #include "checkpoint/limits.h"
+#include "checkpoint/manifest.h"
 #include "services/rpc/data_part.h"
 #include "services/rpc/limits.h"
 
 namespace penstock {
 namespace {
 
-constexpr absl::string_view kPartEnding = ".part";
-
-std::string PartOf(const std::string& path) { return absl::StrCat(path, kPartEnding); }
+std::string PartOf(const std::string& path) { return absl::StrCat(path, kStagedPartEnding); }
 
 absl::Status CheckWrite(const v1::WritePartRequest& request) {
   const std::string& path = request.path();
-  if (!IsStagedFilePath(path) || absl::EndsWith(path, kPartEnding)) {
+  if (!IsStagedFilePath(path) || absl::EndsWith(path, kStagedPartEnding)) {
     return absl::InvalidArgumentError(absl::StrCat(
         "a worker may not write \"", path.substr(0, 200),
         "\": expected a file in the staging directory of an attempt, such as step-N.tmp-TAG/NAME"));
@@ -46,6 +47,18 @@ absl::Status CheckWrite(const v1::WritePartRequest& request) {
   return absl::OkStatus();
 }
 
+// Whether the attempt of the staging directory has committed the checkpoint that it staged there: the manifest says whose it is,
+// since a later attempt may have to save the step once more.
+bool IsCommitted(FileReader& files, const std::filesystem::path& staging) {
+  const std::string name = staging.filename().string();
+  const std::optional<StagingName> staged = ParseStagingDirectoryName(absl::string_view(name));
+  if (!staged.has_value()) return false;
+  const absl::StatusOr<Manifest> manifest =
+      ReadManifest(files, (staging.parent_path() / StepDirectoryName(staged->step)).string());
+  return manifest.ok() && StagingDirectoryName(manifest->step, StagingTag(manifest->job_id,
+                                                                          manifest->epoch)) == name;
+}
+
 absl::Status SayWhatToDo(const absl::Status& status) {
   return FinalIfDiskIsFull(status, "free space on the coordinator's checkpoint disk");
 }
@@ -60,19 +73,27 @@ absl::Status CheckpointParts::Name(const std::string& path) {
   return SayWhatToDo(files_.RenameDurably(PartOf(path), path));
 }
 
-absl::StatusOr<int64_t> CheckpointParts::HeldBytes(const std::string& path, int64_t size_bytes) {
-  absl::StatusOr<std::unique_ptr<RandomAccessFile>> file = files_.OpenRandomAccess(PartOf(path));
-  if (file.ok() && (*file)->size_bytes() < size_bytes) return (*file)->size_bytes();
-  if (file.ok() && (*file)->size_bytes() == size_bytes) {
-    // The coordinator ended when all had come, and before the file had its name.
-    PENSTOCK_RETURN_IF_ERROR(Name(path));
-    return size_bytes;
-  }
-  // Its last part came, and the answer was lost; or what is here is of another file, or nothing.
-  if (absl::IsNotFound(file.status())) file = files_.OpenRandomAccess(path);
-  if (absl::IsNotFound(file.status())) return 0;
+absl::StatusOr<bool> CheckpointParts::IsWhole(const std::string& path, int64_t size_bytes) {
+  const absl::StatusOr<std::unique_ptr<RandomAccessFile>> file = files_.OpenRandomAccess(path);
+  if (absl::IsNotFound(file.status())) return false;
   PENSTOCK_RETURN_IF_ERROR(file.status());
-  return (*file)->size_bytes() == size_bytes ? size_bytes : 0;
+  return (*file)->size_bytes() == size_bytes;
+}
+
+absl::StatusOr<int64_t> CheckpointParts::HeldBytes(const std::string& path, int64_t size_bytes) {
+  const absl::StatusOr<std::unique_ptr<RandomAccessFile>> part =
+      files_.OpenRandomAccess(PartOf(path));
+  if (absl::IsNotFound(part.status())) {
+    // Its last part came, and the answer was lost; or nothing has come.
+    PENSTOCK_ASSIGN_OR_RETURN(const bool is_whole, IsWhole(path, size_bytes));
+    return is_whole ? size_bytes : 0;
+  }
+  PENSTOCK_RETURN_IF_ERROR(part.status());
+  if ((*part)->size_bytes() < size_bytes) return (*part)->size_bytes();
+  if ((*part)->size_bytes() > size_bytes) return 0;  // of another file
+  // The coordinator ended when all had come, and before the file had its name.
+  PENSTOCK_RETURN_IF_ERROR(Name(path));
+  return size_bytes;
 }
 
 absl::Status CheckpointParts::Begin(const std::string& path) {
@@ -84,6 +105,12 @@ absl::Status CheckpointParts::Begin(const std::string& path) {
                                             ": the coordinator has no directory ", root,
                                             " below its --checkpoint-root"));
   }
+  if (!files_.Exists(staging.string()) && IsCommitted(files_, staging)) {
+    return absl::FailedPreconditionError(
+        absl::StrCat("cannot write ", path,
+                     ": its checkpoint is committed, and this part came late; expected a file of a "
+                     "checkpoint that is still being staged"));
+  }
   return files_.CreateDirectories(staging.string());
 }
 
@@ -93,6 +120,11 @@ absl::StatusOr<v1::WritePartResponse> CheckpointParts::Write(const v1::WritePart
   v1::WritePartResponse response;
   MutexLock lock(MutexOf(path));
   if (request.offset() == 0) {
+    PENSTOCK_ASSIGN_OR_RETURN(const bool is_whole, IsWhole(path, request.size_bytes()));
+    if (is_whole) {  // the part is a repeat
+      response.set_held_bytes(request.size_bytes());
+      return response;
+    }
     PENSTOCK_RETURN_IF_ERROR(SayWhatToDo(Begin(path)));
   } else {
     PENSTOCK_ASSIGN_OR_RETURN(const int64_t held, HeldBytes(path, request.size_bytes()));

@@ -340,7 +340,7 @@ class Worker {
     };
   }
 
-  // Of what is fetched before a run begins; 0: nothing is.
+  // Of what is fetched while a run is prepared.
   int64_t FetchedParts() const {
     return (cache_.has_value() ? cache_->parts() : 0) + remote_checkpoints_.parts();
   }
@@ -376,9 +376,9 @@ class Worker {
                   if (!activity.active) return;
                   request.set_job_id(activity.job_id);
                   request.set_epoch(activity.epoch);
-                  // While data or a checkpoint are fetched, no action is done.
-                  const int64_t parts = FetchedParts();
-                  request.set_actions_done(parts > 0 ? parts : activity.actions_done);
+                  // While data and a checkpoint are fetched, no action is done.
+                  const int64_t done = activity.preparing ? FetchedParts() : activity.actions_done;
+                  request.set_actions_done(done);
                   request.set_pulse(activity.pulse);
                   request.set_held(activity.held);
                 },

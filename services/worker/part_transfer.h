@@ -18,8 +18,9 @@ namespace penstock {
 inline constexpr absl::Duration kPartCallTimeout = absl::Seconds(3);
 
 // Calls `transfer` again and again, with the most bytes that its part may have, until it returns true: the file is over.
-// Errors that may pass (DataPatience) are waited out as long as a part got through within `patience`; on a slow link parts
-// become smaller. `may_go_on` is asked before each call.
+// Errors that may pass (DataPatience) are waited out as long as a part got through within `patience`.
+// Parts become smaller when one is not answered in time, and larger again when several in a row are quick. `may_go_on` is asked
+// before each call.
 // Errors: that of `may_go_on`, or the last one of `transfer`.
 absl::Status TransferParts(absl::FunctionRef<absl::Status()> may_go_on,
                            absl::FunctionRef<absl::StatusOr<bool>(int64_t part_bytes_max)> transfer,

@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <string>
 
-#include "absl/cleanup/cleanup.h"
 #include "absl/strings/str_cat.h"
 #include "base/status.h"
 #include "services/rpc/data_part.h"
@@ -46,7 +45,6 @@ class RemoteCheckpoints::RunFiles final : public FileStore {
       : remote_(remote), may_go_on_(std::move(may_go_on)) {}
 
   absl::StatusOr<std::string> Read(const std::string& path, int64_t size_bytes_max) override {
-    const absl::Cleanup done = [this] { remote_.parts_ = 0; };
     std::string content;
     PENSTOCK_RETURN_IF_ERROR(Explain(absl::StrCat("cannot read ", path, " from the coordinator"),
                                      TransferParts(
@@ -141,6 +139,7 @@ class RemoteCheckpoints::RunFiles final : public FileStore {
 };
 
 std::unique_ptr<FileStore> RemoteCheckpoints::ForRun(std::function<absl::Status()> may_go_on) {
+  parts_ = 0;
   return std::make_unique<RunFiles>(*this, std::move(may_go_on));
 }
 

@@ -40,7 +40,8 @@ class RemoteCheckpoints {
   // Errors also: Unavailable naming the file (nothing got through for too long).
   std::unique_ptr<FileStore> ForRun(std::function<absl::Status()> may_go_on);
 
-  // Grows with each part while a file is read, else 0: heartbeats show by it that the worker comes further.
+  // Counts the parts that the newest run has read, of all its files together: while it is prepared, heartbeats show by it that
+  // the worker comes further. A file of a layer may be one part.
   int64_t parts() const { return parts_; }
 
  private:

@@ -220,6 +220,7 @@ RunHost::Activity RunHost::GetActivity(bool with_stages) const {
   if (attempt == nullptr) return {};
   Activity activity = {
       .job_id = attempt->job_id, .epoch = attempt->epoch, .active = desk_.IsActive()};
+  activity.preparing = attempt->phase == RunDesk::Phase::kPreparing;
   activity.held = attempt->held;
   const Run* run = attempt->run;
   activity.actions_done = run == nullptr ? attempt->actions_done : run->actions_done();

@@ -104,8 +104,9 @@ class RunHost {
   struct Activity {
     std::string job_id;  // of the newest attempt; empty if there was none
     int64_t epoch = 0;
-    bool active = false;  // being prepared, prepared or running
-    bool held = false;    // it was asked to hold
+    bool active = false;     // being prepared, prepared or running
+    bool preparing = false;  // being prepared: it has done no action yet
+    bool held = false;       // it was asked to hold
     int64_t actions_done = 0;
     int64_t pulse = 0;                    // Run::pulse
     std::vector<v1::StageReport> stages;  // of training so far

@@ -90,6 +90,17 @@ TEST(Checkpoint, Commit_OnTheRealDisk_LeavesOnlyTheCheckpoint) {
   ASSERT_THAT(files.RemoveAll(root), IsOk());
 }
 
+TEST(Checkpoint, Commit_PartThatCameLate_IsNotPublished) {
+  MemoryFiles files;
+  PENSTOCK_ASSERT_OK_AND_ASSIGN(Manifest manifest, Stage(files, 1));
+  const std::string part = absl::StrCat("/", manifest.files[0].name, ".part");
+  ASSERT_THAT(files.WriteDurably(StagingPath(kRoot, 1, kTag) + part, {"late"}), IsOk());
+  PENSTOCK_ASSERT_OK_AND_ASSIGN(const CommittedCheckpoint committed,
+                                CommitCheckpoint(files, Options(), manifest));
+  EXPECT_FALSE(files.Exists(committed.directory + part));
+  EXPECT_TRUE(files.Exists(JoinPath(committed.directory, manifest.files[0].name)));
+}
+
 TEST(Checkpoint, Commit_Again_ChangesNothing) {
   MemoryFiles files;
   PENSTOCK_ASSERT_OK_AND_ASSIGN(Manifest manifest, Stage(files, 1));

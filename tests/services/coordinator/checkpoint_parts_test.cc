@@ -8,6 +8,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/confined_files.h"
+#include "checkpoint/manifest.h"
 #include "services/rpc/data_part.h"
 #include "services/rpc/limits.h"
 #include "tests/support/memory_files.h"
@@ -99,6 +100,31 @@ TEST_F(CheckpointPartsTest, FirstPart_BeginsTheFileOnceMore) {
   EXPECT_THAT(Write(Part(path_, 4, 0, "xy")), IsOkAndHolds(2));
   EXPECT_THAT(Write(Part(path_, 4, 2, "z!")), IsOkAndHolds(4));
   EXPECT_THAT(files_->Read(path_, kBytesMax), IsOkAndHolds("xyz!"));
+}
+
+TEST_F(CheckpointPartsTest, FirstPartThatComesAgainLate_LeavesAFileThatIsWhole) {
+  EXPECT_THAT(Write(Part(path_, 6, 0, "abc")), IsOkAndHolds(3));
+  EXPECT_THAT(Write(Part(path_, 6, 3, "def")), IsOkAndHolds(6));
+  EXPECT_THAT(Write(Part(path_, 6, 0, "abc")), IsOkAndHolds(6));
+  EXPECT_THAT(files_->Read(path_, kBytesMax), IsOkAndHolds("abcdef"));
+  EXPECT_FALSE(fs::exists(path_ + ".part"));
+}
+
+TEST_F(CheckpointPartsTest, FirstPartThatComesAfterTheCommit_DoesNotBringTheStagingDirectoryBack) {
+  const auto commit = [&](int64_t epoch) {
+    const Manifest manifest = {.job_id = "job", .epoch = epoch, .step = 7};
+    fs::create_directories(root_ + kCommitted);
+    ASSERT_THAT(
+        files_->WriteDurably(root_ + kCommitted + "/MANIFEST.json", {SerializeManifest(manifest)}),
+        IsOk());
+  };
+  commit(1);
+  EXPECT_THAT(Write(Part(path_, 6, 0, "abc")),
+              StatusIs(absl::StatusCode::kFailedPrecondition, HasSubstr("is committed")));
+  EXPECT_THAT(Write(Part(path_, 6, 3, "def")), IsOkAndHolds(0)) << "a later part";
+  EXPECT_FALSE(fs::exists(root_ + kStaging));
+  commit(2);
+  EXPECT_THAT(Write(Part(path_, 6, 0, "abc")), IsOkAndHolds(3)) << "that of another attempt";
 }
 
 TEST_F(CheckpointPartsTest, CoordinatorThatIsStartedAgain_GoesOnWhereTheDiskEnds) {

@@ -9,7 +9,10 @@
 #include <string>
 #include <vector>
 
+#include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
 #include "services/rpc/data_part.h"
+#include "services/worker/part_transfer.h"
 #include "tests/support/status_matchers.h"
 
 namespace penstock {
@@ -31,7 +34,7 @@ std::string Content(int64_t bytes) {
 class RemoteCheckpointsTest : public ::testing::Test {
  protected:
   // What happens to a call.
-  enum class Fate { kDone, kLostBefore, kAnswerLost, kDamaged, kSlow };
+  enum class Fate { kDone, kLostBefore, kAnswerLost, kDamaged, kSlow, kNearlySlow };
 
   Fate NextFate() {
     ++calls_;
@@ -45,6 +48,7 @@ class RemoteCheckpointsTest : public ::testing::Test {
   static absl::Status BeforeIt(Fate fate) {
     if (fate == Fate::kLostBefore) return absl::UnavailableError("coordinator x: link cut");
     if (fate == Fate::kSlow) return absl::DeadlineExceededError("coordinator x: no answer");
+    if (fate == Fate::kNearlySlow) absl::SleepFor(kPartCallTimeout / 4);
     return absl::OkStatus();
   }
 
@@ -184,11 +188,35 @@ TEST_F(RemoteCheckpointsTest, SlowLink_GetsSmallerParts) {
   EXPECT_EQ(sizes_.front(), kPart / 4);
 }
 
-TEST_F(RemoteCheckpointsTest, PartsAreCountedWhileAFileIsRead) {
-  files_[kLayerFile] = Content(3 * kPart);
-  ASSERT_THAT(Files()->Read(kLayerFile, kBytesMax), IsOk());
-  EXPECT_EQ(parts_seen_, (std::vector<int64_t>{0, 1, 2}));
-  EXPECT_EQ(remote_.parts(), 0);
+TEST_F(RemoteCheckpointsTest, LinkThatIsQuickAgain_GetsLargerParts) {
+  fates_ = {Fate::kSlow, Fate::kSlow};
+  ASSERT_THAT(Files()->WriteDurably(kLayerFile, {Content(8 * kPart)}), IsOk());
+  std::vector<int64_t> expected(4, kPart / 4);
+  expected.insert(expected.end(), 4, kPart / 2);
+  expected.insert(expected.end(), 5, kPart);
+  EXPECT_EQ(sizes_, expected);
+}
+
+TEST_F(RemoteCheckpointsTest, LinkThatIsNearlyTooSlow_KeepsSmallParts) {
+  constexpr int64_t kHalf = kPart / 2;
+  fates_ = {Fate::kSlow, Fate::kDone, Fate::kDone, Fate::kDone, Fate::kNearlySlow};
+  ASSERT_THAT(Files()->WriteDurably(kLayerFile, {Content(8 * kHalf)}), IsOk());
+  EXPECT_EQ(sizes_, std::vector<int64_t>(8, kHalf));
+}
+
+TEST_F(RemoteCheckpointsTest, PartsAreCountedOverAllFilesOfARun) {
+  const std::unique_ptr<FileStore> run = Files();
+  for (int file = 0; file < 3; ++file) {
+    const std::string path = absl::StrCat(kLayerFile, file);
+    files_[path] = Content(file == 0 ? 2 * kPart : 100);
+    ASSERT_THAT(run->Read(path, kBytesMax), IsOk());
+  }
+  EXPECT_EQ(parts_seen_, (std::vector<int64_t>{0, 1, 2, 3}));
+  EXPECT_EQ(remote_.parts(), 4);
+  ASSERT_THAT(run->WriteDurably(kLayerFile, {"x"}), IsOk());
+  EXPECT_EQ(remote_.parts(), 4) << "only what is read counts";
+  Files();
+  EXPECT_EQ(remote_.parts(), 0) << "the next run has read nothing yet";
 }
 
 }  // namespace

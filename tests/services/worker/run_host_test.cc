@@ -309,8 +309,11 @@ TEST_F(RunHostTest, Prepare_LongerThanTheCall_IsAnsweredByTheNext) {
   EXPECT_THAT(Prepare("j", 1, Soon()),
               StatusIs(absl::StatusCode::kDeadlineExceeded, HasSubstr("call again")));
   EXPECT_TRUE(host_.GetActivity(false).active);
+  EXPECT_TRUE(host_.GetActivity(false).preparing);
   gate.set_value();
   EXPECT_THAT(Prepare("j", 1), IsOk());
+  EXPECT_TRUE(host_.GetActivity(false).active);
+  EXPECT_FALSE(host_.GetActivity(false).preparing);
 }
 
 TEST_F(RunHostTest, Start_WithoutPrepare_IsRefused) {
