@@ -40,6 +40,9 @@
   ROW(kKeeperAfterClaim, "keeper.after_claim", kEnds)                                   \
   ROW(kKeeperBeforeCommit, "keeper.before_commit", kEnds)                               \
   ROW(kKeeperAfterCommit, "keeper.after_commit", kEnds)                                 \
+  /* Files of checkpoints that workers send to the coordinator. */                      \
+  ROW(kPartsBeforeWrite, "parts.before_write", kFails)                                  \
+  ROW(kPartsAfterWrite, "parts.after_write", kEnds)                                     \
   /* The coordinator's state in a file, and in etcd. */                                 \
   ROW(kStoreAfterOpen, "store.after_open", kEnds)                                       \
   ROW(kStoreBeforeTransaction, "store.before_transaction", kFails)                      \

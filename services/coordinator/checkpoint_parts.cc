@@ -10,6 +10,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/types/span.h"
+#include "base/fault_points.h"
 #include "base/full_disk.h"
 #include "base/status.h"
 #include "checkpoint/checkpoint.h"
@@ -131,8 +132,10 @@ absl::StatusOr<v1::WritePartResponse> CheckpointParts::Write(const v1::WritePart
     response.set_held_bytes(held);
     if (held != request.offset()) return response;
   }
+  PENSTOCK_FAULT_POINT_STATUS(kPartsBeforeWrite);
   PENSTOCK_RETURN_IF_ERROR(
       SayWhatToDo(files_.WriteEndDurably(PartOf(path), request.offset(), request.bytes())));
+  PENSTOCK_FAULT_POINT(kPartsAfterWrite);
   response.set_held_bytes(request.offset() + static_cast<int64_t>(request.bytes().size()));
   if (response.held_bytes() == request.size_bytes()) {
     PENSTOCK_RETURN_IF_ERROR(Name(path));

@@ -30,6 +30,8 @@ import cluster as clusters  # noqa: E402  (it is not beside this file)
 import scenarios  # noqa: E402
 
 LIST = pathlib.Path(__file__).resolve().parents[2] / "base" / "fault_point_list.h"
+# What a scenario's cluster has that others have not, as names and as lines say it.
+SETTINGS = {"file": "", "etcd": " with etcd", "remote": " with checkpoints at the coordinator"}
 ACTIONS = {"kill": "kill", "fail": "fail", "full": "full", "sleep": "sleep:1500"}
 
 
@@ -43,13 +45,13 @@ def read_points():
 class Reach:
     """A life of a process in a scenario that comes to a point at least `hits` times."""
     scenario: object
-    in_etcd: bool
+    setting: str  # of SETTINGS
     process: str
     life: int
     hits: int
 
     def name(self):
-        return f"{self.scenario.__name__}{' with etcd' if self.in_etcd else ''}, {self.process}, life {self.life + 1}"
+        return f"{self.scenario.__name__}{SETTINGS[self.setting]}, {self.process}, life {self.life + 1}"
 
 
 class Etcd:
@@ -88,14 +90,16 @@ class Test:
                     raise clusters.Trouble(f"{program} with {wrong} ended with {ran.returncode}: {ran.stderr}")
 
     def scenarios(self):
-        in_etcd = [(scenario, True) for scenario in scenarios.IN_ETCD] if self.etcd else []
-        return [(scenario, False) for scenario in scenarios.IN_A_FILE] + in_etcd
+        """[(scenario, setting)]"""
+        found = [(scenario, "file") for scenario in scenarios.IN_A_FILE]
+        found += [(scenario, "remote") for scenario in scenarios.WITH_REMOTE_CHECKPOINTS]
+        return found + ([(scenario, "etcd") for scenario in scenarios.IN_ETCD] if self.etcd else [])
 
-    def make_cluster(self, folder, in_etcd, fault_of):
+    def make_cluster(self, folder, setting, fault_of):
         folder.mkdir()
         clusters.write_job(folder, scenarios.STEPS, scenarios.EVERY_STEPS)
-        state = f"etcd://{self.etcd.address}/{folder.name}" if in_etcd else None
-        return clusters.Cluster(self.programs, folder, fault_of, state=state)
+        state = f"etcd://{self.etcd.address}/{folder.name}" if setting == "etcd" else None
+        return clusters.Cluster(self.programs, folder, fault_of, state=state, remote_checkpoints=setting == "remote")
 
     def check(self, job):
         """Raises Trouble if the job has not ended as it should."""
@@ -111,18 +115,18 @@ class Test:
         """{name: the lives that reach it} of undisturbed runs."""
         reaches = {name: [] for name in points}
         notes = ",".join(f"{name}=note" for name in points)
-        for scenario, in_etcd in self.scenarios():
+        for scenario, setting in self.scenarios():
             since = time.monotonic()
-            folder = self.folder / f"census-{scenario.__name__}{'-etcd' if in_etcd else ''}"
-            with self.make_cluster(folder, in_etcd, lambda name, life: notes) as cluster:
+            folder = self.folder / f"census-{scenario.__name__}-{setting}"
+            with self.make_cluster(folder, setting, lambda name, life: notes) as cluster:
                 self.check(scenario(cluster))
                 if crashes := cluster.crashes():
                     raise clusters.Trouble("; ".join(crashes))
             for process, lives in cluster.lives.items():
                 for number, life in enumerate(lives):
                     for name, (hits, _) in life.hits().items():
-                        reaches[name].append(Reach(scenario, in_etcd, process, number, hits))
-            print(f"undisturbed: {scenario.__name__}{' with etcd' if in_etcd else ''}, "
+                        reaches[name].append(Reach(scenario, setting, process, number, hits))
+            print(f"undisturbed: {scenario.__name__}{SETTINGS[setting]}, "
                   f"{time.monotonic() - since:.1f} s", flush=True)
             shutil.rmtree(folder)
         return reaches
@@ -137,7 +141,7 @@ class Test:
         fault = f"{name}={self.action}@{hit}"
         in_life = (reach.process, reach.life)
         trouble = None
-        with self.make_cluster(folder, reach.in_etcd, lambda *life: fault if life == in_life else None) as cluster:
+        with self.make_cluster(folder, reach.setting, lambda *life: fault if life == in_life else None) as cluster:
             try:
                 self.check(reach.scenario(cluster))
             except clusters.Trouble as caught:

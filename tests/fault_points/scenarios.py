@@ -58,3 +58,5 @@ IN_A_FILE = [plain, worker_drains, coordinator_drains, coordinator_is_killed, wo
              damaged_and_resumed]
 # With the coordinator's state in etcd.
 IN_ETCD = [plain, coordinator_is_killed]
+# With workers that keep their checkpoints at the coordinator. A worker that was killed reads one from there.
+WITH_REMOTE_CHECKPOINTS = [plain, worker_is_killed]

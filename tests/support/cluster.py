@@ -54,26 +54,30 @@ class Cluster:
     `fault_of(name, number)`: what the variable says for a life of a process, its lives counted from 0; None: nothing.
     `restarts`: whether processes that end are started again. `linked`: whether others reach each worker through a link
     (links.py), and each worker the coordinator through another. `worker_flags`: of all workers. `late`: names of workers that the
-    caller starts, the last of all.
+    caller starts, the last of all. `remote_checkpoints`: whether workers have no disk in common with the
+    coordinator, and keep their checkpoints there.
     """
 
-    def __init__(self, programs, folder, fault_of, workers=2, state=None, restarts=True, linked=False, worker_flags=(), late=()):
+    def __init__(self, programs, folder, fault_of, workers=2, state=None, restarts=True, linked=False, worker_flags=(), late=(),
+                 remote_checkpoints=False):
         self.programs = pathlib.Path(programs).resolve()  # processes start in another folder
         self.folder = pathlib.Path(folder)
         self.checkpoints = self.folder / "checkpoints"
         self.fault_of = fault_of
         port = free_port()
         self.address = f"127.0.0.1:{port}"
-        common = ["--insecure", "--metrics", "off", "--checkpoint-root", self.checkpoints]
+        common = ["--insecure", "--metrics", "off"]
         self.restarts = restarts
         self.links = {}  # to a worker, by worker
         self.uplinks = {}  # from it to the coordinator
         self.commands = {"coordinator": [self.programs / "penstock-coordinator", *common, "--listen", self.address,
+                                         "--checkpoint-root", self.checkpoints,
                                          "--state", state or self.folder / "state.sqlite"]}
+        checkpoint_root = "coordinator" if remote_checkpoints else self.checkpoints
         for number in range(workers):
             self.commands[f"worker-{number}"] = [
                 self.programs / "penstock-worker", *common, "--name", f"worker-{number}", "--data-root", self.folder,
-                "--threads", "1", "--device", "cpu", *worker_flags]
+                "--checkpoint-root", checkpoint_root, "--threads", "1", "--device", "cpu", *worker_flags]
             if linked:
                 self._link(f"worker-{number}")
             else:

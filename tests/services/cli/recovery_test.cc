@@ -110,6 +110,17 @@ class RemoteCheckpointTest : public RecoveryTest {
     for (int i = 0; i < 2; ++i) StartWorker({"--checkpoint-root", "coordinator"});
     ASSERT_TRUE(Eventually([&] { return RunJson({"workers"}).size() == 2; })) << address_;
   }
+
+  // Whether files of a checkpoint are on their way to the coordinator, or wait there for the others.
+  bool IsStaging() const {
+    std::error_code error;  // directories come and go meanwhile
+    std::filesystem::directory_iterator entry(job_.path("ckpt"), error);
+    for (; !error && entry != std::filesystem::directory_iterator(); entry.increment(error)) {
+      const std::string name = entry->path().filename().string();
+      if (name.find(".tmp-") != std::string::npos && !name.ends_with(".tmp-removed")) return true;
+    }
+    return false;
+  }
 };
 
 TEST_F(RemoteCheckpointTest, WorkerIsKilled_ItsJobGoesOnFromTheCheckpointAtTheCoordinator) {
@@ -127,8 +138,9 @@ TEST_F(RemoteCheckpointTest, WorkerIsKilled_ItsJobGoesOnFromTheCheckpointAtTheCo
   }
 }
 
-TEST_F(RemoteCheckpointTest, CoordinatorIsKilled_TheRunGoesOnAndSavesWhenItIsBack) {
+TEST_F(RemoteCheckpointTest, CoordinatorIsKilledDuringATransfer_TheRunGoesOnAndSavesWhenItIsBack) {
   const std::string id = SubmitSaved({"--set", "checkpoint.every_steps=20"});
+  ASSERT_TRUE(Eventually([&] { return IsStaging(); }));
   coordinator_->Signal(SIGKILL);
   coordinator_->Wait(kMinute);
   StartCoordinator(address_);
