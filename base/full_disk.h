@@ -1,4 +1,4 @@
-// FinalIfDiskIsFull: what is said of a disk that is full to one who would ask again.
+// FinalIfDiskIsFull: turns "out of space" into an error that nobody retries, with advice on what to do.
 //
 // A plain function.
 #pragma once

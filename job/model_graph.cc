@@ -167,8 +167,9 @@ absl::StatusOr<ModelGraph> SetOfLoss(absl::string_view key, const std::string& a
   const bool has_it = std::any_of(attributes.begin(), attributes.end(),
                                   [&](const AttributeSpec& a) { return a.name == attribute; });
   if (!has_it) {
-    return InvalidKey(key, absl::StrCat("is set, but ", loss.name, " (", loss.op->name,
-                                        ") is no loss over classes; leave the key out"));
+    return InvalidKey(key,
+                      absl::StrCat("is ", ToString(value), ", but ", loss.name, " (", loss.op->name,
+                                   ") is no loss over classes; leave the key out"));
   }
   loss.attributes.Set(attribute, std::move(value));
   return model;

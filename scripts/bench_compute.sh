@@ -9,11 +9,6 @@ scripts/setup.sh packages-parity.txt
 cmake --build "$1" --target compute_benchmark compute_train >/dev/null
 
 "$1/tests/bench/compute_benchmark" --benchmark_counters_tabular=true
-python=${TORCH_PYTHON:-$1/torch/bin/python}
-if ! "$python" -c 'import torch, torchvision' 2>/dev/null; then
-  /usr/bin/python3 -m venv "$1/torch"
-  "$1/torch/bin/pip" install --quiet torch torchvision
-  python=$1/torch/bin/python
-fi
+python=$(scripts/python_with.sh "${TORCH_PYTHON:-}" "$1/torch" torch torchvision)
 OMP_NUM_THREADS=1 PYTHONDONTWRITEBYTECODE=1 \
   "$python" tests/bench/compare_torch.py "$1/tests/bench/compute_train" --curves

@@ -10,12 +10,7 @@ cd "$(dirname "$0")/.."
 scripts/setup.sh packages-parity.txt
 cmake --build "$1" --target tokenize model_dump penstock penstock-coordinator penstock-worker >/dev/null
 
-python=${PARITY_PYTHON:-$1/parity/bin/python}
-if ! "$python" -c 'import torch, transformers, safetensors, tokenizers, sentencepiece, numpy' 2>/dev/null; then
-  /usr/bin/python3 -m venv "$1/parity"
-  "$1/parity/bin/pip" install --quiet torch transformers safetensors tokenizers sentencepiece numpy
-  python=$1/parity/bin/python
-fi
+python=$(scripts/python_with.sh "${PARITY_PYTHON:-}" "$1/parity" torch transformers safetensors tokenizers sentencepiece numpy)
 export PYTHONDONTWRITEBYTECODE=1
 failed=0
 "$python" tests/parity/compare_tokenizers.py "$1/tests/parity/tokenize" "$text" || failed=1

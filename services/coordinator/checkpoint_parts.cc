@@ -48,8 +48,8 @@ absl::Status CheckWrite(const v1::WritePartRequest& request) {
   return absl::OkStatus();
 }
 
-// Whether the attempt of the staging directory has committed the checkpoint that it staged there: the manifest says whose it is,
-// since a later attempt may have to save the step once more.
+// Whether the attempt that owned this staging directory has committed its checkpoint. A later attempt may save the same step
+// again, so the manifest decides: it names the attempt.
 bool IsCommitted(FileReader& files, const std::filesystem::path& staging) {
   const std::string name = staging.filename().string();
   const std::optional<StagingName> staged = ParseStagingDirectoryName(absl::string_view(name));

@@ -36,7 +36,8 @@ class NumbersReader {
     DrawnNumbers numbers{.problem = {.name = name_, .loss = Loss::kLogistic}};
     Problem& problem = numbers.problem;
     PENSTOCK_ASSIGN_OR_RETURN(const TensorView* const features, Find("features", 2));
-    problem.features = Matrix(features->shape[0], features->shape[1]);
+    problem.features.rows = features->shape[0];
+    problem.features.columns = features->shape[1];
     problem.features.values = ValuesOf(*features);
     PENSTOCK_ASSIGN_OR_RETURN(const TensorView* const targets, Find("targets", 1));
     problem.targets = ValuesOf(*targets);

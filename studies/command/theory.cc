@@ -64,6 +64,14 @@ struct Study {
                                      StudyContext& context);
 };
 
+// What made the plotted curves, or what the caption of the figure says, which is also for data of one's own.
+template <typename SomeStudy>
+SomeStudy SettingsOf(const TheoryOptions& options, const Problem* data = nullptr) {
+  SomeStudy study = options.caption || data != nullptr ? SomeStudy::Caption() : SomeStudy();
+  study.seeds = options.seeds();
+  return study;
+}
+
 constexpr Study kStudies[] = {
     {"delays", "PipeDream's delay against stages", false, false,
      [](const TheoryOptions&, const Problem*, StudyContext& context) {
@@ -71,15 +79,11 @@ constexpr Study kStudies[] = {
      }},
     {"quadratic", "PipeDream and RPD on the random quadratic", false, true,
      [](const TheoryOptions& options, const Problem*, StudyContext& context) {
-       QuadraticStudy study = options.caption ? QuadraticStudy::Caption() : QuadraticStudy();
-       study.seeds = options.seeds();
-       return RunQuadraticStudy(study, context);
+       return RunQuadraticStudy(SettingsOf<QuadraticStudy>(options), context);
      }},
     {"logistic", "logistic regression against stages, in a fixed time", true, true,
      [](const TheoryOptions& options, const Problem* data, StudyContext& context) {
-       LogisticStudy study =
-           options.caption || data != nullptr ? LogisticStudy::Caption() : LogisticStudy();
-       study.seeds = options.seeds();
+       auto study = SettingsOf<LogisticStudy>(options, data);
        study.data = data;
        // A stage holds at least one feature.
        if (data != nullptr) {
@@ -89,9 +93,7 @@ constexpr Study kStudies[] = {
      }},
     {"local-sgd", "PipeDream and LocalSGD over time", true, true,
      [](const TheoryOptions& options, const Problem* data, StudyContext& context) {
-       LocalSgdStudy study =
-           options.caption || data != nullptr ? LocalSgdStudy::Caption() : LocalSgdStudy();
-       study.seeds = options.seeds();
+       auto study = SettingsOf<LocalSgdStudy>(options, data);
        study.data = data;
        return RunLocalSgdStudy(study, context);
      }},
@@ -144,8 +146,7 @@ absl::Status CheckFlags(const TheoryOptions& options) {
   if (options.caption && (study == nullptr || !study->has_caption || !options.data_path.empty())) {
     return absl::InvalidArgumentError(
         "--caption: is for figures whose caption says something else than what was plotted; use it "
-        "with the "
-        "studies quadratic, logistic and local-sgd, without --data");
+        "with the studies quadratic, logistic and local-sgd, without --data");
   }
   if (trains && options.seeds_given.has_value()) {
     return absl::InvalidArgumentError(
@@ -276,8 +277,7 @@ CommandRunner DeclareTheory(CLI::App& app) {
       ->type_name("FILE");
   app.add_flag("--caption", options->caption,
                "quadratic, logistic, local-sgd: the settings of the figure's caption, and not "
-               "those that made the "
-               "plotted curves");
+               "those that made the plotted curves");
   app.add_flag("--full", options->full,
                "language-model: tune the step sizes, with 1, 4 and 8 local steps; takes hours");
   app.add_option(

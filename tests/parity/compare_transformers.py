@@ -12,7 +12,7 @@ For each model of a few million parameters: logits, 20 steps of fine-tuning, a r
 * Exported from a checkpoint of 2 workers whose step changed nothing, all tensors have the bits that they were read with.
 * Exported after 3 steps of 3 workers, transformers loads the directory without a missing or unexpected tensor, and its
   logits are those of Penstock from the same directory.
-* Of a model whose vocabulary Penstock learned, AutoTokenizer loads the tokenizer from the export: it gives the ids that the
+* Exported with a vocabulary that Penstock learned, the directory has a tokenizer that AutoTokenizer loads: it gives the ids that the
   model was trained on, and knows the token that ends a text.
 
 BUILD has `tests/parity/model_dump` and the programs in `bin`. Needs `pip install torch transformers safetensors numpy`.

@@ -9,6 +9,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_replace.h"
+#include "job/model_graph.h"
 #include "job/yaml/yaml.h"
 #include "schedule/topology.h"
 #include "tests/support/status_matchers.h"
@@ -112,6 +113,34 @@ TEST_F(IgnoredTargets, SmoothLabelsOfTheJob_AreThoseOfTheLoss) {
   const Trained smooth = Serially(of_job);
   ExpectSameTraining(smooth, Serially(of_loss));
   EXPECT_NE(smooth.steps.back().loss, Serially(IgnoringJob("1f1b", 2, 8)).steps.back().loss);
+}
+
+TEST(LossOfNoClasses, KeysOfClasses_AreRefusedWithTheirValues) {
+  const absl::StatusOr<v1::JobSpec> spec = ParseJobYaml(R"(name: numbers
+model:
+  layers:
+    - input: {a: {f32: [2]}, b: {f32: [2]}}
+    - linear: {outputs: 2}
+    - mse: {targets: b}
+data: {synthetic: {}}
+training: {steps: 1, batch: 1, microbatches: 1, optimizer: {sgd: {learning_rate: 0.1}}}
+)",
+                                                        "job.yaml");
+  ASSERT_THAT(spec, IsOk());
+  v1::ModelSpec smooth = spec->model();
+  smooth.set_label_smoothing(0.25);
+  EXPECT_THAT(
+      BuildModel(smooth),
+      StatusIs(absl::StatusCode::kInvalidArgument,
+               ::testing::HasSubstr(
+                   "model.label_smoothing: is 0.25, but mse (mse) is no loss over classes")));
+  v1::ModelSpec ignoring = spec->model();
+  ignoring.set_ignored_target(-100);
+  EXPECT_THAT(
+      BuildModel(ignoring),
+      StatusIs(absl::StatusCode::kInvalidArgument,
+               ::testing::HasSubstr(
+                   "model.ignored_target: is -100, but mse (mse) is no loss over classes")));
 }
 
 // A mean of means would give others: of 16 samples' 32 targets, a seventh is ignored.
