@@ -108,6 +108,13 @@ constexpr Command kCommands[] = {
      "  penstock theory language-model --data tinyshakespeare.txt\n"
      "  penstock theory pipedream --data profiles/",
      DeclareTheory},
+    {"study", kSchedules, "Repeat a method's own experiment: the time to a loss",
+     "Examples:\n"
+     "  penstock study paci --data tinyshakespeare.txt\n"
+     "  penstock study paci --data tinyshakespeare.txt --optimizer adamw --steps "
+     "1000,2000,8000,24000\n"
+     "  penstock study paci --data tinyshakespeare.txt --finished --json",
+     DeclareStudy},
     {"completion", kShell, "Print a script that completes commands, flags and values",
      "Examples:\n"
      "  source <(penstock completion bash)        in ~/.bashrc; zsh likewise, after compinit\n"

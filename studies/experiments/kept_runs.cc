@@ -14,6 +14,10 @@ namespace {
 constexpr int64_t kFileBytesMax = int64_t{64} << 20;
 
 bool IsWhole(const v1::TrainedRun& run) {
+  if (run.job().validation().every_steps() > 0) {
+    const int64_t trained = run.validations().empty() ? 0 : run.validations().rbegin()->step();
+    return run.diverged() || trained == run.job().training().steps();
+  }
   const int64_t microbatches = run.job().training().steps() * run.job().training().microbatches();
   return run.diverged() ? run.losses_size() < microbatches : run.losses_size() == microbatches;
 }
@@ -23,6 +27,7 @@ std::string Difference(v1::TrainedRun kept, v1::TrainedRun wanted) {
   for (v1::TrainedRun* run : {&kept, &wanted}) {
     run->clear_losses();
     run->clear_diverged();
+    run->clear_validations();
   }
   std::string difference;
   google::protobuf::util::MessageDifferencer differencer;

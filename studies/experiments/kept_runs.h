@@ -24,7 +24,8 @@ class KeptRuns {
 
   const std::string& directory() const { return directory_; }
 
-  // The run NAME.json if it is there and whole: with a loss for every microbatch of its job, or diverged.
+  // The run NAME.json if it is there and whole: with a loss for every microbatch of its job, or with its validations if
+  // the job validates; or diverged.
   // `wanted`: its job and stages.
   // Errors: InvalidArgument if the file is of other parameters (says which and what to do); those of the file
   // system.

@@ -56,6 +56,19 @@ TEST_F(KeptRunsTest, DivergedRun_IsWhole) {
   EXPECT_TRUE(found->diverged());
 }
 
+TEST_F(KeptRunsTest, RunOfAJobThatValidates_IsWholeWithItsLastValidation) {
+  wanted_.mutable_job()->mutable_validation()->set_every_steps(1);
+  v1::TrainedRun run = wanted_;
+  for (const int64_t step : {1, 2}) {
+    v1::TrainedRun::Validation& validation = *run.add_validations();
+    validation.set_step(step);
+    validation.set_loss(5.5 / static_cast<double>(step));
+    ASSERT_THAT(kept_.Keep("a", run), IsOk());
+    PENSTOCK_ASSERT_OK_AND_ASSIGN(const auto found, kept_.Find("a", wanted_));
+    EXPECT_EQ(found.has_value(), step == 2);
+  }
+}
+
 TEST_F(KeptRunsTest, WhatIsNotWhole_IsNotFound) {
   const auto expect_none = [&](const std::string& what) {
     PENSTOCK_ASSERT_OK_AND_ASSIGN(const auto found, kept_.Find("a", wanted_));
