@@ -306,6 +306,7 @@ absl::StatusOr<ResolvedJob> ResolveJob(const v1::JobSpec& spec) {
   job.batch = training.batch();
   job.microbatches = training.microbatches();
   job.microbatch_samples = training.batch() / training.microbatches();
+  PENSTOCK_ASSIGN_OR_RETURN(job.update_every, UpdateEveryOf(spec.pipeline(), job));
   job.synchronous_steps = spec.pipeline().synchronous_steps();
   job.optimizer = OptimizerOf(training.optimizer());
   job.staleness = StalenessRulesOf(training.staleness());

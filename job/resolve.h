@@ -72,7 +72,8 @@ struct ResolvedJob {
   int64_t batch = 0;         // samples per step
   int64_t microbatches = 0;  // per step
   int64_t microbatch_samples = 0;
-  int64_t synchronous_steps = 0;  // before the method begins
+  std::optional<int64_t> update_every;  // microbatches of an update; absent: the method's own
+  int64_t synchronous_steps = 0;        // before the method begins
   OptimizerConfig optimizer;
   LearningRate learning_rate;  // by samples
   StalenessRules staleness;
@@ -135,7 +136,8 @@ struct ResolvedJob {
     return DrainsAfter(step) && !method->synchronous ? SynchronousStart(*method) : *method;
   }
   int64_t microbatches_of_update(int64_t step) const {
-    return MethodAfter(step).updates_each_microbatch ? 1 : microbatches;
+    if (MethodAfter(step).updates_each_microbatch) return 1;
+    return DrainsAfter(step) ? microbatches : update_every.value_or(microbatches);
   }
   // Returns how many updates each of `stages` stages makes in the steps after `from_step` up to `to_step`. All
   // make the same number, unless the stages have other numbers of replicas and so update after other numbers of

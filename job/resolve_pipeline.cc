@@ -195,7 +195,30 @@ absl::StatusOr<std::vector<int32_t>> StageReplicasOf(const v1::PipelineSpec& pip
                      ", the least common multiple, so that all replicas do as much; ",
                      below > 0 ? absl::StrCat(below, " or ") : "", below + cycle, " would do"));
   }
+  if (job.update_every.value_or(cycle) % cycle != 0) {
+    return InvalidKey(
+        "pipeline.update_every",
+        absl::StrCat("is ", *job.update_every, ", but with pipeline.replicas ",
+                     absl::StrJoin(replicas, ","), " an update needs a multiple of ", cycle,
+                     ", the least common multiple, so that all replicas do as much; ", cycle,
+                     " would do"));
+  }
   return replicas;
+}
+
+absl::StatusOr<std::optional<int64_t>> UpdateEveryOf(const v1::PipelineSpec& pipeline,
+                                                     const ResolvedJob& job) {
+  constexpr absl::string_view kKey = "pipeline.update_every";
+  if (!pipeline.has_update_every()) return std::nullopt;
+  if (!job.method->chooses_update_interval) {
+    return InvalidKey(
+        kKey, absl::StrCat(
+                  "is not for ", job.method->name, ", which updates a stage ",
+                  job.method->updates_each_microbatch ? "after every microbatch" : "once in a step",
+                  "; leave it out, or use paci"));
+  }
+  PENSTOCK_RETURN_IF_ERROR(CheckDivides(kKey, pipeline.update_every(), job.microbatches));
+  return pipeline.update_every();
 }
 
 absl::StatusOr<std::optional<int32_t>> WorkersOfJob(const v1::PipelineSpec& pipeline,

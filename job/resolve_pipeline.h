@@ -30,6 +30,11 @@ absl::StatusOr<int32_t> StagesPerWorkerOf(const v1::PipelineSpec& pipeline, cons
 absl::StatusOr<std::optional<int32_t>> WorkersOfJob(const v1::PipelineSpec& pipeline,
                                                     const Method& method);
 
+// The microbatches of an update, where the job says it; absent: the method's own. REQUIRES: method and microbatches are
+// found.
+absl::StatusOr<std::optional<int64_t>> UpdateEveryOf(const v1::PipelineSpec& pipeline,
+                                                     const ResolvedJob& job);
+
 // The next three read what ResolveJob has found before them: method, custom schedule, microbatches, model.
 
 // The replicas of the model that the job asks for, directly or by the local steps that a step has room for.

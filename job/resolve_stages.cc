@@ -280,7 +280,8 @@ ScheduleOptions ScheduleOptionsOf(const ResolvedJob& job, Topology topology) {
           .delta = job.delta,
           .seed = job.seed,
           .listed = job.listed,
-          .global_norm = job.clip.kind == Clip::Kind::kGlobalNorm};
+          .global_norm = job.clip.kind == Clip::Kind::kGlobalNorm,
+          .microbatches_per_update = job.update_every};
 }
 
 ScheduleOptions ScheduleOptionsOf(const ResolvedJob& job, Topology topology,

@@ -112,9 +112,10 @@ absl::StatusOr<BlockDelay> PredictBlockDelay(const Method& method, const Schedul
   PENSTOCK_RETURN_IF_ERROR(CheckDepth(options.topology));
   ScheduleOptions in_slots = options;
   in_slots.send_gradient_early = false;  // a slot has a whole backward
-  const int64_t update = method.updates_each_microbatch ? 1 : options.microbatches_per_step;
-  const int64_t updates = (8 * int64_t{options.topology.stages()} + 1) / update + 3;
-  const MicrobatchRange range = {0, updates * update};
+  // A step, where a method has one or more updates in it.
+  const int64_t unit = method.updates_each_microbatch ? 1 : options.microbatches_per_step;
+  const int64_t units = (8 * int64_t{options.topology.stages()} + 1) / unit + 3;
+  const MicrobatchRange range = {0, units * unit};
   PENSTOCK_ASSIGN_OR_RETURN(const Schedule schedule, BuildSchedule(method, in_slots, range));
   return PredictBlockDelay(schedule);
 }

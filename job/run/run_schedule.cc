@@ -60,6 +60,7 @@ absl::StatusOr<Schedule> ScheduleOfSteps(const ResolvedJob& job, const ScheduleO
   const MicrobatchRange range = RangeOfSteps(job, from_step, to_step);
   if (&method == job.method) return BuildSchedule(method, options, range);
   ScheduleOptions synchronous = options;
+  synchronous.microbatches_per_update.reset();
   synchronous.weights = nullptr;
   synchronous.delta.reset();
   CombineGradientsAs(method, synchronous.topology);
@@ -93,8 +94,8 @@ absl::StatusOr<std::vector<StageLateness>> LatenessOf(const ResolvedJob& job,
   const std::vector<int64_t> ahead = MicrobatchesAhead(ReplicasOf(options.topology));
   for (int32_t s = 0; s < options.topology.stages() && !equally_late; ++s) {
     const int64_t after = ahead[options.topology[StageId(s)].place];
-    lateness[s].rate_delay =
-        static_cast<double>(2 * after + 1) / static_cast<double>(job.microbatches);
+    lateness[s].rate_delay = static_cast<double>(2 * after + 1) /
+                             static_cast<double>(job.microbatches_of_update(job.steps));
   }
   return lateness;
 }

@@ -132,7 +132,8 @@ constexpr Method kMethods[] = {
      .paper = "Elam et al., 2026, arXiv 2606.07881",
      .weights = &Weights::kSingle,
      .synchronous = false,
-     .program = Paci},
+     .program = Paci,
+     .chooses_update_interval = true},
     {.name = "pipemare",
      .summary = "paci with rates that rise from 1/delay and backward weights moved back; no bubble",
      .paper = "Yang et al., MLSys 2021, arXiv 1910.05124",
@@ -255,13 +256,36 @@ int64_t InFlightMax(const Topology& topology) {
 absl::Status CheckFillsPipeline(const Method& method, const ScheduleOptions& options) {
   const Weights& weights = WeightsOf(method, options);
   const int64_t least = weights.fills_pipeline ? InFlightMax(options.topology) : 0;
-  if (options.microbatches_per_step >= least) return absl::OkStatus();
+  const int64_t of_update = MicrobatchesOfUpdate(method, options);
+  if (least == 0 || of_update >= least) return absl::OkStatus();
   const bool replicated = options.topology.form == Topology::Form::kReplicas;
   return absl::InvalidArgumentError(
       absl::StrCat(method.name, " with the weights \"", weights.name,
-                   "\" needs at least as many microbatches in a step as ",
+                   "\" needs at least as many microbatches in ",
+                   options.microbatches_per_update.has_value() ? "an update as " : "a step as ",
                    replicated ? "are in flight with these replicas, " : "there are stages, ", least,
-                   "; got ", options.microbatches_per_step));
+                   "; got ", of_update));
+}
+
+// Checks the microbatches of an update, where the options choose them.
+absl::Status CheckUpdates(const Method& method, const ScheduleOptions& options) {
+  if (!options.microbatches_per_update.has_value()) return absl::OkStatus();
+  const int64_t of_update = *options.microbatches_per_update;
+  if (!method.chooses_update_interval) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(method.name, " updates a stage ",
+                     method.updates_each_microbatch ? "after every microbatch" : "once in a step",
+                     "; paci updates it after a number of microbatches"));
+  }
+  if (of_update < 1 || options.microbatches_per_step % of_update != 0) {
+    return absl::InvalidArgumentError(absl::StrCat("an update of ", of_update,
+                                                   " microbatches does not divide a step of ",
+                                                   options.microbatches_per_step));
+  }
+  if (of_update % options.topology.cycle == 0) return absl::OkStatus();
+  return absl::InvalidArgumentError(
+      absl::StrCat("an update of ", of_update, " microbatches is no multiple of ",
+                   options.topology.cycle, ", after which the replicas start over together"));
 }
 
 absl::Status CheckSteps(const Method& method, const ScheduleOptions& options,
@@ -282,6 +306,7 @@ absl::Status CheckSteps(const Method& method, const ScheduleOptions& options,
                                                    "of ",
                                                    per_step));
   }
+  PENSTOCK_RETURN_IF_ERROR(CheckUpdates(method, options));
   PENSTOCK_RETURN_IF_ERROR(CheckRounds(method, options));
   PENSTOCK_RETURN_IF_ERROR(CheckReplicas(method, options, range));
   PENSTOCK_RETURN_IF_ERROR(CheckFillsPipeline(method, options));
@@ -494,6 +519,11 @@ absl::StatusOr<Topology> PlaceReplicas(const Method& method, absl::Span<const in
                                   GradientsCombine(method));
 }
 
+int64_t MicrobatchesOfUpdate(const Method& method, const ScheduleOptions& options) {
+  if (method.updates_each_microbatch) return 1;
+  return options.microbatches_per_update.value_or(options.microbatches_per_step);
+}
+
 ReduceGroup::Operation GradientsCombine(const Method& method) {
   return method.updates_each_microbatch ? ReduceGroup::Operation::kMean
                                         : ReduceGroup::Operation::kSum;
@@ -525,13 +555,12 @@ absl::Status CheckWeights(const Method& method, const Weights& weights) {
 WeightPolicy WeightPolicyOf(const Method& method, const ScheduleOptions& options) {
   WeightPolicy policy = {&WeightsOf(method, options)};
   const std::vector<int32_t> replicas = ReplicasOf(options.topology);
-  const UpdateShape shape = {
-      .stages = options.topology.depth(),
-      .microbatches = method.updates_each_microbatch ? 1 : options.microbatches_per_step,
-      .replicas = replicas.front(),
-      .warm_up = WarmUpForwards(replicas, ReplicasMeet::kAtUpdates).front(),
-      .delta = options.delta,
-      .seed = options.seed};
+  const UpdateShape shape = {.stages = options.topology.depth(),
+                             .microbatches = MicrobatchesOfUpdate(method, options),
+                             .replicas = replicas.front(),
+                             .warm_up = WarmUpForwards(replicas, ReplicasMeet::kAtUpdates).front(),
+                             .delta = options.delta,
+                             .seed = options.seed};
   policy.weights->set_numbers(shape, policy);
   return policy;
 }

@@ -35,6 +35,8 @@ struct ScheduleOptions {
   bool global_norm = false;
   // Gradients leave for the previous stage before W (lower.h).
   bool send_gradient_early = false;
+  // For methods that choose the microbatches of an update (pipeline.update_every): a divisor of the step; absent: a step.
+  std::optional<int64_t> microbatches_per_update = std::nullopt;
 };
 
 // A method sets these defaults for the updates of a job that does not set them (job.proto has the meaning of each).
@@ -58,6 +60,8 @@ struct Method {
   Placement placement = Placement::kStraight;
   // A stage updates after every microbatch, otherwise with the mean gradient of a whole step.
   bool updates_each_microbatch = false;
+  // The microbatches between two updates of a stage are the job's choice (pipeline.update_every), otherwise a step or one.
+  bool chooses_update_interval = false;
   // The microbatches of a step must be a multiple of the workers; with replicas, of their number;
   // there and back they may also be fewer.
   bool steps_in_rounds = false;
@@ -80,6 +84,9 @@ struct Method {
 // microbatches; stages that do not fit on workers).
 absl::StatusOr<Topology> PlaceReplicas(const Method& method, absl::Span<const int32_t> replicas,
                                        int32_t stages_per_worker = 0);
+
+// The microbatches between two updates of a stage: 1, those of a step, or what the options say.
+int64_t MicrobatchesOfUpdate(const Method& method, const ScheduleOptions& options);
 
 // How the replicas of its stages combine their gradients.
 ReduceGroup::Operation GradientsCombine(const Method& method);

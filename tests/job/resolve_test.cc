@@ -991,6 +991,34 @@ TEST(Presets, EveryAxis_CanBeOverridden) {
   EXPECT_EQ(job.MethodAfter(7).name, "pipemare");
 }
 
+TEST(UpdateEvery, DividesTheStepOfPaciAlone) {
+  const auto resolve = [](const std::string& method, int32_t update_every, int32_t replicas = 1) {
+    v1::JobSpec spec = ContinuousJob(method);  // 8 microbatches in a step
+    spec.mutable_pipeline()->set_update_every(update_every);
+    if (replicas > 1) spec.mutable_pipeline()->add_replicas(replicas);
+    return ResolveJob(spec);
+  };
+  PENSTOCK_ASSERT_OK_AND_ASSIGN(const ResolvedJob job, resolve("paci", 2));
+  EXPECT_EQ(job.microbatches_of_update(1), 2);
+  EXPECT_EQ(job.UpdatesBetween(3, 5, /*stages=*/2), 2 * 4);
+  EXPECT_THAT(resolve("paci", 3),
+              StatusIs(absl::StatusCode::kInvalidArgument,
+                       "pipeline.update_every: is 3, which does not divide training.microbatches "
+                       "(8); 2 or 4 would do"));
+  EXPECT_THAT(resolve("paci", 0), StatusIs(absl::StatusCode::kInvalidArgument,
+                                           HasSubstr("pipeline.update_every: is 0; expected")));
+  EXPECT_THAT(resolve("paci", 2, /*replicas=*/4),
+              StatusIs(absl::StatusCode::kInvalidArgument,
+                       HasSubstr("pipeline.update_every: is 2, but with pipeline.replicas 4")));
+  EXPECT_THAT(resolve("1f1b", 2),
+              StatusIs(absl::StatusCode::kInvalidArgument,
+                       "pipeline.update_every: is not for 1f1b, which updates a stage once in a "
+                       "step; leave it out, or use paci"));
+  EXPECT_THAT(resolve("pipedream", 2),
+              StatusIs(absl::StatusCode::kInvalidArgument,
+                       HasSubstr("which updates a stage after every microbatch")));
+}
+
 TEST(UpdatesBetween, WithASynchronousStart_CountsBothKinds) {
   v1::JobSpec spec = ContinuousJob("pipedream");  // 8 microbatches in a step
   spec.mutable_pipeline()->set_synchronous_steps(10);

@@ -314,6 +314,54 @@ TEST(PipeDream2BW, TwoVersions_SufficeIfAndOnlyIfAStepFillsThePipelineButOne) {
   }
 }
 
+// A step has several updates, whose microbatches alone decide the drift; the order of forwards and backwards stays.
+TEST(Paci, UpdatesWithinAStep_ReachTheDriftOfTheirMicrobatches) {
+  const Method& paci = **FindMethod("paci");
+  for (const int32_t stages : {1, 2, 5, 8}) {
+    for (const auto& [m, a] :
+         {std::pair<int64_t, int64_t>{8, 1}, {8, 2}, {8, 4}, {8, 8}, {6, 3}, {40, 5}}) {
+      SCOPED_TRACE(testing::Message() << stages << " stages, " << m << " in a step, " << a);
+      const int64_t n = (2 * stages / m + 3) * m;
+      PENSTOCK_ASSERT_OK_AND_ASSIGN(const Schedule schedule,
+                                    BuildSchedule(paci,
+                                                  {.topology = StraightPipeline(stages),
+                                                   .microbatches_per_step = m,
+                                                   .microbatches_per_update = a},
+                                                  {0, n}));
+      PENSTOCK_ASSERT_OK_AND_ASSIGN(const SimulationResult result,
+                                    Simulate(schedule, {}, {.channel_capacity = 1}));
+      EXPECT_DOUBLE_EQ(result.makespan_s, 2.0 * double(n + stages - 1));
+      PENSTOCK_ASSERT_OK_AND_ASSIGN(const VerifyReport report, Verify(schedule));
+      for (int32_t s = 0; s < stages; ++s) {
+        const int64_t depth = stages - 1 - s;
+        EXPECT_EQ(report.stages[s].staleness.updates, n / a);
+        EXPECT_EQ(report.stages[s].versions_peak, 1);
+        EXPECT_EQ(report.stages[s].version_drift.max, (depth + a - 1) / a);
+      }
+      // The same as steps of that size.
+      const Schedule smaller = CatalogSchedule("paci", stages, a, {0, n});
+      EXPECT_EQ(smaller.programs, schedule.programs);
+    }
+  }
+}
+
+TEST(Paci, UpdatesThatDoNotFit_AreRefused) {
+  const auto refusal = [](const char* method, int64_t m, int64_t a) {
+    return std::string(BuildSchedule(**FindMethod(method),
+                                     {.topology = StraightPipeline(4),
+                                      .microbatches_per_step = m,
+                                      .microbatches_per_update = a},
+                                     {0, 4 * m})
+                           .status()
+                           .message());
+  };
+  EXPECT_EQ(refusal("paci", 8, 4), "");
+  EXPECT_EQ(refusal("paci", 8, 3), "an update of 3 microbatches does not divide a step of 8");
+  EXPECT_EQ(refusal("paci", 8, 0), "an update of 0 microbatches does not divide a step of 8");
+  EXPECT_THAT(refusal("1f1b", 8, 4), HasSubstr("1f1b updates a stage once in a step"));
+  EXPECT_THAT(refusal("pipedream", 8, 4), HasSubstr("pipedream updates a stage after every"));
+}
+
 TEST(Paci, AnySize_ReachesItsDriftAndNeverPassesIt) {
   for (int32_t stages = 1; stages <= kStagesMax; ++stages) {
     for (const int64_t a : {1, 2, 3, 5, 8, 31, 40}) {

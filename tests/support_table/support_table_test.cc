@@ -242,6 +242,7 @@ std::vector<Feature> JobFeatures() {
       {"replicas, as many of each stage", "pipeline: {replicas: [2]}"},
       {"replicas, unlike numbers", "pipeline: {replicas: [2, 1, 1, 1]}"},
       {"local steps", "pipeline: {local_steps: 2}"},
+      {"updates within a step", "pipeline: {update_every: 2}"},
       {"several stages on a worker", "pipeline: {stages_per_worker: 2}"},
       {"stages that go round other numbers of workers", "pipeline: {workers: 2}"},
       {"a split that the job names", "pipeline: {stage_layers: [1, 1, 1, 2]}"},

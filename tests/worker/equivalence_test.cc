@@ -69,6 +69,14 @@ void SetGlobalClip(v1::JobSpec& spec, double norm) {
 void SetLayerClip(v1::JobSpec& spec, double norm) {
   spec.mutable_training()->mutable_clip()->set_layer_norm(norm);
 }
+// PACI with 8 microbatches in a step, of which `update_every` make an update.
+v1::JobSpec UpdatingWithinSteps(int32_t update_every) {
+  v1::JobSpec spec = SmallJob("paci");
+  spec.mutable_training()->set_microbatches(8);
+  spec.mutable_training()->set_batch(16);
+  spec.mutable_pipeline()->set_update_every(update_every);
+  return spec;
+}
 void SetDropout(v1::JobSpec& spec) { spec.mutable_model()->mutable_gpt()->set_dropout(0.2); }
 
 TEST_F(Equivalence, OneFOneB_EveryPartitionIntoOneToFour) {
@@ -451,6 +459,71 @@ TEST_F(Equivalence, OtherWeightsThanTheMethods_AreTheSerialReference) {
       }
     }
   }
+}
+
+// Updates within a step, with all weights, replicas, cuts and a synchronous start.
+TEST_F(Equivalence, PaciWithUpdatesWithinAStep_IsTheSerialReference) {
+  int trained = 0;
+  for (const int64_t update_every : {1, 2, 4}) {
+    for (const Weights* weights : kAllWeights) {
+      v1::JobSpec spec = UpdatingWithinSteps(static_cast<int32_t>(update_every));
+      spec.mutable_training()->set_steps(5);
+      spec.mutable_validation()->set_every_steps(2);
+      spec.mutable_validation()->set_batches(1);
+      spec.mutable_pipeline()->set_weights(std::string(weights->name));
+      SetLayerClip(spec, 0.2);
+      SetDropout(spec);
+      const absl::StatusOr<ResolvedJob> job = ResolveJob(spec);
+      if (!job.ok()) continue;  // the method cannot: catalog_test says which
+      for (const int stages : {1, 2, 4}) {
+        if (!CheckStages(*job, stages).ok()) continue;
+        SCOPED_TRACE(absl::StrCat("weights ", std::string(weights->name), ", ", update_every));
+        ExpectEqual(spec, EvenSplit(kLayers, stages), /*delay_seed=*/stages);
+        ++trained;
+      }
+    }
+  }
+  EXPECT_GT(trained, 40);
+  v1::JobSpec start = UpdatingWithinSteps(2);
+  start.mutable_training()->set_steps(6);
+  start.mutable_pipeline()->set_synchronous_steps(2);
+  ExpectEqual(start, EvenSplit(kLayers, 4), /*delay_seed=*/1);
+  v1::JobSpec replicated = UpdatingWithinSteps(2);
+  replicated.mutable_training()->set_steps(6);
+  replicated.mutable_pipeline()->add_replicas(2);
+  ExpectEqual(replicated, EvenSplit(kLayers, 2), /*delay_seed=*/2);
+  v1::JobSpec rescheduled = UpdatingWithinSteps(2);
+  rescheduled.mutable_training()->set_steps(6);
+  rescheduled.mutable_training()->mutable_staleness()->set_rescheduled_steps(4);
+  ExpectEqual(rescheduled, EvenSplit(kLayers, 4), /*delay_seed=*/3);
+}
+
+// Steps of half the size with one update each: the same microbatches, rates and updates.
+TEST_F(Equivalence, PaciWithUpdatesWithinAStep_TrainsTheWeightsOfSmallerSteps) {
+  const v1::JobSpec within = UpdatingWithinSteps(4);
+  v1::JobSpec smaller = within;
+  smaller.mutable_pipeline()->clear_update_every();
+  v1::TrainingSpec& training = *smaller.mutable_training();
+  training.set_steps(2 * training.steps());
+  training.set_batch(training.batch() / 2);
+  training.set_microbatches(training.microbatches() / 2);
+  v1::LearningRateSpec& rate = *training.mutable_learning_rate();
+  rate.set_warmup_steps(2 * rate.warmup_steps());
+  for (const int stages : {1, 2, 4}) {
+    PENSTOCK_ASSERT_OK_AND_ASSIGN(Trained a,
+                                  TrainSerially(within, EvenSplit(kLayers, stages), {}, files_));
+    PENSTOCK_ASSERT_OK_AND_ASSIGN(Trained b,
+                                  TrainSerially(smaller, EvenSplit(kLayers, stages), {}, files_));
+    EXPECT_EQ(a.weights_sha256, b.weights_sha256);
+  }
+  // As many as a step is what the method does by itself.
+  v1::JobSpec whole = UpdatingWithinSteps(8);
+  v1::JobSpec absent = whole;
+  absent.mutable_pipeline()->clear_update_every();
+  PENSTOCK_ASSERT_OK_AND_ASSIGN(Trained a, TrainSerially(whole, EvenSplit(kLayers, 4), {}, files_));
+  PENSTOCK_ASSERT_OK_AND_ASSIGN(Trained b,
+                                TrainSerially(absent, EvenSplit(kLayers, 4), {}, files_));
+  EXPECT_EQ(a.weights_sha256, b.weights_sha256);
 }
 
 // Every rule about late gradients with every method and all weights that allow it, on 1, 2 and 4 stages, with
