@@ -141,6 +141,21 @@ TEST_F(RecordedRun, FourWorkers_WithOtherWeightsToo_AreReplayedBitForBit) {
   }
 }
 
+TEST_F(RecordedRun, UpdatesWithinAStep_AreReplayedBitForBit) {
+  for (const int32_t update_every : {1, 2}) {
+    v1::JobSpec spec = RecordedJob("paci");  // 4 microbatches in a step
+    spec.mutable_pipeline()->set_update_every(update_every);
+    for (uint64_t seed = 1; seed <= 3; ++seed) {
+      SCOPED_TRACE(absl::StrCat("updates every ", update_every, ", delays ", seed));
+      EXPECT_THAT(TrainAndReplay({.spec = spec,
+                                  .layers = EvenSplit(kLayers, 4),
+                                  .delay_seed = seed,
+                                  .edit_request = GiveRoom}),
+                  IsOk());
+    }
+  }
+}
+
 TEST_F(RecordedRun, Replicas_AreReplayedBitForBit) {
   for (const char* method : {"gpipe", "1f1b", "looped-bfs", "pipedream", "pipedream-2bw", "paci"}) {
     for (const std::vector<int32_t>& replicas :
