@@ -53,6 +53,8 @@ bool IsUnsupported(Files& files, const std::string& json) {
 
 std::unique_ptr<Tokenizer> MakeByteTokenizer() { return std::make_unique<ByteTokenizer>(); }
 
+absl::Span<const char* const> TokenizerFileNames() { return kNames; }
+
 const char* UsualTokenizerName(absl::string_view file) {
   return IsJson(file) ? kTokenizerJsonName : kTokenizerModelName;
 }

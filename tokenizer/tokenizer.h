@@ -75,6 +75,9 @@ absl::StatusOr<std::unique_ptr<Tokenizer>> LoadTokenizer(Files& files, const std
 inline constexpr char kTokenizerJsonName[] = "tokenizer.json";
 inline constexpr char kTokenizerModelName[] = "tokenizer.model";
 
+// The names that a tokenizer's file may have in a directory, the one that counts first in front.
+absl::Span<const char* const> TokenizerFileNames();
+
 // The usual name of a file of the kind that the name of `file` says. REQUIRES: FindTokenizerFile gave it.
 const char* UsualTokenizerName(absl::string_view file);
 
