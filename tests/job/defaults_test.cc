@@ -108,9 +108,8 @@ TEST(FillDefaults, DirectoryThatWasPut_IsTakenAndAFileInItsPlaceIsNot) {
   spec.mutable_data()->mutable_records()->set_path(file);
   FillDefaults(spec);
   EXPECT_EQ(spec.data().records().sha256(), "");
-  EXPECT_THAT(ValidateJob(spec),
-              StatusIs(absl::StatusCode::kInvalidArgument,
-                       HasSubstr("data.records.path: names the file " + file)));
+  EXPECT_THAT(ValidateJob(spec), StatusIs(absl::StatusCode::kInvalidArgument,
+                                          HasSubstr("data.records.path: names the file " + file)));
 }
 
 TEST(FillDefaults, Twice_ChangesNothing) {
