@@ -170,6 +170,24 @@ TEST_F(PutDirectoriesTest, DirectoryWithAMissingFile_IsNotPut) {
   EXPECT_THAT(put.err, AllOf(HasSubstr("squares/00001.safetensors is not there"),
                              HasSubstr("index.json lists it")));
   EXPECT_TRUE(RunJson({"data", "list"}).empty());
+
+  // What leads elsewhere: a link to a directory, and one to nothing.
+  std::filesystem::create_directory(job_.path("links"));
+  job_.Write("links/text.txt", "a text");
+  std::filesystem::create_directory_symlink(job_.path("squares"), job_.path("links/squares"));
+  EXPECT_THAT(Run({"data", "put", job_.path("links")}).err,
+              HasSubstr("links/squares is a link to a directory"));
+  std::filesystem::remove(job_.path("links/squares"));
+  std::filesystem::create_symlink(job_.path("nowhere"), job_.path("links/more.txt"));
+  EXPECT_THAT(Run({"data", "put", job_.path("links")}).err,
+              HasSubstr("links/more.txt is a link to nothing"));
+  std::filesystem::remove(job_.path("links/more.txt"));
+  // A link to a file is that file, and what begins with a dot is left out.
+  std::filesystem::create_symlink(job_.path("input.txt"), job_.path("links/more.txt"));
+  job_.Write("links/.lock", "");
+  const Json put_links = RunJson({"data", "put", job_.path("links")})[0];
+  EXPECT_EQ(put_links["files"], 2);
+  EXPECT_EQ(put_links["bytes"].get<size_t>(), 6 + Content("input.txt").size());
 }
 
 TEST_F(PutDirectoriesTest, TokensAndTokenizers_TrainAsFromADisk) {
