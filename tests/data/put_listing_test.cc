@@ -18,18 +18,18 @@ using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 
-constexpr auto kInvalid = absl::StatusCode::kInvalidArgument;
+constexpr auto kBadList = absl::StatusCode::kInvalidArgument;
 
-const std::string kDigest(64, 'a');
+const std::string kPutDigest(64, 'a');
 
-std::string Path(const std::string& behind) { return absl::StrCat("sha256:", kDigest, behind); }
+std::string Path(const std::string& behind) { return absl::StrCat("sha256:", kPutDigest, behind); }
 
 TEST(PutPath, FilesAndDirectories_AreToldApart) {
-  EXPECT_THAT(ParsePutPath(Path("")), IsOkAndHolds(PutPath{kDigest, false, ""}));
-  EXPECT_THAT(ParsePutPath(Path("/")), IsOkAndHolds(PutPath{kDigest, true, ""}));
-  EXPECT_THAT(ParsePutPath(Path("/train")), IsOkAndHolds(PutPath{kDigest, true, "train"}));
-  EXPECT_THAT(ParsePutPath(Path("/a/b.bin")), IsOkAndHolds(PutPath{kDigest, true, "a/b.bin"}));
-  EXPECT_THAT(ParsePutPath(Path("/a/")), IsOkAndHolds(PutPath{kDigest, true, "a"}));
+  EXPECT_THAT(ParsePutPath(Path("")), IsOkAndHolds(PutPath{kPutDigest, false, ""}));
+  EXPECT_THAT(ParsePutPath(Path("/")), IsOkAndHolds(PutPath{kPutDigest, true, ""}));
+  EXPECT_THAT(ParsePutPath(Path("/train")), IsOkAndHolds(PutPath{kPutDigest, true, "train"}));
+  EXPECT_THAT(ParsePutPath(Path("/a/b.bin")), IsOkAndHolds(PutPath{kPutDigest, true, "a/b.bin"}));
+  EXPECT_THAT(ParsePutPath(Path("/a/")), IsOkAndHolds(PutPath{kPutDigest, true, "a"}));
   for (const char* const behind : {"", "/", "/train", "/a/b.bin"}) {
     EXPECT_EQ(ParsePutPath(Path(behind)).value().ToString(), Path(behind));
   }
@@ -38,12 +38,12 @@ TEST(PutPath, FilesAndDirectories_AreToldApart) {
 TEST(PutPath, NamesThatLeadOut_AreRefused) {
   for (const char* const name : {"/..", "/../x", "/a/../b", "/a/..", "/.", "/./a", "//etc/passwd",
                                  "/a//b", "/a\nb", "/\xFF"}) {
-    EXPECT_THAT(ParsePutPath(Path(name)), StatusIs(kInvalid, HasSubstr("names \""))) << name;
+    EXPECT_THAT(ParsePutPath(Path(name)), StatusIs(kBadList, HasSubstr("names \""))) << name;
   }
   for (const char* const path : {"sha256:", "sha256:12", "sha256:/", "sha256:../../etc/passwd"}) {
-    EXPECT_THAT(ParsePutPath(path), StatusIs(kInvalid, HasSubstr("is \""))) << path;
+    EXPECT_THAT(ParsePutPath(path), StatusIs(kBadList, HasSubstr("is \""))) << path;
   }
-  EXPECT_THAT(CheckNameBelow(std::string(300, 'a')), StatusIs(kInvalid, HasSubstr("300 bytes")));
+  EXPECT_THAT(CheckNameBelow(std::string(300, 'a')), StatusIs(kBadList, HasSubstr("300 bytes")));
   EXPECT_THAT(CheckNameBelow("..."), IsOk());
   EXPECT_THAT(CheckNameBelow("a..b/.c"), IsOk());
 }
@@ -88,7 +88,8 @@ TEST(PutListing, BadLists_AreRefusedByWhatIsWrong) {
     return absl::StrCat(R"({"format": "penstock-directory", "files": [)", files, "]}");
   };
   const auto file = [](const std::string& name) {
-    return absl::StrCat(R"({"name": ")", name, R"(", "bytes": 1, "sha256": ")", kDigest, R"("})");
+    return absl::StrCat(R"({"name": ")", name, R"(", "bytes": 1, "sha256": ")", kPutDigest,
+                        R"("})");
   };
   EXPECT_THAT(ParsePutListing(list(file("a"))), IsOk());
   const std::pair<std::string, const char*> bad[] = {
@@ -105,7 +106,7 @@ TEST(PutListing, BadLists_AreRefusedByWhatIsWrong) {
       {list(R"({"name": "a", "bytes": -1, "sha256": ""})"), "has no number of bytes"},
       {list(R"({"name": "a", "bytes": 1, "sha256": "12"})"), "has no SHA-256"}};
   for (const auto& [text, what] : bad) {
-    EXPECT_THAT(ParsePutListing(text), StatusIs(kInvalid, HasSubstr(what))) << text;
+    EXPECT_THAT(ParsePutListing(text), StatusIs(kBadList, HasSubstr(what))) << text;
   }
 }
 
@@ -131,11 +132,11 @@ TEST(PutFiles, Path_IsReadByItsDigest) {
   EXPECT_THAT(files.Read(directory + "vocab.json", 100),
               StatusIs(absl::StatusCode::kNotFound,
                        AllOf(HasSubstr("has no vocab.json"), HasSubstr("config.json, empty"))));
-  EXPECT_THAT(files.Read(directory + "../x", 100), StatusIs(kInvalid, HasSubstr("leads out")));
+  EXPECT_THAT(files.Read(directory + "../x", 100), StatusIs(kBadList, HasSubstr("leads out")));
   EXPECT_THAT(files.Read("/etc/passwd", 100),
-              StatusIs(kInvalid, HasSubstr("nothing that was put")));
+              StatusIs(kBadList, HasSubstr("nothing that was put")));
   EXPECT_THAT(files.Read(Path("/a"), 100),
-              StatusIs(absl::StatusCode::kNotFound, HasSubstr(kDigest)));
+              StatusIs(absl::StatusCode::kNotFound, HasSubstr(kPutDigest)));
   store.erase(listing.files[0].sha256);
   EXPECT_THAT(files.Read(directory + "config.json", 100),
               StatusIs(absl::StatusCode::kNotFound, HasSubstr("/config.json")));

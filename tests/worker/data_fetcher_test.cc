@@ -27,9 +27,9 @@ using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::UnorderedElementsAre;
 
-constexpr auto kGoOn = [] { return absl::OkStatus(); };
+constexpr auto kGoesOn = [] { return absl::OkStatus(); };
 
-const std::string kDigest(64, 'd');
+const std::string kPutDigest(64, 'd');
 
 // A cluster that has one directory, of which files come to /here.
 class FakeFetcher final : public DataFetcher {
@@ -42,7 +42,7 @@ class FakeFetcher final : public DataFetcher {
                                     absl::FunctionRef<bool(absl::string_view name)> wanted,
                                     absl::FunctionRef<absl::Status()>) override {
     PutListing listing;
-    for (const std::string& name : names_) listing.files.push_back({name, 1, kDigest});
+    for (const std::string& name : names_) listing.files.push_back({name, 1, kPutDigest});
     const std::vector<const PutEntry*> entries = listing.At(put.name);
     if (entries.empty()) return NotInPutDirectory(put, listing);
     for (const PutEntry* entry : entries) {
@@ -67,7 +67,7 @@ class FakeFetcher final : public DataFetcher {
 class PutWeights : public ::testing::Test {
  protected:
   PutWeights() : spec_(SmallJob("1f1b")) {
-    spec_.mutable_model()->mutable_pretrained()->set_directory("sha256:" + kDigest + "/");
+    spec_.mutable_model()->mutable_pretrained()->set_directory("sha256:" + kPutDigest + "/");
     const ModelGraph model = ChainOf(spec_);
     job_.model = model;
     // A shard for each layer with parameters.
@@ -111,7 +111,7 @@ TEST_F(PutWeights, OfShards_ThoseOfTheLayersComeAndSuffice) {
     FakeFetcher fetcher(there_, here_, names_);
     v1::ModelSpec model = spec_.model();
     const LayerRange layers{layer, 1};
-    ASSERT_THAT(FetchPutWeights(&fetcher, here_, kGoOn, job_, layers, model), IsOk());
+    ASSERT_THAT(FetchPutWeights(&fetcher, here_, kGoesOn, job_, layers, model), IsOk());
     EXPECT_EQ(model.pretrained().directory(), "/here");
     std::set<std::string> expected = {kWeightsIndexName};
     if (shard_of_layer_.count(layer) > 0) expected.insert(shard_of_layer_[layer]);
@@ -131,7 +131,7 @@ TEST_F(PutWeights, ShardThatIsMissing_IsNamed) {
   FakeFetcher fetcher(there_, here_, names_);
   v1::ModelSpec model = spec_.model();
   const LayerRange layers{shard_of_layer_.begin()->first, 1};
-  ASSERT_THAT(FetchPutWeights(&fetcher, here_, kGoOn, job_, layers, model), IsOk());
+  ASSERT_THAT(FetchPutWeights(&fetcher, here_, kGoesOn, job_, layers, model), IsOk());
   EXPECT_THAT(WeightFiles::Open(here_, "/here", NamesOfFirstWeights(job_.model, layers.first)),
               StatusIs(absl::StatusCode::kNotFound, HasSubstr(missing)));
 }
@@ -139,28 +139,28 @@ TEST_F(PutWeights, ShardThatIsMissing_IsNamed) {
 TEST_F(PutWeights, ModelsOfOneFileAndCheckpoints_ComeWithoutTheRest) {
   FakeFetcher one(there_, here_, {"tokenizer.json", "pytorch_model.bin", "onnx/model.safetensors"});
   v1::ModelSpec model = spec_.model();
-  ASSERT_THAT(FetchPutWeights(&one, here_, kGoOn, job_, {0, 1}, model), IsOk());
+  ASSERT_THAT(FetchPutWeights(&one, here_, kGoesOn, job_, {0, 1}, model), IsOk());
   EXPECT_THAT(one.fetched, UnorderedElementsAre());
   Write("model.safetensors", "weights");
   FakeFetcher whole(there_, here_, {"tokenizer.json", "model.safetensors"});
   model = spec_.model();
-  ASSERT_THAT(FetchPutWeights(&whole, here_, kGoOn, job_, {0, 1}, model), IsOk());
+  ASSERT_THAT(FetchPutWeights(&whole, here_, kGoesOn, job_, {0, 1}, model), IsOk());
   EXPECT_THAT(whole.fetched, ElementsAre("model.safetensors"));
   MemoryFiles empty;
   for (const char* name : {kManifestName, "layer-0", "optim-0"}) Write(name, name);
   FakeFetcher checkpoint(there_, empty, {kManifestName, "layer-0", "optim-0"});
   model = spec_.model();
-  ASSERT_THAT(FetchPutWeights(&checkpoint, empty, kGoOn, job_, {0, 1}, model), IsOk());
+  ASSERT_THAT(FetchPutWeights(&checkpoint, empty, kGoesOn, job_, {0, 1}, model), IsOk());
   EXPECT_THAT(checkpoint.fetched, UnorderedElementsAre(kManifestName, "layer-0"));
 }
 
 TEST_F(PutWeights, WithoutACache_AreRefusedWithTheFlag) {
   v1::ModelSpec model = spec_.model();
-  EXPECT_THAT(FetchPutWeights(nullptr, here_, kGoOn, job_, {0, 1}, model),
+  EXPECT_THAT(FetchPutWeights(nullptr, here_, kGoesOn, job_, {0, 1}, model),
               StatusIs(absl::StatusCode::kFailedPrecondition,
                        HasSubstr("model.pretrained.directory names sha256:")));
   model.mutable_pretrained()->set_directory("/models/m");
-  EXPECT_THAT(FetchPutWeights(nullptr, here_, kGoOn, job_, {0, 1}, model), IsOk());
+  EXPECT_THAT(FetchPutWeights(nullptr, here_, kGoesOn, job_, {0, 1}, model), IsOk());
   EXPECT_EQ(model.pretrained().directory(), "/models/m");
 }
 
@@ -168,20 +168,20 @@ TEST_F(PutWeights, TokenizerOfAModel_ComesWithoutItsWeights) {
   Write("config.json", "{}");
   Write("tokens/0.bin", "0");
   v1::DataSpec data;
-  data.mutable_tokens()->set_path("sha256:" + kDigest + "/tokens");
-  data.mutable_tokens()->set_sha256(kDigest);
-  data.mutable_tokens()->set_tokenizer("sha256:" + kDigest + "/");
+  data.mutable_tokens()->set_path("sha256:" + kPutDigest + "/tokens");
+  data.mutable_tokens()->set_sha256(kPutDigest);
+  data.mutable_tokens()->set_tokenizer("sha256:" + kPutDigest + "/");
   FakeFetcher fetcher(there_, here_, names_);
-  ASSERT_THAT(FetchPutData(&fetcher, kGoOn, data), IsOk());
+  ASSERT_THAT(FetchPutData(&fetcher, kGoesOn, data), IsOk());
   EXPECT_EQ(data.tokens().path(), "/here/tokens");
   EXPECT_EQ(data.tokens().sha256(), "");
   EXPECT_EQ(data.tokens().tokenizer(), "/here");
   EXPECT_THAT(fetcher.fetched, UnorderedElementsAre("tokens/0.bin", "config.json", "tokenizer.json",
                                                     kWeightsIndexName));
-  data.mutable_tokens()->set_path("sha256:" + kDigest + "/elsewhere");
-  EXPECT_THAT(FetchPutData(&fetcher, kGoOn, data),
+  data.mutable_tokens()->set_path("sha256:" + kPutDigest + "/elsewhere");
+  EXPECT_THAT(FetchPutData(&fetcher, kGoesOn, data),
               StatusIs(absl::StatusCode::kNotFound,
-                       HasSubstr("data.tokens.path: sha256:" + kDigest + "/ has no elsewhere")));
+                       HasSubstr("data.tokens.path: sha256:" + kPutDigest + "/ has no elsewhere")));
 }
 
 }  // namespace
