@@ -25,15 +25,17 @@ using Json = nlohmann::json;
 
 constexpr int64_t kPieceValues = 1 << 20;  // that are converted at once
 
+using WeightMap = std::map<std::string, std::string>;
+
 // The file of each tensor. Errors: DataLoss.
-absl::StatusOr<std::map<std::string, std::string>> ParseIndex(absl::string_view text) {
+absl::StatusOr<WeightMap> ParseIndex(absl::string_view text) {
   const absl::StatusOr<Json> json = ParseStrictJson(text, JsonLimits());
   if (!json.ok()) return absl::DataLossError(json.status().message());
   const auto map = json->is_object() ? json->find("weight_map") : json->end();
   if (map == json->end() || !map->is_object() || map->empty()) {
     return absl::DataLossError("has no weight_map with the file of each tensor");
   }
-  std::map<std::string, std::string> files;
+  WeightMap files;
   for (const auto& [tensor, file] : map->items()) {
     const std::string name = file.is_string() ? file.get<std::string>() : "";
     if (name.empty() || name.front() == '.' || name.find('/') != std::string::npos) {
@@ -45,6 +47,22 @@ absl::StatusOr<std::map<std::string, std::string>> ParseIndex(absl::string_view 
     files[tensor] = name;
   }
   return files;
+}
+
+absl::StatusOr<WeightMap> ReadIndex(FileReader& files, const std::string& path) {
+  PENSTOCK_ASSIGN_OR_RETURN(const std::string text, files.Read(path, kSafetensorsHeaderBytesMax));
+  absl::StatusOr<WeightMap> map = ParseIndex(text);
+  if (!map.ok()) return Annotate(map.status(), path);
+  return map;
+}
+
+std::set<std::string> ShardsOf(const WeightMap& map,
+                               const std::optional<std::set<std::string>>& tensors) {
+  std::set<std::string> shards;
+  for (const auto& [tensor, file] : map) {
+    if (!tensors.has_value() || tensors->count(tensor) > 0) shards.insert(file);
+  }
+  return shards;
 }
 
 void Widen(absl::Span<const uint16_t> bits, bool is_bf16, float* values) {
@@ -99,13 +117,25 @@ float FloatOfHalf(uint16_t bits) {
   return std::bit_cast<float>(sign | wide << 23 | fraction << 13);
 }
 
-absl::StatusOr<WeightFiles> WeightFiles::Open(Files& files, const std::string& directory) {
+absl::StatusOr<std::set<std::string>> ShardsWith(FileReader& files, const std::string& path,
+                                                 const std::set<std::string>& tensors) {
+  PENSTOCK_ASSIGN_OR_RETURN(const WeightMap map, ReadIndex(files, path));
+  return ShardsOf(map, tensors);
+}
+
+absl::StatusOr<std::set<std::string>> ShardsOfIndex(absl::string_view index) {
+  PENSTOCK_ASSIGN_OR_RETURN(const WeightMap map, ParseIndex(index));
+  return ShardsOf(map, std::nullopt);
+}
+
+absl::StatusOr<WeightFiles> WeightFiles::Open(Files& files, const std::string& directory,
+                                              const std::optional<std::set<std::string>>& tensors) {
   WeightFiles weights(directory);
   const auto has = [&](const char* name) { return files.Exists(JoinPath(directory, name)); };
   if (has(kManifestName)) {
     PENSTOCK_RETURN_IF_ERROR(weights.OpenCheckpoint(files));
   } else if (has(kWeightsIndexName)) {
-    PENSTOCK_RETURN_IF_ERROR(weights.OpenIndexed(files));
+    PENSTOCK_RETURN_IF_ERROR(weights.OpenIndexed(files, tensors));
   } else if (has(kWeightsName)) {
     PENSTOCK_RETURN_IF_ERROR(weights.OpenShard(files, kWeightsName, {}));
   } else {
@@ -126,18 +156,16 @@ absl::Status WeightFiles::OpenCheckpoint(Files& files) {
   return absl::OkStatus();
 }
 
-absl::Status WeightFiles::OpenIndexed(Files& files) {
-  const std::string index = JoinPath(directory_, kWeightsIndexName);
-  PENSTOCK_ASSIGN_OR_RETURN(const std::string text, files.Read(index, kSafetensorsHeaderBytesMax));
-  const absl::StatusOr<std::map<std::string, std::string>> listed = ParseIndex(text);
-  if (!listed.ok()) return Annotate(listed.status(), index);
-  std::set<std::string> shards;
-  for (const auto& [tensor, file] : *listed) shards.insert(file);
+absl::Status WeightFiles::OpenIndexed(Files& files,
+                                      const std::optional<std::set<std::string>>& tensors) {
+  PENSTOCK_ASSIGN_OR_RETURN(const WeightMap listed,
+                            ReadIndex(files, JoinPath(directory_, kWeightsIndexName)));
+  const std::set<std::string> shards = ShardsOf(listed, tensors);
   for (const std::string& shard : shards) {
-    PENSTOCK_RETURN_IF_ERROR(OpenShard(files, shard, *listed));
+    PENSTOCK_RETURN_IF_ERROR(OpenShard(files, shard, listed));
   }
-  for (const auto& [tensor, file] : *listed) {
-    if (Find(tensor) != nullptr) continue;
+  for (const auto& [tensor, file] : listed) {
+    if (shards.count(file) == 0 || Find(tensor) != nullptr) continue;
     return absl::DataLossError(absl::StrCat(JoinPath(directory_, file), ": has no tensor ", tensor,
                                             ", which ", kWeightsIndexName,
                                             " says is there; fetch the directory again"));

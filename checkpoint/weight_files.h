@@ -10,11 +10,14 @@
 #include <cstdint>
 #include <map>
 #include <memory>
+#include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
 #include "absl/types/span.h"
 #include "base/files.h"
 #include "checkpoint/safetensors.h"
@@ -26,11 +29,14 @@ inline constexpr char kWeightsIndexName[] = "model.safetensors.index.json";
 
 class WeightFiles {
  public:
-  // A manifest counts before an index, and an index before model.safetensors, where the directory has several. REQUIRES:
-  // `files` outlives it.
+  // A manifest counts before an index, and an index before model.safetensors, where the directory has several. Of an index only the
+  // shards that hold one of `tensors` are opened, where somebody says which he reads; the others need not be there. REQUIRES: `files`
+  // outlives it.
   // Errors, which begin with the path of a file: NotFound (none is there), DataLoss (damaged, or the index and its
   // shards disagree), Unimplemented (a checkpoint of a later format), those of `files`.
-  static absl::StatusOr<WeightFiles> Open(Files& files, const std::string& directory);
+  static absl::StatusOr<WeightFiles> Open(
+      Files& files, const std::string& directory,
+      const std::optional<std::set<std::string>>& tensors = std::nullopt);
 
   const std::string& directory() const { return directory_; }
   // Whether it is a checkpoint of Penstock's.
@@ -59,7 +65,7 @@ class WeightFiles {
   explicit WeightFiles(std::string directory) : directory_(std::move(directory)) {}
   // Both: REQUIRES: the directory has the file that says which others there are.
   absl::Status OpenCheckpoint(Files& files);
-  absl::Status OpenIndexed(Files& files);
+  absl::Status OpenIndexed(Files& files, const std::optional<std::set<std::string>>& tensors);
   // `listed`: the shards of the index by tensor; empty: there is no index.
   absl::Status OpenShard(Files& files, const std::string& name,
                          const std::map<std::string, std::string>& listed);
@@ -70,6 +76,14 @@ class WeightFiles {
   std::vector<Shard> shards_;
   std::map<std::string, Place> tensors_;
 };
+
+// The files, beside the index of shards at `path`, that hold one of `tensors`.
+// Errors, which begin with the path: DataLoss (damaged), those of `files`.
+absl::StatusOr<std::set<std::string>> ShardsWith(FileReader& files, const std::string& path,
+                                                 const std::set<std::string>& tensors);
+
+// All files that the content of an index names. Errors: DataLoss, without a path.
+absl::StatusOr<std::set<std::string>> ShardsOfIndex(absl::string_view index);
 
 // The number with these bits: IEEE 754's format of 16 bits, of which every one is a float.
 float FloatOfHalf(uint16_t bits);

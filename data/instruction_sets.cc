@@ -139,10 +139,11 @@ int32_t PaddingOf(const Tokenizer& tokenizer) {
 
 absl::StatusOr<PreparedInstructions> PrepareInstructions(Files& files,
                                                          const InstructionSetOptions& options) {
-  PENSTOCK_ASSIGN_OR_RETURN(const std::string tokenizer_path,
-                            FindTokenizerFile(files, options.tokenizer));
-  PENSTOCK_ASSIGN_OR_RETURN(const std::unique_ptr<Tokenizer> tokenizer,
-                            LoadTokenizer(files, tokenizer_path));
+  PENSTOCK_ASSIGN_OR_RETURN(const TokenizerFile file,
+                            OpenTokenizerFile(files, options.tokenizer, [](const TokenizerFile&) {
+                              return absl::OkStatus();
+                            }));
+  const Tokenizer& tokenizer = *file.tokenizer;
   const std::vector<int64_t> shape = {options.context};
   PENSTOCK_ASSIGN_OR_RETURN(
       const std::unique_ptr<RecordWriter> writer,
@@ -151,8 +152,8 @@ absl::StatusOr<PreparedInstructions> PrepareInstructions(Files& files,
           {{"positions", "I32", shape}, {"targets", "I32", shape}, {"tokens", "I32", shape}},
           options.shard_bytes_max));
   PreparedInstructions prepared;
-  RowPacker packer(*writer, options.context, options.is_packed, PaddingOf(*tokenizer));
-  InstructionReader reader(options, *tokenizer, packer, prepared);
+  RowPacker packer(*writer, options.context, options.is_packed, PaddingOf(tokenizer));
+  InstructionReader reader(options, tokenizer, packer, prepared);
   for (const std::string& path : options.from) {
     PENSTOCK_RETURN_IF_ERROR(reader.ReadFile(files, path));
   }
@@ -163,10 +164,8 @@ absl::StatusOr<PreparedInstructions> PrepareInstructions(Files& files,
   }
   PENSTOCK_RETURN_IF_ERROR(packer.Finish());
   prepared.rows = packer.rows();
-  PENSTOCK_ASSIGN_OR_RETURN(const std::string content,
-                            files.Read(tokenizer_path, kTokenizerFileBytesMax));
-  const char* const name = UsualTokenizerName(tokenizer_path);
-  PENSTOCK_RETURN_IF_ERROR(writer->AddFile(name, content));
+  const char* const name = UsualTokenizerName(file.path);
+  PENSTOCK_RETURN_IF_ERROR(writer->AddFile(name, file.content));
   prepared.tokenizer = JoinPath(options.to, name);
   PENSTOCK_RETURN_IF_ERROR(writer->Finish().status());
   return prepared;

@@ -242,10 +242,13 @@ struct ChosenTokenizer {
 absl::StatusOr<ChosenTokenizer> ChooseTokenizer(Files& files, const TokenSetOptions& options) {
   ChosenTokenizer chosen;
   if (!options.tokenizer.empty()) {
-    PENSTOCK_ASSIGN_OR_RETURN(const std::string path, FindTokenizerFile(files, options.tokenizer));
-    PENSTOCK_ASSIGN_OR_RETURN(chosen.content, files.Read(path, kTokenizerFileBytesMax));
-    PENSTOCK_ASSIGN_OR_RETURN(chosen.tokenizer, ParseTokenizerFile(files, path, chosen.content));
-    chosen.name = UsualTokenizerName(path);
+    PENSTOCK_ASSIGN_OR_RETURN(TokenizerFile file,
+                              OpenTokenizerFile(files, options.tokenizer, [](const TokenizerFile&) {
+                                return absl::OkStatus();
+                              }));
+    chosen.name = UsualTokenizerName(file.path);
+    chosen.content = std::move(file.content);
+    chosen.tokenizer = std::move(file.tokenizer);
     return chosen;
   }
   PENSTOCK_ASSIGN_OR_RETURN(const std::string text, BeginningOf(files, options));

@@ -49,14 +49,17 @@ absl::StatusOr<std::string> SourceOf(Files& files, const v1::ModelSpec& family,
     return directory;
   }
   if (named.empty()) return std::string();
-  return absl::NotFoundError(absl::StrCat(directory, " has no ", kHuggingFaceConfigName,
+  const auto has = [&](const char* name) { return files.Exists(JoinPath(directory, name)); };
+  if (has(kTokenizerJsonName) || has(kTokenizerModelName)) return directory;
+  return absl::NotFoundError(absl::StrCat(directory, " has neither ", kHuggingFaceConfigName,
+                                          " nor ", kTokenizerJsonName, " nor ", kTokenizerModelName,
                                           "; name a directory of transformers"));
 }
 
 // config.json of the source; null: there is none.
 absl::StatusOr<Json> ReadSourceConfig(Files& files, const std::string& source) {
-  if (source.empty()) return Json();
   const std::string path = JoinPath(source, kHuggingFaceConfigName);
+  if (source.empty() || !files.Exists(path)) return Json();
   PENSTOCK_ASSIGN_OR_RETURN(const std::string text, files.Read(path, kSourceFileBytesMax));
   absl::StatusOr<Json> json = ParseStrictJson(text, JsonLimits());
   if (!json.ok()) return Annotate(json.status(), path);

@@ -22,7 +22,7 @@ struct HuggingFaceOptions {
   // A directory (created), or a path that ends with .safetensors, whose folder then takes the other files.
   std::string output;
   // A directory of transformers that tokenizer, special tokens and names of labels come from, whatever tokenizer the
-  // checkpoint has. Empty: the tokenizer is the checkpoint's, and the rest, and a tokenizer where it has none, come from the
+  // checkpoint has; or one with a tokenizer alone, which says the special tokens then. Empty: the tokenizer is the checkpoint's, and the rest, and a tokenizer where it has none, come from the
   // directory whose weights the model started from, if it is still there.
   std::string source;
   int64_t shard_bytes_max = kShardBytesMax;
@@ -39,7 +39,7 @@ absl::Status CheckExportsHuggingFace(const ModelGraph& model);
 
 // Errors: those of CheckExportsHuggingFace and of Files; Unimplemented (options that no class has), DataLoss (a damaged
 // file), FailedPrecondition (averages are chosen, and the checkpoint has none), AlreadyExists if a file is there, NotFound
-// (a source that is named and has no config.json).
+// (a source that is named and has neither config.json nor a tokenizer).
 absl::StatusOr<ExportedFiles> ExportHuggingFace(Files& files, const CheckpointModel& model,
                                                 const HuggingFaceOptions& options);
 

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "base/status.h"
+#include "job/hugging_face/read_config.h"
 #include "model/families/bert.h"
 
 namespace penstock {
@@ -64,6 +65,30 @@ absl::StatusOr<TokenizerFiles> FilesOfCheckpoint(Files& files, const CheckpointM
   return found;
 }
 
+constexpr std::pair<const char*, SpecialToken> kTokensOfConfig[] = {
+    {"bos_token", SpecialToken::kBos},
+    {"eos_token", SpecialToken::kEos},
+    {"unk_token", SpecialToken::kUnknown},
+    {"pad_token", SpecialToken::kPadding}};
+
+// tokenizer_config.json for a .model of SentencePiece. LlamaTokenizer adds tokens with the usual names where nothing is said, so
+// that those which the file lacks are said to be none; and a beginning, which texts are not trained with here.
+absl::StatusOr<OrderedJson> SentencePieceConfig(const Tokenizer& tokenizer) {
+  OrderedJson config = {{"tokenizer_class", "LlamaTokenizer"},
+                        {"add_bos_token", false},
+                        {"add_eos_token", false},
+                        {"clean_up_tokenization_spaces", false},
+                        {"legacy", true},  // cuts a text as SentencePiece does
+                        {"model_input_names", {"input_ids", "attention_mask"}}};
+  for (const auto& [key, which] : kTokensOfConfig) {
+    const std::optional<int32_t> id = tokenizer.SpecialId(which);
+    config[key] = OrderedJson();
+    if (!id.has_value()) continue;
+    PENSTOCK_ASSIGN_OR_RETURN(config[key], tokenizer.Decode({*id}, SpecialTokens::kShow));
+  }
+  return config;
+}
+
 // tokenizer_config.json for a tokenizer.json, which does not say what its tokens are for.
 absl::StatusOr<OrderedJson> TokenizerConfig(const Tokenizer& tokenizer, bool has_segments) {
   OrderedJson config = {{"tokenizer_class", "PreTrainedTokenizerFast"},
@@ -72,12 +97,10 @@ absl::StatusOr<OrderedJson> TokenizerConfig(const Tokenizer& tokenizer, bool has
   config["model_input_names"] =
       has_segments ? OrderedJson::array({"input_ids", "token_type_ids", "attention_mask"})
                    : OrderedJson::array({"input_ids", "attention_mask"});
-  constexpr std::pair<const char*, SpecialToken> kTokens[] = {{"bos_token", SpecialToken::kBos},
-                                                              {"eos_token", SpecialToken::kEos},
-                                                              {"unk_token", SpecialToken::kUnknown},
-                                                              {"pad_token", SpecialToken::kPadding},
-                                                              {"mask_token", SpecialToken::kMask}};
-  for (const auto& [key, which] : kTokens) {
+  std::vector<std::pair<const char*, SpecialToken>> tokens(std::begin(kTokensOfConfig),
+                                                           std::end(kTokensOfConfig));
+  tokens.emplace_back("mask_token", SpecialToken::kMask);
+  for (const auto& [key, which] : tokens) {
     const std::optional<int32_t> id = tokenizer.SpecialId(which);
     if (!id.has_value()) continue;
     PENSTOCK_ASSIGN_OR_RETURN(config[key], tokenizer.Decode({*id}, SpecialTokens::kShow));
@@ -98,16 +121,23 @@ absl::StatusOr<ExportedTokenizer> TokenizerForExport(Files& files, const Checkpo
   PENSTOCK_ASSIGN_OR_RETURN(exported.files, FilesOfSource(files, source));
   PENSTOCK_ASSIGN_OR_RETURN(TokenizerFiles own, FilesOfCheckpoint(files, model));
   const bool is_overridden = overrides && HasVocabulary(exported.files);
-  if (is_overridden || AreAmong(own, exported.files)) return exported;
-  exported.files = std::move(own);
-  PENSTOCK_ASSIGN_OR_RETURN(exported.own, LoadTokenizer(files, model.directory));
-  const bool has_json =
-      std::any_of(exported.files.begin(), exported.files.end(),
-                  [](const auto& file) { return file.name == kTokenizerJsonName; });
-  if (!has_json) return exported;
-  PENSTOCK_ASSIGN_OR_RETURN(
-      const OrderedJson config,
-      TokenizerConfig(*exported.own, model.graph.architecture == kBertArchitecture));
+  if (is_overridden || AreAmong(own, exported.files)) {
+    const bool is_known = source.empty() || files.Exists(JoinPath(source, kHuggingFaceConfigName));
+    if (is_known) return exported;
+    PENSTOCK_ASSIGN_OR_RETURN(exported.own, LoadTokenizer(files, source));
+  } else {
+    exported.files = std::move(own);
+    PENSTOCK_ASSIGN_OR_RETURN(exported.own, LoadTokenizer(files, model.directory));
+  }
+  const auto has = [&](const char* name) {
+    return std::any_of(exported.files.begin(), exported.files.end(),
+                       [&](const auto& file) { return file.name == name; });
+  };
+  if (has(kTokenizerConfigName)) return exported;
+  const bool is_bert = model.graph.architecture == kBertArchitecture;
+  PENSTOCK_ASSIGN_OR_RETURN(const OrderedJson config, has(kTokenizerJsonName)
+                                                          ? TokenizerConfig(*exported.own, is_bert)
+                                                          : SentencePieceConfig(*exported.own));
   exported.files.push_back({kTokenizerConfigName, config.dump(2) + "\n"});
   return exported;
 }

@@ -27,13 +27,14 @@ struct ExportedTokenizer {
     std::string content;
   };
   std::vector<File> files;
-  // The checkpoint's, if it is not the one of the source, of which config.json says the special tokens; else null.
+  // The checkpoint's, if it is not the one of the source, of which config.json says the special tokens; that of a source without
+  // config.json; else null.
   std::unique_ptr<Tokenizer> own;
 };
 
 // `source`: a directory of transformers; empty: there is none. Its files are taken if the checkpoint has no tokenizer or the
-// same one, or if `overrides` and it has one. A tokenizer.json of the checkpoint gets a tokenizer_config.json, without which
-// AutoTokenizer takes the class that is usual for the model, and that adds tokens of its own.
+// same one, or if `overrides` and it has one. A tokenizer of the checkpoint, and one without config.json, gets a
+// tokenizer_config.json, without which AutoTokenizer takes the class that is usual for the model, and that adds tokens of its own.
 // Errors: those of `files`, and of LoadTokenizer for the checkpoint's.
 absl::StatusOr<ExportedTokenizer> TokenizerForExport(Files& files, const CheckpointModel& model,
                                                      const std::string& source, bool overrides);

@@ -9,6 +9,7 @@
 #include "absl/strings/strip.h"
 #include "base/check.h"
 #include "base/glob.h"
+#include "base/put_path.h"
 #include "base/status.h"
 #include "checkpoint/weights_digest.h"
 #include "google/protobuf/util/json_util.h"
@@ -267,7 +268,10 @@ v1::ModelGraph ToProto(const ModelGraph& graph) {
 std::string IdentityOfPretrained(const v1::ModelSpec& spec) {
   if (!spec.has_pretrained()) return "";
   const auto& digests = spec.pretrained().layer_sha256();
-  if (digests.empty()) return "of unknown digest";
+  if (digests.empty()) {
+    const std::string& directory = spec.pretrained().directory();
+    return IsPutPath(directory) ? directory : "of unknown digest";  // the path has a digest
+  }
   return CombineLayerDigests(std::vector<std::string>(digests.begin(), digests.end()));
 }
 

@@ -43,22 +43,15 @@ constexpr const char* kNames[] = {kTokenizerJsonName, kTokenizerModelName, "spie
 
 bool IsJson(absl::string_view file) { return absl::EndsWith(file, ".json"); }
 
-// Whether a tokenizer.json has a part that is not known here. What else is wrong with it is for its reader to say.
-bool IsUnsupported(Files& files, const std::string& json) {
-  const absl::StatusOr<std::string> content = files.Read(json, kTokenizerFileBytesMax);
-  return content.ok() && absl::IsUnimplemented(ParseTokenizerJson(*content).status());
-}
+// Where a tokenizer is.
+struct Place {
+  std::string file;
+  std::string instead =
+      {};  // the tokenizer.model that counts if `file` has a part that is not known here; empty: none
+};
 
-}  // namespace
-
-std::unique_ptr<Tokenizer> MakeByteTokenizer() { return std::make_unique<ByteTokenizer>(); }
-
-const char* UsualTokenizerName(absl::string_view file) {
-  return IsJson(file) ? kTokenizerJsonName : kTokenizerModelName;
-}
-
-absl::StatusOr<std::string> FindTokenizerFile(Files& files, const std::string& path) {
-  if (IsJson(path) || absl::EndsWith(path, ".model")) return path;
+absl::StatusOr<Place> PlaceOf(Files& files, const std::string& path) {
+  if (IsJson(path) || absl::EndsWith(path, ".model")) return Place{path};
   const absl::StatusOr<std::vector<std::string>> entries = files.List(path);
   if (!entries.ok()) {
     return absl::Status(
@@ -73,11 +66,31 @@ absl::StatusOr<std::string> FindTokenizerFile(Files& files, const std::string& p
     // Llama 2, Mistral and Gemma have both, with the same ids. A file with another name may have other ids than the
     // tokenizer.json beside it, as that of XLM-R, and does not take its place.
     std::string model = JoinPath(path, kTokenizerModelName);
-    if (IsJson(file) && files.Exists(model) && IsUnsupported(files, file)) return model;
-    return file;
+    const bool has_both = IsJson(file) && files.Exists(model);
+    return Place{std::move(file), has_both ? std::move(model) : ""};
   }
   return absl::NotFoundError(absl::StrCat(
       path, ": has no tokenizer.json or tokenizer.model; name the file if it has another name"));
+}
+
+}  // namespace
+
+std::unique_ptr<Tokenizer> MakeByteTokenizer() { return std::make_unique<ByteTokenizer>(); }
+
+absl::Span<const char* const> TokenizerFileNames() { return kNames; }
+
+const char* UsualTokenizerName(absl::string_view file) {
+  return IsJson(file) ? kTokenizerJsonName : kTokenizerModelName;
+}
+
+absl::StatusOr<std::string> FindTokenizerFile(Files& files, const std::string& path) {
+  PENSTOCK_ASSIGN_OR_RETURN(const Place place, PlaceOf(files, path));
+  if (place.instead.empty()) return place.file;
+  // What else is wrong with it is for its reader to say.
+  const absl::StatusOr<std::string> content = files.Read(place.file, kTokenizerFileBytesMax);
+  const bool is_unsupported =
+      content.ok() && absl::IsUnimplemented(ParseTokenizerJson(*content).status());
+  return is_unsupported ? place.instead : place.file;
 }
 
 absl::StatusOr<std::unique_ptr<Tokenizer>> ParseTokenizerFile(Files& files, const std::string& file,
@@ -94,10 +107,34 @@ absl::StatusOr<std::unique_ptr<Tokenizer>> ParseTokenizerFile(Files& files, cons
   return Annotate(tokenizer.status(), file);
 }
 
+absl::StatusOr<TokenizerFile> OpenTokenizerFile(
+    Files& files, const std::string& path,
+    absl::FunctionRef<absl::Status(const TokenizerFile& file)> check) {
+  PENSTOCK_ASSIGN_OR_RETURN(const Place place, PlaceOf(files, path));
+  TokenizerFile file = {.path = place.file};
+  PENSTOCK_ASSIGN_OR_RETURN(file.content, files.Read(file.path, kTokenizerFileBytesMax));
+  absl::StatusOr<std::unique_ptr<Tokenizer>> tokenizer;
+  bool is_parsed = false;
+  if (!place.instead.empty()) {
+    tokenizer = ParseTokenizerFile(files, file.path, file.content);
+    is_parsed = !absl::IsUnimplemented(tokenizer.status());
+    if (!is_parsed) {
+      file.path = place.instead;
+      PENSTOCK_ASSIGN_OR_RETURN(file.content, files.Read(file.path, kTokenizerFileBytesMax));
+    }
+  }
+  PENSTOCK_RETURN_IF_ERROR(check(file));
+  if (!is_parsed) tokenizer = ParseTokenizerFile(files, file.path, file.content);
+  PENSTOCK_RETURN_IF_ERROR(tokenizer.status());
+  file.tokenizer = *std::move(tokenizer);
+  return file;
+}
+
 absl::StatusOr<std::unique_ptr<Tokenizer>> LoadTokenizer(Files& files, const std::string& path) {
-  PENSTOCK_ASSIGN_OR_RETURN(const std::string file, FindTokenizerFile(files, path));
-  PENSTOCK_ASSIGN_OR_RETURN(const std::string content, files.Read(file, kTokenizerFileBytesMax));
-  return ParseTokenizerFile(files, file, content);
+  PENSTOCK_ASSIGN_OR_RETURN(
+      TokenizerFile file,
+      OpenTokenizerFile(files, path, [](const TokenizerFile&) { return absl::OkStatus(); }));
+  return std::move(file.tokenizer);
 }
 
 }  // namespace penstock

@@ -18,6 +18,8 @@
 #include <string>
 #include <vector>
 
+#include "absl/functional/function_ref.h"
+#include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 #include "absl/types/span.h"
@@ -75,6 +77,9 @@ absl::StatusOr<std::unique_ptr<Tokenizer>> LoadTokenizer(Files& files, const std
 inline constexpr char kTokenizerJsonName[] = "tokenizer.json";
 inline constexpr char kTokenizerModelName[] = "tokenizer.model";
 
+// The names that a tokenizer's file may have in a directory, the one that counts first in front.
+absl::Span<const char* const> TokenizerFileNames();
+
 // The usual name of a file of the kind that the name of `file` says. REQUIRES: FindTokenizerFile gave it.
 const char* UsualTokenizerName(absl::string_view file);
 
@@ -82,6 +87,17 @@ const char* UsualTokenizerName(absl::string_view file);
 // tokenizer.json, unless that has parts that are not known here, as those of Llama 2 and Mistral do; then it is the
 // tokenizer.model, which has the same ids. Errors: NotFound, InvalidArgument (it is neither), those of `files`.
 absl::StatusOr<std::string> FindTokenizerFile(Files& files, const std::string& path);
+
+// The same as LoadTokenizer, with the file that was read: once, whatever the directory has. `check` sees its path and content before an error of its
+// content is told. Errors: as LoadTokenizer, and that of `check`.
+struct TokenizerFile {
+  std::string path;
+  std::string content;
+  std::unique_ptr<Tokenizer> tokenizer = nullptr;
+};
+absl::StatusOr<TokenizerFile> OpenTokenizerFile(
+    Files& files, const std::string& path,
+    absl::FunctionRef<absl::Status(const TokenizerFile& file)> check);
 
 // The same as LoadTokenizer of the content of a file, whose name says its kind. Errors: as LoadTokenizer.
 absl::StatusOr<std::unique_ptr<Tokenizer>> ParseTokenizerFile(Files& files, const std::string& file,

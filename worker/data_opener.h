@@ -11,6 +11,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
 #include "base/files.h"
 #include "data/record_files.h"
 #include "job/resolve.h"
@@ -65,6 +66,10 @@ TokenDataOptions TokenOptions(const DataRequest& request, const std::string& ord
 // Errors: those of `files`; DataLoss with both digests.
 absl::StatusOr<std::string> ReadFileOfJob(Files& files, const std::string& path,
                                           const std::string& sha256, int64_t size_bytes_max);
+
+// The same of a content that was read. Errors: DataLoss with both digests.
+absl::Status CheckFileOfJob(const std::string& path, absl::string_view content,
+                            const std::string& sha256);
 
 // Each in a file beside its DataSource.
 extern const DataOpener kTextOpener;

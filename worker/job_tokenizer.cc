@@ -12,22 +12,18 @@ namespace penstock {
 absl::StatusOr<JobTokenizer> OpenJobTokenizer(const DataRequest& request, absl::string_view key,
                                               const std::string& path, const std::string& sha256,
                                               const Port& port) {
-  const absl::StatusOr<std::string> file =
-      FindTokenizerFile(request.files, JoinPath(request.root, path));
+  absl::StatusOr<TokenizerFile> file = OpenTokenizerFile(
+      request.files, JoinPath(request.root, path),
+      [&](const TokenizerFile& read) { return CheckFileOfJob(read.path, read.content, sha256); });
   if (!file.ok()) return Annotate(file.status(), key);
-  absl::StatusOr<std::string> content =
-      ReadFileOfJob(request.files, *file, sha256, kTokenizerFileBytesMax);
-  if (!content.ok()) return Annotate(content.status(), key);
-  absl::StatusOr<std::unique_ptr<Tokenizer>> tokenizer =
-      ParseTokenizerFile(request.files, *file, *content);
-  if (!tokenizer.ok()) return Annotate(tokenizer.status(), key);
-  if (port.ids > 0 && port.ids < (*tokenizer)->vocabulary_size()) {
-    return absl::InvalidArgumentError(
-        absl::StrCat(key, ": ", *file, " has ", (*tokenizer)->vocabulary_size(),
-                     " tokens, but the model's input ", port.name, " takes ids below ", port.ids,
-                     "; make the model's vocabulary as large"));
+  const int64_t tokens = file->tokenizer->vocabulary_size();
+  if (port.ids > 0 && port.ids < tokens) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        key, ": ", file->path, " has ", tokens, " tokens, but the model's input ", port.name,
+        " takes ids below ", port.ids, "; make the model's vocabulary as large"));
   }
-  return JobTokenizer{*std::move(tokenizer), {UsualTokenizerName(*file), *std::move(content)}};
+  return JobTokenizer{std::move(file->tokenizer),
+                      {UsualTokenizerName(file->path), std::move(file->content)}};
 }
 
 absl::StatusOr<std::string> DigestOfTokenizer(const std::string& path) {

@@ -4,6 +4,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/check.h"
+#include "base/put_path.h"
 #include "base/status.h"
 #include "job/data/data_kind.h"
 #include "worker/data_opener.h"
@@ -108,6 +109,7 @@ bool JobDataIsHere(const std::string& root, const v1::JobSpec& spec) {
   v1::DataSpec data = spec.data();
   const DataOpener& opener = DataOpenerOf(data);
   std::error_code error;
+  if (IsPutPath(spec.model().hugging_face().directory())) return false;
   if (spec.model().has_pretrained() &&
       !std::filesystem::exists(JoinPath(root, spec.model().pretrained().directory()), error)) {
     return false;

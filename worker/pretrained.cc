@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <optional>
 #include <set>
 #include <utility>
 #include <vector>
@@ -86,11 +87,14 @@ void AddCarried(absl::Span<const BufferSpec> carried, int layer, Stage& stage,
 // One layer after the other of a model, from its files.
 class PretrainedLayers {
  public:
-  static absl::StatusOr<PretrainedLayers> Open(const FirstWeights& request) {
+  // `tensors`: see WeightFiles::Open.
+  static absl::StatusOr<PretrainedLayers> Open(
+      const FirstWeights& request,
+      const std::optional<std::set<std::string>>& tensors = std::nullopt) {
     PENSTOCK_ASSIGN_OR_RETURN(
         WeightFiles files,
         WeightFiles::Open(request.files,
-                          JoinPath(request.root, request.model.pretrained().directory())));
+                          JoinPath(request.root, request.model.pretrained().directory()), tensors));
     return PretrainedLayers(request, std::move(files));
   }
 
@@ -229,7 +233,11 @@ absl::Status LoadFirstWeights(const FirstWeights& request, LayerRange layers,
                               absl::FunctionRef<absl::Status()> may_go_on, Stage& stage) {
   stage.InitializeWeights();  // the optimizer's state, too
   if (!request.model.has_pretrained()) return absl::OkStatus();
-  PENSTOCK_ASSIGN_OR_RETURN(PretrainedLayers pretrained, PretrainedLayers::Open(request));
+  std::set<std::string> tensors;
+  for (int layer = layers.first; layer < layers.end(); ++layer) {
+    tensors.merge(NamesOfFirstWeights(request.job.model, layer));
+  }
+  PENSTOCK_ASSIGN_OR_RETURN(PretrainedLayers pretrained, PretrainedLayers::Open(request, tensors));
   for (int layer = layers.first; layer < layers.end(); ++layer) {
     PENSTOCK_RETURN_IF_ERROR(may_go_on());
     Sha256 digest;
@@ -243,6 +251,17 @@ absl::Status LoadFirstWeights(const FirstWeights& request, LayerRange layers,
                                       request.model.pretrained().directory()));
   }
   return absl::OkStatus();
+}
+
+std::set<std::string> NamesOfFirstWeights(const ModelGraph& model, int layer) {
+  std::set<std::string> names;
+  for (const ParameterSpec& parameter : StoredOf(model, model.layers[layer])) {
+    for (const std::string& wanted : {parameter.name, parameter.initial_as}) {
+      if (wanted.empty()) continue;
+      for (std::string& name : NamesInFiles(wanted)) names.insert(std::move(name));
+    }
+  }
+  return names;
 }
 
 absl::StatusOr<std::vector<std::string>> DigestPretrained(const FirstWeights& request,

@@ -12,6 +12,7 @@
 #pragma once
 
 #include <functional>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -38,6 +39,9 @@ struct FirstWeights {
 // the layer, the tensor and what was expected; DataLoss (another digest than the job's), that of `may_go_on`.
 absl::Status LoadFirstWeights(const FirstWeights& request, LayerRange layers,
                               absl::FunctionRef<absl::Status()> may_go_on, Stage& stage);
+
+// The names, of which files have one for each, of all that a layer's first weights are read from.
+std::set<std::string> NamesOfFirstWeights(const ModelGraph& model, int layer);
 
 // Checks the whole directory, as above, that it has no tensors which belong to another model, and the files of a checkpoint
 // against its manifest. Returns the digest of each layer, in the order of the model as it was described: SHA-256 over the

@@ -76,9 +76,15 @@ absl::StatusOr<std::string> DigestOfText(const std::string& path,
 absl::StatusOr<std::string> ReadFileOfJob(Files& files, const std::string& path,
                                           const std::string& sha256, int64_t size_bytes_max) {
   PENSTOCK_ASSIGN_OR_RETURN(std::string content, files.Read(path, size_bytes_max));
-  if (sha256.empty()) return content;
+  PENSTOCK_RETURN_IF_ERROR(CheckFileOfJob(path, content, sha256));
+  return content;
+}
+
+absl::Status CheckFileOfJob(const std::string& path, absl::string_view content,
+                            const std::string& sha256) {
+  if (sha256.empty()) return absl::OkStatus();
   const std::string found = Sha256Hex(content);
-  if (found == sha256) return content;
+  if (found == sha256) return absl::OkStatus();
   return absl::DataLossError(absl::StrCat(path, " is another file than the job's: its SHA-256 is ",
                                           found, ", expected ", sha256));
 }

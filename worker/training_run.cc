@@ -71,6 +71,7 @@ std::unique_ptr<FileStore> TrainingRun::OpenRemoteCheckpoints() {
 }
 
 absl::Status TrainingRun::OpenData() {
+  if (environment_.data_fetcher != nullptr) environment_.data_fetcher->BeginRun();
   const std::vector<StageId> stages = plan_.topology().StagesOf(plan_.worker);
   const bool reads = std::any_of(stages.begin(), stages.end(), [this](StageId stage) {
     return ReadsData(plan_.job.model, plan_.layers[stage.value]) ||
@@ -139,11 +140,12 @@ absl::Status TrainingRun::LoadStart() {
 }
 
 absl::Status TrainingRun::LoadFirstWeights(LocalStage& local) {
-  return penstock::LoadFirstWeights({.files = data_files(),
-                                     .root = environment_.data_root,
-                                     .model = request_.spec().model(),
-                                     .job = plan_.job},
-                                    local.layers, environment_.may_go_on, *local.stage);
+  v1::ModelSpec model = request_.spec().model();
+  PENSTOCK_RETURN_IF_ERROR(FetchPutWeights(environment_.data_fetcher, data_files(),
+                                           environment_.may_go_on, plan_.job, local.layers, model));
+  return penstock::LoadFirstWeights(
+      {.files = data_files(), .root = environment_.data_root, .model = model, .job = plan_.job},
+      local.layers, environment_.may_go_on, *local.stage);
 }
 
 absl::Status TrainingRun::LoadSnapshot() {

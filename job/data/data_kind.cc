@@ -2,8 +2,8 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
-#include "absl/strings/strip.h"
 #include "base/check.h"
+#include "base/put_path.h"
 #include "base/sha256.h"
 #include "base/status.h"
 #include "job/keys/check_fields.h"
@@ -28,7 +28,8 @@ const DataKind* FindDataKind(const v1::DataSpec& data) {
   return nullptr;
 }
 
-// A file that was put is one file by itself, which a tokenizer or a directory of records is not.
+// Whether it can be a file that was put by itself, which has no name: a directory and a tokenizer, whose name says its kind,
+// cannot.
 bool TakesPutFile(const v1::DataSpec& data, const DataInput& input) {
   return (data.has_text() || data.has_tokens()) && input.use != DataInput::Use::kTokenizer;
 }
@@ -46,32 +47,31 @@ void FillDataDefaults(v1::DataSpec& data) {
   if (kind == nullptr) return;
   kind->fill_defaults(data);
   for (const DataInput& input : kind->inputs(data)) {
-    const std::optional<std::string> put = PutDigestOf(*input.path);
-    if (put.has_value() && TakesPutFile(data, input) && input.sha256->empty()) *input.sha256 = *put;
+    if (!IsPutPath(*input.path) || !input.sha256->empty()) continue;
+    const absl::StatusOr<PutPath> put = ParsePutPath(*input.path);
+    const bool is_file = put.ok() && !put->is_directory;  // else the coordinator knows the digest
+    if (is_file && TakesPutFile(data, input)) *input.sha256 = put->sha256;
   }
-}
-
-std::optional<std::string> PutDigestOf(absl::string_view path) {
-  if (!absl::ConsumePrefix(&path, kPutPrefix)) return std::nullopt;
-  return std::string(path);
 }
 
 absl::Status CheckPutData(const v1::DataSpec& data) {
   v1::DataSpec inputs_of = data;
   for (const DataInput& input : DataKindOf(data).inputs(inputs_of)) {
-    const std::optional<std::string> put = PutDigestOf(*input.path);
-    if (!put.has_value()) continue;
+    if (!IsPutPath(*input.path)) continue;
+    const absl::StatusOr<PutPath> put = ParsePutPath(*input.path);
+    if (!put.ok()) return InvalidKey(input.key, put.status().message());
+    if (put->is_directory) continue;
     if (!TakesPutFile(data, input)) {
-      return InvalidKey(input.key,
-                        "names a file that was put to the cluster, which only data.text.path and "
-                        "the token files of data.tokens can be; name a path that all workers find");
+      return InvalidKey(
+          input.key,
+          absl::StrCat("names the file ", put->ToString(),
+                       ", but what it names has a name or is a directory; `penstock data put` "
+                       "prints its path with a / behind the digest"));
     }
-    if (put->empty()) return InvalidKey(input.key, "is \"sha256:\", without a digest");
-    PENSTOCK_RETURN_IF_ERROR(CheckDigest(input.key, *put));
-    if (*input.sha256 != *put) {
+    if (*input.sha256 != put->sha256) {
       return InvalidKey(input.sha256_key,
-                        absl::StrCat("is ", *input.sha256, ", but ", input.key,
-                                     " names the file sha256:", *put, "; leave one of them out"));
+                        absl::StrCat("is ", *input.sha256, ", but ", input.key, " names the file ",
+                                     put->ToString(), "; leave one of them out"));
     }
   }
   return absl::OkStatus();

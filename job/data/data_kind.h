@@ -51,12 +51,8 @@ struct DataKind {
 // REQUIRES: `data` has a source.
 const DataKind& DataKindOf(const v1::DataSpec& data);
 
-// How a path names a file that was put to the cluster (`penstock data put`): "sha256:" and its digest.
-inline constexpr char kPutPrefix[] = "sha256:";
-// What follows the prefix; none, if `path` is one of a disk.
-std::optional<std::string> PutDigestOf(absl::string_view path);
-// Errors: InvalidArgument naming the key of a file that was put where none can be, or whose digest is none, or another than
-// the job's. REQUIRES: `data` has a source.
+// Errors: InvalidArgument naming the key of what was put to the cluster (base/put_path.h) where it cannot be that, or whose digest
+// is none, or another than the job's. REQUIRES: `data` has a source.
 absl::Status CheckPutData(const v1::DataSpec& data);
 
 // As DataKind, for data that may have no source yet. The digests of files that were put are filled in, too.

@@ -9,6 +9,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "base/put_path.h"
 #include "base/status.h"
 #include "checkpoint/strict_json.h"
 #include "job/hugging_face/config_keys.h"
@@ -300,9 +301,11 @@ absl::Status ReadHuggingFaceConfig(FileReader& files, const std::string& root,
                       "is missing; expected the name of a directory with a "
                       "config.json");
   }
-  const std::string path = JoinPath(JoinPath(root, asked.directory()), kHuggingFaceConfigName);
+  const bool is_put = IsPutPath(asked.directory());
+  const std::string path = JoinPath(is_put ? asked.directory() : JoinPath(root, asked.directory()),
+                                    kHuggingFaceConfigName);
   const absl::StatusOr<std::string> text = files.Read(path, kConfigBytesMax);
-  if (absl::IsNotFound(text.status())) return NoConfig(path, root, asked.directory());
+  if (absl::IsNotFound(text.status()) && !is_put) return NoConfig(path, root, asked.directory());
   if (!text.ok()) return Annotate(text.status(), kDirectoryKey);
   absl::StatusOr<v1::ModelSpec> read = ModelOfHuggingFace(*text, asked);
   if (!read.ok()) return Annotate(read.status(), absl::StrCat(kDirectoryKey, ": ", path));

@@ -23,7 +23,7 @@ absl::StatusOr<v1::ModelSpec> ModelOfHuggingFace(absl::string_view config,
                                                  const v1::HuggingFaceSpec& spec);
 
 // Replaces the directory in `model`, if it names one, by the family that its config.json describes. Relative paths start
-// from `root`.
+// from `root`; one of a directory that was put (base/put_path.h) is for `files` as it is.
 // Errors, which begin with "model.hugging_face.directory": those of ModelOfHuggingFace and of `files`.
 absl::Status ReadHuggingFaceConfig(FileReader& files, const std::string& root,
                                    v1::ModelSpec& model);

@@ -50,9 +50,13 @@ absl::StatusOr<JobDocument> ReadJobDocument(const std::string& path) {
   return ParseDocument(text, path);
 }
 
-absl::StatusOr<v1::JobSpec> CompleteJob(JobDocument document) {
+absl::Status TakeScheduleFile(JobDocument& document) {
   const absl::Status read = ReadScheduleFile(document.path, *document.spec.mutable_pipeline());
-  if (!read.ok()) return WithPlace(read, document.path, document.positions);
+  return read.ok() ? read : WithPlace(read, document.path, document.positions);
+}
+
+absl::StatusOr<v1::JobSpec> CompleteJob(JobDocument document) {
+  PENSTOCK_RETURN_IF_ERROR(TakeScheduleFile(document));
   return Complete(std::move(document));
 }
 

@@ -34,6 +34,9 @@ struct JobDocument {
 // Errors: those of reading it as YAML; InvalidArgument (over 1 MiB, a directory, a pipe), NotFound,
 // PermissionDenied.
 absl::StatusOr<JobDocument> ReadJobDocument(const std::string& path);
+// Takes along the text of pipeline.schedule_file, and does nothing else of CompleteJob: for a job whose model only the coordinator
+// can read. Errors: those of reading the schedule, with its place.
+absl::Status TakeScheduleFile(JobDocument& document);
 // Takes along the text of pipeline.schedule_file, which is relative to the job's file, fills in defaults, leaves out a
 // prediction that is of another job (job/prediction.h), and validates. Errors: as ParseJobYaml; those of reading the schedule, starting with the key.
 absl::StatusOr<v1::JobSpec> CompleteJob(JobDocument document);

@@ -6,15 +6,22 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <filesystem>
+#include <numeric>
 #include <utility>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "base/crc32c.h"
 #include "base/file_tree.h"
+#include "base/files.h"
 #include "base/leader_note.h"
+#include "base/put_path.h"
 #include "base/sha256.h"
 #include "base/status.h"
+#include "data/put_listing.h"
+#include "services/cli/put_directory.h"
 #include "services/rpc/channel.h"
 #include "services/rpc/data_patience.h"
 #include "services/rpc/limits.h"
@@ -65,15 +72,13 @@ absl::StatusOr<int64_t> SizeOf(int file, const std::string& path) {
   if (fstat(file, &status) != 0) return FileError("look at", path, errno);
   if (!S_ISREG(status.st_mode)) {
     return absl::InvalidArgumentError(
-        absl::StrCat(path, " is not a file; of a directory put the files one by one"));
+        absl::StrCat(path, " is neither a file nor a directory; put what is one"));
   }
   if (status.st_size == 0) return absl::InvalidArgumentError(absl::StrCat(path, " is empty"));
   return status.st_size;
 }
 
 }  // namespace
-
-std::string PutPathOf(const std::string& sha256) { return absl::StrCat("sha256:", sha256); }
 
 absl::StatusOr<DataClient> DataClient::Connect(const CoordinatorOptions& options) {
   PENSTOCK_ASSIGN_OR_RETURN(CoordinatorClient coordinator, CoordinatorClient::Connect(options));
@@ -93,31 +98,31 @@ absl::Status DataClient::Explain(const absl::Status& status) {
   return reached.ok() ? status : reached;
 }
 
-absl::Status DataClient::SendParts(int file, const std::string& path, const Progress& progress,
-                                   PutFile& put) {
+absl::Status DataClient::SendParts(const Content& content, const std::string& sha256,
+                                   const Progress& progress, PutFile& put) {
   DataPatience patience;
   int64_t held = -1;       // unknown: ask
   int64_t sent_up_to = 0;  // bytes below it were sent before
   v1::FindDataRequest find;
-  find.set_sha256(put.sha256);
+  find.set_sha256(sha256);
   v1::WriteDataRequest write;
-  write.set_sha256(put.sha256);
-  write.set_size_bytes(put.size_bytes);
-  for (bool first = true; held < put.size_bytes;) {
+  write.set_sha256(sha256);
+  write.set_size_bytes(content.size_bytes);
+  for (bool first = true; held < content.size_bytes;) {
     absl::Status status;
     if (held < 0) {
       const auto found = stub_->Call(&Stub::FindData, find, rpc_limits::kQuickCallTimeout);
       status = found.status();
       if (found.ok()) held = found->held_bytes();
       if (found.ok() && std::exchange(first, false)) {
-        put.bytes_held_before = sent_up_to = held;
+        put.bytes_held_before += held;
+        sent_up_to = held;
       }
     } else {
-      PENSTOCK_RETURN_IF_ERROR(progress(held, put.size_bytes, path));
-      PENSTOCK_ASSIGN_OR_RETURN(
-          *write.mutable_bytes(),
-          ReadPart(file, path, held,
-                   std::min<int64_t>(rpc_limits::kDataPartBytesMax, put.size_bytes - held)));
+      PENSTOCK_RETURN_IF_ERROR(progress(held, content.size_bytes, content.name));
+      PENSTOCK_ASSIGN_OR_RETURN(*write.mutable_bytes(),
+                                content.read(held, std::min<int64_t>(rpc_limits::kDataPartBytesMax,
+                                                                     content.size_bytes - held)));
       const auto size = static_cast<int64_t>(write.bytes().size());
       write.set_offset(held);
       write.set_crc32c(Crc32c(write.bytes().data(), write.bytes().size()));
@@ -131,38 +136,116 @@ absl::Status DataClient::SendParts(int file, const std::string& path, const Prog
     }
     if (status.ok()) continue;
     ++put.breaks;
-    PENSTOCK_RETURN_IF_ERROR(progress(sent_up_to, put.size_bytes, "waits for the coordinator"));
+    PENSTOCK_RETURN_IF_ERROR(progress(sent_up_to, content.size_bytes, "waits for the coordinator"));
     if (!patience.MayAskAgain(status)) return Explain(status);
   }
   return absl::OkStatus();
 }
 
-absl::StatusOr<PutFile> DataClient::Put(const std::string& path, const std::string& sha256,
-                                        const Progress& progress) {
-  const Descriptor file(open(path.c_str(), O_RDONLY | O_NONBLOCK | O_CLOEXEC));
-  if (!file.ok()) return FileError("open", path, errno);
-  PutFile put = {.sha256 = sha256};
-  PENSTOCK_ASSIGN_OR_RETURN(put.size_bytes, SizeOf(file.get(), path));
-  if (sha256.empty()) {
-    PENSTOCK_ASSIGN_OR_RETURN(put.sha256, DigestOf(file.get(), path, put.size_bytes, progress));
-  }
+absl::Status DataClient::PutContent(const Content& content, const std::string& sha256,
+                                    const Progress& progress, PutFile& put) {
   v1::FinishDataRequest finish;
-  finish.set_sha256(put.sha256);
+  finish.set_sha256(sha256);
   const absl::Duration hashing =
-      absl::Seconds(static_cast<double>(put.size_bytes) / kHashedBytesPerSecond);
+      absl::Seconds(static_cast<double>(content.size_bytes) / kHashedBytesPerSecond);
+  put.size_bytes += content.size_bytes;
   // The coordinator may have lost the last parts with its machine.
   for (DataPatience patience;;) {
-    PENSTOCK_RETURN_IF_ERROR(SendParts(file.get(), path, progress, put));
+    PENSTOCK_RETURN_IF_ERROR(SendParts(content, sha256, progress, put));
     PENSTOCK_RETURN_IF_ERROR(
-        progress(put.size_bytes, put.size_bytes, "is compared with its digest"));
+        progress(content.size_bytes, content.size_bytes, "is compared with its digest"));
     const absl::Status finished =
         stub_->Call(&Stub::FinishData, finish, rpc_limits::kDataPartTimeout + hashing).status();
-    if (finished.ok()) return put;
+    if (finished.ok()) return absl::OkStatus();
     ++put.breaks;
     // A damaged part is an error of SendParts, so this one is for good.
-    if (absl::IsDataLoss(finished)) return Annotate(finished, path);
+    if (absl::IsDataLoss(finished)) return Annotate(finished, content.name);
     if (!patience.MayAskAgain(finished)) return Explain(finished);
   }
+}
+
+absl::StatusOr<PutFile> DataClient::PutOneFile(const std::string& path, const std::string& sha256,
+                                               const Progress& progress) {
+  const Descriptor file(open(path.c_str(), O_RDONLY | O_NONBLOCK | O_CLOEXEC));
+  if (!file.ok()) return FileError("open", path, errno);
+  Content content = {.name = path, .read = [&](int64_t offset, int64_t bytes_max) {
+                       return ReadPart(file.get(), path, offset, bytes_max);
+                     }};
+  PENSTOCK_ASSIGN_OR_RETURN(content.size_bytes, SizeOf(file.get(), path));
+  PutFile put = {.sha256 = sha256};
+  if (sha256.empty()) {
+    PENSTOCK_ASSIGN_OR_RETURN(put.sha256, DigestOf(file.get(), path, content.size_bytes, progress));
+  }
+  PENSTOCK_RETURN_IF_ERROR(PutContent(content, put.sha256, progress, put));
+  put.path = PutPath{put.sha256}.ToString();
+  return put;
+}
+
+absl::StatusOr<PutFile> DataClient::PutFiles(const std::string& directory,
+                                             const std::vector<std::string>& names,
+                                             const Progress& progress) {
+  PENSTOCK_ASSIGN_OR_RETURN(const std::vector<int64_t> sizes, SizesOf(directory, names));
+  const int64_t all = std::accumulate(sizes.begin(), sizes.end(), int64_t{0});
+  int64_t before = 0;
+  // The bar is that of the directory.
+  const Progress of_all = [&](int64_t done, int64_t, const std::string& what) {
+    return progress(before + done, all, what);
+  };
+  PutFile put = {.files = 0};
+  PutListing listing;
+  for (size_t i = 0; i < names.size(); ++i) {
+    PutFile file = {.sha256 = Sha256Hex("")};
+    if (sizes[i] > 0) {  // there is nothing to send of an empty one
+      PENSTOCK_ASSIGN_OR_RETURN(file, PutOneFile(JoinPath(directory, names[i]), "", of_all));
+    }
+    listing.files.push_back({names[i], file.size_bytes, file.sha256});
+    put.size_bytes += file.size_bytes;
+    put.bytes_held_before += file.bytes_held_before;
+    put.bytes_sent += file.bytes_sent;
+    put.bytes_sent_again += file.bytes_sent_again;
+    put.breaks += file.breaks;
+    ++put.files;
+    before += sizes[i];
+  }
+  const std::string text = PrintPutListing(listing);
+  PutFile list = {.sha256 = Sha256Hex(text)};
+  const Content content = {.name = absl::StrCat("the list of ", directory),
+                           .size_bytes = static_cast<int64_t>(text.size()),
+                           .read = [&](int64_t offset, int64_t bytes_max) {
+                             return text.substr(static_cast<size_t>(offset),
+                                                static_cast<size_t>(bytes_max));
+                           }};
+  const auto quiet = [&](int64_t, int64_t, const std::string& what) {
+    return progress(all, all, what);
+  };
+  PENSTOCK_RETURN_IF_ERROR(PutContent(content, list.sha256, quiet, list));
+  put.bytes_sent += list.bytes_sent;
+  put.bytes_sent_again += list.bytes_sent_again;
+  put.bytes_held_before += list.bytes_held_before;
+  put.breaks += list.breaks;
+  put.sha256 = list.sha256;
+  put.path = PutPath{list.sha256, true}.ToString();
+  return put;
+}
+
+absl::StatusOr<PutFile> DataClient::Put(const std::string& path, const std::string& sha256,
+                                        const Progress& progress) {
+  std::error_code error;
+  if (std::filesystem::is_directory(path, error)) {
+    if (!sha256.empty()) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("--sha256 is the digest of a file, and ", path, " is a directory"));
+    }
+    PENSTOCK_ASSIGN_OR_RETURN(const std::vector<std::string> names, FilesToPut(path));
+    return PutFiles(path, names, progress);
+  }
+  const bool is_named = absl::EndsWith(path, ".json") || absl::EndsWith(path, ".model");
+  if (!is_named || !sha256.empty()) return PutOneFile(path, sha256, progress);
+  const std::filesystem::path place(path);
+  const std::string name = place.filename().string();
+  PENSTOCK_ASSIGN_OR_RETURN(PutFile put, PutFiles(place.parent_path().string(), {name}, progress));
+  put.path += name;
+  return put;
 }
 
 absl::StatusOr<std::vector<v1::StoredData>> DataClient::List() {

@@ -8,6 +8,7 @@
 #include "absl/strings/str_split.h"
 #include "absl/strings/strip.h"
 #include "base/files.h"
+#include "base/put_path.h"
 #include "base/status.h"
 #include "data/pair_files.h"
 #include "data/token_shards.h"
@@ -103,10 +104,32 @@ absl::Status SetData(const std::string& path, JobDocument& document) {
                                                    ", which reads no files; leave the flag out"));
   }
   std::error_code error;
-  *inputs.front().path = std::filesystem::absolute(path, error).lexically_normal().string();
+  *inputs.front().path =
+      IsPutPath(path) ? path : std::filesystem::absolute(path, error).lexically_normal().string();
   TakeTokenizer(std::string(*inputs.front().path), data);
   Move(inputs.front().key, absl::StrCat("--data ", path), document.positions);
   return absl::OkStatus();
+}
+
+bool ModelWasPut(const v1::JobSpec& spec) {
+  return IsPutPath(spec.model().hugging_face().directory());
+}
+
+// Puts the family in the place of a directory of Hugging Face's.
+absl::Status ReadModel(const JobFileOptions& options, JobDocument& document) {
+  if (ModelWasPut(document.spec)) {
+    if (options.leaves_put_model) return absl::OkStatus();
+    return WithPlace(
+        absl::InvalidArgumentError(absl::StrCat(
+            "model.hugging_face.directory: ", document.spec.model().hugging_face().directory(),
+            " is with a coordinator, which `penstock submit` hands the job to; name a directory "
+            "of this machine for all else")),
+        document.path, document.positions);
+  }
+  const std::string root = options.root.empty() ? FolderOfJob(options.path) : options.root;
+  const absl::Status read =
+      ReadHuggingFaceConfig(RealFiles(), root, *document.spec.mutable_model());
+  return read.ok() ? read : WithPlace(read, document.path, document.positions);
 }
 
 }  // namespace
@@ -238,14 +261,16 @@ absl::StatusOr<JobDocument> ReadJob(const JobFileOptions& options) {
     }
     spec.mutable_planning()->set_race_until_loss(*options.race_until_loss);
   }
-  const std::string root = options.root.empty() ? FolderOfJob(options.path) : options.root;
-  const absl::Status read = ReadHuggingFaceConfig(RealFiles(), root, *spec.mutable_model());
-  if (!read.ok()) return WithPlace(read, document.path, document.positions);
+  PENSTOCK_RETURN_IF_ERROR(ReadModel(options, document));
   return document;
 }
 
 absl::StatusOr<v1::JobSpec> CompleteSubmission(const JobDocument& document) {
   JobDocument draft = document;
+  if (ModelWasPut(document.spec)) {
+    PENSTOCK_RETURN_IF_ERROR(TakeScheduleFile(draft));
+    return draft.spec;
+  }
   draft.spec = DraftOf(document.spec);
   PENSTOCK_ASSIGN_OR_RETURN(v1::JobSpec complete, CompleteJob(std::move(draft)));
   if (OrderIsOpen(document.spec)) {

@@ -25,6 +25,8 @@ struct JobFileOptions {
   std::string data;    // instead of the job's; empty: the job's
   std::string resume;  // empty: the file's
   std::optional<double> race_until_loss;  // of a job with an open method; absent: the file's
+  // Leaves a model that was put to a cluster to its coordinator, which has its config.json. Else it is refused.
+  bool leaves_put_model = false;
 };
 
 // Declares JOB.yaml and --set. Returns JOB.yaml, which is required.
@@ -48,7 +50,8 @@ absl::StatusOr<v1::JobSpec> LoadJob(const JobFileOptions& options);
 // records, else a text.
 v1::DataSpec DataAt(const std::string& path);
 
-// Completes the job for a coordinator, which makes the open choices: an open method or order stays open.
+// Completes the job for a coordinator, which makes the open choices: an open method or order stays open. A job whose model the coordinator
+// reads stays as it is.
 absl::StatusOr<v1::JobSpec> CompleteSubmission(const JobDocument& document);
 
 // The absolute folder of a job's file, where its relative paths start.

@@ -227,20 +227,23 @@ absl::Status CheckpointKeeper::ReadModel(v1::ModelSpec& model) {
         "\"; the coordinator reads its config.json and needs an absolute path, or a job in which "
         "the command line has read it"));
   }
-  auto answer = std::make_shared<DiskAnswer>();
   auto read = std::make_shared<v1::ModelSpec>(model);
-  PENSTOCK_RETURN_IF_ERROR(disks_.Submit(directory, [parts = parts_, read, answer] {
-    answer->Give(ReadHuggingFaceConfig(parts->files, "", *read));
-  }));
-  const std::optional<absl::Status> told = answer->WaitUntil(CondVar::Clock::now() + kLookPatience);
-  if (!told.has_value()) {
-    return absl::UnavailableError(
-        absl::StrCat("model.hugging_face.directory: ", directory,
-                     " is on a disk that does not answer; try again later"));
-  }
-  PENSTOCK_RETURN_IF_ERROR(*told);
+  PENSTOCK_RETURN_IF_ERROR(
+      DoOnDisk(directory, absl::StrCat("model.hugging_face.directory: ", directory),
+               [parts = parts_, read] { return ReadHuggingFaceConfig(parts->files, "", *read); }));
   model = *std::move(read);
   return absl::OkStatus();
+}
+
+absl::Status CheckpointKeeper::DoOnDisk(const std::string& directory, const std::string& what,
+                                        std::function<absl::Status()> task) {
+  auto answer = std::make_shared<DiskAnswer>();
+  PENSTOCK_RETURN_IF_ERROR(
+      disks_.Submit(directory, [task = std::move(task), answer] { answer->Give(task()); }));
+  const std::optional<absl::Status> told = answer->WaitUntil(CondVar::Clock::now() + kLookPatience);
+  if (told.has_value()) return *told;
+  return absl::UnavailableError(
+      absl::StrCat(what, " is on a disk that does not answer; try again later"));
 }
 
 void CheckpointKeeper::Perform(const CommitStaged& commit) {

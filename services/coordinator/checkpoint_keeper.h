@@ -73,6 +73,11 @@ class CheckpointKeeper {
   // does not answer soon).
   absl::Status ReadModel(v1::ModelSpec& model);
 
+  // Does `task` on the thread of the disk of `directory`, and waits likewise. It may go on later, so all that it uses lives as long as
+  // it. Errors: those of `task`; Unavailable (the disk does not answer soon), which names `what`.
+  absl::Status DoOnDisk(const std::string& directory, const std::string& what,
+                        std::function<absl::Status()> task);
+
  private:
   // A search for where a job starts, on its way over the disks.
   struct Search {

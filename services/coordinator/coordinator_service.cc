@@ -20,6 +20,7 @@
 #include "services/coordinator/data_service.h"
 #include "services/coordinator/job_records.h"
 #include "services/coordinator/job_requests.h"
+#include "services/coordinator/put_jobs.h"
 #include "services/rpc/access.h"
 #include "services/rpc/address.h"
 #include "services/rpc/status.h"
@@ -296,11 +297,21 @@ void AddRegistry(RpcServer& server, CoordinatorParts parts) {
                     });
 }
 
-// Reads the directory that a job names for its model. Waits for a disk, so not on the loop's thread.
+// Reads the directories that a job names and that are read where it is handed in. Waits for a disk, so not on the loop's thread.
 template <typename Request>
-absl::Status ReadModelOf(Request& request, const CoordinatorParts& parts) {
-  if (!request.spec().model().has_hugging_face()) return absl::OkStatus();
-  return parts.keeper.ReadModel(*request.mutable_spec()->mutable_model());
+absl::Status ReadDirectoriesOf(Request& request, const CoordinatorParts& parts) {
+  v1::JobSpec& spec = *request.mutable_spec();
+  if (NamesPutDirectory(spec)) {
+    auto read = std::make_shared<v1::JobSpec>(spec);
+    const auto complete = [read, store = parts.data] { return CompletePutJob(store, *read); };
+    PENSTOCK_RETURN_IF_ERROR(
+        parts.data == nullptr
+            ? complete()
+            : parts.keeper.DoOnDisk(parts.data->directory(), "what was put", complete));
+    spec = *read;
+  }
+  if (!spec.model().has_hugging_face()) return absl::OkStatus();
+  return parts.keeper.ReadModel(*spec.mutable_model());
 }
 
 void AddAuditedCalls(RpcServer& server, Jobs& jobs, CoordinatorParts parts) {
@@ -311,7 +322,7 @@ void AddAuditedCalls(RpcServer& server, Jobs& jobs, CoordinatorParts parts) {
               const Reply<v1::SubmitJobResponse>& reply) {
         const auto submit = [parts, &request, call]() -> absl::StatusOr<v1::SubmitJobResponse> {
           v1::SubmitJobRequest read = request;
-          PENSTOCK_RETURN_IF_ERROR(ReadModelOf(read, parts));
+          PENSTOCK_RETURN_IF_ERROR(ReadDirectoriesOf(read, parts));
           return parts.loop.Ask<v1::SubmitJobResponse>(
               DeadlineOf(call),
               [request = std::move(read), trace = call.trace,
@@ -330,7 +341,7 @@ void AddAuditedCalls(RpcServer& server, Jobs& jobs, CoordinatorParts parts) {
               const Reply<v1::SubmitJobResponse>& reply) {
         const auto submit = [parts, &request, call]() -> absl::StatusOr<v1::SubmitJobResponse> {
           v1::SubmitProfileRequest read = request;
-          PENSTOCK_RETURN_IF_ERROR(ReadModelOf(read, parts));
+          PENSTOCK_RETURN_IF_ERROR(ReadDirectoriesOf(read, parts));
           return parts.loop.Ask<v1::SubmitJobResponse>(
               DeadlineOf(call), [request = std::move(read), trace = call.trace, &loop = parts.loop](
                                     Coordinator& coordinator, StateStore&, Now now) {

@@ -344,12 +344,12 @@ int Main(int argc, char** argv) {
   }
   // They live as long as the process: a disk that hangs may keep a thread in them until then.
   static ConfinedFiles* const files = opened->release();
-  std::unique_ptr<DigestStore> data;
+  static DigestStore* data = nullptr;  // lives as long, for the same reason
   if (!flags->data_directory.empty()) {
     absl::StatusOr<std::unique_ptr<DigestStore>> store =
         DigestStore::Open({.directory = flags->data_directory, .bytes_max = flags->data_bytes_max});
     if (!store.ok()) return Complain(Annotate(store.status(), "--data-directory"), kBadUsage);
-    data = *std::move(store);
+    data = store->release();
   }
   const absl::StatusOr<Tracing> tracing = StartTracing(*flags, log);
   if (!tracing.ok()) {
@@ -369,7 +369,7 @@ int Main(int argc, char** argv) {
              .health = flags->server.health,
              .limits = {.draw = DrawWord},
              .audit_file = flags->audit_file,
-             .data = data.get(),
+             .data = data,
              .checkpoint_files = roots.empty() ? nullptr : files,
              .open_lock = [](const std::string& path) { return files->OpenOwn(path); },
              .log = [&log](const std::string& line) { log.info("{}", line); },

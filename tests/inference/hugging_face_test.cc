@@ -242,8 +242,9 @@ TEST_F(Export, TokenizerOfTheSource_ComesAlong) {
   PENSTOCK_ASSERT_OK_AND_ASSIGN(const ExportedFiles without,
                                 ExportHuggingFace(files_, model, {.output = "/again"}));
   EXPECT_THAT(without.others, ElementsAre("/again/generation_config.json"));
-  EXPECT_THAT(ExportHuggingFace(files_, model, {.output = "/third", .source = "/source"}),
-              StatusIs(absl::StatusCode::kNotFound, HasSubstr("/source has no config.json")));
+  EXPECT_THAT(
+      ExportHuggingFace(files_, model, {.output = "/third", .source = "/source"}),
+      StatusIs(absl::StatusCode::kNotFound, HasSubstr("/source has neither config.json nor")));
   EXPECT_FALSE(files_.Exists("/third/config.json"));
 }
 
@@ -318,10 +319,37 @@ class ExportOfTwoTokenizers : public Export {
   const AttachedFile other_ = {"tokenizer.model", GoldenContent("llama2.model")};
 };
 
+TEST_F(ExportOfTwoTokenizers, NamedDirectoryOfATokenizerAlone_SaysTheSpecialTokens) {
+  for (const char* const name : {"tokenizer.json", "tokenizer.model"}) {
+    const bool is_json = std::string(name) == "tokenizer.json";
+    files_.RemoveAll("/alone").IgnoreError();
+    ASSERT_THAT(files_.WriteDurably(std::string("/alone/") + name,
+                                    {GoldenContent(is_json ? "qwen.json" : "llama2.model")}),
+                IsOk());
+    PENSTOCK_ASSERT_OK_AND_ASSIGN(const ExportedFiles exported, Run(other_, "/alone"));
+    EXPECT_THAT(exported.others,
+                ElementsAre(std::string("/out/") + name, "/out/tokenizer_config.json",
+                            "/out/generation_config.json"));
+    PENSTOCK_ASSERT_OK_AND_ASSIGN(const auto tokenizer, LoadTokenizer(files_, "/alone"));
+    const Json config = ReadJson("/out/config.json");
+    EXPECT_EQ(config["eos_token_id"], tokenizer->SpecialId(SpecialToken::kEos).value());
+    EXPECT_EQ(ReadJson("/out/tokenizer_config.json")["tokenizer_class"],
+              is_json ? "PreTrainedTokenizerFast" : "LlamaTokenizer");
+  }
+}
+
 TEST_F(ExportOfTwoTokenizers, AnotherThanTheSources_ComesAlone) {
   PENSTOCK_ASSERT_OK_AND_ASSIGN(const ExportedFiles exported, Run(other_));
-  EXPECT_THAT(exported.others, ElementsAre("/out/tokenizer.model", "/out/generation_config.json"));
+  EXPECT_THAT(exported.others, ElementsAre("/out/tokenizer.model", "/out/tokenizer_config.json",
+                                           "/out/generation_config.json"));
   EXPECT_THAT(FindTokenizerFile(files_, "/out"), IsOkAndHolds("/out/tokenizer.model"));
+  const Json of_pieces = ReadJson("/out/tokenizer_config.json");
+  EXPECT_EQ(of_pieces["tokenizer_class"], "LlamaTokenizer");
+  EXPECT_EQ(of_pieces["bos_token"], "<s>");
+  EXPECT_EQ(of_pieces["eos_token"], "</s>");
+  EXPECT_EQ(of_pieces["unk_token"], "<unk>");
+  EXPECT_TRUE(of_pieces["pad_token"].is_null()) << "llama2.model has none";
+  EXPECT_EQ(of_pieces["add_bos_token"], false);
   PENSTOCK_ASSERT_OK_AND_ASSIGN(const auto tokenizer, LoadTokenizer(files_, "/out"));
   const Json config = ReadJson("/out/config.json");
   EXPECT_EQ(config["eos_token_id"], tokenizer->SpecialId(SpecialToken::kEos).value());

@@ -92,14 +92,24 @@ TEST(FillDefaults, FileThatWasPut_HasItsDigest) {
   }
 }
 
-TEST(FillDefaults, DirectoryThatWasPut_IsRefused) {
+// Its digest is known to the coordinator, which has the list.
+TEST(FillDefaults, DirectoryThatWasPut_IsTakenAndAFileInItsPlaceIsNot) {
+  const std::string file = "sha256:" + std::string(64, '7');
   v1::JobSpec spec = MinimalJob();
-  spec.mutable_data()->mutable_records()->set_path("sha256:" + std::string(64, '7'));
+  for (const char* const behind : {"/", "/text.txt"}) {
+    spec.mutable_data()->mutable_text()->set_path(file + behind);
+    FillDefaults(spec);
+    EXPECT_EQ(spec.data().text().sha256(), "");
+    EXPECT_THAT(ValidateJob(spec), IsOk());
+  }
+  spec.mutable_data()->mutable_text()->set_path(file + "/../passwd");
+  EXPECT_THAT(ValidateJob(spec), StatusIs(absl::StatusCode::kInvalidArgument,
+                                          HasSubstr("data.text.path: names \"../passwd\"")));
+  spec.mutable_data()->mutable_records()->set_path(file);
   FillDefaults(spec);
   EXPECT_EQ(spec.data().records().sha256(), "");
-  EXPECT_THAT(ValidateJob(spec),
-              StatusIs(absl::StatusCode::kInvalidArgument,
-                       HasSubstr("data.records.path: names a file that was put")));
+  EXPECT_THAT(ValidateJob(spec), StatusIs(absl::StatusCode::kInvalidArgument,
+                                          HasSubstr("data.records.path: names the file " + file)));
 }
 
 TEST(FillDefaults, Twice_ChangesNothing) {

@@ -243,6 +243,23 @@ TEST_F(Equivalence, EveryMethod_IsTheSerialReference) {
   }
 }
 
+// Gradients of K rounds of as many microbatches as fill the pipeline are accumulated as microbatches one after the other are.
+TEST_F(Equivalence, MicrobatchesOfSeveralRounds_AreOneSumInOrder) {
+  for (const char* const name : {"1f1b", "zb-h1", "interleaved-1f1b"}) {
+    const Method& method = **FindMethod(name);
+    const int workers = 2;
+    const int stages = workers * StagesPerWorkerMin(method.placement);
+    for (const int rounds : {1, 2, 4}) {
+      v1::JobSpec spec = SmallJob(name);
+      spec.mutable_training()->set_microbatches(rounds * workers);
+      spec.mutable_training()->set_batch(2 * rounds * workers);
+      spec.mutable_training()->set_steps(3);
+      SCOPED_TRACE(absl::StrCat(name, ", ", rounds, " rounds"));
+      ExpectEqual(spec, EvenSplit(kLayers, stages), /*delay_seed=*/rounds);
+    }
+  }
+}
+
 // Stages that the workers divide and others, one place of the rounds and several, that come again
 // in a step and do not, and a step of fewer microbatches than workers.
 TEST_F(Equivalence, RoundPipe_OnAnyNumberOfWorkers_IsTheSerialReference) {

@@ -1,9 +1,10 @@
-// penstock data put | list | remove: files that a cluster without a shared disk trains on.
+// penstock data put | list | remove: files and directories that a cluster without a shared disk trains on.
 #include <memory>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/strip.h"
+#include "base/put_path.h"
 #include "base/status.h"
 #include "services/cli/commands/data_records.h"
 #include "services/cli/coordinator_client.h"
@@ -36,8 +37,9 @@ struct DataRemoveOptions {
 
 nlohmann::ordered_json PutJson(const std::string& file, const PutFile& put) {
   return {{"file", file},
-          {"path", PutPathOf(put.sha256)},
+          {"path", put.path},
           {"sha256", put.sha256},
+          {"files", put.files},
           {"bytes", put.size_bytes},
           {"bytes_held_before", put.bytes_held_before},
           {"bytes_sent", put.bytes_sent},
@@ -67,8 +69,8 @@ absl::Status RunPut(const DataPutOptions& options, Console& console) {
       continue;
     }
     console.out << (put->bytes_sent == 0 ? "is there already: " : "put ") << file << ", "
-                << FormatBytes(put->size_bytes) << "\nIn a job: path: " << PutPathOf(put->sha256)
-                << "\n";
+                << (put->files > 1 ? absl::StrCat(put->files, " files, ") : "")
+                << FormatBytes(put->size_bytes) << "\nIn a job: path: " << put->path << "\n";
   }
   if (options.json) PrintJson(files, console);
   return absl::OkStatus();
@@ -81,12 +83,12 @@ absl::Status RunList(const DataListOptions& options, Console& console) {
   Table table(
       {{"PATH IN A JOB"}, {"SIZE", Table::Align::kRight}, {"IS THERE", Table::Align::kRight}});
   for (const v1::StoredData& file : files) {
-    json.push_back({{"path", PutPathOf(file.sha256())},
+    json.push_back({{"path", PutPath{file.sha256()}.ToString()},
                     {"sha256", file.sha256()},
                     {"bytes", file.size_bytes()},
                     {"bytes_held", file.held_bytes()},
                     {"whole", file.whole()}});
-    table.AddRow({PutPathOf(file.sha256()), FormatBytes(file.size_bytes()),
+    table.AddRow({PutPath{file.sha256()}.ToString(), FormatBytes(file.size_bytes()),
                   file.whole() ? "whole" : FormatBytes(file.held_bytes())});
   }
   if (options.json) {
@@ -101,11 +103,11 @@ absl::Status RunRemove(const DataRemoveOptions& options, Console& console) {
   PENSTOCK_ASSIGN_OR_RETURN(DataClient client, DataClient::Connect(options.coordinator));
   nlohmann::ordered_json json = nlohmann::ordered_json::array();
   for (const std::string& digest : options.digests) {
-    const std::string sha256(absl::StripPrefix(digest, PutPathOf("")));
+    const std::string sha256(absl::StripSuffix(absl::StripPrefix(digest, kPutPrefix), "/"));
     PENSTOCK_ASSIGN_OR_RETURN(const bool removed, client.Remove(sha256));
-    json.push_back({{"path", PutPathOf(sha256)}, {"removed", removed}});
+    json.push_back({{"path", PutPath{sha256}.ToString()}, {"removed", removed}});
     if (!options.json) {
-      console.out << PutPathOf(sha256) << (removed ? " is removed\n" : " was not there\n");
+      console.out << PutPath{sha256}.ToString() << (removed ? " is removed\n" : " was not there\n");
     }
   }
   if (options.json) PrintJson(json, console);
@@ -116,7 +118,12 @@ absl::Status RunRemove(const DataRemoveOptions& options, Console& console) {
 
 CommandRunner DeclareDataPut(CLI::App& app) {
   const auto options = std::make_shared<DataPutOptions>();
-  app.add_option("FILE", options->files, "A text, or a file of tokens")->required()->type_name("");
+  app.add_option(
+         "PATH", options->files,
+         "A text, a file of tokens, a tokenizer; or a directory of records, pairs or tokens, a "
+         "model of Hugging Face's, a checkpoint")
+      ->required()
+      ->type_name("");
   app.add_option("--sha256", options->sha256,
                  "The SHA-256 that the file must have; without it, it is read once more to compute "
                  "that")
@@ -135,7 +142,10 @@ CommandRunner DeclareDataList(CLI::App& app) {
 
 CommandRunner DeclareDataRemove(CLI::App& app) {
   const auto options = std::make_shared<DataRemoveOptions>();
-  app.add_option("DIGEST", options->digests, "sha256:HEX, or HEX")->required()->type_name("");
+  app.add_option("DIGEST", options->digests,
+                 "sha256:HEX, or HEX; of a directory only its list goes")
+      ->required()
+      ->type_name("");
   AddCoordinatorOptions(app, options->coordinator);
   app.add_flag("--json", options->json, "Print JSON");
   return [options](Console& console) { return RunRemove(*options, console); };

@@ -7,9 +7,9 @@
 #include "absl/strings/str_cat.h"
 #include "base/clock.h"
 #include "base/files.h"
+#include "base/put_path.h"
 #include "base/status.h"
 #include "coordinator/recovery_policy.h"
-#include "job/data/data_kind.h"
 #include "job/open_job.h"
 #include "job/resolve.h"
 #include "services/cli/commands/commands.h"
@@ -53,7 +53,7 @@ absl::Status CheckLocalData(const std::string& job_path, Interrupt& interrupt, v
 absl::Status CheckIsHere(const std::string& flag, const std::string& path) {
   std::error_code error;
   const bool is_elsewhere =
-      path.empty() || std::filesystem::path(path).is_absolute() || PutDigestOf(path).has_value();
+      path.empty() || std::filesystem::path(path).is_absolute() || IsPutPath(path);
   if (is_elsewhere || std::filesystem::exists(path, error)) return absl::OkStatus();
   return absl::NotFoundError(
       absl::StrCat(flag, " ", path,
@@ -99,7 +99,9 @@ absl::Status RunSubmit(const SubmitOptions& options, Console& console) {
   if (options.job.resume != "latest") {
     PENSTOCK_RETURN_IF_ERROR(CheckIsHere("--resume", options.job.resume));
   }
-  PENSTOCK_ASSIGN_OR_RETURN(JobDocument document, ReadJob(options.job));
+  JobFileOptions file = options.job;
+  file.leaves_put_model = true;
+  PENSTOCK_ASSIGN_OR_RETURN(JobDocument document, ReadJob(file));
   PENSTOCK_ASSIGN_OR_RETURN(v1::JobSpec spec, CompleteSubmission(document));
   console.err << NotesOf(document, spec);
   PENSTOCK_RETURN_IF_ERROR(CheckCheckpoints(spec.checkpoint()));
