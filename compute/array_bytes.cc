@@ -32,14 +32,14 @@ ArrayBytes ArrayBytesOf(const ModelGraph& model, const StageOptions& options) {
   bytes.frozen = BytesOf(arena.frozen_count(), DType::kF32) +
                  (has_mirror ? BytesOf(arena.frozen_count(), DType::kBf16) : 0);
   bytes.gradients = BytesOf(arena.gradient_count(), DType::kF32);
-  bytes.optimizer =
-      (options.updates ? states : 0) * BytesOf(arena.trained_count(), DType::kF32) +
-      (motions + (history.last_update ? 1 : 0)) * BlockOf(arena.trained_count(), DType::kF32);
+  bytes.optimizer = (options.updates ? states : 0) * BytesOf(arena.trained_count(), DType::kF32) +
+                    (motions + (history.last_update ? 1 : 0) + (history.mean_square ? 1 : 0)) *
+                        BlockOf(arena.trained_count(), DType::kF32);
   const bool averages = options.keeps_average && options.updates;
   if (averages) bytes.optimizer += array;
   const BufferLayout buffers = LayOutBuffers(model, options.layers, options.step_samples);
   bytes.buffers = BytesOf(buffers.count, DType::kF32) + BytesOf(buffers.carried(), DType::kF32);
-  if (history.any()) bytes.predicted = array + (history.momentum_average ? mirror : 0);
+  if (history.updates()) bytes.predicted = array + (history.momentum_average ? mirror : 0);
   if (averages && options.evaluates_average) bytes.predicted += mirror;
   return bytes;
 }

@@ -23,6 +23,7 @@
 #include "compute/buffer_pool.h"
 #include "compute/device_group.h"
 #include "compute/device_marks.h"
+#include "compute/elementwise/mean_square_compensation.h"
 #include "compute/op_kernels.h"
 #include "compute/optimizer.h"
 #include "compute/pass_graphs.h"
@@ -121,6 +122,11 @@ class Backend : public Transfers {
                                  int64_t count) = 0;
   // gradients[i] += strength * gradients[i]^2 * (now[i] - read[i]).
   virtual void CompensateDelay(float* gradients, float strength, const float* now,
+                               const float* read, int64_t count) = 0;
+  // The same with the strength of each element over the root of its mean square, which it renews. `now` and
+  // `read` may be one array.
+  virtual void CompensateDelay(float* gradients, float* mean_squares,
+                               const MeanSquareCompensation& compensation, const float* now,
                                const float* read, int64_t count) = 0;
 
   // For one stage; null where a pass costs the host little. REQUIRES: the back-end outlives it.

@@ -220,7 +220,8 @@ class Stage {
 
   // Delay compensation (Zheng et al., ICML 2017, arXiv 1609.08326): the accumulated gradient was taken at
   // version `read`, and what the current weights would have given is g + strength g^2 (w - w_read), with g^2 in
-  // the place of the curvature. REQUIRES: tied gradients are combined.
+  // the place of the curvature; where the history keeps mean squares, `strength` is over their roots, and each
+  // update does this, late or not. REQUIRES: tied gradients are combined.
   // Errors: FailedPrecondition (the version is not live), ResourceExhausted.
   absl::Status CompensateDelay(int64_t read, double strength);
 

@@ -50,9 +50,9 @@ void Stage::Combine(absl::Span<const ParameterArena::Use> uses) {
 
 absl::Status Stage::CompensateDelay(int64_t read, double strength) {
   PENSTOCK_ASSIGN_OR_RETURN(const WeightVersions::Version* version, LiveVersion(read));
-  if (version == &versions_.current()) return absl::OkStatus();
-  backend_.CompensateDelay(gradients(), static_cast<float>(strength), versions_.current().weights(),
-                           version->weights(), arena_.trained_count());
+  if (version == &versions_.current() && !history_.has_mean_square()) return absl::OkStatus();
+  history_.CompensateDelay(gradients(), strength, versions_.current().weights(),
+                           version->weights());
   return absl::OkStatus();
 }
 

@@ -11,14 +11,14 @@
 namespace penstock {
 namespace {
 
-constexpr std::array<absl::string_view, 2> kStateNames = {"motion", "last_update"};
+constexpr std::array<absl::string_view, 3> kStateNames = {"motion", "last_update", "mean_square"};
 
 absl::StatusOr<Buffer> Acquire(Backend& backend, int64_t size_bytes) {
   Buffer buffer = backend.pool().Acquire(size_bytes);
   if (buffer) return buffer;
   return absl::ResourceExhaustedError(
       absl::StrFormat("no memory for %d more bytes that remember updates; use more stages, or a "
-                      "method without predicted weights and error feedback",
+                      "method without predicted weights, error feedback and mean squares",
                       size_bytes));
 }
 
@@ -30,16 +30,18 @@ absl::StatusOr<UpdateHistory> UpdateHistory::Create(Backend& backend, const Hist
                                                     int64_t count, int64_t weight_count,
                                                     bool with_mirror) {
   UpdateHistory history;
+  history.backend_ = &backend;
+  history.count_ = count;
   if (!options.any()) return history;
   PENSTOCK_CHECK(options.average_decay >= 0.0 && options.average_decay < 1.0);
-  history.backend_ = &backend;
+  PENSTOCK_CHECK(options.mean_square_decay >= 0.0 && options.mean_square_decay < 1.0);
   history.options_ = options;
-  history.count_ = count;
   history.weight_count_ = weight_count;
   const int64_t bytes = count * SizeOf(DType::kF32);
-  const std::array<std::pair<bool, float**>, 2> kept = {
+  const std::array<std::pair<bool, float**>, kStateNames.size()> kept = {
       {{options.momentum_average, &history.average_},
-       {options.last_update, &history.last_update_}}};
+       {options.last_update, &history.last_update_},
+       {options.mean_square, &history.mean_square_}}};
   for (size_t i = 0; i < kept.size(); ++i) {
     if (!kept[i].first) continue;
     PENSTOCK_ASSIGN_OR_RETURN(Buffer buffer, Acquire(backend, bytes));
@@ -53,6 +55,7 @@ absl::StatusOr<UpdateHistory> UpdateHistory::Create(Backend& backend, const Hist
   for (int64_t older = 1; options.momentum_average && older < options.averages_max; ++older) {
     PENSTOCK_ASSIGN_OR_RETURN(history.older_averages_.emplace_back(), Acquire(backend, bytes));
   }
+  if (!options.updates()) return history;
   PENSTOCK_ASSIGN_OR_RETURN(history.predicted_.arrays.f32,
                             Acquire(backend, weight_count * SizeOf(DType::kF32)));
   if (with_mirror && options.momentum_average) {
@@ -67,8 +70,22 @@ void UpdateHistory::Forget() {
   steps_ = 0;
 }
 
+void UpdateHistory::CompensateDelay(float* gradients, double strength, const float* now,
+                                    const float* read) {
+  const auto factor = static_cast<float>(strength);
+  if (mean_square_ == nullptr) {
+    backend_->CompensateDelay(gradients, factor, now, read, count_);
+    return;
+  }
+  const MeanSquareCompensation compensation = {
+      .keep = static_cast<float>(options_.mean_square_decay),
+      .take = static_cast<float>(1.0 - options_.mean_square_decay),
+      .strength = factor};
+  backend_->CompensateDelay(gradients, mean_square_, compensation, now, read, count_);
+}
+
 void UpdateHistory::BeforeStep(const WeightVersions::Transition& transition) {
-  if (backend_ == nullptr) return;
+  if (!options_.updates()) return;
   predicted_ahead_ = 0;
   if (!older_averages_.empty()) {
     const int64_t replaced = transition.to->number - 1;
@@ -82,7 +99,7 @@ void UpdateHistory::BeforeStep(const WeightVersions::Transition& transition) {
 
 bool UpdateHistory::AfterStep(const WeightVersions::Transition& transition, bool feed_back) {
   PENSTOCK_CHECK(!feed_back || last_update_ != nullptr);
-  if (backend_ == nullptr) return false;
+  if (!options_.updates()) return false;
   float* const next = transition.to->weights();
   const bool in_place = transition.from->weights() == next;
   version_ = transition.to->number;

@@ -3,6 +3,7 @@
 //   average      m = decay m + (1 - decay) (w_(t+1) - w_t), the momentum average of updates. Weights moved by n
 //                updates are w + n m: a prediction, or for a negative n weights as they were.
 //   last update  u_(t-1), the optimizer's change of the update before.
+//   mean square  v = decay v + (1 - decay) g^2, of the gradients as they came.
 //
 // Weight prediction serves three methods. With decay 0 the momentum average is the last update, the rate times
 // the optimizer's smoothed gradient, and w + n m is SpecTrain's prediction (Chen et al., arXiv 1809.02839),
@@ -13,6 +14,10 @@
 // update u_(t-1) that a fresh gradient would have made is known one update later, when u_(t-2) has been made
 // in its place, and the difference is made good:
 //   w_(t+1) = w_t + u_t + (u_t - u_(t-1))    where u is what the optimizer does with the gradient it is given.
+//
+// The mean square serves delay compensation (Zheng et al., ICML 2017, arXiv 1609.08326), which replaces a gradient g that
+// was taken at other weights by g + c g^2 (w - w_read): with it c is strength / sqrt(v + 1e-7), element by element
+// (compute/elementwise/mean_square_compensation.h), without it the strength.
 //
 // All of it is elementwise, so it does not depend on the partition, and Create alone allocates.
 //
@@ -37,11 +42,15 @@ struct HistoryOptions {
   // current version only, the serial reference comes back to older ones.
   int64_t averages_max = 1;
   bool last_update = false;
+  bool mean_square = false;
+  double mean_square_decay = 0.0;  // from 0, below 1
 
-  bool any() const { return momentum_average || last_update; }
+  // Whether the change that an update makes is needed.
+  bool updates() const { return momentum_average || last_update; }
+  bool any() const { return updates() || mean_square; }
 };
 
-// Names of all the state that a history may keep, for checkpoints: {"motion", "last_update"}.
+// Names of all the state that a history may keep, for checkpoints: {"motion", "last_update", "mean_square"}.
 absl::Span<const absl::string_view> HistoryStateNames();
 
 class UpdateHistory {
@@ -57,7 +66,11 @@ class UpdateHistory {
   absl::Span<const absl::string_view> state_names() const { return names_; }
   absl::Span<float* const> state() const { return arrays_; }
   bool has_average() const { return average_ != nullptr; }
+  bool has_mean_square() const { return mean_square_ != nullptr; }
 
+  // Before the optimizer's step: compensates gradients that were taken at the weights `read`. With a mean square it is
+  // called for each update, and then `read` may be `now`.
+  void CompensateDelay(float* gradients, double strength, const float* now, const float* read);
   // Around the optimizer's step from one version to the next.
   void BeforeStep(const WeightVersions::Transition& transition);
   // `feed_back`: this update's gradient was one update late. REQUIRES: then options.last_update.
@@ -84,6 +97,7 @@ class UpdateHistory {
   std::vector<float*> arrays_;
   float* average_ = nullptr;  // in `arrays_`, or null
   float* last_update_ = nullptr;
+  float* mean_square_ = nullptr;
   std::vector<Buffer> older_averages_;  // by version modulo their number
   int64_t version_ = 0;                 // that the average is of, once there was a step
   int64_t steps_ = 0;                   // since the history began

@@ -65,7 +65,9 @@ StalenessRules StalenessRulesOf(const v1::StalenessSpec& spec) {
   StalenessRules rules = {.rescheduled_steps = spec.rescheduled_steps(),
                           .delay_compensation = spec.delay_compensation(),
                           .error_feedback = spec.error_feedback(),
-                          .momentum_average_decay = spec.momentum_average_decay()};
+                          .momentum_average_decay = spec.momentum_average_decay(),
+                          .adaptive_compensation = spec.adaptive_compensation(),
+                          .mean_square_decay = spec.mean_square_decay()};
   if (spec.has_stage_momentum()) rules.stage_momentum = spec.stage_momentum();
   return rules;
 }
@@ -168,6 +170,11 @@ absl::Status CheckStalenessRules(const ResolvedJob& job) {
     return InvalidKey("training.staleness.stage_momentum",
                       "needs an optimizer with momentum; set training.optimizer.sgd.momentum, or "
                       "use adamw, nadamw or muon");
+  }
+  if (rules.adaptive_compensation && rules.delay_compensation == 0.0) {
+    return InvalidKey("training.staleness.adaptive_compensation",
+                      "is how training.staleness.delay_compensation is applied, which is 0; set "
+                      "that, or leave this out");
   }
   if (rules.delay_compensation > 0.0 && !KeepsWhatAnUpdateRead(job)) {
     return InvalidKey(

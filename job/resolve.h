@@ -34,6 +34,8 @@ struct StalenessRules {
   double delay_compensation = 0.0;
   bool error_feedback = false;
   double momentum_average_decay = 0.0;
+  bool adaptive_compensation = false;
+  double mean_square_decay = 0.0;
 
   bool any() const {
     return rescheduled_steps > 0 || stage_momentum || delay_compensation > 0.0 || error_feedback;

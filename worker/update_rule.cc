@@ -34,7 +34,9 @@ double AverageKept(const ResolvedJob& job, int64_t microbatches, int64_t pipelin
 }
 
 bool CompensatesDelay(const ResolvedJob& job, int64_t version, int64_t read_version) {
-  return job.staleness.delay_compensation > 0.0 && read_version + 1 < version;
+  const StalenessRules& rules = job.staleness;
+  const bool is_late = read_version + 1 < version;
+  return rules.adaptive_compensation || (rules.delay_compensation > 0.0 && is_late);
 }
 
 bool FeedsBack(const ResolvedJob& job, int64_t version, int64_t read_version) {

@@ -50,7 +50,8 @@ double AverageKept(const ResolvedJob& job, int64_t microbatches, int64_t pipelin
 inline float MeanFactor(int64_t replicas) { return 1.0f / static_cast<float>(replicas); }
 
 // Returns whether an update that makes `version` from gradients taken at `read_version` is compensated for
-// the delay, and whether the error of the update before it is fed back.
+// the delay (the adaptive form notes the gradients of all updates), and whether the error of the update before it is fed
+// back.
 bool CompensatesDelay(const ResolvedJob& job, int64_t version, int64_t read_version);
 bool FeedsBack(const ResolvedJob& job, int64_t version, int64_t read_version);
 

@@ -139,6 +139,14 @@ class CpuBackend : public Backend {
       cpu_.kernels.compensate_delay(size, strength, now + first, read + first, gradients + first);
     });
   }
+  void CompensateDelay(float* gradients, float* mean_squares,
+                       const MeanSquareCompensation& compensation, const float* now,
+                       const float* read, int64_t count) override {
+    ForFlat(cpu_, count, [&](int64_t first, int64_t size) {
+      cpu_.kernels.compensate_by_mean_square(size, compensation, now + first, read + first,
+                                             mean_squares + first, gradients + first);
+    });
+  }
 
   absl::Status Synchronize() override { return absl::OkStatus(); }  // kernels return when done
   absl::StatusOr<std::unique_ptr<DeviceMarks>> MakeMarks(int /*count*/) override { return nullptr; }

@@ -144,6 +144,13 @@ class CudaBackend : public Backend {
     cuda::CompensateDelay(context_->stream(), count, strength, now, read, gradients);
     NoteLaunch("compensating gradients for their delay");
   }
+  void CompensateDelay(float* gradients, float* mean_squares,
+                       const MeanSquareCompensation& compensation, const float* now,
+                       const float* read, int64_t count) override {
+    cuda::CompensateDelay(context_->stream(), count, compensation, now, read, mean_squares,
+                          gradients);
+    NoteLaunch("compensating gradients for their delay by mean squares");
+  }
 
   std::unique_ptr<PassGraphs> MakePassGraphs() override {
     return std::make_unique<CudaPassGraphs>(*context_);

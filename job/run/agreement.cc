@@ -48,6 +48,10 @@ std::string AverageOf(const ResolvedJob& job) {
   return absl::StrCat(ExactText(*job.average_decay), job.validates_average ? " validated" : "");
 }
 
+std::string MeanSquareOf(const StalenessRules& rules) {
+  return rules.adaptive_compensation ? ExactText(rules.mean_square_decay) : "";
+}
+
 // A key that came later stands there only if a job has it, so that workers of before agree about all others.
 std::string LaterKey(absl::string_view name, const std::string& value) {
   return value.empty() ? "" : absl::StrCat(name, " ", value, "\n");
@@ -78,6 +82,7 @@ std::string AgreementOf(const ResolvedJob& job) {
       LaterKey("ignored_target",
                job.ignored_target.has_value() ? absl::StrCat(*job.ignored_target) : ""),
       LaterKey("separate_documents", FindPositionsPort(job.model) < 0 ? "" : "true"),
+      LaterKey("mean_square_decay", MeanSquareOf(staleness)),
       LaterKey("stop_after", job.stop_after > 0 ? absl::StrCat(job.stop_after) : ""));
 }
 

@@ -19,7 +19,9 @@ OptimizerConfig OptimizerOfStage(const ResolvedJob& job, const StageLateness& la
 HistoryOptions HistoryOfStage(const ResolvedJob& job, const StageLateness& lateness) {
   const Weights& weights = job.weights_read();
   HistoryOptions history = {.momentum_average = weights.moves,
-                            .last_update = job.staleness.error_feedback};
+                            .last_update = job.staleness.error_feedback,
+                            .mean_square = job.staleness.adaptive_compensation,
+                            .mean_square_decay = job.staleness.mean_square_decay};
   if (weights.averages_motion) {
     history.average_decay =
         std::pow(job.staleness.momentum_average_decay,

@@ -108,6 +108,14 @@ constexpr Method kMethods[] = {
      .synchronous = false,
      .program = PipeDream,
      .updates_each_microbatch = true},
+    {.name = "vertical-sync",
+     .summary = "pipedream whose microbatches read on every stage the weights that the first read; "
+                "one delay, more stashed weights",
+     .paper = "Narayanan et al., SOSP 2019",
+     .weights = &Weights::kVerticalSync,
+     .synchronous = false,
+     .program = PipeDream,
+     .updates_each_microbatch = true},
     {.name = "rpd",
      .summary =
          "pipedream with sampled delays that updates one sampled stage a microbatch; for theory",

@@ -21,6 +21,12 @@
 //   version read      max(0, floor(k/r(s)) - w(s))
 //   staleness         w(s)
 //
+// The method vertical-sync is this order with the weights of the same name (policies/delayed.cc): a microbatch reads on
+// every stage the version that its forward read on the first one. Length and activations are the same, and on every stage
+//   weight versions   S
+//   version read      max(0, k - (S-1)) by forward and backward of microbatch k
+//   staleness         S-1, once the pipeline is full
+//
 // Narayanan et al., "PipeDream: Generalized Pipeline Parallelism for DNN Training", SOSP 2019.
 #include "schedule/catalog/continuous.h"
 

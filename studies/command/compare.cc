@@ -172,7 +172,7 @@ CommandRunner DeclareCompare(CLI::App& app) {
   CLI::Option* job = AddJobSourceOptions(app, options->job.job);
   CLI::Option* methods =
       app.add_option("--methods", options->methods, "The methods, compared with the first of them");
-  methods->type_name("NAME[,NAME...]")->delimiter(',')->check(KnownMethods());
+  methods->type_name("NAME[,NAME...]")->delimiter(',')->check(KnownMethods({"searched"}));
   app.add_option("--until", options->until,
                  "The validation loss to reach, where a method stops; default: all train to the "
                  "end, and the lowest loss that all reach counts")

@@ -182,7 +182,7 @@ TEST_P(BackendConformance, FrozenParameters_TakeNoGradientsStatesOrVersions) {
   options.layers = {0, all.size()};
   options.samples = 2;
   options.optimizer = AdamWConfig{};
-  options.history = {.momentum_average = true, .last_update = true};
+  options.history = {.momentum_average = true, .last_update = true, .mean_square = true};
   options.versions_max = 3;
   PENSTOCK_ASSERT_OK_AND_ASSIGN(const auto stage, Stage::Create(backend(), half, options));
   const Stage::MemoryStats memory = stage->memory();

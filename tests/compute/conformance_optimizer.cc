@@ -1,5 +1,7 @@
 // Update rules against their formulas in double.
+#include <algorithm>
 #include <cmath>
+#include <limits>
 #include <numeric>
 #include <optional>
 #include <utility>
@@ -541,6 +543,61 @@ TEST_P(BackendConformance, CompensateDelay_MatchesTheFormula) {
   for (int64_t i = 0; i < kCount; ++i) {
     EXPECT_NEAR(result[i], g[i] + 0.25 * g[i] * g[i] * (now[i] - read[i]), 1e-5) << i;
   }
+}
+
+// Two updates of five weights with m = 3/4 and the strength 2, by hand. v = 3/4 v + 1/4 g^2, c = 2 / sqrt(v + 1e-7):
+//   g    2,    4,   0,    1e-3,        1e30    v  1, 4, 0, 2.5e-7, infinite
+//   moved 0.5, -1, 8, 1e6, 0.5
+//   g'   2 + 2 * 4 * 0.5 = 6,  4 - 1 * 16 = -12,  0,
+//        1e-3 + 2 / sqrt(3.5e-7) * 1e-6 * 1e6 = 3380.618,  1e30 as it was
+//   g    3,    -2,  1,    0            v  3/4 + 9/4 = 3, 3 + 1 = 4, 1/4, 1.875e-7
+//   moved -1,  0.5, 0,    5
+//   g'   3 - 2 / sqrt(3) * 9 = -7.392305,  -2 + 1 * 4 * 0.5 = 0,  1,  0
+TEST_P(BackendConformance, CompensateDelayByMeanSquare_MatchesNumbersWorkedOutByHand) {
+  const MeanSquareCompensation compensation = {.keep = 0.75f, .take = 0.25f, .strength = 2.0f};
+  const Tensor mean_squares = ToDevice(std::vector<float>(5, 0.0f), {5});
+  const std::vector<float> read = {1, 2, 3, 0, 5};
+  const auto compensated = [&](const std::vector<float>& g, const std::vector<float>& now) {
+    const Tensor gradient = ToDevice(g, {5});
+    backend().CompensateDelay(gradient.data<float>(), mean_squares.data<float>(), compensation,
+                              ToDevice(now, {5}).data<float>(), ToDevice(read, {5}).data<float>(),
+                              5);
+    return ToHost(gradient);
+  };
+  const auto expect_near = [](const std::vector<float>& actual,
+                              const std::vector<double>& expected) {
+    for (size_t i = 0; i < expected.size(); ++i) {
+      EXPECT_NEAR(actual[i], expected[i], 2e-6 * std::max(1.0, std::abs(expected[i]))) << i;
+    }
+  };
+  expect_near(compensated({2, 4, 0, 1e-3f, 1e30f}, {1.5f, 1, 11, 1e6f, 5.5f}),
+              {6, -12, 0, 3380.618, 1e30});
+  expect_near(ToHost(mean_squares), {1, 4, 0, 2.5e-7});
+  EXPECT_EQ(ToHost(mean_squares)[4], std::numeric_limits<float>::infinity());
+  expect_near(compensated({3, -2, 1, 0, 0}, {0, 2.5f, 3, 5, 5}), {-7.392305, 0, 1, 0});
+  expect_near(ToHost(mean_squares), {3, 4, 0.25, 1.875e-7});
+}
+
+TEST_P(BackendConformance, CompensateDelayByMeanSquare_MatchesTheFormulaToTheEndOfTheArray) {
+  const std::vector<float> g = RandomFloats(16, 1.0);
+  const std::vector<float> now = RandomFloats(17, 1.0);
+  const std::vector<float> read = RandomFloats(18, 1.0);
+  const Tensor gradient = ToDevice(g, {kCount});
+  const Tensor mean_squares = ToDevice(std::vector<float>(kCount, 0.5f), {kCount});
+  backend().CompensateDelay(gradient.data<float>(), mean_squares.data<float>(),
+                            {.keep = 0.875f, .take = 0.125f, .strength = 0.25f},
+                            ToDevice(now, {kCount}).data<float>(),
+                            ToDevice(read, {kCount}).data<float>(), kCount - 1);
+  const std::vector<float> result = ToHost(gradient);
+  for (int64_t i = 0; i < kCount - 1; ++i) {
+    const double v = 0.4375 + 0.125 * g[i] * g[i];
+    EXPECT_NEAR(ToHost(mean_squares)[i], v, 1e-6) << i;
+    EXPECT_NEAR(result[i], g[i] + 0.25 / std::sqrt(v + 1e-7) * g[i] * g[i] * (now[i] - read[i]),
+                1e-5)
+        << i;
+  }
+  EXPECT_EQ(result.back(), g.back());
+  EXPECT_EQ(ToHost(mean_squares).back(), 0.5f);
 }
 
 TEST_P(BackendConformance, AddInto_AddsElementByElement) {

@@ -77,6 +77,11 @@ class TwoPools : public Backend {
                        int64_t count) override {
     cpu_->CompensateDelay(gradients, strength, now, read, count);
   }
+  void CompensateDelay(float* gradients, float* mean_squares,
+                       const MeanSquareCompensation& compensation, const float* now,
+                       const float* read, int64_t count) override {
+    cpu_->CompensateDelay(gradients, mean_squares, compensation, now, read, count);
+  }
   absl::Status Synchronize() override { return cpu_->Synchronize(); }
   absl::StatusOr<std::unique_ptr<DeviceMarks>> MakeMarks(int count) override {
     return cpu_->MakeMarks(count);

@@ -1124,6 +1124,16 @@ TEST(StalenessRules, WhereTheyCannotWork_AreRefusedWithWhatWouldDo) {
   spec.mutable_training()->set_stash("host");
   ExpectRefused(spec, "training.staleness.delay_compensation: ", "keep the stash on the device");
 
+  spec = ContinuousJob("vertical-sync");
+  spec.mutable_training()->mutable_staleness()->set_adaptive_compensation(true);
+  ExpectRefused(spec, "training.staleness.adaptive_compensation: ",
+                "how training.staleness.delay_compensation is applied, which is 0");
+  spec.mutable_training()->mutable_staleness()->set_delay_compensation(2.0);
+  PENSTOCK_ASSERT_OK_AND_ASSIGN(const ResolvedJob adaptive, ResolveJob(spec));
+  EXPECT_EQ(adaptive.staleness.mean_square_decay, 0.95);
+  spec.mutable_pipeline()->set_method("paci");
+  ExpectRefused(spec, "training.staleness.delay_compensation: ", "pipedream-2bw keep them");
+
   spec = ContinuousJob("pipedream");
   spec.mutable_training()->mutable_staleness()->set_stage_momentum(0.9);
   spec.mutable_training()->mutable_optimizer()->mutable_sgd()->set_learning_rate(0.1);
@@ -1151,6 +1161,9 @@ TEST(StalenessRules, NumbersOutOfRange_AreNamed) {
   spec = ContinuousJob("pipedream");
   spec.mutable_training()->mutable_staleness()->set_delay_compensation(-1.0);
   ExpectRefused(spec, "training.staleness.delay_compensation: ", "at least 0");
+  spec = ContinuousJob("pipedream");
+  spec.mutable_training()->mutable_staleness()->set_mean_square_decay(1.0);
+  ExpectRefused(spec, "training.staleness.mean_square_decay: ", "at most 0.9999");
   spec = ContinuousJob("pipedream");
   spec.mutable_pipeline()->set_synchronous_steps(401);
   ExpectRefused(spec, "pipeline.synchronous_steps: ", "401");

@@ -66,7 +66,15 @@ TEST(DigestOfRun, KeyThatABuildMayNotKnow_GivesAnotherDigest) {
       changed([](ResolvedJob& j) { j.staleness.stage_momentum = 0.5; }),
       changed([](ResolvedJob& j) { j.staleness.delay_compensation = 0.5; }),
       changed([](ResolvedJob& j) { j.staleness.error_feedback = true; }),
-      changed([](ResolvedJob& j) { j.staleness.momentum_average_decay = 0.5; })};
+      changed([](ResolvedJob& j) { j.staleness.momentum_average_decay = 0.5; }),
+      changed([](ResolvedJob& j) {
+        j.staleness.adaptive_compensation = true;
+        j.staleness.mean_square_decay = 0.5;
+      }),
+      changed([](ResolvedJob& j) {
+        j.staleness.adaptive_compensation = true;
+        j.staleness.mean_square_decay = 0.75;
+      })};
   EXPECT_EQ(std::set<std::string>(digests.begin(), digests.end()).size(), digests.size());
 }
 

@@ -533,22 +533,45 @@ TEST(LocalSgd, BlockDelay_IsZeroForEveryReplica) {
   EXPECT_EQ(PredictBlockDelay(schedule)->max, 0);
 }
 
-TEST(VerticalSync, AnySize_ReadsTheSameVersionOnEveryStage) {
-  const Method& method = **FindMethod("pipedream");
+// All stages read what the first one reads and so keep as many versions as the pipeline is deep, where PipeDream's stage s
+// keeps S - s; activations and length are PipeDream's.
+TEST(VerticalSync, AnySize_MatchesItsClosedForms) {
   for (int32_t stages = 1; stages <= kStagesMax; ++stages) {
-    const ScheduleOptions options{.topology = StraightPipeline(stages),
-                                  .weights = &Weights::kVerticalSync};
-    const int64_t n = 3 * stages + 5;
-    PENSTOCK_ASSERT_OK_AND_ASSIGN(const Schedule schedule, BuildSchedule(method, options, {2, n}));
-    PENSTOCK_ASSERT_OK_AND_ASSIGN(const VerifyReport report, Verify(schedule));
-    for (const StageCounts& counts : report.stages) {
-      const int64_t depth = stages - 1;
-      // Microbatch k reads max(0, k - depth) and its update replaces version k.
-      EXPECT_EQ(counts.staleness,
-                (StalenessCount{n, depth, depth * (n - depth) + depth * (depth - 1) / 2, n}));
-      EXPECT_EQ(counts.version_drift, (StalenessCount{n, 0, 0, n}));
-      EXPECT_EQ(counts.versions_peak, stages);
+    for (const int64_t n : kMicrobatches) {
+      SCOPED_TRACE(testing::Message() << stages << " stages, " << n << " microbatches");
+      const Schedule schedule = CatalogSchedule("vertical-sync", stages, 1, {7, n});
+      PENSTOCK_ASSERT_OK_AND_ASSIGN(const SimulationResult result,
+                                    Simulate(schedule, {}, {.channel_capacity = 1}));
+      EXPECT_DOUBLE_EQ(result.makespan_s, 2.0 * double(n) + 2.0 * double(stages - 1));
+      PENSTOCK_ASSERT_OK_AND_ASSIGN(const VerifyReport report, Verify(schedule));
+      const int64_t delay = stages - 1;
+      // Microbatch k reads max(0, k - delay) and its update replaces version k.
+      int64_t sum = 0;
+      for (int64_t k = 0; k < n; ++k) sum += k - std::max<int64_t>(0, k - delay);
+      for (int32_t s = 0; s < stages; ++s) {
+        const StageCounts& counts = report.stages[s];
+        EXPECT_EQ(counts.staleness, (StalenessCount{n, std::min(n - 1, delay), sum, n}));
+        EXPECT_EQ(counts.version_drift, (StalenessCount{n, 0, 0, n}));
+        EXPECT_EQ(counts.versions_peak, std::min(n, delay) + 1);
+        EXPECT_EQ(counts.activations_peak, std::min<int64_t>(n, stages - s));
+      }
     }
+  }
+}
+
+TEST(VerticalSync, IsPipeDreamWithItsWeights) {
+  const MicrobatchRange range = {3, 40};
+  for (int32_t stages = 1; stages <= kStagesMax; ++stages) {
+    const Schedule named = CatalogSchedule("vertical-sync", stages, 1, range);
+    PENSTOCK_ASSERT_OK_AND_ASSIGN(
+        const Schedule weighted,
+        BuildSchedule(**FindMethod("pipedream"),
+                      {.topology = StraightPipeline(stages), .weights = &Weights::kVerticalSync},
+                      range));
+    EXPECT_EQ(named.programs, weighted.programs);
+    EXPECT_EQ(named.weight_policy, weighted.weight_policy);
+    EXPECT_EQ(ToString(named.weight_policy),
+              stages == 1 ? "stash" : absl::StrCat("delayed:1:", stages - 1));
   }
 }
 

@@ -265,6 +265,8 @@ std::vector<Feature> JobFeatures() {
       {"rates by delay", "training: {staleness: {rescheduled_steps: 2}}"},
       {"momentum by stage", "training: {staleness: {stage_momentum: 0.9}}"},
       {"compensation of delays", "training: {staleness: {delay_compensation: 0.5}}"},
+      {"adaptive compensation of delays",
+       "training: {staleness: {delay_compensation: 2, adaptive_compensation: true}}"},
       {"feedback of errors", "training: {staleness: {error_feedback: true}}"},
   };
   for (const Weights* weights : kAllWeights) {

@@ -8,11 +8,13 @@
 
 #include <cmath>
 #include <map>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "checkpoint/checkpoint.h"
+#include "job/defaults.h"
 #include "tests/support/status_matchers.h"
 #include "tests/worker/test_cluster.h"
 #include "tests/worker/test_job.h"
@@ -156,6 +158,95 @@ TEST_F(PapersNumbers, PipeMareT2_AveragesWithTheRootOfDOfTheDrift) {
   for (int s = 0; s < kStages; ++s) {
     EXPECT_NEAR(Factor(trained[s], ".motion", trained[s], start[s]), expected[s], kRounding)
         << "stage " << s;
+  }
+}
+
+// Zheng et al. The second update of the first three of four stages has a gradient g2 that was taken at the initial weights
+// w0, as the first one's g1, and is made good for the way to w1 = w0 - g1 at the rate 1:
+//   w2 = w1 - (g2 + c g2^2 (w1 - w0)),
+// where c is the strength, or in the adaptive form strength / sqrt(v + 1e-7) with v = m (1 - m) g1^2 + (1 - m) g2^2. What
+// a run without compensation does gives g1 and g2. The last stage is late only with vertical sync, where it reads what the
+// first one reads.
+class DelayCompensation : public PapersNumbers {
+ protected:
+  // `spec` has a strength; the first `late` stages are late. Compares by how much w2 differs for it, and the mean squares
+  // that are kept.
+  void ExpectCompensated(const v1::JobSpec& spec, int late,
+                         std::optional<double> mean_square_decay) {
+    v1::JobSpec plain = spec;
+    plain.mutable_training()->clear_staleness();
+    FillDefaults(plain);
+    const double strength = spec.training().staleness().delay_compensation();
+    const double m = mean_square_decay.value_or(0.0);
+    v1::JobSpec first = plain;  // its first update alone
+    first.mutable_training()->set_batch(plain.training().batch() / 2);
+    first.mutable_training()->set_microbatches(1);
+    const std::vector<Arrays> w0 = Untrained(first);
+    const std::vector<Arrays> w1 = Train(first);
+    const std::vector<Arrays> w2 = Train(plain);
+    const std::vector<Arrays> compensated = Train(spec);
+    for (int s = 0; s < kStages; ++s) {
+      SCOPED_TRACE(testing::Message() << "stage " << s);
+      Sums changes;
+      Sums squares;
+      for (const auto& [name, start] : w0[s]) {
+        for (size_t i = 0; i < start.size(); ++i) {
+          const double moved = double{w1[s].at(name)[i]} - double{start[i]};
+          const double g2 = double{w1[s].at(name)[i]} - double{w2[s].at(name)[i]};
+          const double v = m * (1.0 - m) * moved * moved + (1.0 - m) * g2 * g2;
+          const double c =
+              mean_square_decay.has_value() ? strength / std::sqrt(v + 1e-7) : strength;
+          changes.Add(double{compensated[s].at(name)[i]} - double{w2[s].at(name)[i]},
+                      -c * g2 * g2 * moved);
+          if (!mean_square_decay.has_value()) continue;
+          squares.Add(compensated[s].at(name + ".mean_square")[i], v);
+        }
+      }
+      if (s < late) {
+        changes.ExpectEqual();
+      } else {
+        EXPECT_EQ(changes.actual, 0.0);
+      }
+      if (mean_square_decay.has_value()) squares.ExpectEqual();
+    }
+  }
+
+ private:
+  // Numbers against those expected, over arrays.
+  struct Sums {
+    double actual = 0.0;    // of squares
+    double expected = 0.0;  // of squares
+    double error = 0.0;     // of squares of differences
+
+    void Add(double is, double should_be) {
+      actual += is * is;
+      expected += should_be * should_be;
+      error += (is - should_be) * (is - should_be);
+    }
+    void ExpectEqual() const {
+      EXPECT_GT(expected, 0.0);
+      EXPECT_LT(std::sqrt(error / expected), 1e-3);
+    }
+  };
+};
+
+TEST_F(DelayCompensation, Constant_IsTheStrengthTimesTheSquareOfTheGradient) {
+  v1::JobSpec spec = OneUpdate("pipedream", 2);
+  spec.mutable_training()->mutable_staleness()->set_delay_compensation(1000.0);
+  ExpectCompensated(spec, /*late=*/3, std::nullopt);
+}
+
+TEST_F(DelayCompensation, Adaptive_IsDividedByTheRootOfTheMeanSquare) {
+  for (const auto& [method, late] : {std::pair("pipedream", 3), std::pair("vertical-sync", 4)}) {
+    for (const double decay : {0.0, 0.5, 0.95}) {
+      SCOPED_TRACE(testing::Message() << method << ", m = " << decay);
+      v1::JobSpec spec = OneUpdate(method, 2);
+      v1::StalenessSpec& staleness = *spec.mutable_training()->mutable_staleness();
+      staleness.set_delay_compensation(8.0);
+      staleness.set_adaptive_compensation(true);
+      staleness.set_mean_square_decay(decay);
+      ExpectCompensated(spec, late, decay);
+    }
   }
 }
 

@@ -63,6 +63,12 @@ absl::Span<const StalenessCase> StalenessCases() {
        [](v1::JobSpec& spec) {
          spec.mutable_training()->mutable_staleness()->set_delay_compensation(10.0);
        }},
+      {"adaptive_compensation", "pipedream",
+       [](v1::JobSpec& spec) {
+         v1::StalenessSpec& staleness = *spec.mutable_training()->mutable_staleness();
+         staleness.set_delay_compensation(10.0);
+         staleness.set_adaptive_compensation(true);
+       }},
       {"error_feedback", "pipedream-2bw",
        [](v1::JobSpec& spec) {
          spec.mutable_training()->mutable_staleness()->set_error_feedback(true);

@@ -1,6 +1,7 @@
 // Loops over flat arrays.
 #include "compute/cpu/kernels/isa.h"
 #include "compute/cpu/kernels/philox.h"
+#include "compute/cpu/kernels/vector_math.h"
 
 namespace penstock::PENSTOCK_ISA {
 namespace {
@@ -61,6 +62,18 @@ void CompensateDelay(int64_t count, float strength, const float* now, const floa
     const Floats g = Load(gradient + i, lanes);
     const Floats moved = Load(now + i, lanes) - Load(read + i, lanes);
     Store(g + g * g * strength * moved, gradient + i, lanes);
+  });
+}
+
+void CompensateByMeanSquare(int64_t count, const MeanSquareCompensation& compensation,
+                            const float* now, const float* read, float* mean_square,
+                            float* gradient) {
+  ForVectors(count, [&](int64_t i, auto lanes) {
+    const Floats moved = Load(now + i, lanes) - Load(read + i, lanes);
+    Floats v = Load(mean_square + i, lanes);
+    const Floats g = compensation.Compensated<VectorMath>(Load(gradient + i, lanes), moved, v);
+    Store(v, mean_square + i, lanes);
+    Store(g, gradient + i, lanes);
   });
 }
 

@@ -15,6 +15,7 @@
 #include "compute/dropout_mask.h"
 #include "compute/elementwise/activation.h"
 #include "compute/elementwise/all.h"
+#include "compute/elementwise/mean_square_compensation.h"
 #include "compute/rounding.h"
 
 namespace penstock {
@@ -279,6 +280,9 @@ using LinearCombination = void(int64_t count, float a, const float* x, float b, 
 // gradient += strength * gradient^2 * (now - read).
 using CompensateDelay = void(int64_t count, float strength, const float* now, const float* read,
                              float* gradient);
+using CompensateByMeanSquare = void(int64_t count, const MeanSquareCompensation& compensation,
+                                    const float* now, const float* read, float* mean_square,
+                                    float* gradient);
 using SquaredNorm = double(int64_t count, const float* values);
 using ToBf16 = void(int64_t count, const float* from, Bf16* to);  // rounds to nearest even
 using WidenBf16 = void(int64_t count, const Bf16* from, float* to);
@@ -332,6 +336,7 @@ using RoundToBf16 = void(const StochasticRounding& rounding, int64_t first, int6
   ROW(SquaredDistance, squared_distance)                      \
   ROW(LinearCombination, linear_combination)                  \
   ROW(CompensateDelay, compensate_delay)                      \
+  ROW(CompensateByMeanSquare, compensate_by_mean_square)      \
   ROW(SquaredNorm, squared_norm)                              \
   ROW(ToBf16, to_bf16)                                        \
   ROW(WidenBf16, widen_bf16)                                  \

@@ -109,6 +109,15 @@ void CompensateDelay(cudaStream_t stream, int64_t count, float strength, const f
   });
 }
 
+void CompensateDelay(cudaStream_t stream, int64_t count, const MeanSquareCompensation& compensation,
+                     const float* now, const float* read, float* mean_squares, float* gradients) {
+  ForEach(stream, count, [=] __device__(int64_t i) {
+    float v = mean_squares[i];
+    gradients[i] = compensation.Compensated<FloatMath>(gradients[i], now[i] - read[i], v);
+    mean_squares[i] = v;
+  });
+}
+
 void NesterovDirection(cudaStream_t stream, int64_t count, float momentum, float gradient_scale,
                        const float* gradients, float* velocity, float* direction) {
   ForEach(stream, count, [=] __device__(int64_t i) {

@@ -13,6 +13,7 @@
 
 #include "compute/dropout_mask.h"
 #include "compute/elementwise/all.h"
+#include "compute/elementwise/mean_square_compensation.h"
 #include "compute/rounding.h"
 
 namespace penstock::cuda {
@@ -177,6 +178,8 @@ void LinearCombination(cudaStream_t stream, int64_t count, float a, const float*
 // gradients += strength * gradients^2 * (now - read).
 void CompensateDelay(cudaStream_t stream, int64_t count, float strength, const float* now,
                      const float* read, float* gradients);
+void CompensateDelay(cudaStream_t stream, int64_t count, const MeanSquareCompensation& compensation,
+                     const float* now, const float* read, float* mean_squares, float* gradients);
 
 // A part of a flat array, as the kernels see a ParameterSlice.
 struct Slice {

@@ -62,6 +62,17 @@ TEST_F(CompareTest, TwoMethods_HaveRowsFilesAndSimulatedTimes) {
   EXPECT_THAT(job_.Processes(), IsEmpty());
 }
 
+TEST_F(CompareTest, SearchedOrder_HasTheLossesOfAnyOther) {
+  const Json json = CompareJson({job_.job(), "--workers", "2", "--methods", "1f1b,searched",
+                                 "--times", job_.path("times.yaml")});
+  ASSERT_EQ(json["rows"].size(), 2u) << json;
+  EXPECT_EQ(json["rows"][1]["method"], "searched");
+  EXPECT_EQ(json["rows"][1]["staleness_max"], 0.0);
+  EXPECT_EQ(json["rows"][1]["best_loss"], json["rows"][0]["best_loss"]);
+  EXPECT_LE(json["rows"][1]["simulated_seconds"].get<double>(),
+            json["rows"][0]["simulated_seconds"].get<double>());
+}
+
 TEST_F(CompareTest, DrawnDelays_StandBesideThoseOfTheOrder) {
   const Json json =
       CompareJson({job_.job(), "--workers", "2", "--methods", "pipedream,rpd,1f1b", "--set",
