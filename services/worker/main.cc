@@ -381,6 +381,7 @@ class Worker {
                   request.set_actions_done(done);
                   request.set_pulse(activity.pulse);
                   request.set_held(activity.held);
+                  AddSilentLinks(hub_.Traffic(activity.job_id), request);
                 },
             .on_change =
                 [this](const absl::Status& status) {
