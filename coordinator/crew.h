@@ -47,6 +47,7 @@ class Crew {
     bool heard = false;  // since the coordinator was restarted
     int64_t actions_done = -1;
     PulseWatch pulse = {};
+    PulseWatch unsteady_pulse = {};
     HeartbeatLog heartbeats = {};
     bool stuck = false;  // its executor is, so it will not stop
   };

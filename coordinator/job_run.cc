@@ -218,8 +218,11 @@ std::optional<int64_t> JobRun::OnHeartbeat(int32_t worker_index,
     progressed_ns_ = now.monotonic_ns;
     if (actions_done > 0) phase_->OnComesFurther(now);
   }
-  const std::optional<int64_t> still_ns = part.pulse.OnHeartbeat(
+  std::optional<int64_t> still_ns = part.pulse.OnHeartbeat(
       heartbeat.pulse(), PulseWatch::LimitNs(StepSeconds()), now.monotonic_ns);
+  const std::optional<int64_t> unsteady_ns = part.unsteady_pulse.OnHeartbeat(
+      heartbeat.unsteady_pulse(), PulseWatch::UnsteadyLimitNs(StepSeconds()), now.monotonic_ns);
+  if (!still_ns.has_value()) still_ns = unsteady_ns;
   if (!still_ns.has_value() || ended() || part.done || part.stuck) return std::nullopt;
   part.stuck = true;
   crew.blame().Own(worker_index,

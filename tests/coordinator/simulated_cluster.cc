@@ -369,7 +369,12 @@ void SimulatedCluster::HeartbeatLoop(int worker, uint64_t incarnation) {
         request.set_held(w.held_step.has_value());
       }
       if (options_.attached && w.state == Worker::State::kRunning) {
-        request.set_pulse(w.executor_frozen ? w.last_pulse : now_ms_ + 1);
+        const int64_t pulse = w.executor_frozen ? w.last_pulse : now_ms_ + 1;
+        if (options_.unsteady) {
+          request.set_unsteady_pulse(pulse);
+        } else {
+          request.set_pulse(pulse);
+        }
       }
       if (const std::optional<int> peer = CutOff(worker)) {
         v1::SilentLink& link = *request.add_silent_links();

@@ -47,6 +47,7 @@ struct SimulatedClusterOptions {
   int commit_failure_percent = 0;
   // Workers are attached by a stream, and tell the pulse of their executor; else they are of an older build.
   bool attached = false;
+  bool unsteady = false;  // the pulse is, as in the first steps
   int64_t commit_ms = 20;
   int64_t save_ms = 10;  // from a cut to the files of a worker
   int64_t begin_ms = 0;  // from the answer to StartRun to the beginning of the first step
