@@ -244,7 +244,7 @@ bool JobRun::FailsForLink(int32_t worker_index, const v1::HeartbeatRequest& hear
                            LinkWatch::IsDead(reporter.heartbeats, peer.heartbeats, link.silent_ms(),
                                              now.monotonic_ns);
       if (!is_dead) continue;
-      OnDeadLink(reporter.worker.name, peer.worker.name, now);
+      if (!OnDeadLink(reporter.worker.name, peer.worker.name, now)) return false;
       crew.blame().Own(
           Blame::kNobody,
           absl::StrFormat("the link between workers %s (%s) and %s (%s) is dead: %s has heard "

@@ -241,8 +241,9 @@ class JobRun {
   // again. REQUIRES: CheckReport was OK.
   int64_t OnReport(int32_t worker_index, int64_t first_sequence,
                    absl::Span<const v1::RunEvent* const> events, Now now);
-  // The link between two workers of the attempt is dead.
-  virtual void OnDeadLink(const std::string& /*a*/, const std::string& /*b*/, Now) {}
+  // The link between two workers of the attempt is dead. Returns whether the attempt is to end for that: one that no other
+  // follows may still go on when the link is back in time.
+  virtual bool OnDeadLink(const std::string& /*a*/, const std::string& /*b*/, Now) { return false; }
   // Returns for how long the worker has been stuck if it is, which is news.
   std::optional<int64_t> OnHeartbeat(int32_t worker_index, const v1::HeartbeatRequest& heartbeat,
                                      Now now);

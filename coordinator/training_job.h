@@ -119,8 +119,9 @@ class TrainingJob final : public JobRun {
                                          Now now) const override {
     return PlaceApart(std::move(free), count, PlacesThatTalk(count), dead_links_, now.monotonic_ns);
   }
-  void OnDeadLink(const std::string& a, const std::string& b, Now now) override {
+  bool OnDeadLink(const std::string& a, const std::string& b, Now now) override {
     dead_links_.OnDead(a, b, now.monotonic_ns);
+    return Recovers();
   }
   bool IsSaved() const override { return !spec().checkpoint().directory().empty(); }
   std::string AdviceToGoOn() const override;

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Tests of what chaos.py is made of, without a cluster."""
-import pathlib
 import os
+import pathlib
 import random
 import socket
 import sys

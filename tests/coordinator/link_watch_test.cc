@@ -152,5 +152,18 @@ TEST(DeadLink, ForASecond_EndsNoAttempt) {
   EXPECT_EQ(cluster.Saved(job).result().attempts_size(), 1);
 }
 
+// Its streams may come back in time, and end the run themselves if they do not.
+TEST(DeadLink, JobThatDoesNotRecover_WaitsForTheLink) {
+  SimulatedCluster cluster({.workers = 2, .attached = true});
+  cluster.RunFor(10);
+  const std::string job = cluster.Submit(SmallJob(100, 2));
+  ASSERT_TRUE(cluster.RunUntilState(job, v1::JOB_STATE_RUNNING));
+  cluster.CutLink(0, 1);
+  cluster.RunFor(4000);
+  cluster.MendLink(0, 1);
+  ASSERT_TRUE(cluster.RunUntilOver(kLimitMs));
+  EXPECT_EQ(cluster.Summary(job).state(), v1::JOB_STATE_SUCCEEDED);
+}
+
 }  // namespace
 }  // namespace penstock
