@@ -228,10 +228,10 @@ absl::Status Coordinator::Heartbeat(const v1::HeartbeatRequest& request, Now now
                        : run->IndexOf(request.name(), request.incarnation(), request.epoch());
     if (index.has_value()) {
       ForgetOrphan(request.name(), now);
-      if (const auto still_ns = run->OnHeartbeat(*index, request, now)) {
-        losses_.Count(LossCause::kStuck, *still_ns);
-        Settle(now);
-      }
+      const int64_t phases = run->phases_begun();
+      const std::optional<int64_t> still_ns = run->OnHeartbeat(*index, request, now);
+      if (still_ns.has_value()) losses_.Count(LossCause::kStuck, *still_ns);
+      if (still_ns.has_value() || run->phases_begun() != phases) Settle(now);
     } else {
       rejected_.Count(Rejection::kStaleEpoch);
       OnOrphan(request, now);

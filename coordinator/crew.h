@@ -19,6 +19,7 @@
 #include "coordinator/blame.h"
 #include "coordinator/effects.h"
 #include "coordinator/job_run.h"
+#include "coordinator/link_watch.h"
 #include "coordinator/pulse_watch.h"
 #include "penstock/v1/cluster.pb.h"
 #include "planner/job/assign.h"
@@ -46,6 +47,8 @@ class Crew {
     bool heard = false;  // since the coordinator was restarted
     int64_t actions_done = -1;
     PulseWatch pulse = {};
+    PulseWatch unsteady_pulse = {};
+    HeartbeatLog heartbeats = {};
     bool stuck = false;  // its executor is, so it will not stop
   };
 

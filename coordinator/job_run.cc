@@ -211,13 +211,18 @@ std::optional<int64_t> JobRun::OnHeartbeat(int32_t worker_index,
   if (phase_->crew() == nullptr) return std::nullopt;
   Crew& crew = *phase_->crew();
   Crew::Part& part = crew.parts()[worker_index];
+  part.heartbeats.OnHeartbeat(now.monotonic_ns);
+  if (FailsForLink(worker_index, heartbeat, now)) return std::nullopt;
   const int64_t actions_done = heartbeat.actions_done();
   if (std::exchange(part.actions_done, actions_done) != actions_done) {
     progressed_ns_ = now.monotonic_ns;
     if (actions_done > 0) phase_->OnComesFurther(now);
   }
-  const std::optional<int64_t> still_ns = part.pulse.OnHeartbeat(
+  std::optional<int64_t> still_ns = part.pulse.OnHeartbeat(
       heartbeat.pulse(), PulseWatch::LimitNs(StepSeconds()), now.monotonic_ns);
+  const std::optional<int64_t> unsteady_ns = part.unsteady_pulse.OnHeartbeat(
+      heartbeat.unsteady_pulse(), PulseWatch::UnsteadyLimitNs(StepSeconds()), now.monotonic_ns);
+  if (!still_ns.has_value()) still_ns = unsteady_ns;
   if (!still_ns.has_value() || ended() || part.done || part.stuck) return std::nullopt;
   part.stuck = true;
   crew.blame().Own(worker_index,
@@ -227,6 +232,32 @@ std::optional<int64_t> JobRun::OnHeartbeat(int32_t worker_index,
                    v1::ATTEMPT_CAUSE_STALLED);
   Become(phase_->Tick(now), now);
   return still_ns;
+}
+
+bool JobRun::FailsForLink(int32_t worker_index, const v1::HeartbeatRequest& heartbeat, Now now) {
+  Crew& crew = *phase_->crew();
+  if (ended() || crew.blame().any()) return false;
+  const Crew::Part& reporter = crew.parts()[worker_index];
+  for (const v1::SilentLink& link : heartbeat.silent_links()) {
+    for (const Crew::Part& peer : crew.parts()) {
+      const bool is_dead = peer.worker.name == link.peer() && &peer != &reporter && !peer.lost &&
+                           LinkWatch::IsDead(reporter.heartbeats, peer.heartbeats, link.silent_ms(),
+                                             now.monotonic_ns);
+      if (!is_dead) continue;
+      if (!OnDeadLink(reporter.worker.name, peer.worker.name, now)) return false;
+      crew.blame().Own(
+          Blame::kNobody,
+          absl::StrFormat("the link between workers %s (%s) and %s (%s) is dead: %s has heard "
+                          "nothing over it for %.1f s, while both reach the coordinator",
+                          reporter.worker.name, reporter.worker.address, peer.worker.name,
+                          peer.worker.address, reporter.worker.name,
+                          1e-3 * static_cast<double>(link.silent_ms())),
+          v1::ATTEMPT_CAUSE_UNREACHABLE);
+      Become(phase_->Tick(now), now);
+      return true;
+    }
+  }
+  return false;
 }
 
 void JobRun::OnWorkerLost(const std::string& worker, uint64_t incarnation,

@@ -176,6 +176,13 @@ class JobRun {
   bool recovering() const { return state() == v1::JOB_STATE_RECOVERING; }
   // Returns whether it takes the worker only where others do not suffice.
   virtual bool Avoids(const std::string& /*worker*/, Now) const { return false; }
+  // Returns the `count` workers that it takes, the first of `free` as far as possible, in an order in which none sends to
+  // another over a link that is dead. REQUIRES: there are as many.
+  virtual std::vector<WorkerOffer> ChooseWorkers(std::vector<WorkerOffer> free, int64_t count,
+                                                 Now) const {
+    free.resize(count);
+    return free;
+  }
   // Returns whether it trains with fewer workers than it had, and it is time to go on with as many.
   bool WantsMore(Now now) const;
   // Returns, by worker, how many times as long as before its passes take (straggler_watch.h).
@@ -234,6 +241,9 @@ class JobRun {
   // again. REQUIRES: CheckReport was OK.
   int64_t OnReport(int32_t worker_index, int64_t first_sequence,
                    absl::Span<const v1::RunEvent* const> events, Now now);
+  // The link between two workers of the attempt is dead. Returns whether the attempt is to end for that: one that no other
+  // follows may still go on when the link is back in time.
+  virtual bool OnDeadLink(const std::string& /*a*/, const std::string& /*b*/, Now) { return false; }
   // Returns for how long the worker has been stuck if it is, which is news.
   std::optional<int64_t> OnHeartbeat(int32_t worker_index, const v1::HeartbeatRequest& heartbeat,
                                      Now now);
@@ -334,6 +344,8 @@ class JobRun {
   // Returns the median of the last steps of the attempt, if it is known.
   virtual std::optional<double> StepSeconds() const { return std::nullopt; }
 
+  // Looks for a dead link among those that a worker calls silent. Returns whether the attempt has failed for it.
+  bool FailsForLink(int32_t worker_index, const v1::HeartbeatRequest& heartbeat, Now now);
   void Become(std::unique_ptr<JobPhase> next, Now now);
 
   v1::JobSummary summary_;

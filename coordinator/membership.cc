@@ -191,7 +191,12 @@ std::optional<Departure> Membership::OnProbed(const std::string& worker, int64_t
 
 std::vector<Departure> Membership::Expire(int64_t now_ns) {
   latest_ns_ = std::max(latest_ns_, now_ns);
-  const bool gap = expired_ns_.has_value() && now_ns - *expired_ns_ > 2 * expire_interval_ns();
+  // For so long the coordinator itself stood still, and heartbeats waited to be taken: no worker was silent meanwhile. After a
+  // gap they all wait, and nobody knows since when.
+  const int64_t late_ns = expired_ns_.has_value()
+                              ? std::max<int64_t>(0, now_ns - *expired_ns_ - expire_interval_ns())
+                              : 0;
+  const bool gap = late_ns > expire_interval_ns();
   expired_ns_ = now_ns;
   const int64_t timeout_ns = limits_.heartbeat_timeout_ms * kNsPerMs;
   std::vector<Departure> departures;
@@ -200,8 +205,8 @@ std::vector<Departure> Membership::Expire(int64_t now_ns) {
     return !member.alive && now_ns - member.heard_ns >= limits_.remember_lost_ms * kNsPerMs;
   });
   for (auto& [name, member] : members_) {
-    if (gap && member.alive) {
-      member.heard_ns = now_ns;
+    if (member.alive) {
+      member.heard_ns = gap ? now_ns : std::min(now_ns, member.heard_ns + late_ns);
     }
     if (member.alive && now_ns - member.heard_ns >= timeout_ns) {
       member.alive = false;

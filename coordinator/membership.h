@@ -126,7 +126,8 @@ class Membership {
   // Makes room by forgetting the worker that has been lost for longest.
   absl::Status MakeRoom();
 
-  // Expire is called at least this often; twice this time without a call is a gap.
+  // Expire is called at least this often. Time beyond that without a call is the coordinator's own, and counts for no worker's
+  // silence; twice this time without a call is a gap.
   int64_t expire_interval_ns() const {
     return limits_.heartbeat_timeout_ms * kNsPerMs / kHeartbeatChecks;
   }

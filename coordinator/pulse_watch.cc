@@ -14,6 +14,11 @@ int64_t PulseWatch::LimitNs(std::optional<double> step_seconds) {
   return std::max(kLimitMinMs * kNsPerMs, static_cast<int64_t>(steps_ns));
 }
 
+int64_t PulseWatch::UnsteadyLimitNs(std::optional<double> step_seconds) {
+  const int64_t times_ns = step_seconds.has_value() ? kUnsteadyTimes * LimitNs(step_seconds) : 0;
+  return std::max(kUnsteadyLimitMinMs * kNsPerMs, times_ns);
+}
+
 std::optional<int64_t> PulseWatch::OnHeartbeat(int64_t pulse, int64_t limit_ns, int64_t now_ns) {
   if (pulse != pulse_ || pulse == 0) {
     pulse_ = pulse;

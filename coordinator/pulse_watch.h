@@ -22,11 +22,15 @@ class PulseWatch {
   static constexpr int64_t kLimitMinMs = 3000;
   // While no step's time is known.
   static constexpr int64_t kUnknownStepLimitMs = 60'000;
+  // An unsteady one, for kUnsteadyTimes as long, and for this long at least.
+  static constexpr int64_t kUnsteadyTimes = 10;
+  static constexpr int64_t kUnsteadyLimitMinMs = 120'000;
   // Heartbeats with one pulse, at least.
   static constexpr int kHeartbeatsMin = 4;
 
   // `step_seconds`: the median of the last steps, if it is known.
   static int64_t LimitNs(std::optional<double> step_seconds);
+  static int64_t UnsteadyLimitNs(std::optional<double> step_seconds);
 
   // Takes the pulse of a heartbeat; 0: it does not show. Returns for how long it has stood still if that is more than the
   // limit.

@@ -215,8 +215,7 @@ bool Coordinator::StartOrWait(JobRun& run, Supply& supply, Now now) {
   std::vector<WorkerOffer> chosen = supply.free;
   std::stable_partition(chosen.begin(), chosen.end(),
                         [&](const WorkerOffer& worker) { return !run.Avoids(worker.name, now); });
-  chosen.resize(count);
-  BeginOn(run, chosen, supply, now);
+  BeginOn(run, run.ChooseWorkers(std::move(chosen), count, now), supply, now);
   return false;
 }
 

@@ -235,6 +235,32 @@ bool TrainingJob::Recovers() const {
   return penstock::Recovers(spec()) || GoesOnFromSnapshot() || AwaitsFirstSnapshot();
 }
 
+std::set<PlacePair> TrainingJob::PlacesThatTalk(int64_t workers) const {
+  std::set<PlacePair> pairs;
+  const auto add = [&pairs](int32_t a, int32_t b) {
+    if (a != b) pairs.insert(std::minmax(a, b));
+  };
+  const bool is_like_last = attempt_.has_value() && attempt_->topology.workers == workers;
+  // As in Collectives::Open.
+  if (!is_like_last || resolved().clip.kind == Clip::Kind::kGlobalNorm ||
+      resolved().stop_after > 0) {
+    for (int32_t a = 0; a < workers; ++a) {
+      for (int32_t b = a + 1; b < workers; ++b) add(a, b);
+    }
+    return pairs;
+  }
+  const Topology& topology = attempt_->topology;
+  for (const Edge& edge : topology.edges) {
+    add(topology.worker(edge.from).value, topology.worker(edge.to).value);
+  }
+  for (const ReduceGroup& group : topology.groups) {
+    for (const StageId a : group.stages) {
+      for (const StageId b : group.stages) add(topology.worker(a).value, topology.worker(b).value);
+    }
+  }
+  return pairs;
+}
+
 std::string TrainingJob::AdviceToGoOn() const {
   return result_.has_value() ? penstock::AdviceToGoOn(spec(), *result_) : "";
 }

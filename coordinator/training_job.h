@@ -19,6 +19,7 @@
 #include "coordinator/checkpoint_tracker.h"
 #include "coordinator/growth.h"
 #include "coordinator/job_run.h"
+#include "coordinator/link_watch.h"
 #include "coordinator/peer_snapshots.h"
 #include "coordinator/recovery_policy.h"
 #include "coordinator/remaining_time.h"
@@ -114,6 +115,14 @@ class TrainingJob final : public JobRun {
   bool Avoids(const std::string& worker, Now now) const override {
     return avoided_.Has(worker, now.monotonic_ns);
   }
+  std::vector<WorkerOffer> ChooseWorkers(std::vector<WorkerOffer> free, int64_t count,
+                                         Now now) const override {
+    return PlaceApart(std::move(free), count, PlacesThatTalk(count), dead_links_, now.monotonic_ns);
+  }
+  bool OnDeadLink(const std::string& a, const std::string& b, Now now) override {
+    dead_links_.OnDead(a, b, now.monotonic_ns);
+    return Recovers();
+  }
   bool IsSaved() const override { return !spec().checkpoint().directory().empty(); }
   std::string AdviceToGoOn() const override;
   std::map<std::string, double> SlowRatios() const override { return stragglers_.SlowRatios(); }
@@ -191,6 +200,9 @@ class TrainingJob final : public JobRun {
   int64_t WorkersAmong(int64_t free) const override { return WorkersFor(spec(), resolved(), free); }
   std::unique_ptr<JobPhase> FirstPhase(std::unique_ptr<Crew> crew) override;
   std::unique_ptr<JobPhase> AfterRestart(Now now) override;
+  // Returns which places of an attempt on so many workers send to each other: those of neighbouring stages, as in the last
+  // attempt. If that had another number of workers, or workers combine what they have with all others, returns all pairs.
+  std::set<PlacePair> PlacesThatTalk(int64_t workers) const;
   std::string WhyNotSaved() const override {
     return "with checkpoint.directory the job would be saved and go on";
   }
@@ -224,6 +236,7 @@ class TrainingJob final : public JobRun {
   RunFeedback feedback_;
   StragglerWatch stragglers_;
   AvoidedWorkers avoided_;
+  DeadLinks dead_links_;
   bool returned_;    // it waits, or is about to train, after it went back to the queue
   int64_t replans_;  // also those in an earlier process
   std::optional<v1::JobSpec>

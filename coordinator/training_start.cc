@@ -240,7 +240,7 @@ class FindingStart final : public JobPhase {
     if (NeedsPlanning()) {
       return std::make_unique<Planning>(job_, std::move(crew_), std::move(start));
     }
-    KeepPlaces();
+    KeepPlaces(now);
     return Launch(job_, std::move(crew_), std::move(start), /*has_new_split=*/false);
   }
 
@@ -280,13 +280,13 @@ class FindingStart final : public JobPhase {
     job_.SetSpec(std::move(kept), *std::move(job));
   }
 
-  // Puts the workers where they were in the job's last plan.
-  void KeepPlaces() {
+  // Puts the workers where they were in the job's last plan, unless a link between two of them is dead.
+  void KeepPlaces(Now now) {
     if (!job_.planning().has_value() || job_.planning()->candidates().empty()) return;
     if (job_.NamesWorkers()) return;
     const auto& names = job_.planning()->candidates(0).workers();
     const std::vector<std::string> places(names.begin(), names.end());
-    crew_->Reorder(InPlaces(places, crew_->Workers()));
+    crew_->Reorder(job_.ChooseWorkers(InPlaces(places, crew_->Workers()), crew_->size(), now));
   }
 
   TrainingJob& job_;

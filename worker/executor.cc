@@ -117,7 +117,11 @@ absl::StatusOr<Evaluation> Executor::Evaluate(const Program& program, int64_t st
   training_ = false;
   evaluated_step_ = step;
   losses_.BeginEvaluation();
-  if (std::exchange(has_evaluated_, true)) ShowPulse();
+  if (std::exchange(has_evaluated_, true)) {
+    ShowPulse();
+  } else {
+    courier_.pulse().Show(Pulse::Shows::kUnsteady);
+  }
   const absl::Status evaluated = PerformAll(program);
   HidePulse();
   PENSTOCK_RETURN_IF_ERROR(evaluated);
@@ -689,7 +693,10 @@ void Executor::BeginWindow() {
   ShowPulse();
 }
 
-void Executor::ShowPulse() { courier_.pulse().Show(steps_done_ >= kWarmUpSteps); }
+void Executor::ShowPulse() {
+  courier_.pulse().Show(steps_done_ >= kWarmUpSteps ? Pulse::Shows::kSteady
+                                                    : Pulse::Shows::kUnsteady);
+}
 
 void Executor::EndWindow() {
   window_.Close();

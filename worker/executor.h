@@ -117,6 +117,7 @@ class Executor {
   int64_t actions_done() const { return actions_done_.value(); }
   // Its sign of life (pulse.h).
   int64_t pulse() const { return courier_.pulse().value(); }
+  int64_t unsteady_pulse() const { return courier_.pulse().unsteady_value(); }
   int64_t window_ns() const { return window_.ns(); }
   int64_t allocations_steady() const { return allocations_steady_.value(); }
 
@@ -199,16 +200,17 @@ class Executor {
   void CountStep();
   void BeginWindow();
   void EndWindow();
-  // From now on, or no longer, an action takes what it always takes.
+  // From now on an action takes what it always takes, after the first of the run; or anything.
   void ShowPulse();
-  void HidePulse() { courier_.pulse().Show(false); }
+  void HidePulse() { courier_.pulse().Show(Pulse::Shows::kNot); }
   // Calls `read`, which may have to wait for a disk.
   template <typename Read>
   auto ReadData(Read read) {
-    const bool shows_pulse = pulse() > 0;
-    HidePulse();
+    Pulse& pulse = courier_.pulse();
+    const Pulse::Shows before = pulse.shows();
+    if (before == Pulse::Shows::kSteady) pulse.Show(Pulse::Shows::kUnsteady);
     auto result = read();
-    courier_.pulse().Show(shows_pulse);
+    pulse.Show(before);
     return result;
   }
 

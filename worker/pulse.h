@@ -2,9 +2,10 @@
 //
 // It grows with each action, and twice a second while the executor waits for a message, for credit or for a collective. It
 // stands still while the executor computes, and if it is stuck. An observer must know how long an action may take, so the
-// pulse shows only while actions take what they always take. It does not during the first steps and the first validation of
-// a run, when things are compiled, recorded and read for the first time, nor while the executor reads data, is held, or is
-// between two ranges, where checkpoints are copied and schedules derived.
+// pulse is steady only while actions take what they always take. It is unsteady during the first steps and the first validation
+// of a run, when things are compiled, recorded and read for the first time, and while the executor reads data: an observer has to
+// be patient then. It does not show while the executor is held, or between two ranges, where checkpoints are copied and schedules
+// derived.
 //
 // Where devices add up as a group of their own (compute/device_share.h), a wait for the other device counts as computing.
 //
@@ -29,12 +30,16 @@ class Pulse {
   // Between two beats of an executor that waits.
   static constexpr absl::Duration kInterval = absl::Milliseconds(500);
 
-  void Beat() { beats_.Add(1); }
-  // Whether it shows from now on.
-  void Show(bool shows) { shows_.store(shows, std::memory_order_relaxed); }
+  enum class Shows : uint8_t { kNot, kUnsteady, kSteady };
 
-  // Any thread. At least 1, or 0 while it does not show.
-  int64_t value() const { return shows_.load(std::memory_order_relaxed) ? 1 + beats_.value() : 0; }
+  void Beat() { beats_.Add(1); }
+  // How it shows from now on.
+  void Show(Shows shows) { shows_.store(shows, std::memory_order_relaxed); }
+  Shows shows() const { return shows_.load(std::memory_order_relaxed); }
+
+  // Any thread. Each at least 1, or 0 while it does not show that way.
+  int64_t value() const { return ValueIf(Shows::kSteady); }
+  int64_t unsteady_value() const { return ValueIf(Shows::kUnsteady); }
 
   // Calls `wait`, which waits for something until a time and returns a status, or DeadlineExceeded, having changed nothing,
   // when that time has come; again and again until `deadline`. Beats in between.
@@ -54,6 +59,8 @@ class Pulse {
   }
 
  private:
+  int64_t ValueIf(Shows wanted) const { return shows() == wanted ? 1 + beats_.value() : 0; }
+
   static const absl::Status& StatusOf(const absl::Status& status) { return status; }
   template <typename T>
   static const absl::Status& StatusOf(const absl::StatusOr<T>& result) {
@@ -61,7 +68,7 @@ class Pulse {
   }
 
   Counter beats_;
-  std::atomic<bool> shows_ = false;
+  std::atomic<Shows> shows_ = Shows::kNot;
 };
 
 }  // namespace penstock

@@ -110,6 +110,8 @@ class Run {
   virtual int64_t actions_done() const = 0;
   // Its executor's sign of life (pulse.h); 0: it shows none now.
   virtual int64_t pulse() const { return 0; }
+  // The same while an observer has to be patient; 0: it is steady, or shows none.
+  virtual int64_t unsteady_pulse() const { return 0; }
   // Returns the reports of training so far.
   virtual std::vector<v1::StageReport> Reports() const = 0;
   // The most recent spans (RunLimits::timeline_spans_max at most) on this worker's monotonic clock.

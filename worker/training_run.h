@@ -54,6 +54,7 @@ class TrainingRun : public Run {
   int64_t memory_bytes() const override { return memory_bytes_; }
   int64_t actions_done() const override { return executor_->actions_done(); }
   int64_t pulse() const override { return executor_->pulse(); }
+  int64_t unsteady_pulse() const override { return executor_->unsteady_pulse(); }
   std::vector<v1::StageReport> Reports() const override;
   Timeline RecentTimeline() const override;
 

@@ -63,7 +63,9 @@ inline constexpr int kTensorReturnTimeoutMs =
 // A sender that has heard nothing for this long of what it sent asks how far the receiver is, after longer and longer times
 // up to the second: what was lost without a broken connection is noticed by nothing else.
 inline constexpr int kTensorAskMinMs = 1000;
-inline constexpr int kTensorAskMaxMs = 8000;
+inline constexpr int kTensorAskMaxMs = 2000;
+// A question that is not answered for this long has its stream opened again, over another connection.
+inline constexpr int kTensorSilenceMs = 1000;
 // A tensor that came damaged is asked for again at most this often.
 inline constexpr int kTensorAsksMax = 3;
 // The server lets clients ping this often; below the interval, so that a late ping is no offence.

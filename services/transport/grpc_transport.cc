@@ -211,6 +211,7 @@ std::vector<LinkTraffic> GrpcTransport::Traffic() const {
                        .round_trip_ns = meter.round_trip_ns(),
                        .redials = meter.redials(),
                        .resent = meter.resent(),
+                       .silent_ns = absl::ToInt64Nanoseconds(stream->Silent()),
                        .damaged = meter.damaged()});
   }
   for (const auto& inbound : inbound_) {

@@ -39,6 +39,7 @@ SendingStream::SendingStream(SendingStreamOptions options, grpc::CompletionQueue
     : StreamEnd(queue, set),
       options_(std::move(options)),
       edge_(options_.peer, options_.capacity),
+      patience_(options_.limits.silence),
       suspicion_(options_.limits) {}
 
 absl::Status SendingStream::Put(Message message) {
@@ -50,6 +51,16 @@ absl::Status SendingStream::Put(Message message) {
 void SendingStream::End(const absl::Status& reason) {
   edge_.End(reason);
   Wake();
+}
+
+absl::Duration SendingStream::Silent() const {
+  const LinkMeter::TimePoint since = silent_since_.load(std::memory_order_relaxed);
+  if (since == LinkMeter::TimePoint()) return absl::ZeroDuration();
+  return std::max(absl::ZeroDuration(), absl::FromChrono(LinkMeter::Now() - since));
+}
+
+void SendingStream::AwaitAnswer(LinkMeter::TimePoint since) {
+  if (!awaits_answer()) silent_since_.store(since, std::memory_order_relaxed);
 }
 
 void SendingStream::OnWake(bool broken) {
@@ -77,6 +88,10 @@ void SendingStream::Dial() {
   call_->stub.emplace(MakeTensorChannel(options_.address, options_.credentials));
   call_->stream = call_->stub->PrepareCall(&call_->context, kTensorStreamMethod, &queue());
   call_->stream->StartCall(Begin(started_tag_));
+  if (!was_welcomed_) {
+    // A connection takes no time, however long the receiver still prepares its run.
+    AwaitAnswer(LinkMeter::Now() + absl::ToChronoNanoseconds(options_.limits.ask_min));
+  }
   if (!suspicion_.any()) return;
   ++dials_;
   edge_.meter().AddRedial();
@@ -88,7 +103,10 @@ void SendingStream::Dial() {
 
 void SendingStream::OnStarted(bool ok) {
   if (ok) {
-    if (!was_welcomed_) suspicion_.OnOpen(LinkMeter::Now());
+    if (!was_welcomed_) {
+      suspicion_.OnOpen(LinkMeter::Now());
+      StopAwaiting();
+    }
     call_->can_write = true;
     PENSTOCK_FAULT_POINT(kTensorBeforeHello);
     FrameHeader header;
@@ -120,7 +138,11 @@ void SendingStream::Write(const grpc::ByteBuffer& frame) {
 void SendingStream::OnWritten(bool ok) {
   call_->writing = false;
   call_->can_write = call_->can_write && ok;
-  if (std::exchange(writes_tensor_, false)) call_->last_sign = LinkMeter::Now();
+  if (std::exchange(writes_tensor_, false)) {
+    call_->last_sign = LinkMeter::Now();
+    // A question waits behind what is still going out.
+    if (awaits_answer()) silent_since_.store(call_->last_sign, std::memory_order_relaxed);
+  }
   if (const auto since = std::exchange(leaving_since_, std::nullopt)) {
     edge_.meter().AddTransfer(*since, LinkMeter::Now());
   }
@@ -199,13 +221,21 @@ void SendingStream::OnQuiet(bool expired) {
   if (!expired || call_->finished) return AfterCall();
   const bool awaits = call_->writing || edge_.awaits_credit();
   if (!call_->can_write || !awaits) return;  // the next message begins again
-  if (absl::FromChrono(LinkMeter::Now() - call_->last_sign) > options_.limits.mute) {
-    return GiveUp(absl::UnavailableError(absl::StrCat("took and answered nothing for ",
-                                                      absl::FormatDuration(options_.limits.mute))));
+  const LinkMeter::TimePoint now = LinkMeter::Now();
+  const absl::Duration mute = std::min(Silent(), absl::FromChrono(now - call_->last_sign));
+  if (awaits_answer() && mute >= patience_) {
+    const absl::Duration silence =
+        std::exchange(patience_, std::min(2 * patience_, options_.limits.mute));
+    return GiveUp(absl::UnavailableError(
+        absl::StrCat("took and answered nothing for ", absl::FormatDuration(silence))));
   }
-  if (heard_ != call_->heard_before_quiet) return AskAfter(options_.limits.ask_min);
+  const absl::Duration unheard = absl::FromChrono(now - call_->last_heard);
+  if (heard_ != call_->heard_before_quiet && unheard < options_.limits.ask_min) {
+    return AskAfter(options_.limits.ask_min - unheard);
+  }
   call_->asks = true;
-  AskAfter(std::min(2 * call_->quiet, options_.limits.ask_max));
+  AwaitAnswer(now);
+  AskAfter(std::min({2 * call_->quiet, options_.limits.ask_max, patience_}));
   Pump();
 }
 
@@ -243,7 +273,8 @@ void SendingStream::OnRead(bool ok) {
 }
 
 absl::Status SendingStream::HandleFrame() {
-  call_->last_sign = LinkMeter::Now();
+  call_->last_sign = call_->last_heard = LinkMeter::Now();
+  StopAwaiting();
   FrameReader frame(call_->incoming);
   const bool welcomed = call_->welcomed;
   PENSTOCK_ASSIGN_OR_RETURN(const FrameHeader header,
@@ -387,6 +418,7 @@ SendingStream::Ending SendingStream::EndingOfCall() const {
 void SendingStream::EndEdge(const absl::Status& reason) {
   edge_.Fail(reason);
   edge_.Drop();
+  StopAwaiting();
   ended_ = true;
   SetOver();
 }

@@ -16,6 +16,7 @@
 #include <grpcpp/generic/generic_stub.h>
 #include <grpcpp/security/credentials.h>
 
+#include <atomic>
 #include <functional>
 #include <memory>
 #include <optional>
@@ -65,6 +66,9 @@ class SendingStream final : public StreamEnd {
   // Ends the edge. With OK, what was sent still arrives; with a reason, it is dropped, and the peer
   // hears the reason.
   void End(const absl::Status& reason);
+  // Returns for how long the receiver has answered nothing, over any number of streams; zero: it answers, or was not asked. Any
+  // thread.
+  absl::Duration Silent() const;
 
  private:
   // One attempt at a stream. Another one begins when all operations of the one before have ended.
@@ -83,6 +87,7 @@ class SendingStream final : public StreamEnd {
     EdgeProgress heard_before_quiet;  // when it was set
     // When a part of a tensor last went out, or a frame came.
     LinkMeter::TimePoint last_sign = LinkMeter::Now();
+    LinkMeter::TimePoint last_heard = LinkMeter::Now();  // when a frame came
     bool welcomed = false;
     bool writing = false;
     bool can_write = false;
@@ -129,6 +134,10 @@ class SendingStream final : public StreamEnd {
     bool is_final = false;  // another call could change nothing
   };
   Ending EndingOfCall() const;
+  // The receiver is to answer from `since` on; or it has.
+  void AwaitAnswer(LinkMeter::TimePoint since);
+  void StopAwaiting() { silent_since_.store(LinkMeter::TimePoint(), std::memory_order_relaxed); }
+  bool awaits_answer() const { return silent_since_.load() != LinkMeter::TimePoint(); }
   // The run failed here, or this process ends: nothing more is to be sent.
   bool HasFailedHere() const;
   // Makes Reserve and Put return `reason`, and gives up everything.
@@ -136,6 +145,8 @@ class SendingStream final : public StreamEnd {
 
   const SendingStreamOptions options_;
   OutboundEdge edge_;
+
+  std::atomic<LinkMeter::TimePoint> silent_since_ = LinkMeter::TimePoint();  // the epoch: it is not
 
   // Used by the polling thread.
   std::unique_ptr<Call> call_;
@@ -146,6 +157,7 @@ class SendingStream final : public StreamEnd {
   bool was_welcomed_ = false;
   bool peer_ended_ = false;  // its run failed, as it said
   EdgeProgress heard_;       // from the receiver, last
+  absl::Duration patience_;  // for an answer of the next silent stream
   Suspicion suspicion_;
   int dials_ = 0;               // since suspicion_ began
   OutboundEdge::Next current_;  // being sent; without message: none

@@ -29,9 +29,12 @@ struct StreamLimits {
   // It asks how far the receiver is after this long without a word, and after twice as long each time.
   absl::Duration ask_min = absl::Milliseconds(rpc_limits::kTensorAskMinMs);
   absl::Duration ask_max = absl::Milliseconds(rpc_limits::kTensorAskMaxMs);
-  // A stream over which nothing goes out and no answer comes for this long counts as broken, though its connection
-  // holds: what was lost counts against the window of HTTP/2, which then stays closed. A link takes a whole window
-  // (kTensorWindowBytes) in this time if it brings more than a megabit a second.
+  // A stream over which nothing goes out and no answer comes for this long after it asked counts as broken, though its
+  // connection holds: the connection is half dead, or what was lost counts against the window of HTTP/2, which then stays
+  // closed. A link that is slow, and no more, may bring no answer in that time, so each stream of the edge is given twice the
+  // time of the one before, up to the second: in that, a link takes a whole window (kTensorWindowBytes) if it brings more than
+  // a megabit a second.
+  absl::Duration silence = absl::Milliseconds(rpc_limits::kTensorSilenceMs);
   absl::Duration mute = absl::Seconds(30);
   // The receiver waits for another stream.
   absl::Duration awaited = absl::Milliseconds(rpc_limits::kTensorReturnTimeoutMs);

@@ -61,7 +61,9 @@ struct LinkTraffic {
   int64_t redials = 0;  // streams after one that broke: at the sender dialled, at the receiver come
   int64_t resent = 0;   // messages that the sender sent once more
   int64_t duplicates = 0;  // messages that the receiver had, and dropped
-  int64_t damaged = 0;     // frames that did not fit their checksums
+  int64_t silent_ns =
+      0;                // at the sender: for how long the receiver has answered nothing; 0: it does
+  int64_t damaged = 0;  // frames that did not fit their checksums
 };
 
 class GrpcTransport;

@@ -380,7 +380,9 @@ class Worker {
                   const int64_t done = activity.preparing ? FetchedParts() : activity.actions_done;
                   request.set_actions_done(done);
                   request.set_pulse(activity.pulse);
+                  request.set_unsteady_pulse(activity.unsteady_pulse);
                   request.set_held(activity.held);
+                  AddSilentLinks(hub_.Traffic(activity.job_id), request);
                 },
             .on_change =
                 [this](const absl::Status& status) {

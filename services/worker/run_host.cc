@@ -224,7 +224,10 @@ RunHost::Activity RunHost::GetActivity(bool with_stages) const {
   activity.held = attempt->held;
   const Run* run = attempt->run;
   activity.actions_done = run == nullptr ? attempt->actions_done : run->actions_done();
-  if (run != nullptr) activity.pulse = run->pulse();
+  if (run != nullptr) {
+    activity.pulse = run->pulse();
+    activity.unsteady_pulse = run->unsteady_pulse();
+  }
   if (with_stages) activity.stages = run == nullptr ? attempt->stages : run->Reports();
   return activity;
 }

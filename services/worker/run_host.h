@@ -109,6 +109,7 @@ class RunHost {
     bool held = false;       // it was asked to hold
     int64_t actions_done = 0;
     int64_t pulse = 0;                    // Run::pulse
+    int64_t unsteady_pulse = 0;           // Run::unsteady_pulse
     std::vector<v1::StageReport> stages;  // of training so far
   };
   // With the stages' reports only if asked: they cost a little.

@@ -1,5 +1,7 @@
 #include "services/worker/run_snapshot.h"
 
+#include <algorithm>
+#include <map>
 #include <utility>
 
 #include "absl/time/time.h"
@@ -42,6 +44,19 @@ RunSnapshot SnapshotOf(const std::string& worker, const RunHost& host,
         absl::ToDoubleSeconds(clock.WallTime() - absl::UnixEpoch()) - double(ago_ns) * 1e-9;
   }
   return snapshot;
+}
+
+void AddSilentLinks(const std::vector<LinkTraffic>& links, v1::HeartbeatRequest& request) {
+  std::map<std::string, int64_t> silent_ms;  // the longest of the edges to a worker
+  for (const LinkTraffic& link : links) {
+    const int64_t ms = link.silent_ns / 1'000'000;
+    if (link.sent && ms > 0) silent_ms[link.peer] = std::max(silent_ms[link.peer], ms);
+  }
+  for (const auto& [peer, ms] : silent_ms) {
+    v1::SilentLink& silent = *request.add_silent_links();
+    silent.set_peer(peer);
+    silent.set_silent_ms(ms);
+  }
 }
 
 }  // namespace penstock

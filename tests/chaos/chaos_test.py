@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
 """Tests of what chaos.py is made of, without a cluster."""
+import os
 import pathlib
 import random
 import socket
@@ -171,6 +172,25 @@ class Links(unittest.TestCase):
         self.link.swallow(0.3)
         self.assertEqual(self.send(connection, b"b"), b"b")
         self.assertGreaterEqual(time.monotonic() - since, 0.3)
+
+    def test_swallow_of_a_process_holds_back_what_that_one_sends(self):
+        connection = self.connect()
+        self.assertEqual(self.send(connection, b"a"), b"a")
+        since = time.monotonic()
+        self.link.swallow(0.3, of=os.getpid())
+        self.assertEqual(self.send(connection, b"b"), b"b")
+        self.assertGreaterEqual(time.monotonic() - since, 0.3)
+        self.link.swallow(60, of=os.getppid())
+        self.assertEqual(self.send(connection, b"c"), b"c")
+
+    def test_stall_holds_open_connections_back_and_no_new_ones(self):
+        connection = self.connect()
+        self.assertEqual(self.send(connection, b"a"), b"a")
+        self.link.stall()
+        connection.settimeout(0.2)
+        with self.assertRaises(socket.timeout):
+            self.send(connection, b"b")
+        self.assertEqual(self.send(self.connect(), b"c"), b"c")
 
     def test_flip_inverts_one_bit_of_a_large_piece_once(self):
         connection = self.connect()

@@ -121,6 +121,47 @@ def coordinator_link_stands_still(test):
         return Outcome("goes on, no attempt ends", seconds)
 
 
+def says_link_is_dead(attempt):
+    if (attempt["cause"], attempt["worker"] or "") != ("unreachable", "") or "the link between workers" not in attempt["message"]:
+        raise clusters.Trouble(f"the attempt ended with {attempt}")
+
+
+def link_between_workers_is_dead(test):
+    """Nothing goes between two workers, which both reach the coordinator; there is a spare."""
+    with test.cluster(linked=True, workers=3, restarts=False, late=["worker-2"]) as cluster:
+        job_id = cluster.submit("job")
+        cluster.await_step(job_id, 1)
+        cluster.start("worker-2")  # only now, so that it is the spare
+        cluster.await_step(job_id, 300)
+        cluster.part("worker-0", "worker-1", 60)
+        job, seconds = test.ends_well(cluster, job_id, attempts=2)
+        says_link_is_dead(job["result"]["attempts"][0])
+        return Outcome("the link is named, the spare takes the place of one of the two", seconds)
+
+
+def link_between_workers_is_dead_for_a_while(test):
+    """The same without a spare."""
+    with test.cluster(linked=True) as cluster:
+        job_id = cluster.submit("job")
+        cluster.await_step(job_id, 300)
+        cluster.part("worker-0", "worker-1", 10)
+        job, seconds = test.ends_well(cluster, job_id, attempts=8)
+        attempts = [attempt for attempt in job["result"]["attempts"] if attempt["cause"] is not None]
+        for attempt in attempts:
+            says_link_is_dead(attempt)
+        return Outcome(f"the link is named, {len(attempts)} attempts end, and the next goes on", seconds)
+
+
+def open_connections_take_nothing(test):
+    """The connections to a worker stay open, as where its process read nothing; it takes new ones."""
+    with test.cluster(linked=True) as cluster:
+        job_id = cluster.submit("job")
+        cluster.await_step(job_id, 300)
+        cluster.links["worker-1"].stall()
+        _, seconds = test.ends_well(cluster, job_id)
+        return Outcome("goes on over others, no attempt ends", seconds)
+
+
 def coordinator_is_killed_while_draining(test):
     slow_save = "save.before_layer=sleep:200"
     with test.cluster(lambda name, life: slow_save if name.startswith("worker") and life == 0 else None) as cluster:
@@ -197,6 +238,9 @@ INJECTIONS = {
     "undisturbed": undisturbed,
     "executor stands still": executor_stands_still,
     "link to the coordinator stands still for 2.5 s": coordinator_link_stands_still,
+    "link between two workers is dead": link_between_workers_is_dead,
+    "link between two workers is dead for 10 s, no spare": link_between_workers_is_dead_for_a_while,
+    "open connections to a worker take nothing": open_connections_take_nothing,
     "coordinator is killed while a job drains": coordinator_is_killed_while_draining,
     "checkpoint disk is full for 4 s": checkpoint_disk_is_full,
     "state disk is full": state_disk_is_full,

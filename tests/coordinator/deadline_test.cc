@@ -251,5 +251,24 @@ TEST(Stuck, WorkerHasARunThatNoJobHas_GetsNoWorkAfterAWhile) {
   EXPECT_EQ(coordinator.ListWorkers(cluster.now()).workers(0).unusable_reason(), "");
 }
 
+// In its first steps, or while it reads data: the watch is patient, and still does not wait until no worker has come further for
+// 15 minutes.
+TEST(Deadline, ExecutorIsStuckWhileItsPulseIsUnsteady_IsKnownAfterTwoMinutes) {
+  SimulatedCluster cluster({.workers = 3, .attached = true, .unsteady = true});
+  cluster.RunFor(10);
+  const std::string job = cluster.Submit(SavedJob(100, 2));
+  ASSERT_TRUE(cluster.RunUntilState(job, v1::JOB_STATE_RUNNING));
+  cluster.RunFor(1000);
+  cluster.FreezeExecutor(1);
+  cluster.RunFor(110'000);
+  EXPECT_EQ(cluster.Summary(job).state(), v1::JOB_STATE_RUNNING) << "it may compile for so long";
+  cluster.RunFor(60'000);
+  const v1::GetJobResponse& saved = cluster.Saved(job);
+  EXPECT_EQ(saved.summary().state(), v1::JOB_STATE_SUCCEEDED);
+  ASSERT_EQ(saved.result().attempts_size(), 2);
+  EXPECT_EQ(saved.result().attempts(0).cause(), v1::ATTEMPT_CAUSE_STALLED);
+  EXPECT_EQ(saved.result().attempts(0).worker(), "w1");
+}
+
 }  // namespace
 }  // namespace penstock

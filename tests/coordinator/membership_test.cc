@@ -138,6 +138,19 @@ TEST(Membership, Expire_ExactlyAtTheTimeout) {
               StatusIs(absl::StatusCode::kNotFound, HasSubstr("counted as lost")));
 }
 
+// The coordinator comes 700 ms late, again and again: heartbeats wait that long to be taken.
+TEST(Membership, Expire_LateByLessThanAGap_SubtractsItFromTheSilence) {
+  Membership membership{MembershipLimits{}};
+  ASSERT_THAT(membership.Register(Worker("a", 1), Ms(0)), IsOk());
+  EXPECT_TRUE(membership.Expire(Ms(0)).empty());
+  EXPECT_TRUE(membership.Expire(Ms(1450)).empty());
+  EXPECT_TRUE(membership.Expire(Ms(2900)).empty());
+  EXPECT_TRUE(membership.Expire(Ms(3650)).empty()) << "it was silent for 2250 ms";
+  EXPECT_TRUE(membership.Expire(Ms(4399)).empty());
+  EXPECT_THAT(membership.CheckInvariants(), IsOk());
+  EXPECT_EQ(membership.Expire(Ms(4400)).size(), 1u);
+}
+
 // The coordinator was frozen for 10 s, and so heard of nobody; they are given time to be heard.
 TEST(Membership, Expire_AfterAGapOfItsOwn_LosesNobodyAtOnce) {
   Membership membership({.heartbeat_timeout_ms = 3000});

@@ -68,5 +68,11 @@ TEST(PulseWatch, SaysForHowLong) {
   EXPECT_EQ(watch.OnHeartbeat(5, kLimitNs, 3100 * kNsPerMs), 3100 * kNsPerMs);
 }
 
+TEST(PulseWatch, Unsteady_MayStandStillForLonger) {
+  EXPECT_EQ(PulseWatch::UnsteadyLimitNs(std::nullopt), 120'000 * kNsPerMs);
+  EXPECT_EQ(PulseWatch::UnsteadyLimitNs(0.1), 120'000 * kNsPerMs);
+  EXPECT_EQ(PulseWatch::UnsteadyLimitNs(10.0), 400'000 * kNsPerMs) << "ten times four steps";
+}
+
 }  // namespace
 }  // namespace penstock

@@ -369,7 +369,18 @@ void SimulatedCluster::HeartbeatLoop(int worker, uint64_t incarnation) {
         request.set_held(w.held_step.has_value());
       }
       if (options_.attached && w.state == Worker::State::kRunning) {
-        request.set_pulse(w.executor_frozen ? w.last_pulse : now_ms_ + 1);
+        const int64_t pulse = w.executor_frozen ? w.last_pulse : now_ms_ + 1;
+        if (options_.unsteady) {
+          request.set_unsteady_pulse(pulse);
+        } else {
+          request.set_pulse(pulse);
+        }
+      }
+      if (const std::optional<int> peer = CutOff(worker)) {
+        v1::SilentLink& link = *request.add_silent_links();
+        link.set_peer(workers_[*peer].name);
+        link.set_silent_ms(now_ms_ -
+                           std::max(w.begins_ms, dead_links_[std::minmax(worker, *peer)]));
       }
       absl::Status status;
       if (!Tell([&] { status = coordinator_->Heartbeat(request, now()); })) {
@@ -388,6 +399,17 @@ void SimulatedCluster::HeartbeatLoop(int worker, uint64_t incarnation) {
     }
     HeartbeatLoop(worker, incarnation);
   });
+}
+
+std::optional<int> SimulatedCluster::CutOff(int worker) const {
+  const Worker& w = workers_[worker];
+  if (w.state != Worker::State::kRunning || w.profile.has_value()) return std::nullopt;
+  for (const int32_t at : {w.run.worker_index() - 1, w.run.worker_index() + 1}) {
+    if (at < 0 || at >= w.run.plan().stages_size()) continue;
+    const int peer = IndexOfName(w.run.plan().stages(at).worker());
+    if (dead_links_.count(std::minmax(worker, peer)) > 0) return peer;
+  }
+  return std::nullopt;
 }
 
 void SimulatedCluster::Kill(int worker) {

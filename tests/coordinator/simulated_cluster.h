@@ -13,6 +13,7 @@
 // measuring: a step time for their links, and one for every layer.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <deque>
 #include <functional>
@@ -46,6 +47,7 @@ struct SimulatedClusterOptions {
   int commit_failure_percent = 0;
   // Workers are attached by a stream, and tell the pulse of their executor; else they are of an older build.
   bool attached = false;
+  bool unsteady = false;  // the pulse is, as in the first steps
   int64_t commit_ms = 20;
   int64_t save_ms = 10;  // from a cut to the files of a worker
   int64_t begin_ms = 0;  // from the answer to StartRun to the beginning of the first step
@@ -90,6 +92,10 @@ class SimulatedCluster {
     workers_[worker].last_pulse = now_ms_ + 1;
   }
   void ThawExecutor(int worker);
+  // Nothing goes over the link between the two workers any more, while both reach the coordinator; or it does again. A run
+  // in which they are neighbours trains no further.
+  void CutLink(int a, int b) { dead_links_[std::minmax(a, b)] = now_ms_; }
+  void MendLink(int a, int b) { dead_links_.erase(std::minmax(a, b)); }
   // The worker's run is held, by a coordinator of before.
   void Hold(int worker) { workers_[worker].held_step = workers_[worker].step; }
   // From the next step on the worker's passes take this long. REQUIRES: SimulatedClusterOptions::pass_ms.
@@ -295,6 +301,8 @@ class SimulatedCluster {
   std::optional<absl::StatusOr<v1::ReportRunResponse>> Report(const v1::ReportRunRequest& request);
   void FailNeighbours(int worker);
   int IndexOfName(const std::string& name) const;
+  // Returns the neighbour in the worker's run that it does not reach.
+  std::optional<int> CutOff(int worker) const;
 
   const SimulatedClusterOptions options_;
   RandomStream random_;
@@ -307,6 +315,7 @@ class SimulatedCluster {
   int64_t next_event_ = 0;
   std::map<std::pair<int64_t, int64_t>, std::function<void()>> queue_;  // by (time, order)
   std::vector<Worker> workers_;
+  std::map<std::pair<int, int>, int64_t> dead_links_;  // since when, by the workers
   std::map<std::string, v1::GetJobResponse> saved_;
   std::map<std::string, std::vector<v1::JobEvent>> events_;
   std::vector<std::string> jobs_;

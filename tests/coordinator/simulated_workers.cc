@@ -68,6 +68,12 @@ void SimulatedCluster::TrainLoop(int worker, int64_t generation) {
     if (w.frozen || w.executor_frozen) {
       return TrainLoop(worker, generation);
     }
+    const std::vector<v1::StageAssignment> stages(w.run.plan().stages().begin(),
+                                                  w.run.plan().stages().end());
+    const bool waits = std::any_of(stages.begin(), stages.end(), [&](const auto& stage) {
+      return CutOff(IndexOfName(stage.worker())).has_value();
+    });
+    if (waits) return TrainLoop(worker, generation);
     const int64_t end = w.cut_step.value_or(w.run.spec().training().steps());
     if (w.step < end && w.held_step.has_value() && !w.cut_step.has_value() &&
         w.step >= *w.held_step) {

@@ -151,6 +151,15 @@ class Cluster:
         life.told_to_end = True
         life.process.send_signal(number)
 
+    def pid(self, name):
+        with self.lock:
+            return self.lives[name][-1].process.pid
+
+    def part(self, one, other, seconds):
+        """Nothing goes between two workers, while everybody else reaches both. REQUIRES: linked."""
+        self.links[one].swallow(seconds, of=self.pid(other))
+        self.links[other].swallow(seconds, of=self.pid(one))
+
     def freeze(self, name, seconds):
         """Stops the process's threads for so long, while this returns at once."""
         with self.lock:

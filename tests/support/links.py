@@ -1,10 +1,29 @@
 """A TCP proxy in front of a process, which disturbs what comes to it."""
 import contextlib
+import os
+import re
 import socket
 import threading
 import time
 
 CHUNK_BYTES = 64 * 1024
+
+
+def ports_of(pid):
+    """The local ports of the connections that a process has open."""
+    inodes = set()
+    with contextlib.suppress(OSError):
+        for entry in os.scandir(f"/proc/{pid}/fd"):
+            with contextlib.suppress(OSError):
+                inodes.update(re.findall(r"^socket:\[(\d+)\]$", os.readlink(entry.path)))
+    ports = set()
+    for table in ("tcp", "tcp6"):
+        with open(f"/proc/net/{table}") as lines:
+            for line in list(lines)[1:]:
+                words = line.split()
+                if words[9] in inodes:
+                    ports.add(int(words[1].rsplit(":", 1)[1], 16))
+    return ports
 
 
 def one_bit_flipped(data):
@@ -17,7 +36,9 @@ class Link:
     """Forwards connections from a port of its own to `target`, a (host, port), until close().
 
     cut(seconds)      closes all connections, and new ones at once
-    swallow(seconds)  forwards nothing and closes nothing, so that neither side hears of it
+    swallow(seconds)  forwards nothing and closes nothing, so that neither side hears of it; with `of` only on connections
+                      from the process of that number, now or later
+    stall()           the same on the connections that are open now, for good
     flip()            inverts one bit in the middle of the next large piece that goes to the process
     lose()            leaves such a piece out
     repeat()          sends such a piece twice
@@ -30,6 +51,8 @@ class Link:
         self.lock = threading.Lock()
         self.pairs = set()  # of connected sockets
         self.cut_until = self.swallow_until = 0.0
+        self.swallow_of = None
+        self.stalled = set()  # pairs
         self.to_spoil = []  # what becomes of the next large pieces, one function for each
         self.closing = False
         threading.Thread(target=self._accept, daemon=True).start()
@@ -38,8 +61,13 @@ class Link:
         self.cut_until = time.monotonic() + seconds
         self._drop_all()
 
-    def swallow(self, seconds):
+    def swallow(self, seconds, of=None):
+        self.swallow_of = of
         self.swallow_until = time.monotonic() + seconds
+
+    def stall(self):
+        with self.lock:
+            self.stalled |= self.pairs
 
     def flip(self):
         self._spoil_next(one_bit_flipped)
@@ -64,7 +92,7 @@ class Link:
             threading.Thread(target=self._connect, args=(outside,), daemon=True).start()
 
     def _connect(self, outside):
-        self._wait_while_swallowing()
+        self._wait_while_swallowing(outside)
         try:
             if time.monotonic() < self.cut_until:
                 raise ConnectionError("cut")
@@ -87,9 +115,9 @@ class Link:
     def _pump(self, pair, source, destination):
         with contextlib.suppress(OSError):
             while data := source.recv(CHUNK_BYTES):
-                self._wait_while_swallowing()
+                self._wait_while_swallowing(pair[0], pair)
                 destination.sendall(self._spoil(data) if destination is pair[1] else data)
-        self._wait_while_swallowing()  # nor that the other has given up
+        self._wait_while_swallowing(pair[0], pair)  # nor that the other has given up
         self._drop(pair)
 
     def _spoil_next(self, spoilt):
@@ -103,7 +131,15 @@ class Link:
             spoilt = self.to_spoil.pop(0)
         return spoilt(data)
 
-    def _wait_while_swallowing(self):
+    def _wait_while_swallowing(self, outside, pair=None):
+        """`outside`: the socket of who has connected."""
+        while not self.closing and pair is not None and pair in self.stalled:
+            time.sleep(0.01)
+        if time.monotonic() >= self.swallow_until:
+            return
+        with contextlib.suppress(OSError):
+            if self.swallow_of is not None and outside.getpeername()[1] not in ports_of(self.swallow_of):
+                return
         while not self.closing and time.monotonic() < self.swallow_until:
             time.sleep(0.01)
 

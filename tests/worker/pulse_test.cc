@@ -12,18 +12,29 @@ using ::testing::HasSubstr;
 TEST(Pulse, Value_IsZeroUnlessItShows) {
   Pulse pulse;
   EXPECT_EQ(pulse.value(), 0);
-  pulse.Show(true);
+  pulse.Show(Pulse::Shows::kSteady);
   EXPECT_EQ(pulse.value(), 1) << "also before the first beat";
   pulse.Beat();
   EXPECT_EQ(pulse.value(), 2);
-  pulse.Show(false);
+  pulse.Show(Pulse::Shows::kNot);
   EXPECT_EQ(pulse.value(), 0);
+}
+
+TEST(Pulse, Unsteady_ShowsApartAndBeatsOn) {
+  Pulse pulse;
+  pulse.Beat();
+  pulse.Show(Pulse::Shows::kUnsteady);
+  EXPECT_EQ(pulse.value(), 0) << "older coordinators must not judge it";
+  EXPECT_EQ(pulse.unsteady_value(), 2);
+  pulse.Show(Pulse::Shows::kSteady);
+  EXPECT_EQ(pulse.value(), 2);
+  EXPECT_EQ(pulse.unsteady_value(), 0);
 }
 
 // Waits as a transport does: until the time that it is given.
 TEST(Pulse, LongWait_BeatsMeanwhileAndEndsAtItsDeadline) {
   Pulse pulse;
-  pulse.Show(true);
+  pulse.Show(Pulse::Shows::kSteady);
   const absl::Time begun = absl::Now();
   int parts = 0;
   const absl::Status waited =

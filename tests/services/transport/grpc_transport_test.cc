@@ -375,7 +375,7 @@ TEST(DisturbedEdge, WholeMessageLost_ArrivesAfterAQuestion) {
 TEST(DisturbedEdge, MuteStream_IsDialledAgain) {
   StreamLimits limits;
   limits.ask_min = absl::Milliseconds(50);
-  limits.mute = absl::Milliseconds(200);
+  limits.silence = absl::Milliseconds(200);
   DisturbedEdge edge(limits);
   ASSERT_THAT(edge.Send(0), IsOk());
   edge.ExpectArrives(0);
@@ -387,6 +387,46 @@ TEST(DisturbedEdge, MuteStream_IsDialledAgain) {
   edge.ExpectArrives(1);
   EXPECT_GE(edge.Traffic(0).redials, 1);
   EXPECT_THAT(edge.Disturbed(0), Contains(HasSubstr("took and answered nothing for 200ms")));
+}
+
+// The connection holds, and nothing comes through it: a peer that reads nothing, or a window that stays closed.
+TEST(DisturbedEdge, ConnectionThatTakesNothing_GoesOnOverAnotherLongBeforeKeepalive) {
+  DisturbedEdge edge;
+  ASSERT_THAT(edge.Send(0), IsOk());
+  edge.ExpectArrives(0);
+  edge.cluster().workers[1].proxy->StallOpen();
+  ASSERT_THAT(edge.Send(1), IsOk());
+  edge.ExpectArrives(1);
+  EXPECT_GE(edge.Traffic(0).redials, 1);
+  EXPECT_THAT(edge.Disturbed(0), Contains(HasSubstr("took and answered nothing for 1s")));
+}
+
+TEST(DisturbedEdge, SilentReceiver_IsToldUntilItAnswers) {
+  StreamLimits limits;
+  limits.ask_min = limits.silence = limits.dial = absl::Milliseconds(50);
+  DisturbedEdge edge(limits);
+  ASSERT_THAT(edge.Send(0), IsOk());
+  edge.ExpectArrives(0);
+  EXPECT_EQ(edge.Traffic(0).silent_ns, 0);
+  edge.cluster().workers[1].proxy->Freeze();
+  ASSERT_THAT(edge.Send(1), IsOk());
+  while (edge.Traffic(0).silent_ns < 500'000'000) absl::SleepFor(absl::Milliseconds(10));
+  EXPECT_GE(edge.Traffic(0).redials, 1) << "it is the silence of all its streams";
+  edge.cluster().workers[1].proxy->Thaw();
+  edge.ExpectArrives(1);
+  while (edge.Traffic(0).silent_ns > 0) absl::SleepFor(absl::Milliseconds(10));
+}
+
+// It is busy for long, and the sender asks now and then.
+TEST(DisturbedEdge, ReceiverThatTakesNothing_IsNotSilent) {
+  StreamLimits limits;
+  limits.ask_min = absl::Milliseconds(20);
+  limits.silence = absl::Milliseconds(500);
+  DisturbedEdge edge(limits);
+  for (int m = 0; m < DisturbedEdge::kCapacity; ++m) ASSERT_THAT(edge.Send(m), IsOk());
+  absl::SleepFor(absl::Seconds(1));
+  for (int m = 0; m < DisturbedEdge::kCapacity; ++m) edge.ExpectArrives(m);
+  EXPECT_EQ(edge.Traffic(0).redials, 0);
 }
 
 TEST(DisturbedEdge, SenderThatHasLeft_StillBringsWhatDidNotArrive) {

@@ -31,6 +31,7 @@ struct Pipe {
   int from = -1;
   int to = -1;
   bool to_server = false;
+  bool stalls = false;
 };
 
 // A piece of this size is more than headers.
@@ -118,7 +119,10 @@ void TcpProxy::Serve() {
       all_closed_ = true;
     }
     std::vector<pollfd> polled = {{listener_, POLLIN, 0}};
-    for (const Pipe& pipe : pipes) polled.push_back({pipe.from, POLLIN, 0});
+    if (stalls_open_.exchange(false)) {
+      for (Pipe& pipe : pipes) pipe.stalls = true;
+    }
+    for (const Pipe& pipe : pipes) polled.push_back({pipe.stalls ? -1 : pipe.from, POLLIN, 0});
     const bool frozen = mode_ == Mode::kFrozen;
     poll(frozen ? nullptr : polled.data(), frozen ? 0 : polled.size(), 5);
     if (frozen) continue;

@@ -22,6 +22,8 @@ class TcpProxy {
   void Cut() { mode_ = Mode::kCut; }  // closes all connections, accepts none
   void Interrupt();  // closes all connections, before it returns, and new ones at once
   void Freeze() { mode_ = Mode::kFrozen; }  // nothing passes, nothing closes
+  // Nothing passes over the connections that are open now, which stay open; new ones are as before.
+  void StallOpen() { stalls_open_ = true; }
   // What was held up passes, and new connections stay.
   void Thaw() { mode_ = Mode::kForward; }
   // Closes all connections after each such number of bytes towards the server, and this often; new ones stay.
@@ -57,6 +59,7 @@ class TcpProxy {
   std::atomic<int64_t> left_bytes_ = 0;
   std::atomic<int> cuts_left_ = 0;
   std::atomic<bool> all_closed_ = false;
+  std::atomic<bool> stalls_open_ = false;
   std::atomic<bool> stopping_ = false;
   std::thread thread_;
 };
