@@ -109,8 +109,8 @@ constexpr Method kMethods[] = {
      .program = PipeDream,
      .updates_each_microbatch = true},
     {.name = "vertical-sync",
-     .summary = "pipedream whose microbatches read on every stage the weights that the first read; "
-                "one delay, more stashed weights",
+     .summary =
+         "pipedream whose stages all read the version that the first one read; more versions",
      .paper = "Narayanan et al., SOSP 2019",
      .weights = &Weights::kVerticalSync,
      .synchronous = false,
