@@ -13,6 +13,7 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 #include "absl/types/span.h"
+#include "schedule/offload.h"
 #include "schedule/placements.h"
 #include "schedule/schedule.h"
 
@@ -35,6 +36,8 @@ struct ScheduleOptions {
   bool global_norm = false;
   // Gradients leave for the previous stage before W (lower.h).
   bool send_gradient_early = false;
+  // The stages that keep only some of their stashes on the device. None that recompute, and none there and back.
+  OffloadChoice offload;
 };
 
 // A method sets these defaults for the updates of a job that does not set them (job.proto has the meaning of each).
