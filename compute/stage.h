@@ -152,8 +152,8 @@ class Stage {
   absl::StatusOr<CopySpan> Evict(MicrobatchId microbatch);
   // Takes memory and begins to copy it back. Errors: FailedPrecondition (no Evict before), those of the store.
   absl::Status Prefetch(MicrobatchId microbatch);
-  // Waits for that, if it was asked for; I may come now. Errors: those of the store.
-  absl::StatusOr<CopySpan> FinishPrefetch(MicrobatchId microbatch);
+  // Waits for that, if it was asked for, and returns when it was under way; I may come now. Errors: those of the store.
+  absl::StatusOr<std::optional<CopySpan>> FinishPrefetch(MicrobatchId microbatch);
 
   struct Evaluated {
     Tensor output;  // as of Forward

@@ -1,5 +1,6 @@
 // A stage's stashes on their way to the store and back.
 #include <algorithm>
+#include <optional>
 #include <utility>
 
 #include "absl/strings/str_format.h"
@@ -55,9 +56,9 @@ absl::Status Stage::Prefetch(MicrobatchId microbatch) {
   return absl::OkStatus();
 }
 
-absl::StatusOr<CopySpan> Stage::FinishPrefetch(MicrobatchId microbatch) {
+absl::StatusOr<std::optional<CopySpan>> Stage::FinishPrefetch(MicrobatchId microbatch) {
   PENSTOCK_ASSIGN_OR_RETURN(InFlight * slot, Find(microbatch));
-  if (slot->where != InFlight::Where::kComing) return CopySpan();
+  if (slot->where != InFlight::Where::kComing) return std::nullopt;
   PENSTOCK_ASSIGN_OR_RETURN(const CopySpan span,
                             offload_store_->FinishIn(slot->stash, slot->blocks));
   for (size_t s = 0; s < slot->slots.size(); ++s) {

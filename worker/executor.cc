@@ -410,9 +410,12 @@ absl::Status Executor::Prefetch(LocalStage& local, int64_t microbatch) {
 absl::Status Executor::BackwardInput(LocalStage& local, int64_t microbatch, const Effect& effect) {
   Stage& stage = *local.stage;
   if (local.offloads) {
-    PENSTOCK_ASSIGN_OR_RETURN(const CopySpan span, stage.FinishPrefetch(MicrobatchId(microbatch)));
-    timer_.Lap(Lane::kWait, Wait::kHost);
-    timer_.Beside(Lane::kPrefetch, span.start_ns, span.end_ns);
+    PENSTOCK_ASSIGN_OR_RETURN(const std::optional<CopySpan> copy,
+                              stage.FinishPrefetch(MicrobatchId(microbatch)));
+    if (copy.has_value()) {
+      timer_.Lap(Lane::kWait, Wait::kHost);
+      timer_.Beside(Lane::kPrefetch, copy->start_ns, copy->end_ns);
+    }
   }
   Tensor output_gradient = stage.is_last() ? Tensor() : local.output_gradients.Take(microbatch);
   float loss_scale = 1.0f;  // read where the gradient starts

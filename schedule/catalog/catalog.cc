@@ -502,7 +502,6 @@ std::vector<int32_t> StashesOnDevice(const Method& method, const ScheduleOptions
                                      WorkerId worker, MicrobatchRange range) {
   const Topology& topology = options.topology;
   std::vector<int32_t> stashes(topology.stages());
-  if (options.offload.none()) return stashes;
   // Long enough for the pipeline to fill, with replicas too.
   const int64_t step = options.microbatches_per_step;
   const int64_t steps = method.synchronous ? 1 : 4 * topology.stages() / step + 4;
@@ -627,10 +626,11 @@ absl::StatusOr<Schedule> BuildSchedule(const Method& method, const ScheduleOptio
       .has_messages = options.listed != nullptr && !IsComputeOnly(*options.listed)};
   for (int32_t id = 0; id < options.topology.workers; ++id) {
     const WorkerId worker(id);
-    const Program lowered =
-        Lower(ProgramOf(method, options, worker, range), options.topology, worker, lower);
     schedule.programs.push_back(
-        WithOffload(lowered, StashesOnDevice(method, options, worker, range)));
+        Lower(ProgramOf(method, options, worker, range), options.topology, worker, lower));
+    if (options.offload.none()) continue;
+    Program& program = schedule.programs.back();
+    program = WithOffload(program, StashesOnDevice(method, options, worker, range));
   }
   return schedule;
 }
