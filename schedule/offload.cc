@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <map>
+#include <numeric>
 #include <set>
 #include <utility>
 
@@ -35,8 +36,6 @@ class Offloading {
       stages_[static_cast<int32_t>(s)].room = stashes[s];
     }
   }
-
-  bool empty() const { return stages_.empty(); }
 
   // Returns `list` with its microbatches counted from `offset`, and the moves between its actions.
   ActionList Walk(const ActionList& list, int64_t offset) {
@@ -259,7 +258,54 @@ class Offloading {
   int32_t id_ = 0;
 };
 
-void Append(ActionList list, ActionList& to) { to.insert(to.end(), list.begin(), list.end()); }
+void Append(const ActionList& list, ActionList& to) {
+  to.insert(to.end(), list.begin(), list.end());
+}
+
+// From copy `first` of the period on, `length` copies together are like the next ones.
+struct Cycle {
+  int64_t first = 0;
+  int64_t length = 1;
+};
+
+// Goes copy by copy until one begins as an earlier one did.
+Cycle FindCycle(const Program& program, absl::Span<const int32_t> stashes) {
+  Offloading offloading(stashes);
+  offloading.Walk(program.prologue, 0);
+  std::vector<std::vector<int64_t>> states;  // before each copy
+  for (int64_t copy = 0; copy < program.repeats; ++copy) {
+    std::vector<int64_t> state = offloading.RelativeState(copy * program.shift);
+    const auto same = std::find(states.begin(), states.end(), state);
+    if (same != states.end()) {
+      const int64_t first = same - states.begin();
+      return {first, copy - first};
+    }
+    states.push_back(std::move(state));
+    offloading.Walk(program.period, copy * program.shift);
+  }
+  return {program.repeats, 1};
+}
+
+// REQUIRES: `cycle` is one of the program's, or begins later or is a multiple.
+Program Offloaded(const Program& program, absl::Span<const int32_t> stashes, const Cycle& cycle) {
+  Offloading offloading(stashes);
+  Program result = {.shift = cycle.length * program.shift};
+  result.prologue = offloading.Walk(program.prologue, 0);
+  const auto walk = [&](int64_t copy, ActionList& to) {
+    Append(offloading.Walk(program.period, copy * program.shift), to);
+  };
+  const int64_t first = std::min(cycle.first, program.repeats);
+  for (int64_t copy = 0; copy < first; ++copy) walk(copy, result.prologue);
+  result.repeats = (program.repeats - first) / cycle.length;
+  int64_t next = first + result.repeats * cycle.length;
+  if (result.repeats > 0) {
+    for (int64_t copy = first; copy < first + cycle.length; ++copy) walk(copy, result.period);
+    offloading.Shift((next - first - cycle.length) * program.shift);
+  }
+  for (; next < program.repeats; ++next) walk(next, result.epilogue);
+  Append(offloading.Walk(program.epilogue, 0), result.epilogue);
+  return result;
+}
 
 }  // namespace
 
@@ -348,39 +394,15 @@ std::vector<int64_t> StashesPeak(const Program& program, const Topology& topolog
   return peak;
 }
 
-Program WithOffload(const Program& program, absl::Span<const int32_t> stashes) {
-  Offloading offloading(stashes);
-  if (offloading.empty()) return program;
-  Program result;
-  result.prologue = offloading.Walk(program.prologue, 0);
-  // Copy by copy, until one begins as an earlier one did: those between the two are the new period.
-  std::vector<std::vector<int64_t>> states;  // before each copy
-  std::vector<ActionList> copies;
-  int64_t copy = 0;  // the next one
-  for (; copy < program.repeats && result.repeats == 0; ++copy) {
-    std::vector<int64_t> state = offloading.RelativeState(copy * program.shift);
-    const auto same = std::find(states.begin(), states.end(), state);
-    if (same == states.end()) {
-      states.push_back(std::move(state));
-      copies.push_back(offloading.Walk(program.period, copy * program.shift));
-      continue;
-    }
-    const int64_t first = same - states.begin();
-    const int64_t length = copy - first;
-    result.repeats = (program.repeats - first) / length;
-    result.shift = length * program.shift;
-    const int64_t next = first + result.repeats * length;
-    offloading.Shift((next - copy) * program.shift);
-    for (int64_t c = first; c < copy; ++c) Append(std::move(copies[c]), result.period);
-    copies.resize(first);
-    copy = next - 1;
+void AddOffload(absl::Span<const int32_t> stashes, std::vector<Program>& programs) {
+  if (std::all_of(stashes.begin(), stashes.end(), [](int32_t most) { return most == 0; })) return;
+  Cycle cycle;
+  for (const Program& program : programs) {
+    const Cycle own = FindCycle(program, stashes);
+    cycle.first = std::max(cycle.first, own.first);
+    cycle.length = std::lcm(cycle.length, own.length);
   }
-  for (ActionList& each : copies) Append(std::move(each), result.prologue);
-  for (; copy < program.repeats; ++copy) {
-    Append(offloading.Walk(program.period, copy * program.shift), result.epilogue);
-  }
-  Append(offloading.Walk(program.epilogue, 0), result.epilogue);
-  return result;
+  for (Program& program : programs) program = Offloaded(program, stashes, cycle);
 }
 
 }  // namespace penstock

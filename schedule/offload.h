@@ -60,7 +60,7 @@ absl::Status CheckOffload(const OffloadChoice& choice, const RecomputeChoice& re
 // `program` comes after its F.
 std::vector<int64_t> StashesPeak(const Program& program, const Topology& topology);
 
-// `program` with OFFLOAD, EVICT and PREFETCH, so that a stage s has on the device no more than stashes[s] stashes, weight
+// Adds OFFLOAD, EVICT and PREFETCH to the programs of all workers, so that a stage s has on the device no more than stashes[s] stashes, weight
 // stashes included (0: as many as there are). Where more than that wait for their W alone, for no action puts those away, or
 // several backwards overlap, it has as few as it can. The rules, which look at nothing but the actions so far and, of
 // microbatches in flight, at the order of their backwards:
@@ -75,9 +75,10 @@ std::vector<int64_t> StashesPeak(const Program& program, const Topology& topolog
 // So a range that is cut short has the same actions up to the first that begins a microbatch beyond the cut or
 // stands just before it (worker/executor.h).
 //
-// Long ranges keep their form: copies of the period that differ from those after them become part of the prologue.
-// REQUIRES: `program` is lowered, has every F before its I, and no actions of this kind; stashes[s] is 0 or at least
-// kStashesOnDeviceMin.
-Program WithOffload(const Program& program, absl::Span<const int32_t> stashes);
+// Long ranges keep their form: copies of the period that differ from those after them become part of the prologue, as many on
+// every worker, so that the verifier finds their steady state (verify.cc).
+// REQUIRES: the programs are lowered, have every F before its I, and no actions of this kind; stashes[s] is 0 or at
+// least kStashesOnDeviceMin.
+void AddOffload(absl::Span<const int32_t> stashes, std::vector<Program>& programs);
 
 }  // namespace penstock

@@ -496,20 +496,23 @@ absl::Status CheckOffload(const ScheduleOptions& options) {
   return absl::OkStatus();
 }
 
-// The stashes that each stage of `worker` may have on its device; 0 where it never has more in any range, so that a
-// range that is cut short offloads as the whole one does.
+// The stashes that each stage may have on its device; 0 where it never has more in any range, so that a range that is cut
+// short offloads as the whole one does.
 std::vector<int32_t> StashesOnDevice(const Method& method, const ScheduleOptions& options,
-                                     WorkerId worker, MicrobatchRange range) {
+                                     MicrobatchRange range) {
   const Topology& topology = options.topology;
   std::vector<int32_t> stashes(topology.stages());
   // Long enough for the pipeline to fill, with replicas too.
   const int64_t step = options.microbatches_per_step;
   const int64_t steps = method.synchronous ? 1 : 4 * topology.stages() / step + 4;
-  const std::vector<int64_t> peaks =
-      StashesPeak(ProgramOf(method, options, worker, {range.first, steps * step}), topology);
-  for (const StageId stage : topology.StagesOf(worker)) {
-    const int32_t most = options.offload.StashesOf(topology[stage].place);
-    if (peaks[stage.value] > most) stashes[stage.value] = most;
+  for (int32_t id = 0; id < topology.workers; ++id) {
+    const WorkerId worker(id);
+    const std::vector<int64_t> peaks =
+        StashesPeak(ProgramOf(method, options, worker, {range.first, steps * step}), topology);
+    for (const StageId stage : topology.StagesOf(worker)) {
+      const int32_t most = options.offload.StashesOf(topology[stage].place);
+      if (peaks[stage.value] > most) stashes[stage.value] = most;
+    }
   }
   return stashes;
 }
@@ -628,9 +631,9 @@ absl::StatusOr<Schedule> BuildSchedule(const Method& method, const ScheduleOptio
     const WorkerId worker(id);
     schedule.programs.push_back(
         Lower(ProgramOf(method, options, worker, range), options.topology, worker, lower));
-    if (options.offload.none()) continue;
-    Program& program = schedule.programs.back();
-    program = WithOffload(program, StashesOnDevice(method, options, worker, range));
+  }
+  if (!options.offload.none()) {
+    AddOffload(StashesOnDevice(method, options, range), schedule.programs);
   }
   return schedule;
 }

@@ -213,7 +213,7 @@ TEST(Offload, OfRandomOrders_IsVerified) {
                       .programs = {{.prologue = list}}};
     PENSTOCK_ASSERT_OK_AND_ASSIGN(const VerifyReport plain, Verify(schedule));
     const auto stashes = static_cast<int32_t>(2 + random.Below(4));
-    schedule.programs[0] = WithOffload({.prologue = list}, {stashes});
+    AddOffload({stashes}, schedule.programs);
     SCOPED_TRACE(PrintSchedule(schedule));
     EXPECT_EQ(WithoutMoves(schedule.programs[0]), list);
     PENSTOCK_ASSERT_OK_AND_ASSIGN(const VerifyReport report, Verify(schedule));
