@@ -35,6 +35,17 @@ class Ledger {
   // F returned the loss, whose holder drops it.
   void DropLoss() { Release(loss_); }
 
+  // Of the blocks that are there, but for what the last pass returned.
+  int64_t Kept() const {
+    int64_t bytes = 0;
+    for (size_t block = 0; block < blocks_.size(); ++block) {
+      if (blocks_[block].holders > 0 && static_cast<int>(block) != returned_) {
+        bytes += blocks_[block].bytes;
+      }
+    }
+    return bytes;
+  }
+
   void Begin() {
     before_ = now_;
     returned_ = -1;
@@ -124,6 +135,7 @@ ActivationBytes ActivationBytesOf(const PassPlan& plan, bool recomputes, bool is
   ledger.Put(plan.input);
   bytes.forward = forward(recomputes ? plan.forward_only : plan.forward, plan.output);
   ledger.RememberLoss();
+  if (!recomputes) bytes.stash = ledger.Kept();
   if (recomputes) bytes.recompute = forward(plan.recompute, -1);
   ledger.Put(plan.grad_output);
   ledger.Begin();

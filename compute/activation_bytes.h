@@ -26,6 +26,7 @@ struct ActivationBytes {
   int64_t ports =
       0;  // what F, and R, are given of data, which the caller holds as long as they take
   PassBytes forward, recompute, backward_input, backward_weight;
+  int64_t stash = 0;  // that can be offloaded between F and I; 0 where F leaves its input alone
 };
 
 // `recomputes`: F leaves its input, R the rest.

@@ -254,6 +254,8 @@ absl::StatusOr<Stage::InFlight*> Stage::Begin(MicrobatchId microbatch, int64_t f
   free_slot->used = true;
   free_slot->backward_input_done = false;
   free_slot->kept_input = false;
+  free_slot->where = InFlight::Where::kDevice;
+  free_slot->blocks.clear();
   free_slot->microbatch = microbatch;
   free_slot->first_sample = first_sample;
   return free_slot;
@@ -272,6 +274,17 @@ absl::StatusOr<Stage::InFlight*> Stage::Find(MicrobatchId microbatch) {
 void Stage::Forget(InFlight& slot) {
   for (Tensor& tensor : slot.slots) tensor = Tensor();
   slot.used = false;
+}
+
+absl::StatusOr<Stage::InFlight*> Stage::FindAt(MicrobatchId microbatch, InFlight::Where where,
+                                               absl::string_view asked) {
+  PENSTOCK_ASSIGN_OR_RETURN(InFlight * slot, Find(microbatch));
+  if (slot->where == where) return slot;
+  constexpr absl::string_view kPlaces[] = {"on the device", "on its way to the host", "on the host",
+                                           "on its way back"};
+  return absl::FailedPreconditionError(absl::StrFormat(
+      "%s of microbatch %d, whose stash is %s; expected it to be %s", asked, microbatch.value,
+      kPlaces[static_cast<int>(slot->where)], kPlaces[static_cast<int>(where)]));
 }
 
 absl::Status Stage::CheckTensor(absl::string_view what, const Tensor& tensor, DType dtype,
@@ -644,7 +657,9 @@ absl::StatusOr<Tensor> Stage::BackwardInput(MicrobatchId microbatch, WeightRead 
         CheckTensor("gradient of the output", grad_output, crossing_type(), grad_output_shape()));
   }
   PENSTOCK_ASSIGN_OR_RETURN(const WeightVersions::Version* weights, WeightsOf(read));
-  PENSTOCK_ASSIGN_OR_RETURN(InFlight * slot, Find(microbatch));
+  PENSTOCK_RETURN_IF_ERROR(FinishPrefetch(microbatch).status());
+  PENSTOCK_ASSIGN_OR_RETURN(InFlight * slot,
+                            FindAt(microbatch, InFlight::Where::kDevice, "backward"));
   if (slot->backward_input_done) {
     return absl::FailedPreconditionError(
         absl::StrFormat("second backward of the input for microbatch %d", microbatch.value));

@@ -26,6 +26,7 @@
 #include "compute/activation_bytes.h"
 #include "compute/backend.h"
 #include "compute/buffer_layout.h"
+#include "compute/offload_store.h"
 #include "compute/parameter_arena.h"
 #include "compute/pass_plan.h"
 #include "compute/update_history.h"
@@ -139,6 +140,21 @@ class Stage {
   // flight), InvalidArgument (shape or type).
   absl::StatusOr<Tensor> TakeInput(MicrobatchId microbatch);
   absl::Status PutInput(MicrobatchId microbatch, int64_t first_sample, Tensor input);
+
+  // Moves of a stash between F (or R) and I, in this order (schedule/offload.h); from Offload on no pass may have it.
+  //
+  // `store`: where stashes go. REQUIRES: it outlives the stage; nothing is in flight.
+  void OffloadTo(OffloadStore& store) { offload_store_ = &store; }
+  // Begins to copy what F left to the store. Returns its bytes.
+  // Errors: FailedPrecondition (no F before, or I after it; it kept an input only; no store), those of the store.
+  absl::StatusOr<int64_t> Offload(MicrobatchId microbatch);
+  // Waits for that and gives the memory back. Errors: FailedPrecondition (no Offload before), those of the store.
+  absl::StatusOr<CopySpan> Evict(MicrobatchId microbatch);
+  // Takes memory and begins to copy it back. Errors: FailedPrecondition (no Evict before), those of the store.
+  absl::Status Prefetch(MicrobatchId microbatch);
+  // Waits for that, if it was asked for, and returns when it was under way; I may come now. Errors: those of the store.
+  absl::StatusOr<std::optional<CopySpan>> FinishPrefetch(MicrobatchId microbatch);
+
   struct Evaluated {
     Tensor output;  // as of Forward
     // Of a last stage whose loss is over classes: by target of the microbatch, i32, its rank among the classes
@@ -310,6 +326,7 @@ class Stage {
  private:
   // A microbatch between F and W.
   struct InFlight {
+    enum class Where : uint8_t { kDevice, kLeaving, kStore, kComing };
     bool used = false;
     bool backward_input_done = false;
     MicrobatchId microbatch;
@@ -318,6 +335,10 @@ class Stage {
     bool kept_input = false;  // from F to R, of a stage that recomputes
     float loss_scale = 1.0f;
     std::vector<Tensor> slots;  // of the plan
+    Where where = Where::kDevice;
+    int64_t stash = -1;          // its number in the store, where it is there
+    std::vector<Buffer> blocks;  // that leave, or have come
+    std::vector<int> block_of;   // by slot: the block that it is in; -1: none
   };
 
   Stage(Backend& backend, const ModelGraph& model, const StageOptions& options);
@@ -358,6 +379,9 @@ class Stage {
 
   absl::StatusOr<InFlight*> Begin(MicrobatchId microbatch, int64_t first_sample);
   absl::StatusOr<InFlight*> Find(MicrobatchId microbatch);
+  // The same of a stash that is at `where`. Errors: FailedPrecondition naming what was asked of it.
+  absl::StatusOr<InFlight*> FindAt(MicrobatchId microbatch, InFlight::Where where,
+                                   absl::string_view asked);
   static void Forget(InFlight& slot);
   // After I of a microbatch that read `version`: the stash may put it away, and bring back what the next
   // microbatch will read.
@@ -460,8 +484,9 @@ class Stage {
   std::vector<absl::string_view> state_names_;
   std::vector<float*> state_arrays_;
   std::vector<InFlight> in_flight_;
-  std::vector<Tensor> passing_slots_;  // of passes that keep nothing
-  std::vector<double> slice_norms_;    // by slice, for the time of a call
+  OffloadStore* offload_store_ = nullptr;  // null: nothing is offloaded
+  std::vector<Tensor> passing_slots_;      // of passes that keep nothing
+  std::vector<double> slice_norms_;        // by slice, for the time of a call
   std::vector<float> slice_scales_;
 };
 

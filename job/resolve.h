@@ -23,6 +23,7 @@
 #include "model/graph.h"
 #include "penstock/v1/job.pb.h"
 #include "schedule/catalog/catalog.h"
+#include "schedule/offload.h"
 #include "schedule/recompute.h"
 
 namespace penstock {
@@ -67,6 +68,7 @@ struct ResolvedJob {
   int32_t stages = 0;                      // of the job, where `workers` is there
   std::shared_ptr<const Schedule> listed;  // of ListedMethod and SearchedMethod
   RecomputeChoice recompute;               // which stages do, by place in a pipeline
+  OffloadChoice offload;                   // likewise
   Order order = Order::kStatic;
   int32_t in_flight_factor = 1;  // of recorded order
   std::optional<int64_t> delta;  // of rpd: the greatest delay; absent: PipeDream's

@@ -277,4 +277,35 @@ absl::StatusOr<RecomputeChoice> RecomputeOf(const v1::PipelineSpec& pipeline,
   return *choice;
 }
 
+absl::StatusOr<OffloadChoice> OffloadOf(const v1::PipelineSpec& pipeline, const ResolvedJob& job) {
+  constexpr absl::string_view kKey = "pipeline.offload";
+  if (pipeline.offload().empty()) return OffloadChoice();
+  absl::StatusOr<OffloadChoice> choice = ParseOffload(pipeline.offload());
+  if (!choice.ok()) return InvalidKey(kKey, choice.status().message());
+  if (choice->none()) return choice;
+  if (job.method->placement == Placement::kRoundTrip) {
+    return InvalidKey(kKey, absl::StrCat("is not for ", job.method->name,
+                                         ", whose stages keep no stash from a forward to a later "
+                                         "backward; leave it out"));
+  }
+  if (job.listed != nullptr && MovesStashes(*job.listed)) {
+    return InvalidKey(kKey,
+                      "is not for this pipeline.schedule_file, which says itself which stashes are "
+                      "offloaded; leave the key out, or take OFFLOAD, EVICT and PREFETCH out of "
+                      "the file");
+  }
+  if (pipeline.order() == "recorded") {
+    return InvalidKey(kKey,
+                      "cannot be together with pipeline.order recorded, where nobody knows which "
+                      "stash is needed next; use the static order, or pipeline.recompute");
+  }
+  if (!choice->stages.empty() && choice->stages.back().place >= job.model.size()) {
+    return InvalidKey(
+        kKey, absl::StrCat("names stage ", choice->stages.back().place, ", but the model has only ",
+                           job.model.size(), " layers and every stage needs one; 0 to ",
+                           job.model.size() - 1, " would do"));
+  }
+  return choice;
+}
+
 }  // namespace penstock

@@ -12,6 +12,7 @@
 #include "absl/status/statusor.h"
 #include "job/resolve.h"
 #include "penstock/v1/job.pb.h"
+#include "schedule/offload.h"
 #include "schedule/recompute.h"
 #include "schedule/schedule.h"
 
@@ -46,6 +47,9 @@ absl::StatusOr<std::vector<int32_t>> StageReplicasOf(const v1::PipelineSpec& pip
 // The stages that recompute. A schedule file's own choice holds unless the job says more.
 absl::StatusOr<RecomputeChoice> RecomputeOf(const v1::PipelineSpec& pipeline,
                                             const ResolvedJob& job);
+
+// The stages that offload. Errors: InvalidArgument naming the key.
+absl::StatusOr<OffloadChoice> OffloadOf(const v1::PipelineSpec& pipeline, const ResolvedJob& job);
 
 // The fewest stages that the job can be checked with: those that it lists or names in pipeline.recompute; else those of
 // one worker. In resolve_stages.cc.

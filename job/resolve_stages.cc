@@ -163,7 +163,9 @@ absl::Status CheckListedStages(const ResolvedJob& job, int64_t stages) {
 }  // namespace
 
 int64_t FewestStages(const ResolvedJob& job) {
-  const std::vector<int32_t>& places = job.recompute.places;
+  std::vector<int32_t> places = job.recompute.places;
+  for (const OffloadChoice::Stage& stage : job.offload.stages) places.push_back(stage.place);
+  std::sort(places.begin(), places.end());
   if (job.knows_stages()) return job.StagesOn(0);
   const int64_t of_stage = job.stage_replicas.empty() ? 1 : job.stage_replicas.front();
   if (job.listed != nullptr || places.empty()) return job.StagesOn(of_stage);
@@ -221,6 +223,8 @@ absl::Status CheckStages(const ResolvedJob& job, int64_t stages) {
   if (const absl::Status places = CheckPlaces(job.recompute, topology->depth()); !places.ok()) {
     return InvalidKey("pipeline.recompute", places.message());
   }
+  const absl::Status offload = CheckOffload(job.offload, job.recompute, topology->depth());
+  if (!offload.ok()) return InvalidKey("pipeline.offload", offload.message());
   PENSTOCK_RETURN_IF_ERROR(CheckBuffers(job, *topology));
   PENSTOCK_RETURN_IF_ERROR(CheckPlacesToCut(job, stages));
   const std::vector<LayerRange> parts = SomeParts(job, stages);
@@ -281,7 +285,8 @@ ScheduleOptions ScheduleOptionsOf(const ResolvedJob& job, Topology topology) {
           .seed = job.seed,
           .listed = job.listed,
           .global_norm = job.clip.kind == Clip::Kind::kGlobalNorm,
-          .microbatches_per_update = job.update_every};
+          .microbatches_per_update = job.update_every,
+          .offload = job.offload};
 }
 
 ScheduleOptions ScheduleOptionsOf(const ResolvedJob& job, Topology topology,

@@ -5,7 +5,9 @@
 // weights), 1UPDATE; and 0REDUCE (of group 0), NORM, FLUSH. 2R0 is our own: stage 2 does the forward of
 // microbatch 0 again, because it kept no more of it than its input. So are the messages of
 // pipelines that go there and back (schedule.h): 0SEND_R3 and 4RECV_R3 carry what an R starts from,
-// 4SEND_W8 and 11RECV_W8 the sum that the W of microbatch 8 goes on with.
+// 4SEND_W8 and 11RECV_W8 the sum that the W of microbatch 8 goes on with. And so are moves of a stash
+// between the device and the host: 0OFFLOAD3 begins to copy it out, 0EVICT3 waits for that and frees the
+// device's memory, 0PREFETCH3 takes memory and begins to copy it back, which I waits for.
 //
 // There is no fused backward: it is I followed at once by W, and printing may show the pair as B.
 // An action holds no time (idle time is a result) and no weight version (versions follow from the
@@ -40,8 +42,11 @@ enum class ActionKind : uint8_t {
   kRecvCheckpoint,
   kSendSum,  // the gradients accumulated so far, to the stage that goes on from `microbatch`
   kRecvSum,
+  kOffload,   // begin to copy a stash to the host
+  kEvict,     // once that is done, give its memory on the device back
+  kPrefetch,  // take memory on the device, and begin to copy it back
 };
-inline constexpr int kActionKinds = 16;
+inline constexpr int kActionKinds = 19;
 
 struct Action {
   ActionKind kind;
@@ -69,6 +74,11 @@ constexpr bool IsSend(ActionKind kind) {
 constexpr bool IsReceive(ActionKind kind) {
   return kind == ActionKind::kRecvActivation || kind == ActionKind::kRecvGradient ||
          kind == ActionKind::kRecvCheckpoint || kind == ActionKind::kRecvSum;
+}
+// Moves of a stash between the device and the host.
+constexpr bool MovesStash(ActionKind kind) {
+  return kind == ActionKind::kOffload || kind == ActionKind::kEvict ||
+         kind == ActionKind::kPrefetch;
 }
 // Barriers that several workers pass together.
 constexpr bool IsCollective(ActionKind kind) {

@@ -133,9 +133,16 @@ absl::StatusOr<CostsNs> CostsNs::From(const SimulationCosts& costs, const Topolo
   for (int32_t s = 0; s < stages; ++s) {
     const StageCosts stage = costs.stages.empty() ? StageCosts() : costs.stages[s];
     PENSTOCK_RETURN_IF_ERROR(Annotate(CheckStage(stage), absl::StrCat("stage ", s)));
+    for (const double speed :
+         {costs.host.offload_bytes_per_second, costs.host.prefetch_bytes_per_second}) {
+      PENSTOCK_RETURN_IF_ERROR(Annotate(CheckSpeed({.bytes_per_second = speed}, stage.stash_bytes),
+                                        absl::StrCat("stash of stage ", s)));
+    }
     result.stages_.push_back(
         {ToNs(stage.forward_s), ToNs(stage.recompute_s.value_or(stage.forward_s)),
-         ToNs(stage.backward_input_s), ToNs(stage.backward_weight_s), ToNs(stage.update_s)});
+         ToNs(stage.backward_input_s), ToNs(stage.backward_weight_s), ToNs(stage.update_s),
+         ToNs(stage.stash_bytes / costs.host.offload_bytes_per_second),
+         ToNs(stage.stash_bytes / costs.host.prefetch_bytes_per_second)});
   }
   for (int32_t s = 0; s < links; ++s) {
     const LinkCosts link = costs.links.empty() ? LinkCosts() : costs.links[s];
@@ -168,8 +175,9 @@ int64_t CostsNs::longest_ns() const {
   // The messages of a REDUCE go twice, and may wait for those of the one before.
   int64_t longest = std::max({overhead_ns_, collective_ns_, sum_ns_, 4 * longest_message_ns_});
   for (const Stage& stage : stages_) {
-    longest = std::max({longest, stage.forward_ns, stage.recompute_ns, stage.backward_input_ns,
-                        stage.backward_weight_ns, stage.update_ns});
+    longest =
+        std::max({longest, stage.forward_ns, stage.recompute_ns, stage.backward_input_ns,
+                  stage.backward_weight_ns, stage.update_ns, stage.offload_ns, stage.prefetch_ns});
   }
   for (const Link& link : links_) longest = std::max({longest, link.transfer_ns, link.latency_ns});
   return longest;

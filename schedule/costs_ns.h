@@ -33,6 +33,9 @@ class CostsNs {
         return stage.update_ns;
     }
   }
+  // What the copies of a stash take.
+  int64_t offload_ns(const Action& action) const { return stages_[action.index].offload_ns; }
+  int64_t prefetch_ns(const Action& action) const { return stages_[action.index].prefetch_ns; }
   // The time that a message takes on the link that a SEND uses.
   int64_t transfer_ns(const Action& send) const {
     if (pairs_ != nullptr) return TransferBetweenWorkers(send);
@@ -52,6 +55,7 @@ class CostsNs {
  private:
   struct Stage {
     int64_t forward_ns, recompute_ns, backward_input_ns, backward_weight_ns, update_ns;
+    int64_t offload_ns, prefetch_ns;
   };
   struct Link {
     int64_t transfer_ns, latency_ns;

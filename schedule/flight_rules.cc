@@ -9,7 +9,8 @@ absl::string_view NameOf(Holdings holdings) {
   if (holdings & kOutputGradient) return "output gradient";
   if (holdings & kWeightStash) return "weight stash";
   if (holdings & kInputGradient) return "input gradient";
-  return "checkpoint";
+  if (holdings & kCheckpoint) return "checkpoint";
+  return holdings & kLeavingStash ? "stash that is being offloaded" : "offloaded stash";
 }
 
 FlightRule FlightRules::Of(ActionKind kind, StageId stage, bool train) const {
@@ -57,6 +58,18 @@ FlightRule FlightRules::Of(ActionKind kind, StageId stage, bool train) const {
       break;
     case ActionKind::kRecvCheckpoint:
       rule.leaves = kCheckpoint;
+      break;
+    case ActionKind::kOffload:
+      rule.takes = kStash;
+      rule.leaves = kLeavingStash;
+      break;
+    case ActionKind::kEvict:
+      rule.takes = kLeavingStash;
+      rule.leaves = kOffloadedStash;
+      break;
+    case ActionKind::kPrefetch:
+      rule.takes = kOffloadedStash;
+      rule.leaves = kStash;
       break;
     default:
       break;  // not of one microbatch, or of a sum

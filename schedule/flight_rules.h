@@ -15,7 +15,7 @@
 namespace penstock {
 
 // A stage holds these of a microbatch: a set of bits.
-using Holdings = uint8_t;
+using Holdings = uint16_t;
 inline constexpr Holdings kInput = 1 << 0;
 inline constexpr Holdings kOutput = 1 << 1;
 inline constexpr Holdings kStash = 1 << 2;
@@ -23,6 +23,8 @@ inline constexpr Holdings kOutputGradient = 1 << 3;
 inline constexpr Holdings kWeightStash = 1 << 4;
 inline constexpr Holdings kInputGradient = 1 << 5;
 inline constexpr Holdings kCheckpoint = 1 << 6;
+inline constexpr Holdings kLeavingStash = 1 << 7;    // on the device, being copied to the host
+inline constexpr Holdings kOffloadedStash = 1 << 8;  // on the host alone
 
 // The name of the lowest bit of `holdings`.
 absl::string_view NameOf(Holdings holdings);

@@ -176,8 +176,9 @@ class Lowering {
   std::vector<bool> adds_recompute_;  // by stage
 };
 
+// What lists hold that are not complete: passes, updates and moves of stashes.
 bool IsCompute(ActionKind kind) {
-  return kind == ActionKind::kForward || kind == ActionKind::kRecompute ||
+  return MovesStash(kind) || kind == ActionKind::kForward || kind == ActionKind::kRecompute ||
          kind == ActionKind::kBackwardInput || kind == ActionKind::kBackwardWeight ||
          kind == ActionKind::kUpdate;
 }
@@ -236,7 +237,8 @@ absl::StatusOr<Schedule> CompleteSchedule(Schedule compute, const LowerOptions& 
     if (other != nullptr) {
       return absl::InvalidArgumentError(absl::StrCat(
           "worker ", id, ": ", ToString(*other),
-          ": expected only F, R, I, W, UPDATE, messages and REDUCE of weights of its stages"));
+          ": expected only F, R, I, W, UPDATE, OFFLOAD, EVICT, PREFETCH, messages and REDUCE of "
+          "weights of its stages"));
     }
     const bool steps = FindAction(program, [](const Action& action) {
                          return action.kind == ActionKind::kUpdate;
@@ -255,6 +257,10 @@ bool IsComputeOnly(const Schedule& schedule) {
   return HasNone(schedule, [&](const Action& action) {
     return !IsCompute(action.kind) && !ReducesWeights(schedule.topology, action);
   });
+}
+
+bool MovesStashes(const Schedule& schedule) {
+  return !HasNone(schedule, [](const Action& action) { return MovesStash(action.kind); });
 }
 
 bool IsComplete(const Schedule& schedule) {

@@ -20,6 +20,7 @@
 //     there and back, has its NORM before it copies weights;
 //   * where places have replicas, their group is one of gradients, and a message goes to and comes from the
 //     replica that the microbatch takes;
+//   * moves of stashes (OFFLOAD, EVICT, PREFETCH) stay where the list has them; offload.h adds them to lists without;
 //   * neighbours on the same worker exchange no messages;
 //   * FLUSH is the last action of the epilogue.
 //
@@ -49,7 +50,7 @@ struct LowerOptions {
   bool has_messages = false;
 };
 
-// REQUIRES: `compute` holds only F, R, I, W, UPDATE and REDUCE of weights of stages of `worker`, and messages if
+// REQUIRES: `compute` holds only F, R, I, W, UPDATE, moves of stashes and REDUCE of weights of stages of `worker`, and messages if
 // it has them.
 Program Lower(const Program& compute, const Topology& topology, WorkerId worker,
               const LowerOptions& options);
@@ -62,6 +63,8 @@ absl::StatusOr<Schedule> CompleteSchedule(Schedule schedule, const LowerOptions&
 
 // True if there are no messages, reductions or FLUSH.
 bool IsComputeOnly(const Schedule& schedule);
+// True if its lists move stashes (OFFLOAD, EVICT, PREFETCH).
+bool MovesStashes(const Schedule& schedule);
 // True if there is a FLUSH, so that nothing is to be added.
 bool IsComplete(const Schedule& schedule);
 

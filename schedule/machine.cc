@@ -7,6 +7,12 @@
 #include "base/status.h"
 
 namespace penstock {
+namespace {
+
+// A stash, wherever it is.
+constexpr Holdings kAnyStash = kStash | kLeavingStash | kOffloadedStash;
+
+}  // namespace
 
 Machine::Machine(const Topology& topology, WorkerId worker, WeightPolicy policy)
     : topology_(&topology), worker_(worker), index_of_(topology.stages(), -1) {
@@ -180,8 +186,16 @@ bool Machine::ReadsOtherStep(const Action& action, const Stage& stage) const {
 
 std::string Machine::Missing(Holdings missing, Holdings holds) {
   const bool has_checkpoint_only = (missing & kStash) != 0 && (holds & kCheckpoint) != 0;
-  return absl::StrCat("no ", NameOf(missing),
-                      has_checkpoint_only ? ", the stage recomputes: R must come before it" : "");
+  absl::string_view why;
+  if (has_checkpoint_only) why = ", the stage recomputes: R must come before it";
+  if ((missing & kStash) != 0 && (holds & kOffloadedStash) != 0) {
+    why = ", it is offloaded: PREFETCH must come before it";
+  } else if ((missing & kStash) != 0 && (holds & kLeavingStash) != 0) {
+    why = ", it is being offloaded: EVICT and PREFETCH must come before it";
+  } else if ((missing & kOffloadedStash) != 0 && (holds & kLeavingStash) != 0) {
+    why = ", it is still being offloaded: EVICT must come before it";
+  }
+  return absl::StrCat("no ", NameOf(missing), why);
 }
 
 Effect Machine::Perform(ActionKind kind, int64_t microbatch, Stage& stage, Flight& flight) const {
@@ -225,11 +239,22 @@ Effect Machine::Perform(ActionKind kind, int64_t microbatch, Stage& stage, Fligh
       effect.version = versions.BackwardVersion(flight.forward_version);
       versions.EndBackward(flight.forward_version);
       --counts.activations_live;
+      --counts.resident_live;
       counts.versions_live = versions.live();
       stage.gradient.Add(microbatch, flight.forward_version, flight.drift);
       // No UPDATE comes between W and its own, which will replace the current version.
       stage.delays.staleness.Add(versions.current() - flight.forward_version, 1);
       stage.delays.version_drift.Add(flight.drift, 1);
+      break;
+    case ActionKind::kOffload:
+      counts.AddOffloaded();
+      break;
+    case ActionKind::kEvict:
+      --counts.resident_live;
+      break;
+    case ActionKind::kPrefetch:
+      --counts.offloaded_live;
+      counts.AddResident();
       break;
     default:
       break;
@@ -475,8 +500,8 @@ void Machine::AppendRelativeState(int64_t origin, std::vector<int64_t>& state) c
     for (const auto& [microbatch, flight] : flights) {
       // Versions mean something between F and W only.
       const bool in_use =
-          (flight.holds & (kCheckpoint | kStash | kWeightStash)) != 0 && !stage.versions.draws();
-      const bool recomputed = in_use && stage.recomputes && (flight.holds & kStash) != 0;
+          (flight.holds & (kCheckpoint | kAnyStash | kWeightStash)) != 0 && !stage.versions.draws();
+      const bool recomputed = in_use && stage.recomputes && (flight.holds & kAnyStash) != 0;
       state.insert(
           state.end(),
           {microbatch - origin, flight.holds, in_use ? version - flight.forward_version : 0,

@@ -13,6 +13,9 @@
 //   I s m       stash(s,m); outgrad(s,m), or s is   both        weight_stash(s,m), ingrad(s,m)
 //               the last (the loss supplies it)
 //   SEND_B s m  ingrad(s,m)                         ingrad      message to stage s-1
+//   OFFLOAD s m stash(s,m)                          it          leaving_stash(s,m)
+//   EVICT s m   leaving_stash(s,m)                  it          offloaded_stash(s,m)
+//   PREFETCH s m  offloaded_stash(s,m)              it          stash(s,m)
 //   W s m       weight_stash(s,m); m follows the    it          accumulated(s) + 1
 //               last W of s since its step
 //   REDUCE g    every local member accumulated      -           reduced(g)
@@ -46,6 +49,10 @@
 // Where stage s recomputes (StageWiring::recomputes), F keeps no more than its input, the checkpoint, and R does
 // the forward again. R reads the weights that I would read if it came at once, so that the backward is that
 // of one set of weights; if they have changed when I comes, I is refused.
+//
+// A stash that OFFLOAD begins to copy to the host is on the device, but no I may have it, until EVICT; from then on it is
+// on the host alone, and from PREFETCH on again on the device. So what is on the device after any action follows
+// from the list, however long the copies take.
 //
 // Where a topology has several pipelines, a microbatch is refused outside of its own. There and
 // back they are one model in several places, whose versions only grow by REDUCE, so each F and R

@@ -4,6 +4,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/status.h"
+#include "schedule/lower.h"
 #include "schedule/text.h"
 #include "schedule/text_words.h"
 
@@ -22,6 +23,7 @@ absl::Status CheckWords(const Schedule& schedule) {
   if (topology.form == Topology::Form::kReplicas) return NoWordsFor("replicas of stages");
   if (topology.pipelines > 1) return NoWordsFor(absl::StrCat(topology.pipelines, " replicas"));
   if (!topology.groups.empty()) return NoWordsFor("stages that share parameters");
+  if (MovesStashes(schedule)) return NoWordsFor("stashes that wait on the host");
   if (!topology.Recomputing().empty()) return NoWordsFor("stages that do their forward again");
   if (schedule.weight_policy == kSingleVersion) return absl::OkStatus();
   return NoWordsFor(absl::StrCat(

@@ -106,7 +106,7 @@ std::vector<LinkCosts> MeasureLinks(const Timeline& timeline, const Topology& to
     return span.start_ns >= start_ns && span.end_ns <= end_ns;
   };
   for (const Span& span : timeline.spans) {
-    if (span.lane == Lane::kTransfer || !IsSend(span.action.kind) || !in_window(span)) continue;
+    if (RunsBeside(span.lane) || !IsSend(span.action.kind) || !in_window(span)) continue;
     const bool forward = span.action.kind == ActionKind::kSendActivation;
     const int32_t link = LinkOf(span.action, topology);
     if (link < 0) continue;
@@ -146,7 +146,7 @@ absl::StatusOr<SimulationCosts> MeasureCosts(const Timeline& timeline, const Top
   std::vector<StageDurations> durations(topology.stages());
   std::vector<WorkerOverhead> workers(timeline.workers);
   for (const Span& span : timeline.spans) {
-    if (span.start_ns < start_ns || span.end_ns > end_ns || span.lane == Lane::kTransfer) continue;
+    if (span.start_ns < start_ns || span.end_ns > end_ns || RunsBeside(span.lane)) continue;
     WorkerOverhead& worker = workers[span.worker.value];
     worker.first_ns = std::min(worker.first_ns, span.start_ns);
     worker.last_ns = std::max(worker.last_ns, span.end_ns);

@@ -18,7 +18,7 @@ struct SpanColour {
   absl::string_view label;
   absl::string_view light, dark;  // fill colours
 };
-constexpr int kColours = 11;
+constexpr int kColours = 14;
 constexpr std::array<SpanColour, kColours> kColourTable = {{
     {"f", "forward", "#4f83cc", "#5b93e0"},
     {"r", "recompute", "#96bbe8", "#86aede"},
@@ -31,9 +31,15 @@ constexpr std::array<SpanColour, kColours> kColourTable = {{
     {"wc", "wait: credit", "#f3d9c9", "#5a4234"},
     {"wg", "wait: collective", "#e4dbf1", "#463a5c"},
     {"wd", "wait: data", "#f6efc4", "#57512a"},
+    {"wh", "wait: host", "#f2dde6", "#583b49"},
+    {"o", "offload", "#c2557e", "#d6709a"},
+    {"p", "prefetch", "#8a6fb0", "#a58bca"},
 }};
 constexpr int kLastNumbered = 2;  // F, R and I show their microbatch
 constexpr int kFirstWait = 7;
+constexpr int kLastOfAllPictures = 10;
+constexpr int kOffload = 12;
+constexpr int kPrefetch = 13;
 
 constexpr size_t kTooltipSpansMax = 2000;
 constexpr double kMargin = 24;
@@ -64,6 +70,10 @@ int ColourOf(const Span& span) {
       return 6;
     case Lane::kWait:
       return kFirstWait + static_cast<int>(span.wait) - 1;
+    case Lane::kOffload:
+      return kOffload;
+    case Lane::kPrefetch:
+      return kPrefetch;
     case Lane::kTransfer:
       break;
   }
@@ -159,17 +169,26 @@ class Picture {
         "text{fill:#3d4651;font-size:12px}.title{fill:#1b222b;font-size:18px;font-weight:600}"
         ".dim{fill:#77818d}.n{fill:#ffffff;font-size:10.5px;text-anchor:middle;"
         "pointer-events:none}\n";
-    for (const SpanColour& kind : kColourTable) Add(".%s{fill:%s}", kind.css, kind.light);
+    AddFills(&SpanColour::light);
     svg_ +=
         "\n@media (prefers-color-scheme:dark){.bg{fill:#161b22}.row{fill:#1d232c}"
         ".grid{stroke:#39424e}text{fill:#c5ced8}.title{fill:#f0f4f8}.dim{fill:#8b96a3}"
         ".n{fill:#0d1117}\n";
-    for (const SpanColour& kind : kColourTable) Add(".%s{fill:%s}", kind.css, kind.dark);
+    AddFills(&SpanColour::dark);
     svg_ += "}\n</style>\n";
     Add("<rect class=\"bg\" width=\"%d\" height=\"%s\" rx=\"8\"/>\n", options_.width, Px(height));
     Add("<text class=\"title\" x=\"%s\" y=\"34\">%s</text>\n", Px(kMargin),
         SvgText(options_.title));
     Add("<text class=\"dim\" x=\"%s\" y=\"53\">%s</text>\n", Px(kMargin), SvgText(Subtitle()));
+  }
+
+  // Pictures without copies of stashes have no colours for them.
+  void AddFills(absl::string_view SpanColour::*fill) {
+    const std::array<bool, kColours> used = UsedColours();
+    for (int kind = 0; kind < kColours; ++kind) {
+      const SpanColour& colour = kColourTable[kind];
+      if (kind <= kLastOfAllPictures || used[kind]) Add(".%s{fill:%s}", colour.css, colour.*fill);
+    }
   }
 
   std::string Subtitle() const {
@@ -210,8 +229,19 @@ class Picture {
     }
   }
 
-  // Waiting fills the height of the row only in part: it is the absence of work.
-  static double Inset(int kind) { return kind >= kFirstWait ? 9 : 0; }
+  // Of a row, from its top on. Waiting fills the height only in part: it is the absence of work. Copies run along its
+  // edges.
+  struct Band {
+    double top = 0;
+    double height = kRowHeight;
+  };
+  static Band BandOf(int kind) {
+    constexpr double kInset = 9;
+    constexpr double kCopyHeight = 4;
+    if (kind == kOffload) return {kRowHeight - kCopyHeight, kCopyHeight};
+    if (kind == kPrefetch) return {0, kCopyHeight};
+    return kind >= kFirstWait ? Band{kInset, kRowHeight - 2 * kInset} : Band();
+  }
 
   void DrawOne(const Span& span, const Group& group) {
     const int kind = ColourOf(span);
@@ -219,15 +249,15 @@ class Picture {
     const double x = X(span.start_ns);
     // A hair of the row shows between neighbours, and what takes no time is still a line.
     const double width = std::max(0.8, X(span.end_ns) - x - 0.6);
-    const double inset = Inset(kind);
+    const Band band = BandOf(kind);
     const std::string what =
         span.lane == Lane::kWait
             ? absl::StrCat(ToString(span.action), " waits for ", WaitName(span.wait))
             : ToString(span.action);
     Add("<rect class=\"%s\" x=\"%s\" y=\"%s\" width=\"%s\" height=\"%s\" rx=\"%s\">"
         "<title>%s: %s</title></rect>",
-        kColourTable[kind].css, Px(x), Px(group.Y(span.worker.value) + inset), Px(width),
-        Px(kRowHeight - 2 * inset), Px(std::min(2.5, width / 3)), what,
+        kColourTable[kind].css, Px(x), Px(group.Y(span.worker.value) + band.top), Px(width),
+        Px(band.height), Px(std::min(2.5, width / 3)), what,
         NiceTime(span.duration_ns(), options_.unit));
     const std::string number = absl::StrCat(span.action.microbatch);
     if (kind <= kLastNumbered && width >= kNumberWidth * static_cast<double>(number.size()) + 3) {
@@ -244,29 +274,36 @@ class Picture {
       if (kind < 0) continue;
       const double x = X(span.start_ns);
       const double width = std::max(0.15, X(span.end_ns) - x);
-      const double inset = Inset(kind);
+      const Band band = BandOf(kind);
       absl::StrAppendFormat(&paths[span.worker.value][kind], "M%s %sh%sv%sh-%sz", Px(x),
-                            Px(group.Y(span.worker.value) + inset), Px(width),
-                            Px(kRowHeight - 2 * inset), Px(width));
+                            Px(group.Y(span.worker.value) + band.top), Px(width), Px(band.height),
+                            Px(width));
     }
-    // Waiting first: work must never hide behind it.
+    // Waiting first: work must never hide behind it. Copies last: they lie on work.
+    const auto add = [&](const std::array<std::string, kColours>& row, int kind) {
+      if (!row[kind].empty())
+        Add("<path class=\"%s\" d=\"%s\"/>\n", kColourTable[kind].css, row[kind]);
+    };
     for (const auto& row : paths) {
-      for (int kind = kColours - 1; kind >= 0; --kind) {
-        if (!row[kind].empty())
-          Add("<path class=\"%s\" d=\"%s\"/>\n", kColourTable[kind].css, row[kind]);
-      }
+      for (int kind = kOffload - 1; kind >= 0; --kind) add(row, kind);
+      for (int kind = kOffload; kind < kColours; ++kind) add(row, kind);
     }
   }
 
-  // Only the kinds that occur.
-  void Legend() {
+  std::array<bool, kColours> UsedColours() const {
     std::array<bool, kColours> used{};
     for (const Group& group : groups_) {
       for (const Span& span : group.timeline.spans) {
         if (const int kind = ColourOf(span); kind >= 0) used[kind] = true;
       }
     }
-    double x = kMargin;  // all kinds together fit into the default width
+    return used;
+  }
+
+  // Only the kinds that occur.
+  void Legend() {
+    const std::array<bool, kColours> used = UsedColours();
+    double x = kMargin;  // those of a run fit into the default width
     const double y = plot_bottom_ + 42;
     for (int kind = 0; kind < kColours; ++kind) {
       if (!used[kind]) continue;

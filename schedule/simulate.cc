@@ -8,6 +8,7 @@
 #include "base/status.h"
 #include "schedule/collective_clock.h"
 #include "schedule/costs_ns.h"
+#include "schedule/microbatch_table.h"
 #include "schedule/network_cards.h"
 #include "schedule/run.h"
 #include "schedule/verify.h"
@@ -36,7 +37,8 @@ class Timekeeper : public RunObserver {
         channel_capacity_(channel_capacity),
         spans_per_worker_max_(options.timeline_spans_max / schedule.topology.workers),
         workers_(schedule.topology.workers),
-        stage_busy_ns_(schedule.topology.stages()) {
+        stage_busy_ns_(schedule.topology.stages()),
+        copied_ns_(schedule.topology.stages()) {
     timeline_.workers = schedule.topology.workers;
     const size_t channels = schedule.topology.edges.size();
     link_free_ns_.resize(channels);
@@ -55,7 +57,11 @@ class Timekeeper : public RunObserver {
     if (message.channel < 0) {
       Worker& worker = workers_[id.value];
       worker.now_ns += costs_.overhead_ns();
-      if (action.kind != ActionKind::kFlush) Compute(id, action);
+      if (MovesStash(action.kind)) {
+        Move(id, action);
+      } else if (action.kind != ActionKind::kFlush) {
+        Compute(id, action);
+      }
     } else if (IsSend(action.kind)) {
       Send(id, action, message);
     } else {
@@ -119,6 +125,8 @@ class Timekeeper : public RunObserver {
  private:
   struct Worker {
     int64_t now_ns = 0;
+    int64_t offload_free_ns = 0;  // the lanes of copies
+    int64_t prefetch_free_ns = 0;
     int64_t actions = 0;
     int64_t spans = 0;  // kept
     TimeShares shares;
@@ -144,7 +152,32 @@ class Timekeeper : public RunObserver {
     return places[place];
   }
 
+  void Move(WorkerId id, const Action& action) {
+    Worker& worker = workers_[id.value];
+    if (action.kind == ActionKind::kEvict) {
+      AwaitCopy(id, action);
+      return;
+    }
+    const bool offloads = action.kind == ActionKind::kOffload;
+    int64_t& free_ns = offloads ? worker.offload_free_ns : worker.prefetch_free_ns;
+    const int64_t start_ns = std::max(worker.now_ns, free_ns);
+    free_ns = start_ns + (offloads ? costs_.offload_ns(action) : costs_.prefetch_ns(action));
+    copied_ns_[action.index].Insert(action.microbatch) = free_ns;
+    if (free_ns == start_ns) return;
+    Keep({id, offloads ? Lane::kOffload : Lane::kPrefetch, Wait::kNone, action, start_ns, free_ns});
+  }
+
+  // Waits for the last copy of the stash, if there is one.
+  void AwaitCopy(WorkerId id, const Action& action) {
+    MicrobatchTable<int64_t>& copied_ns = copied_ns_[action.index];
+    const int64_t* const until_ns = copied_ns.Find(action.microbatch);
+    if (until_ns == nullptr) return;
+    WaitUntil(id, Wait::kHost, action, *until_ns);
+    copied_ns.Erase(action.microbatch);
+  }
+
   void Compute(WorkerId id, const Action& action) {
+    if (action.kind == ActionKind::kBackwardInput) AwaitCopy(id, action);
     const int64_t duration_ns = costs_.compute_ns(action);
     stage_busy_ns_[action.index] += duration_ns;
     Spend(id, Lane::kCompute, action, duration_ns);
@@ -216,6 +249,7 @@ class Timekeeper : public RunObserver {
     times.wait_input_s = ToSeconds(shares.waiting_ns(Wait::kInput));
     times.wait_credit_s = ToSeconds(shares.waiting_ns(Wait::kCredit));
     times.wait_collective_s = ToSeconds(shares.waiting_ns(Wait::kCollective));
+    times.wait_host_s = ToSeconds(shares.waiting_ns(Wait::kHost));
     times.done_early_s = ToSeconds(makespan_ns - worker.now_ns);
     if (makespan_ns > 0) times.bubble_ratio = times.idle_s() / ToSeconds(makespan_ns);
     return times;
@@ -229,8 +263,9 @@ class Timekeeper : public RunObserver {
   const int64_t spans_per_worker_max_;
   std::vector<Worker> workers_;
   std::vector<int64_t> stage_busy_ns_;
-  std::vector<int64_t> link_free_ns_;       // by channel
-  std::vector<std::vector<Place>> places_;  // by channel and place
+  std::vector<MicrobatchTable<int64_t>> copied_ns_;  // by stage: when the last copy of a stash ends
+  std::vector<int64_t> link_free_ns_;                // by channel
+  std::vector<std::vector<Place>> places_;           // by channel and place
   Timeline timeline_;
   int64_t cut_ns_ =
       std::numeric_limits<int64_t>::max();  // the first start of a span that is not kept

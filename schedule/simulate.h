@@ -6,7 +6,8 @@
 // (bytes / bytes_per_second each) and delivers them `latency_s` later, beside the worker's own
 // work. A receive waits for its message and frees its place. A collective starts when the last
 // member is there, or, where the links between workers are given, takes as long as its messages do
-// (collective_clock.h). Times are counted in whole nanoseconds, so results are exact and repeatable.
+// (collective_clock.h). An OFFLOAD or PREFETCH hands a stash to the worker's lane of that direction, which copies one after the
+// other beside the worker's own work; EVICT waits for the first, I for the second. Times are counted in whole nanoseconds, so results are exact and repeatable.
 //
 // Staleness, versions and stash are not modelled but derived: the machines of run.h run underneath.
 #pragma once
@@ -33,6 +34,13 @@ struct StageCosts {
   double backward_weight_s = 0.5;
   double update_s = 0.0;
   std::optional<double> recompute_s;  // of R; absent: as long as a forward
+  double stash_bytes = 0.0;           // that OFFLOAD and PREFETCH copy
+};
+
+// How fast stashes go from every worker's device to its host (memory, or a file) and back.
+struct HostSpeed {
+  double offload_bytes_per_second = std::numeric_limits<double>::infinity();
+  double prefetch_bytes_per_second = std::numeric_limits<double>::infinity();
 };
 
 // Between stages s and s + 1, the same in both directions. There and back a stage's input goes on
@@ -110,6 +118,7 @@ struct SimulationCosts {
   double overhead_s = 0.0;    // of the worker, for every action
   double collective_s = 0.0;  // of a REDUCE or NORM once all members are there
   double sum_s = 0.0;         // of a sum of gradients on its way to the next round
+  HostSpeed host;
 };
 
 struct SimulationOptions {
@@ -126,11 +135,14 @@ struct WorkerTimes {
   double wait_input_s = 0.0;
   double wait_credit_s = 0.0;
   double wait_collective_s = 0.0;
+  double wait_host_s = 0.0;   // for stashes on their way to the host or back
   double done_early_s = 0.0;  // after its last action
   // Idle time (all waiting) over the makespan.
   double bubble_ratio = 0.0;
 
-  double idle_s() const { return wait_input_s + wait_credit_s + wait_collective_s + done_early_s; }
+  double idle_s() const {
+    return wait_input_s + wait_credit_s + wait_collective_s + wait_host_s + done_early_s;
+  }
 };
 
 struct SimulationResult {

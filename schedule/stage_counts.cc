@@ -17,6 +17,10 @@ void AddRange(const StageCounts& range, StageCounts& total) {
   total.moved_copies = std::max(total.moved_copies, range.moved_copies);
   total.activations_live = range.activations_live;
   total.activations_peak = std::max(total.activations_peak, range.activations_peak);
+  total.resident_live = range.resident_live;
+  total.resident_peak = std::max(total.resident_peak, range.resident_peak);
+  total.offloaded_live = range.offloaded_live;
+  total.offloaded_peak = std::max(total.offloaded_peak, range.offloaded_peak);
 }
 
 }  // namespace penstock

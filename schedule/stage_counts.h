@@ -50,7 +50,17 @@ struct StageCounts {
   int64_t moved_copies = 0;      // predicted weights, beside the versions
   int64_t activations_live = 0;  // microbatches between F and W
   int64_t activations_peak = 0;
-  void AddActivation() { activations_peak = std::max(activations_peak, ++activations_live); }
+  int64_t resident_live =
+      0;  // of them those that are on the device, from PREFETCH on and until EVICT
+  int64_t resident_peak = 0;
+  int64_t offloaded_live = 0;  // those that the host has room for, from OFFLOAD until PREFETCH
+  int64_t offloaded_peak = 0;
+  void AddActivation() {
+    activations_peak = std::max(activations_peak, ++activations_live);
+    AddResident();
+  }
+  void AddResident() { resident_peak = std::max(resident_peak, ++resident_live); }
+  void AddOffloaded() { offloaded_peak = std::max(offloaded_peak, ++offloaded_live); }
   friend bool operator==(const StageCounts&, const StageCounts&) = default;
 };
 

@@ -9,14 +9,14 @@
 namespace penstock {
 
 absl::string_view LaneName(Lane lane) {
-  constexpr std::array<absl::string_view, kLanes> kNames = {"compute", "collective", "send",
-                                                            "receive", "wait",       "transfer"};
+  constexpr std::array<absl::string_view, kLanes> kNames = {
+      "compute", "collective", "send", "receive", "wait", "transfer", "offload", "prefetch"};
   return kNames[static_cast<int>(lane)];
 }
 
 absl::string_view WaitName(Wait wait) {
-  constexpr std::array<absl::string_view, kWaits> kNames = {"none", "input", "credit", "collective",
-                                                            "data"};
+  constexpr std::array<absl::string_view, kWaits> kNames = {"none",       "input", "credit",
+                                                            "collective", "data",  "host"};
   return kNames[static_cast<int>(wait)];
 }
 

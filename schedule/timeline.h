@@ -19,7 +19,7 @@
 namespace penstock {
 
 // The subject of a span. The lanes of one worker's thread (compute, collective, send, receive, wait)
-// never overlap; a transfer runs beside them.
+// never overlap; transfers and copies run beside them.
 enum class Lane : uint8_t {
   kCompute,     // F, R, I, W, UPDATE: busy
   kCollective,  // REDUCE, NORM: the exchange itself, once all members are there
@@ -27,8 +27,12 @@ enum class Lane : uint8_t {
   kReceive,     // taking a message that is there
   kWait,        // nothing to do yet; `wait` says why
   kTransfer,    // a message on its way, from its send on
+  kOffload,     // a stash on its way to the host
+  kPrefetch,    // a stash on its way back to the device
 };
-inline constexpr int kLanes = 6;
+inline constexpr int kLanes = 8;
+// True for the lanes of what runs beside the worker's thread.
+constexpr bool RunsBeside(Lane lane) { return lane >= Lane::kTransfer; }
 
 // Why a worker waits.
 enum class Wait : uint8_t {
@@ -37,8 +41,9 @@ enum class Wait : uint8_t {
   kCredit,      // SEND: the channel is full
   kCollective,  // REDUCE, NORM: another member has not come
   kData,        // the samples of the microbatch are not read yet
+  kHost,        // EVICT, I: a stash is still on its way to or from the host
 };
-inline constexpr int kWaits = 5;
+inline constexpr int kWaits = 6;
 
 // "compute", "wait", ...; "input", "credit", ...
 absl::string_view LaneName(Lane lane);

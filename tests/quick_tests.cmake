@@ -13,7 +13,7 @@ if(PENSTOCK_SANITIZE MATCHES "address")
     schedule_test
     "coordinator_test:-Simulation.RandomHistories*"
     worker_parts_test
-    "worker_run_test:Drain.*:Equivalence.OneFOneB_*:Equivalence.PipeDream_*:RecomputeTest.*:Resume.AnyFile*:Resume.DiskFull*:RunErrors.*:SnapshotRun.*"
+    "worker_run_test:Drain.*:Equivalence.OneFOneB_*:Equivalence.PipeDream_*:OffloadTest.*:RecomputeTest.*:Resume.AnyFile*:Resume.DiskFull*:RunErrors.*:SnapshotRun.*"
     services_security_test
     services_rpc_test
     services_http_test

@@ -73,6 +73,13 @@ class ActionTimer {
     span_.start_ns = begun_ns;
   }
 
+  // What went on beside the thread, of the action in progress, if anybody can tell when.
+  void Beside(Lane lane, int64_t start_ns, int64_t end_ns) {
+    if (meter_ == nullptr || end_ns <= start_ns) return;
+    const Span span = {span_.worker, lane, Wait::kNone, span_.action, start_ns, end_ns};
+    sink_.AddBeside(span, *meter_);
+  }
+
   // When the lap in progress began.
   int64_t lap_start_ns() const { return span_.start_ns; }
 

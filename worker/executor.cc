@@ -60,6 +60,11 @@ bool Executor::BeginsMicrobatch(const Action& action) const {
   }
 }
 
+Action Executor::BehindMoves(ProgramCursor cursor) {
+  while (MovesStash(cursor.Current().kind)) cursor.Advance();
+  return cursor.Current();
+}
+
 absl::StatusOr<MicrobatchRange> Executor::Train(MicrobatchRange range) {
   training_ = true;
   absl::Status trained =
@@ -96,8 +101,9 @@ absl::Status Executor::TrainInOrder(MicrobatchRange& range) {
   BeginWindow();
   while (!cursor.Done()) {
     const Action action = cursor.Current();
-    if (BeginsMicrobatch(action)) {
-      PENSTOCK_ASSIGN_OR_RETURN(const bool goes_on, EnterGate(action.microbatch, range));
+    const Action behind = MovesStash(action.kind) ? BehindMoves(cursor) : action;
+    if (BeginsMicrobatch(behind)) {
+      PENSTOCK_ASSIGN_OR_RETURN(const bool goes_on, EnterGate(behind.microbatch, range));
       if (!goes_on) {
         if (range.count == 0) break;
         HidePulse();
@@ -237,6 +243,12 @@ absl::Status Executor::Dispatch(const Action& action, const Effect& effect) {
       return SendInput(action, Local(stage));
     case ActionKind::kRecvCheckpoint:
       return ReceiveInput(action, Local(stage));
+    case ActionKind::kOffload:
+      return Offload(Local(stage), microbatch);
+    case ActionKind::kEvict:
+      return Evict(Local(stage), microbatch);
+    case ActionKind::kPrefetch:
+      return Prefetch(Local(stage), microbatch);
     case ActionKind::kSendSum:
       return SendSum(action, Local(stage));
     case ActionKind::kRecvSum:
@@ -379,8 +391,36 @@ absl::Status Executor::Recompute(LocalStage& local, int64_t microbatch, const Ef
   return EndPass(ActionKind::kRecompute, local);
 }
 
+absl::Status Executor::Offload(LocalStage& local, int64_t microbatch) {
+  PENSTOCK_ASSIGN_OR_RETURN(const int64_t bytes, local.stage->Offload(MicrobatchId(microbatch)));
+  local.meter->figure(v1::StageReport::kOffloadedBytesFieldNumber).Add(bytes);
+  timer_.Lap(Lane::kSend);
+  return absl::OkStatus();
+}
+
+absl::Status Executor::Evict(LocalStage& local, int64_t microbatch) {
+  PENSTOCK_ASSIGN_OR_RETURN(const CopySpan span, local.stage->Evict(MicrobatchId(microbatch)));
+  timer_.Lap(Lane::kWait, Wait::kHost);
+  timer_.Beside(Lane::kOffload, span.start_ns, span.end_ns);
+  return absl::OkStatus();
+}
+
+absl::Status Executor::Prefetch(LocalStage& local, int64_t microbatch) {
+  PENSTOCK_RETURN_IF_ERROR(local.stage->Prefetch(MicrobatchId(microbatch)));
+  timer_.Lap(Lane::kReceive);
+  return absl::OkStatus();
+}
+
 absl::Status Executor::BackwardInput(LocalStage& local, int64_t microbatch, const Effect& effect) {
   Stage& stage = *local.stage;
+  if (local.offloads) {
+    PENSTOCK_ASSIGN_OR_RETURN(const std::optional<CopySpan> copy,
+                              stage.FinishPrefetch(MicrobatchId(microbatch)));
+    if (copy.has_value()) {
+      timer_.Lap(Lane::kWait, Wait::kHost);
+      timer_.Beside(Lane::kPrefetch, copy->start_ns, copy->end_ns);
+    }
+  }
   Tensor output_gradient = stage.is_last() ? Tensor() : local.output_gradients.Take(microbatch);
   float loss_scale = 1.0f;  // read where the gradient starts
   if (stage.is_last()) {

@@ -8,7 +8,7 @@
 // A range can be cut short while it runs (hold_gate.h). The program of the shorter range has the same
 // actions up to the first that begins a microbatch beyond the cut: catalog schedules place a
 // microbatch's actions by its distance from those before it, and a shorter range only leaves out
-// microbatches at the end. So the executor swaps the program under its cursor at that action. The swap
+// microbatches at the end (moves of stashes just before that action belong to it: offload.h). So the executor swaps the program under its cursor at that action. The swap
 // checks this for the actions already performed.
 //
 // Thread safety: the thread that owns the back-end, except where stated.
@@ -145,6 +145,10 @@ class Executor {
   absl::Status Forward(LocalStage& local, int64_t microbatch, const Effect& effect);
   absl::Status ForwardToEvaluate(LocalStage& local, int64_t microbatch, const Effect& effect);
   absl::Status Recompute(LocalStage& local, int64_t microbatch, const Effect& effect);
+  // Moves of a stash between the device and the host.
+  absl::Status Offload(LocalStage& local, int64_t microbatch);
+  absl::Status Evict(LocalStage& local, int64_t microbatch);
+  absl::Status Prefetch(LocalStage& local, int64_t microbatch);
   absl::Status BackwardInput(LocalStage& local, int64_t microbatch, const Effect& effect);
   absl::Status BackwardWeight(LocalStage& local, int64_t microbatch);
   absl::Status SendInput(const Action& action, LocalStage& local);
@@ -195,6 +199,8 @@ class Executor {
 
   // Returns whether `action` is the first of its microbatch here.
   bool BeginsMicrobatch(const Action& action) const;
+  // The action at `cursor`; of moves of stashes, which make room for it, the one behind them.
+  static Action BehindMoves(ProgramCursor cursor);
   // The first stage of this worker that a step's last microbatch goes through, or its only one, a replica.
   const LocalStage& StepCounter() const;
   void CountStep();

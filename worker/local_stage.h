@@ -59,6 +59,7 @@ struct LocalStage {
   std::vector<double> squared_norms;   // by layer of the model
   std::vector<float> gradient_scales;  // by layer of the model
 
+  bool offloads = false;        // some of its stashes leave the device
   bool told_of_graphs = false;  // why there are none
 };
 

@@ -69,6 +69,9 @@ struct RunEnvironment {
   DataFetcher* data_fetcher = nullptr;
   // None: passes take the time they take. Only for back-ends whose work is done when a call returns.
   std::optional<EmulatedDevice> emulated_device = std::nullopt;
+  // Where a device that computes in the host's memory puts offloaded stashes (spill_file.h). Empty: jobs that need it are
+  // refused.
+  std::string offload_directory = "";
   // Of the device, for the reports (product_rate.h); 0: not measured.
   double product_flops_per_second = 0;
 };

@@ -25,6 +25,12 @@ class SpanSink {
     recorder_.Record(span);
   }
 
+  // A span of what ran beside it.
+  void AddBeside(const Span& span, StageMeter& meter) {
+    meter.AddSpan(span);
+    recorder_.Record(span);
+  }
+
   // The action is done: its spans that are not waiting make its duration.
   void End(ActionKind kind, StageMeter& meter) {
     const int64_t work_ns = std::exchange(work_ns_, 0);

@@ -22,6 +22,10 @@ void ForEachField(Counts& counts, Function f) {
   f(index++, counts.moved_copies);
   f(index++, counts.activations_live);
   f(index++, counts.activations_peak);
+  f(index++, counts.resident_live);
+  f(index++, counts.resident_peak);
+  f(index++, counts.offloaded_live);
+  f(index++, counts.offloaded_peak);
 }
 
 template <typename Delays, typename Function>

@@ -79,6 +79,7 @@ class StageMeter {
   void PublishLive(const StageCounts& counts) {
     versions_live_.Set(counts.versions_live);
     activations_live_.Set(counts.activations_live);
+    resident_live_.Set(counts.resident_live);
   }
   // A number that is the stage's own: it is in the next report as the int64 field `field` of v1::StageReport, such as
   // v1::StageReport::kUpdatesFieldNumber. REQUIRES: below kFiguresMax.
@@ -116,6 +117,7 @@ class StageMeter {
   // Now, as of the last pass.
   int64_t versions_live() const { return versions_live_.value(); }
   int64_t activations_live() const { return activations_live_.value(); }
+  int64_t resident_live() const { return resident_live_.value(); }
   int64_t between_ns() const { return between_ns_.value(); }
   // 1 - busy time / window over the last kBubbleSteps steps, or those there are; none before the first.
   std::optional<double> RecentBubble() const;
@@ -135,10 +137,10 @@ class StageMeter {
   std::array<Counter, kWaits> waiting_ns_;
   std::array<CopyMeter, 2> copies_;      // by CopyDirection
   std::deque<DurationMeter> durations_;  // by ActionKind
-  std::array<Counter, 13> counts_;       // the fields of StageCounts
+  std::array<Counter, 17> counts_;       // the fields of StageCounts
   std::array<Counter, kFiguresMax> figures_;
   std::array<Counter, kDelayFields> delays_;
-  Counter versions_live_, activations_live_;
+  Counter versions_live_, activations_live_, resident_live_;
   Counter between_ns_;
   // A ring, by number of the step; twice as long as what is read, so that a reader is not overtaken.
   std::array<StepMark, 2 * kBubbleSteps> marks_;

@@ -53,6 +53,7 @@ void AddTimes(const LocalStage& local, const WorkerMeasures& worker, v1::StageRe
   for (const Wait cause : {Wait::kInput, Wait::kCredit, Wait::kCollective, Wait::kData}) {
     AddCause(WaitName(cause), meter.waiting_ns(cause), report);
   }
+  if (local.offloads) AddCause(WaitName(Wait::kHost), meter.waiting_ns(Wait::kHost), report);
   AddCause("checkpoint", worker.checkpoint_wait_ns, report);
 }
 
@@ -105,7 +106,7 @@ void AddMemory(const LocalStage& local, const WorkerMeasures& worker, v1::StageR
   memory.set_predicted_weights(local.memory.predicted_bytes);
   memory.set_scratch(worker.scratch_bytes);
   memory.set_activations(local.stage->activation_bytes().forward.left);
-  memory.set_activations_now(local.meter->activations_live() * memory.activations());
+  memory.set_activations_now(local.meter->resident_live() * memory.activations());
 }
 
 // Adds the figures that the meter keeps by number of the field.

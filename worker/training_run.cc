@@ -18,6 +18,7 @@
 #include "worker/open_data.h"
 #include "worker/pretrained.h"
 #include "worker/snapshot_reader.h"
+#include "worker/spill_file.h"
 #include "worker/stage_report.h"
 
 namespace penstock {
@@ -99,8 +100,10 @@ absl::Status TrainingRun::MakeStages() {
       local.memory = local.stage->memory();
     }
     local.meter = std::make_unique<StageMeter>(environment_.limits.duration_samples_max);
+    local.offloads = plan_.counts[id.value].offloaded_peak > 0;
     stages_.push_back(std::move(local));
   }
+  PENSTOCK_RETURN_IF_ERROR(MakeOffloadStore());
   memory_bytes_ =
       environment_.backend.pool().stats().bytes_in_use + environment_.backend.scratch_bytes();
   PENSTOCK_ASSIGN_OR_RETURN(predicted_memory_bytes_, PredictMemory());
@@ -108,6 +111,32 @@ absl::Status TrainingRun::MakeStages() {
   // The moment when the most versions are live is random, too; it must not be the middle of a run
   // that finds no memory for them.
   for (LocalStage& local : stages_) PENSTOCK_RETURN_IF_ERROR(local.stage->ReserveVersions());
+  return absl::OkStatus();
+}
+
+absl::Status TrainingRun::MakeOffloadStore() {
+  int64_t bytes = 0;
+  for (const LocalStage& local : stages_) {
+    bytes += plan_.counts[local.id.value].offloaded_peak *
+             SpillFile::RoomOf(local.stage->activation_bytes().stash);
+  }
+  if (bytes == 0) return absl::OkStatus();
+  Backend& backend = environment_.backend;
+  if (&backend.pool() != &backend.host_pool()) {
+    offload_store_ = std::make_unique<HostOffload>(backend);
+  } else if (environment_.offload_directory.empty()) {
+    return absl::FailedPreconditionError(
+        "pipeline.offload: this worker has no directory for offloaded stashes; start it with "
+        "--offload-dir, or leave the key out");
+  } else {
+    PENSTOCK_ASSIGN_OR_RETURN(
+        offload_store_,
+        SpillFile::Create({.directory = environment_.offload_directory, .bytes_max = bytes},
+                          backend.pool(), environment_.clock));
+  }
+  for (LocalStage& local : stages_) {
+    if (local.offloads) local.stage->OffloadTo(*offload_store_);
+  }
   return absl::OkStatus();
 }
 

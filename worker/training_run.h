@@ -89,6 +89,8 @@ class TrainingRun : public Run {
   // The most that a message from or to the stage has. Errors: InvalidArgument (too many).
   absl::StatusOr<int64_t> MessageBytes(const Edge& edge, const LocalStage& local) const;
   int64_t ActivationBytesSent(StageId stage) const;
+  // For the stages that offload, which are made. Errors: those of SpillFile; FailedPrecondition (no directory for it).
+  absl::Status MakeOffloadStore();
   absl::Status MakeEmulation();
   absl::Status EmulateLinks();
   // Where data and first weights are read.
@@ -131,6 +133,7 @@ class TrainingRun : public Run {
   std::unique_ptr<DeviceEmulation> emulation_;  // null: none
   std::unique_ptr<EmulatedLinks> links_;        // null: none
   std::unique_ptr<DataSource> data_;
+  std::unique_ptr<OffloadStore> offload_store_;  // null: no stage here offloads
   std::vector<LocalStage> stages_;
   StageEdges edges_;
   std::unique_ptr<Collectives> collectives_;

@@ -42,6 +42,10 @@ absl::StatusOr<int64_t> CheckedWorkersOf(const std::string& key, const v1::Clust
     if (alike.has_memory_gib()) {
       PENSTOCK_RETURN_IF_ERROR(CheckPositive(of_workers + ".memory_gib", alike.memory_gib()));
     }
+    if (alike.has_offload_gigabits()) {
+      PENSTOCK_RETURN_IF_ERROR(
+          CheckPositive(of_workers + ".offload_gigabits", alike.offload_gigabits()));
+    }
     workers += count;
   }
   if (workers > 0) return workers;

@@ -18,6 +18,7 @@ namespace penstock {
 namespace {
 
 constexpr double kGigabitsMax = 1e6;
+constexpr double kStashMegabytesMax = 1e9;
 
 // "mlp" of "h.0.mlp".
 std::string LastPart(const std::string& layer) {
@@ -51,6 +52,11 @@ absl::Status CheckLayers(const v1::DeviceTimes& times) {
           absl::StrCat(key, ".layer: ", layer.layer(), " is named twice"));
     }
     PENSTOCK_RETURN_IF_ERROR(CheckTimes(key + ".times", layer.times()));
+    if (!(layer.stash_megabytes() >= 0.0 && layer.stash_megabytes() <= kStashMegabytesMax)) {
+      return absl::InvalidArgumentError(absl::StrCat(key, ".stash_megabytes: is ",
+                                                     layer.stash_megabytes(), "; expected 0 to ",
+                                                     kStashMegabytesMax));
+    }
     any = any || HasTime(layer.times());
   }
   return any ? absl::OkStatus()
@@ -68,6 +74,13 @@ absl::Status CheckSpeeds(const v1::DeviceTimes& times) {
   return absl::OkStatus();
 }
 
+absl::Status CheckGigabits(const std::string& key, double gigabits) {
+  if (gigabits >= 1.0 / kGigabitsMax && gigabits <= kGigabitsMax) return absl::OkStatus();
+  return absl::InvalidArgumentError(absl::StrCat(key, ": is ", gigabits, "; expected ",
+                                                 1.0 / kGigabitsMax, " to ", kGigabitsMax,
+                                                 ", or none for no limit"));
+}
+
 absl::Status CheckLink(const std::string& key, const v1::LinkTimes& link) {
   const auto& workers = link.workers();
   const bool pair =
@@ -77,12 +90,9 @@ absl::Status CheckLink(const std::string& key, const v1::LinkTimes& link) {
         absl::StrCat(key, ".workers: are ", absl::StrJoin(workers, ", "),
                      "; expected the numbers of two workers, or none for all other pairs"));
   }
-  const double gigabits = link.gigabits_per_second();
-  if (link.has_gigabits_per_second() &&
-      !(gigabits >= 1.0 / kGigabitsMax && gigabits <= kGigabitsMax)) {
-    return absl::InvalidArgumentError(absl::StrCat(key, ".gigabits_per_second: is ", gigabits,
-                                                   "; expected ", 1.0 / kGigabitsMax, " to ",
-                                                   kGigabitsMax, ", or none for no limit"));
+  if (link.has_gigabits_per_second()) {
+    PENSTOCK_RETURN_IF_ERROR(
+        CheckGigabits(key + ".gigabits_per_second", link.gigabits_per_second()));
   }
   return CheckPassMs(key + ".latency_ms", link.latency_ms());
 }
@@ -151,6 +161,10 @@ absl::Status CheckDeviceTimes(const v1::DeviceTimes& times) {
   }
   PENSTOCK_RETURN_IF_ERROR(CheckSpeeds(times));
   PENSTOCK_RETURN_IF_ERROR(CheckLinks(times));
+  if (times.has_offload_gigabits_per_second()) {
+    PENSTOCK_RETURN_IF_ERROR(
+        CheckGigabits("offload_gigabits_per_second", times.offload_gigabits_per_second()));
+  }
   PENSTOCK_RETURN_IF_ERROR(
       CheckPassMs("bundles.pack_ms_per_megabyte", times.bundles().pack_ms_per_megabyte()));
   PENSTOCK_RETURN_IF_ERROR(
@@ -193,8 +207,8 @@ std::string NameOfTimes(const v1::DeviceTimes& times) {
 absl::StatusOr<std::vector<StageCosts>> StageCostsOf(const v1::DeviceTimes& times,
                                                      const ModelGraph& model,
                                                      absl::Span<const LayerRange> layers) {
-  std::map<std::string, const v1::PassTimes*> by_name;
-  for (const v1::LayerTimes& layer : times.layers()) by_name[layer.layer()] = &layer.times();
+  std::map<std::string, const v1::LayerTimes*> by_name;
+  for (const v1::LayerTimes& layer : times.layers()) by_name[layer.layer()] = &layer;
   PENSTOCK_RETURN_IF_ERROR(CheckEntriesAreOfLayers(times, model));
 
   constexpr StageCosts kNothing = {0.0, 0.0, 0.0, 0.0};
@@ -222,7 +236,8 @@ absl::StatusOr<std::vector<StageCosts>> StageCostsOf(const v1::DeviceTimes& time
                                                        " has none; expected an entry ", name,
                                                        " or ", LastPart(name)));
       }
-      Add(*found->second, 1.0, costs[stage]);
+      Add(found->second->times(), 1.0, costs[stage]);
+      costs[stage].stash_bytes += found->second->stash_megabytes() * 1e6;
     }
     PENSTOCK_RETURN_IF_ERROR(Annotate(CheckStage(costs[stage], stage), "device times"));
   }

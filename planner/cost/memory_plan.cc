@@ -40,6 +40,11 @@ PassBytes BytesOf(const Action& action, const std::vector<StageBytes>& stages) {
       }
       return {most, 0};
     }
+    case ActionKind::kEvict:
+      return {0, -stage().activations.stash};
+    case ActionKind::kPrefetch:
+      return {stage().activations.stash, stage().activations.stash};
+    case ActionKind::kOffload:
     case ActionKind::kNorm:
     case ActionKind::kUpdate:
     case ActionKind::kFlush:

@@ -145,6 +145,11 @@ absl::StatusOr<SimulationCosts> RunCostsOf(const v1::DeviceTimes& times, const R
   for (int32_t s = 0; !times.speeds().empty() && s < topology.stages(); ++s) {
     Hasten(times.speeds(topology.worker(StageId(s)).value), costs.stages[s]);
   }
+  if (times.has_offload_gigabits_per_second()) {
+    const double bytes_per_second = times.offload_gigabits_per_second() * 1e9 / 8.0;
+    costs.host = {.offload_bytes_per_second = bytes_per_second,
+                  .prefetch_bytes_per_second = bytes_per_second};
+  }
   if (times.links().empty()) return costs;
   PENSTOCK_ASSIGN_OR_RETURN(costs.worker_links, LinksOfWorkers(times, topology));
   costs.traffic = TrafficOf(job, topology, layers);

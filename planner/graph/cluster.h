@@ -29,6 +29,8 @@ struct PlanWorker {
   int host = 0;
   double speed = 1.0;  // the profile's times are divided by it
   double memory_bytes = std::numeric_limits<double>::infinity();
+  // Between its device and where offloaded stashes wait, each way; 0: not known, so that plans do not offload.
+  double offload_bytes_per_second = 0;
 };
 
 // A path between two hosts that is slower than their NICs, equally in both directions.

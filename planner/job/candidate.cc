@@ -17,6 +17,11 @@ std::string Recomputing(const RecomputeChoice& choice) {
   return choice.all ? ", recomputing" : absl::StrCat(", recomputing stages ", TextOf(choice));
 }
 
+std::string OffloadingText(const OffloadChoice& choice) {
+  if (choice.none()) return "";
+  return absl::StrCat(", offloading", choice.all > 0 ? " " : " stages ", TextOf(choice));
+}
+
 }  // namespace
 
 std::string NameOf(const Candidate& candidate) {
@@ -27,7 +32,7 @@ std::string NameOf(const Candidate& candidate) {
     stages = absl::StrJoin(candidate.replicas, "-");
   }
   return absl::StrCat(candidate.method, ", ", stages, ", ", candidate.microbatches, " microbatches",
-                      Recomputing(candidate.recompute),
+                      Recomputing(candidate.recompute), OffloadingText(candidate.offload),
                       candidate.layer_order.empty() ? "" : ", reordered");
 }
 

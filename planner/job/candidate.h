@@ -22,6 +22,7 @@
 #include "planner/graph/cluster.h"
 #include "planner/job/update_pattern.h"
 #include "schedule/block_delay.h"
+#include "schedule/offload.h"
 #include "schedule/recompute.h"
 
 namespace penstock {
@@ -42,9 +43,10 @@ struct Candidate {
   RecomputeChoice recompute;
   std::vector<int32_t> replicas;              // by stage; empty: one each
   std::vector<std::string> layer_order = {};  // as in pipeline.layer_order; empty: the job's
+  OffloadChoice offload = {};
   friend bool operator==(const Candidate&, const Candidate&) = default;
 };
-// "1f1b, 3-1, 8 microbatches, recomputing, reordered"; without replicas "4 stages", and with one stage "4 replicas".
+// "1f1b, 3-1, 8 microbatches, recomputing, offloading stages 0,2:4, reordered"; without replicas "4 stages", and with one stage "4 replicas".
 std::string NameOf(const Candidate& candidate);
 
 // Where the stages of a candidate are.

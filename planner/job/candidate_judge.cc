@@ -25,6 +25,32 @@ namespace {
 constexpr int64_t kMoves = 20'000;
 constexpr int64_t kMovesForTime = 1'000;
 
+// Says what the backward of each layer needs of a forward, if stages may offload it. Where layers are on one stage, what one
+// hands to the next counts with both.
+absl::Status AddStashes(const PlanningInput& input, const ResolvedJob& job,
+                        v1::DeviceTimes& times) {
+  const std::vector<PlanWorker>& workers = input.cluster.workers;
+  const bool any = std::any_of(workers.begin(), workers.end(), [](const PlanWorker& worker) {
+    return worker.offload_bytes_per_second > 0;
+  });
+  if (!any) return absl::OkStatus();
+  PENSTOCK_ASSIGN_OR_RETURN(const std::vector<TapeNeeds> needs,
+                            TapeNeedsOf(input.profile, job.model, job.microbatch_samples));
+  for (int layer = 0; layer < job.model.size(); ++layer) {
+    const LayerSpec& spec = job.model.layers[layer];
+    const PassPlan plan =
+        MakePassPlan(job.model, {layer, 1}, job.microbatch_samples,
+                     {needs.begin() + spec.first_node, needs.begin() + spec.end_node()},
+                     CrossingType(job.precision));
+    const int64_t bytes =
+        ActivationBytesOf(plan, /*recomputes=*/false, layer + 1 == job.model.size()).stash;
+    for (v1::LayerTimes& entry : *times.mutable_layers()) {
+      if (entry.layer() == spec.name) entry.set_stash_megabytes(static_cast<double>(bytes) * 1e-6);
+    }
+  }
+  return absl::OkStatus();
+}
+
 }  // namespace
 
 absl::StatusOr<CandidateJudge> CandidateJudge::Of(const PlanningInput& input,
@@ -40,6 +66,7 @@ absl::StatusOr<CandidateJudge> CandidateJudge::Of(const PlanningInput& input,
   judge.times_ = *std::move(times);
   PENSTOCK_RETURN_IF_ERROR(CheckProfileFits(input.profile, job->model));
   PENSTOCK_RETURN_IF_ERROR(CheckProfilePrecision(input.profile, job->precision));
+  PENSTOCK_RETURN_IF_ERROR(AddStashes(input, *job, judge.times_));
   std::vector<LayerRange> single(job->model.size());
   for (int layer = 0; layer < job->model.size(); ++layer) single[layer] = {layer, 1};
   PENSTOCK_ASSIGN_OR_RETURN(judge.layer_costs_, StageCostsOf(judge.times_, job->model, single));
@@ -76,6 +103,8 @@ absl::StatusOr<ResolvedJob> CandidateJudge::Resolve() {
     pipeline.mutable_replicas()->Assign(candidate.replicas.begin(), candidate.replicas.end());
   }
   pipeline.set_recompute(TextOf(candidate.recompute));
+  pipeline.clear_offload();
+  if (!candidate.offload.none()) pipeline.set_offload(TextOf(candidate.offload));
   draft_.spec.mutable_training()->set_microbatches(candidate.microbatches);
   draft_.spec = DraftOf(draft_.spec);
   PENSTOCK_ASSIGN_OR_RETURN(ResolvedJob job, ResolveJob(draft_.spec));
@@ -177,6 +206,18 @@ absl::StatusOr<std::vector<WorkerMemory>> CandidateJudge::Memory(
   Runnable other;
   PENSTOCK_ASSIGN_OR_RETURN(const Runnable* run, RunWith(layers, other));
   return MemoryOf(*run, layers);
+}
+
+std::vector<int64_t> CandidateJudge::StashesPeaks() const {
+  std::vector<int64_t> peaks(topology().depth());
+  for (const Program& program : run_.steps.schedule.programs) {
+    const std::vector<int64_t> of_worker = StashesPeak(program, topology());
+    for (int32_t id = 0; id < topology().stages(); ++id) {
+      int64_t& peak = peaks[topology()[StageId(id)].place];
+      peak = std::max(peak, of_worker[id]);
+    }
+  }
+  return peaks;
 }
 
 absl::Status CandidateJudge::CheckMemory(const std::vector<WorkerMemory>& memory,

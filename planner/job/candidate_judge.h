@@ -53,6 +53,8 @@ class CandidateJudge {
                                      const std::vector<LayerRange>& layers) const;
   // Returns the memory by worker of the pipeline.
   absl::StatusOr<std::vector<WorkerMemory>> Memory(const std::vector<LayerRange>& layers) const;
+  // Returns the most stashes that a stage at each place has at once, wherever they are. Not of an order that is searched.
+  std::vector<int64_t> StashesPeaks() const;
   // Errors: ResourceExhausted, naming the worker, if one has less.
   absl::Status CheckMemory(const std::vector<WorkerMemory>& memory,
                            const std::vector<int>& workers) const;

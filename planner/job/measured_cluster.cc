@@ -161,6 +161,9 @@ Cluster ClusterOf(const v1::ClusterSpec& spec) {
           PlanWorker worker{.name = absl::StrCat(name, "/", on_host++), .host = number};
           if (workers.has_speed()) worker.speed = workers.speed();
           if (workers.has_memory_gib()) worker.memory_bytes = workers.memory_gib() * kBytesOfGib;
+          if (workers.has_offload_gigabits()) {
+            worker.offload_bytes_per_second = workers.offload_gigabits() * kBytesOfGigabit;
+          }
           cluster.workers.push_back(std::move(worker));
         }
       }

@@ -102,7 +102,15 @@ class PipelineLinks {
 
 void AddWorkers(const Cluster& cluster, const std::vector<int>& workers, const Topology& topology,
                 v1::DeviceTimes& times) {
-  for (const int worker : workers) times.add_speeds(cluster.workers[worker].speed);
+  double offload_bytes_per_second = std::numeric_limits<double>::infinity();  // of the slowest
+  for (const int worker : workers) {
+    times.add_speeds(cluster.workers[worker].speed);
+    offload_bytes_per_second =
+        std::min(offload_bytes_per_second, cluster.workers[worker].offload_bytes_per_second);
+  }
+  if (offload_bytes_per_second > 0 && std::isfinite(offload_bytes_per_second)) {
+    times.set_offload_gigabits_per_second(offload_bytes_per_second * 8e-9);
+  }
   const PipelineLinks links(cluster, workers, topology);
   const int count = static_cast<int>(workers.size());
   for (int one = 0; one < count; ++one) {

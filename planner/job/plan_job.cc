@@ -183,14 +183,15 @@ std::vector<Candidate> PlacementsOf(const PlanningInput& input, const ResolvedJo
     Candidate candidate = {.method = std::string(method.name),
                            .stages = stages,
                            .microbatches = job.microbatches,
-                           .recompute = job.recompute};
+                           .recompute = job.recompute,
+                           .offload = job.offload};
     if (job.method->replicates_stages() && !said.empty()) {
       if (said.size() > 1 && said.size() != stages) continue;
       candidate.replicas.assign(said.begin(), said.end());
       if (said.size() == 1) candidate.replicas.assign(stages, said[0]);
     }
     candidates.push_back(candidate);
-    if (!candidate.recompute.none()) continue;
+    if (!candidate.recompute.none() || !candidate.offload.none()) continue;
     candidate.recompute.all = true;
     candidates.push_back(std::move(candidate));
   }
@@ -222,6 +223,7 @@ class JobPlanner {
     }
     options_.progress(all, all);
     PENSTOCK_RETURN_IF_ERROR(RecomputeWhereMemoryLacks());
+    PENSTOCK_RETURN_IF_ERROR(OffloadWhereMemoryLacks());
     Sort();
     PENSTOCK_RETURN_IF_ERROR(RefineTheBestOfEachMethod());
     PENSTOCK_RETURN_IF_ERROR(SearchFastest());
@@ -251,7 +253,7 @@ class JobPlanner {
   absl::Status RecomputeWhereMemoryLacks() {
     std::vector<JudgedCandidate> found;
     for (const JudgedCandidate& judged : plan_.candidates) {
-      if (!judged.lacks_memory || !judged.candidate.recompute.none()) continue;
+      if (!judged.lacks_memory || !KeepsAll(judged.candidate)) continue;
       PENSTOCK_RETURN_IF_ERROR(options_.may_go_on());
       if (IsSpent()) break;
       PENSTOCK_ASSIGN_OR_RETURN(CandidateJudge judge, CandidateJudge::Of(input_, judged.candidate));
@@ -269,6 +271,74 @@ class JobPlanner {
     }
     std::move(found.begin(), found.end(), std::back_inserter(plan_.candidates));
     return absl::OkStatus();
+  }
+
+  static bool KeepsAll(const Candidate& candidate) {
+    return candidate.recompute.none() && candidate.offload.none();
+  }
+
+  // Adds, for each candidate that memory alone keeps from running, one whose stages keep, offload or recompute, as the
+  // memory of their workers needs it: each in turn with fewer stashes on the device, and where the fewest are too many it
+  // recomputes. The simulator then says whether the copies cost less than the forwards of those that only recompute.
+  absl::Status OffloadWhereMemoryLacks() {
+    std::vector<JudgedCandidate> found;
+    for (const JudgedCandidate& judged : plan_.candidates) {
+      if (!judged.lacks_memory || !KeepsAll(judged.candidate)) continue;
+      if (!judged.times.has_offload_gigabits_per_second()) continue;
+      PENSTOCK_RETURN_IF_ERROR(options_.may_go_on());
+      if (IsSpent()) break;
+      PENSTOCK_ASSIGN_OR_RETURN(CandidateJudge judge, CandidateJudge::Of(input_, judged.candidate));
+      if (judge.searches_order()) continue;
+      const std::vector<int64_t> peaks = judge.StashesPeaks();
+      JudgedCandidate last = judged;
+      while (last.lacks_memory) {
+        std::optional<Candidate> candidate = OneMoreMoves(judge.topology(), peaks, last);
+        if (!candidate.has_value()) break;
+        PENSTOCK_ASSIGN_OR_RETURN(judge, CandidateJudge::Of(input_, *candidate));
+        if (!judge.may_run()) break;
+        last = judge.Judge({.workers = last.workers, .layers = last.layers});
+      }
+      if (last.runs() && !last.candidate.offload.none()) found.push_back(std::move(last));
+    }
+    std::move(found.begin(), found.end(), std::back_inserter(plan_.candidates));
+    return absl::OkStatus();
+  }
+
+  // Lets the first stage on a worker without enough memory have fewer stashes there, half of what it may have more than the
+  // fewest at a time, or recompute. Absent: there is none. `peaks`: by place.
+  std::optional<Candidate> OneMoreMoves(const Topology& topology, const std::vector<int64_t>& peaks,
+                                        const JudgedCandidate& judged) const {
+    if (topology.form == Topology::Form::kThereAndBack) return std::nullopt;
+    Candidate candidate = judged.candidate;
+    std::vector<OffloadChoice::Stage>& stages = candidate.offload.stages;
+    for (int32_t id = 0; id < topology.stages(); ++id) {
+      const int32_t worker = topology.worker(StageId(id)).value;
+      const int32_t place = topology[StageId(id)].place;
+      const double room = input_.cluster.workers[judged.workers[worker]].memory_bytes;
+      const bool lacks = static_cast<double>(judged.memory[worker].total()) > room;
+      if (!lacks || candidate.recompute.Has(place)) continue;
+      const auto at = std::lower_bound(
+          stages.begin(), stages.end(), place,
+          [](const OffloadChoice::Stage& stage, int32_t sought) { return stage.place < sought; });
+      const bool offloads = at != stages.end() && at->place == place;
+      const int64_t now = offloads ? at->stashes : peaks[place];
+      if (now > kStashesOnDeviceMin) {
+        const auto fewer = static_cast<int32_t>(
+            kStashesOnDeviceMin +
+            (std::min<int64_t>(now, kStashesOnDeviceMax) - kStashesOnDeviceMin) / 2);
+        if (offloads) {
+          at->stashes = fewer;
+        } else {
+          stages.insert(at, {place, fewer});
+        }
+        return candidate;
+      }
+      if (offloads) stages.erase(at);
+      std::vector<int32_t>& places = candidate.recompute.places;
+      places.insert(std::lower_bound(places.begin(), places.end(), place), place);
+      return candidate;
+    }
+    return std::nullopt;
   }
 
   // Adds the first stage that does not recompute yet on a worker without enough memory. Absent: there is none, or all

@@ -507,6 +507,49 @@ absl::Status CheckFits(const Method& method, const ScheduleOptions& options) {
   return absl::OkStatus();
 }
 
+absl::Status CheckOffload(const ScheduleOptions& options) {
+  const OffloadChoice& offload = options.offload;
+  const Topology& topology = options.topology;
+  if (offload.none()) return absl::OkStatus();
+  if (options.listed != nullptr && MovesStashes(*options.listed)) {
+    return absl::InvalidArgumentError(
+        "the custom schedule says itself which stashes are offloaded, so nothing else can");
+  }
+  if (topology.form == Topology::Form::kThereAndBack) {
+    return absl::InvalidArgumentError(
+        "there and back all stages with backwards recompute or keep one stash, so none is "
+        "offloaded");
+  }
+  for (int32_t id = 0; id < topology.stages(); ++id) {
+    const StageWiring& row = topology[StageId(id)];
+    if (!row.recomputes || offload.StashesOf(row.place) == 0) continue;
+    return absl::InvalidArgumentError(
+        absl::StrCat("stage ", id, " recomputes and so keeps no stash that could be offloaded"));
+  }
+  return absl::OkStatus();
+}
+
+// The stashes that each stage may have on its device; 0 where it never has more in any range, so that a range that is cut
+// short offloads as the whole one does.
+std::vector<int32_t> StashesOnDevice(const Method& method, const ScheduleOptions& options,
+                                     MicrobatchRange range) {
+  const Topology& topology = options.topology;
+  std::vector<int32_t> stashes(topology.stages());
+  // Long enough for the pipeline to fill, with replicas too.
+  const int64_t step = options.microbatches_per_step;
+  const int64_t steps = method.synchronous ? 1 : 4 * topology.stages() / step + 4;
+  for (int32_t id = 0; id < topology.workers; ++id) {
+    const WorkerId worker(id);
+    const std::vector<int64_t> peaks =
+        StashesPeak(ProgramOf(method, options, worker, {range.first, steps * step}), topology);
+    for (const StageId stage : topology.StagesOf(worker)) {
+      const int32_t most = options.offload.StashesOf(topology[stage].place);
+      if (peaks[stage.value] > most) stashes[stage.value] = most;
+    }
+  }
+  return stashes;
+}
+
 }  // namespace
 
 absl::StatusOr<Topology> PlaceReplicas(const Method& method, absl::Span<const int32_t> replicas,
@@ -605,6 +648,7 @@ absl::Status CheckBuildable(const Method& method, const ScheduleOptions& options
                             MicrobatchRange range) {
   PENSTOCK_RETURN_IF_ERROR(CheckRange(range));
   PENSTOCK_RETURN_IF_ERROR(CheckFits(method, options));
+  PENSTOCK_RETURN_IF_ERROR(CheckOffload(options));
   return CheckSteps(method, options, range);
 }
 
@@ -624,6 +668,9 @@ absl::StatusOr<Schedule> BuildSchedule(const Method& method, const ScheduleOptio
     const WorkerId worker(id);
     schedule.programs.push_back(
         Lower(ProgramOf(method, options, worker, range), options.topology, worker, lower));
+  }
+  if (!options.offload.none()) {
+    AddOffload(StashesOnDevice(method, options, range), schedule.programs);
   }
   return schedule;
 }

@@ -13,6 +13,7 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 #include "absl/types/span.h"
+#include "schedule/offload.h"
 #include "schedule/placements.h"
 #include "schedule/schedule.h"
 
@@ -37,6 +38,8 @@ struct ScheduleOptions {
   bool send_gradient_early = false;
   // For methods that choose the microbatches of an update (pipeline.update_every): a divisor of the step; absent: a step.
   std::optional<int64_t> microbatches_per_update = std::nullopt;
+  // The stages that keep only some of their stashes on the device. None that recompute, and none there and back.
+  OffloadChoice offload;
 };
 
 // A method sets these defaults for the updates of a job that does not set them (job.proto has the meaning of each).

@@ -51,6 +51,7 @@ void AddCostOptions(CLI::App& app, CostOptions& options) {
   AddCost(app, options.backward_input, "Time of the gradient of the input");
   AddCost(app, options.backward_weight, "Time of the gradient of the weights");
   AddCost(app, options.update, "Time of an update");
+  AddCost(app, options.copy, "Time of a copy of a stash to the host, or back");
   app.add_option("--message-bytes", options.message_bytes, "Size of a message between stages")
       ->type_name("BYTES")
       ->check(CLI::NonNegativeNumber);
@@ -76,6 +77,8 @@ void AddCostOptions(CLI::App& app, CostOptions& options) {
 absl::StatusOr<SimulationCosts> CostsOf(const CostOptions& options, const Topology& topology) {
   SimulationCosts costs;
   costs.overhead_s = options.overhead;
+  // A stash has as many bytes as its copy takes seconds.
+  costs.host = {.offload_bytes_per_second = 1.0, .prefetch_bytes_per_second = 1.0};
   for (int32_t id = 0; id < topology.stages(); ++id) {
     const StageId stage(id);
     StageCosts cost;
@@ -83,6 +86,7 @@ absl::StatusOr<SimulationCosts> CostsOf(const CostOptions& options, const Topolo
     PENSTOCK_ASSIGN_OR_RETURN(cost.backward_input_s, At(options.backward_input, stage, topology));
     PENSTOCK_ASSIGN_OR_RETURN(cost.backward_weight_s, At(options.backward_weight, stage, topology));
     PENSTOCK_ASSIGN_OR_RETURN(cost.update_s, At(options.update, stage, topology));
+    PENSTOCK_ASSIGN_OR_RETURN(cost.stash_bytes, At(options.copy, stage, topology));
     costs.stages.push_back(cost);
   }
   for (int32_t number = 0; number < topology.links(); ++number) {

@@ -22,6 +22,7 @@ struct CostOptions {
   PerStageCost backward_input = {"--backward-input", {0.5}};
   PerStageCost backward_weight = {"--backward-weight", {0.5}};
   PerStageCost update = {"--update", {0.0}};
+  PerStageCost copy = {"--copy", {0.0}};  // of a stash
   double message_bytes = 0.0;
   // Numbers by link, between each stage of the model and the next.
   PerStageCost bytes_per_second = {"--bytes-per-second", {0.0}};  // 0: unlimited

@@ -36,6 +36,14 @@ std::vector<const JudgedCandidate*> Shown(const JobPlan& plan, bool all) {
   return shown;
 }
 
+// Which stages recompute or offload.
+std::string SavingText(const Candidate& candidate) {
+  const std::string recompute = candidate.recompute.none() ? "" : TextOf(candidate.recompute);
+  if (candidate.offload.none()) return recompute;
+  return absl::StrCat(recompute, recompute.empty() ? "" : ", ", "offloads ",
+                      TextOf(candidate.offload));
+}
+
 std::string CandidatesText(const JobPlan& plan, bool all) {
   Table table({{"METHOD"},
                {"STAGES", Table::Align::kRight},
@@ -58,8 +66,7 @@ std::string CandidatesText(const JobPlan& plan, bool all) {
     table.AddRow({judged->candidate.method, absl::StrCat(judged->candidate.stages),
                   absl::StrJoin(judged->candidate.replicas, "-"),
                   absl::StrCat(judged->workers.size()),
-                  absl::StrCat(judged->candidate.microbatches),
-                  judged->candidate.recompute.none() ? "" : TextOf(judged->candidate.recompute),
+                  absl::StrCat(judged->candidate.microbatches), SavingText(judged->candidate),
                   FormatFixed(judged->step_s * 1e3, 3),
                   absl::StrFormat("%.1f %%", judged->bubble_ratio * 100),
                   FormatBytes(judged->most_memory()), absl::StrCat(judged->most_staleness()),
@@ -170,6 +177,7 @@ nlohmann::ordered_json CandidateJson(const JudgedCandidate& judged, const Cluste
                                  {"microbatches", judged.candidate.microbatches},
                                  {"recompute", TextOf(judged.candidate.recompute)},
                                  {"replicas", judged.candidate.replicas}};
+  if (!judged.candidate.offload.none()) json["offload"] = TextOf(judged.candidate.offload);
   if (!judged.runs()) {
     json["rejected"] = judged.rejected;
     return json;

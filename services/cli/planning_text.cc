@@ -110,6 +110,9 @@ std::string RepeatText(const v1::GetJobResponse& job, const std::string& order_f
   if (!pipeline.recompute().empty() && pipeline.recompute() != "none") {
     absl::StrAppend(&text, ", recompute: \"", pipeline.recompute(), "\"");
   }
+  if (!pipeline.offload().empty() && pipeline.offload() != "none") {
+    absl::StrAppend(&text, ", offload: \"", pipeline.offload(), "\"");
+  }
   const bool is_searched = !pipeline.schedule().empty();
   if (is_searched) absl::StrAppend(&text, ", schedule_file: \"", order_file, "\"");
   absl::StrAppend(&text, ", worker_names: [",

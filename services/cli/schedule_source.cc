@@ -67,6 +67,7 @@ absl::Status CheckIsOfAFile(const ScheduleSource& source) {
       {source.microbatches != plain.microbatches, "--microbatches"},
       {source.steps != plain.steps, "--steps"},
       {source.recompute != plain.recompute, "--recompute"},
+      {source.offload != plain.offload, "--offload"},
       {source.delta != plain.delta, "--delta"},
       {source.seed != plain.seed, "--seed"}};
   for (const auto& [given, flag] : flags) {
@@ -146,6 +147,12 @@ void AddScheduleOptions(CLI::App& app, ScheduleSource& source) {
       ->type_name("WHICH")
       ->check(KnownValues({"none", "all"}))
       ->capture_default_str();
+  app.add_option("--offload", source.offload,
+                 "Stages that keep only some stashes on the device, 3 or as many as a colon says, "
+                 "and the others on the host (of a method): none, all, or places such as 0,1:4")
+      ->type_name("WHICH")
+      ->check(KnownValues({"none", "all"}))
+      ->capture_default_str();
   app.add_option("--delta", source.delta,
                  "The most updates that weights may be old (of rpd); default: PipeDream's delay")
       ->type_name("D")
@@ -184,11 +191,16 @@ absl::StatusOr<ScheduleOptions> CatalogOptions(const Method& method, const Sched
   if (!topology.ok()) return Annotate(topology.status(), method.name);
   topology = WithRecompute(*std::move(topology), source.recompute);
   PENSTOCK_RETURN_IF_ERROR(topology.status());
+  absl::StatusOr<OffloadChoice> offload = ParseOffload(source.offload);
+  if (!offload.ok()) return Annotate(offload.status(), "--offload");
+  PENSTOCK_RETURN_IF_ERROR(Annotate(
+      CheckOffload(*offload, *ParseRecompute(source.recompute), topology->depth()), "--offload"));
   return ScheduleOptions{.topology = *std::move(topology),
                          .microbatches_per_step = source.microbatches,
                          .delta = source.delta,
                          .seed = source.seed,
-                         .send_gradient_early = source.send_early};
+                         .send_gradient_early = source.send_early,
+                         .offload = *std::move(offload)};
 }
 
 absl::StatusOr<Schedule> LoadSchedule(const ScheduleSource& source, Console& console) {

@@ -28,7 +28,7 @@ Json SpanJson(const Span& span) {
 Json TimelineJson(const Timeline& timeline, size_t spans_max) {
   std::vector<const Span*> spans;
   for (const Span& span : timeline.spans) {
-    if (span.lane != Lane::kTransfer) spans.push_back(&span);
+    if (!RunsBeside(span.lane)) spans.push_back(&span);
   }
   std::stable_sort(spans.begin(), spans.end(),
                    [](const Span* a, const Span* b) { return a->start_ns < b->start_ns; });

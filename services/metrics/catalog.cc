@@ -43,7 +43,8 @@ const std::vector<LabelDescription>& MetricLabels() {
       {"device", "the worker's device"},
       {"stage", "the stage's number, from 0"},
       {"cause",
-       "of idle time `input`, `credit`, `collective`, `data`, `checkpoint`; of lost workers "
+       "of idle time `input`, `credit`, `collective`, `data`, `host`, `checkpoint`; of lost "
+       "workers "
        "`gone`, "
        "`unanswered`, `silent`, `restarted`, `stuck`"},
       {"part",

@@ -87,6 +87,11 @@ std::optional<WorkerFlags> ParseWorkerFlags(int argc, char** argv, int& exit_cod
                  "longest ago make room")
       ->transform(CLI::AsSizeValue(/*kb_is_1000=*/false))
       ->default_str("256GiB");
+  app.add_option(
+         "--offload-dir", flags.offload_directory,
+         "where stashes wait that a job offloads from the CPU (pipeline.offload), in a file "
+         "without a name; a disk, not memory")
+      ->type_name("DIR");
   app.add_option("--checkpoint-root", flags.checkpoint_root,
                  "directory below which jobs may have their checkpoints; or the word coordinator: "
                  "they are sent to the coordinator, which has a disk for them (default: nowhere)")

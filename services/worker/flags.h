@@ -24,6 +24,7 @@ struct WorkerFlags {
   bool checkpoints_at_coordinator = false;  // they are sent there, and read from there
   std::string data_cache;                   // absolute; empty: no files of the cluster are fetched
   int64_t data_cache_bytes_max = int64_t{256} << 30;
+  std::string offload_directory = "/var/tmp";
   bool any_path = false;  // jobs may name files outside of the two
   Device device;
   std::optional<v1::DeviceTimes> emulated;  // none: the device takes the time it takes

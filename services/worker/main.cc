@@ -283,6 +283,7 @@ class Worker {
                    .snapshots = &snapshot_calls_,
                    .data_fetcher = cache_.has_value() ? &*cache_ : nullptr,
                    .emulated_device = Emulated(),
+                   .offload_directory = flags_.offload_directory,
                    .product_flops_per_second = ProductRateFor(request)});
             },
         .on_attempt_over = [this] { finished_.Add(Snapshot(), RealClock().MonotonicNs()); },

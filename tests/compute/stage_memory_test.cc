@@ -1,10 +1,11 @@
 // What a stage keeps: weight versions that wait on the host, and the bytes it says that its passes take.
-#include <gtest/gtest.h>
+#include <gmock/gmock.h>
 
 #include <algorithm>
 #include <cmath>
 #include <cstddef>
 #include <deque>
+#include <functional>
 #include <memory>
 #include <string>
 #include <tuple>
@@ -12,6 +13,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "compute/offload_store.h"
 #include "compute/stage.h"
 #include "tests/compute/conformance.h"
 #include "tests/compute/skip_model.h"
@@ -138,6 +140,62 @@ TEST(HostStash, OfManyVersions_LeavesThreeOnTheDevice) {
             HostStash::kDeviceVersionsMax * stashed.memory.version_bytes);
   EXPECT_EQ(kept.pool_peak_bytes - stashed.pool_peak_bytes, 4 * kept.memory.version_bytes);
   EXPECT_GE(stashed.memory.host_stash_bytes, 4 * stashed.memory.version_bytes);
+}
+
+// The gradient of the input of one microbatch, with `between` after its forward.
+std::vector<std::byte> GradientOfOne(Backend& backend, Stage& stage,
+                                     const std::function<void()>& between) {
+  EXPECT_THAT(
+      stage.Forward(MicrobatchId(5), 0, 0, Wave(backend, stage, stage.input_shape(), 1), {}),
+      IsOk());
+  between();
+  const absl::StatusOr<Tensor> gradient = stage.BackwardInput(
+      MicrobatchId(5), 0, Wave(backend, stage, stage.grad_output_shape(), 2), 1.0f);
+  EXPECT_THAT(gradient, IsOk());
+  if (!gradient.ok()) return {};
+  const auto* bytes = gradient->data<std::byte>();
+  EXPECT_THAT(stage.BackwardWeight(MicrobatchId(5)), IsOk());
+  return {bytes, bytes + gradient->size_bytes()};
+}
+
+TEST(OffloadedStash, OutAndBack_FreesItsBytesAndGivesTheSameBits) {
+  const auto refused = [](const std::string& what) {
+    return StatusIs(absl::StatusCode::kFailedPrecondition, ::testing::HasSubstr(what));
+  };
+  for (const Precision precision : {Precision::kF32, Precision::kBf16}) {
+    const ModelGraph model = *BuildGpt(TinyGpt());
+    TwoPools device;
+    const auto stage =
+        *Stage::Create(device, model, MiddleStage(StashPlace::kDevice, precision, 0));
+    stage->InitializeWeights();
+    const std::vector<std::byte> kept = GradientOfOne(device, *stage, [] {});
+    const MicrobatchId m(5);
+    const std::vector<std::byte> without_store =
+        GradientOfOne(device, *stage, [&] { EXPECT_THAT(stage->Offload(m), refused("no store")); });
+    EXPECT_EQ(without_store, kept);
+    HostOffload store(device);
+    stage->OffloadTo(store);
+    EXPECT_THAT(stage->Offload(m), refused("without its forward"));
+    const int64_t stash = stage->activation_bytes().stash;
+    EXPECT_GT(stash, 0);
+    const std::vector<std::byte> moved = GradientOfOne(device, *stage, [&] {
+      const int64_t before = device.pool().stats().bytes_in_use;
+      EXPECT_THAT(stage->Evict(m), refused("expected it to be on its way to the host"));
+      EXPECT_THAT(stage->Offload(m), IsOkAndHolds(stash));
+      EXPECT_THAT(stage->Offload(m), refused("whose stash is on its way to the host"));
+      EXPECT_THAT(stage->Prefetch(m), refused("expected it to be on the host"));
+      EXPECT_THAT(
+          stage->BackwardInput(m, 0, Wave(device, *stage, stage->grad_output_shape(), 2), 1.0f),
+          refused("backward of microbatch 5, whose stash is on its way to the host"));
+      EXPECT_THAT(stage->Evict(m), IsOk());
+      EXPECT_EQ(device.pool().stats().bytes_in_use, before - stash);
+      EXPECT_THAT(stage->Prefetch(m), IsOk());
+      EXPECT_EQ(device.pool().stats().bytes_in_use, before);
+    });
+    EXPECT_EQ(moved, kept);
+    const int64_t on_host = device.host_pool().stats().bytes_in_use;
+    EXPECT_EQ(on_host, 0);
+  }
 }
 
 TEST(HostStash, InTheSteadyState_TakesNoMemoryFromTheSource) {

@@ -55,6 +55,7 @@ TEST(ClusterSpec, Mistakes_AreNamedWithTheirPlace) {
   expect("count: 2", "count: 0", "hosts[0].count: is 0; expected 1 to 4096");
   expect("count: 4,", "count: 4000,", "hosts: have 8000 workers or more; expected 4096 at most");
   expect("memory_gib: 16", "memory_gib: -1", "hosts[0].workers[0].memory_gib: is -1");
+  expect("memory_gib: 16", "offload_gigabits: 0", "hosts[0].workers[0].offload_gigabits: is 0");
   expect("speed: 0.5", "speed: -0.5", "hosts[1].workers[0].speed: is -0.5");
   expect("name: attic", "name: rack-0", "hosts[1].name: rack-0 is there twice");
   expect("- name: attic\n    gigabits", "- gigabits", "hosts[1].name: is missing");

@@ -876,6 +876,42 @@ TEST(ResolveJob, RecomputeOfAStageThatThereIsNot_IsRefusedWithThoseThereAre) {
   EXPECT_THAT(ResolveJob(spec), refused("names stage 15, but the model has only 15 layers"));
 }
 
+TEST(ResolveJob, Offload_IsOfStagesThatKeepAStash) {
+  v1::JobSpec spec = GoodJob();
+  v1::PipelineSpec& pipeline = *spec.mutable_pipeline();
+  const auto refused = [](const std::string& what) {
+    return StatusIs(absl::StatusCode::kInvalidArgument,
+                    AllOf(StartsWith("pipeline.offload: "), HasSubstr(what)));
+  };
+  const auto offload = [&](const std::string& text) {
+    pipeline.set_offload(text);
+    const absl::StatusOr<ResolvedJob> job = ResolveJob(spec);
+    EXPECT_THAT(job, IsOk());
+    return ScheduleOptionsOf(*job, TopologyOf(*job, 4)).offload;
+  };
+  EXPECT_EQ(offload(""), OffloadChoice());
+  EXPECT_EQ(offload("none"), OffloadChoice());
+  EXPECT_EQ(offload("all:2"), OffloadChoice{.all = 2});
+  EXPECT_EQ(offload("3,1:5"), (OffloadChoice{.stages = {{1, 5}, {3, 3}}}));
+  pipeline.set_offload("1,4");
+  EXPECT_THAT(ResolveJob(spec), refused("names stage 4, but the pipeline has 4 stages; 0 to 3"));
+  pipeline.set_offload("1:1");
+  EXPECT_THAT(ResolveJob(spec), refused("is \"1:1\"; expected none, all, or places"));
+  pipeline.set_offload("15");
+  EXPECT_THAT(ResolveJob(spec), refused("names stage 15, but the model has only 15 layers"));
+  pipeline.set_offload("0,1");
+  pipeline.set_recompute("1,2");
+  EXPECT_THAT(ResolveJob(spec), refused("names stage 1, which recomputes"));
+  pipeline.set_recompute("2");
+  EXPECT_THAT(ResolveJob(spec), IsOk());
+  pipeline.clear_recompute();
+  pipeline.set_order("recorded");
+  EXPECT_THAT(ResolveJob(spec), refused("cannot be together with pipeline.order recorded"));
+  pipeline.clear_order();
+  pipeline.set_method("roundpipe");
+  EXPECT_THAT(ResolveJob(spec), refused("is not for roundpipe"));
+}
+
 TEST(ResolveJob, RecomputeBesideAScheduleFile_MayAddStagesButNotLeaveThemOut) {
   v1::JobSpec spec = GoodJob();
   spec.mutable_training()->set_microbatches(2);

@@ -24,6 +24,9 @@ TEST(Action, KnownTexts_Print) {
   EXPECT_EQ(ToString({ActionKind::kSendActivation, 0, 3}), "0SEND_F3");
   EXPECT_EQ(ToString({ActionKind::kRecvGradient, 2, 0}), "2RECV_B0");
   EXPECT_EQ(ToString({ActionKind::kRecompute, 2, 0}), "2R0");
+  EXPECT_EQ(ToString({ActionKind::kOffload, 2, 7}), "2OFFLOAD7");
+  EXPECT_EQ(ToString({ActionKind::kEvict, 2, 7}), "2EVICT7");
+  EXPECT_EQ(ToString({ActionKind::kPrefetch, 2, 7}), "2PREFETCH7");
   EXPECT_EQ(ToString({ActionKind::kBackwardInput, 2, 0}), "2I0");
   EXPECT_EQ(ToString({ActionKind::kReduce, 4}), "4REDUCE");
   EXPECT_EQ(ToString({ActionKind::kUpdate, 1}), "1UPDATE");

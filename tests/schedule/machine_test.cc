@@ -138,7 +138,7 @@ TEST_F(MachineTest, Evaluation_AllowsForwardAndItsMessagesOnly) {
   machine_->BeginRange(Completeness::kEvaluate);
   EXPECT_EQ(Do("0F0").version, 0);
   Do("0SEND_F0 FLUSH");
-  for (const char* action : {"0RECV_B0", "0R0", "0I0", "0W0", "0UPDATE", "NORM"}) {
+  for (const char* action : {"0RECV_B0", "0R0", "0I0", "0W0", "0OFFLOAD0", "0UPDATE", "NORM"}) {
     EXPECT_THAT(Apply(action), StatusIs(absl::StatusCode::kFailedPrecondition, testing::_));
   }
   EXPECT_EQ(counts(0).activations_peak, 0);
@@ -168,6 +168,38 @@ TEST_F(MachineTest, StageThatRecomputes_NeedsRBetweenFAndI) {
   Make(topology, 0);
   Do("0F0");
   ExpectRefused("0R0", "the stage does not recompute");
+}
+
+TEST_F(MachineTest, Stash_GoesToTheHostAndBackBetweenFAndI) {
+  Make(StraightPipeline(2), 0);
+  ExpectRefused("0OFFLOAD0", "no stash");
+  Do("0F0 0SEND_F0");
+  ExpectRefused("0EVICT0", "no stash that is being offloaded");
+  ExpectRefused("0PREFETCH0", "no offloaded stash");
+  Do("0OFFLOAD0 0RECV_B0");
+  EXPECT_EQ(counts(0).resident_live, 1) << "until EVICT it is still there";
+  EXPECT_EQ(counts(0).offloaded_live, 1);
+  ExpectRefused("0OFFLOAD0",
+                "no stash, it is being offloaded: EVICT and PREFETCH must come before it");
+  ExpectRefused("0I0", "no stash, it is being offloaded: EVICT and PREFETCH must come before it");
+  ExpectRefused("0PREFETCH0",
+                "no offloaded stash, it is still being offloaded: EVICT must come before it");
+  ExpectRefused("FLUSH", "stage 0 still holds the output gradient of microbatch 0");
+  Do("0EVICT0");
+  EXPECT_EQ(counts(0).resident_live, 0);
+  EXPECT_EQ(counts(0).activations_live, 1);
+  ExpectRefused("0I0", "no stash, it is offloaded: PREFETCH must come before it");
+  ExpectRefused("0EVICT0", "no stash that is being offloaded");
+  const std::vector<int64_t> away = State();
+  Do("0PREFETCH0");
+  EXPECT_NE(State(), away);
+  EXPECT_EQ(counts(0).offloaded_live, 0);
+  Do("0I0");
+  ExpectRefused("0OFFLOAD0", "no stash");
+  Do("0W0 0UPDATE 0F1 0SEND_F1 0OFFLOAD1 0EVICT1");
+  ExpectRefused("FLUSH", "stage 0 still holds the offloaded stash of microbatch 1");
+  EXPECT_EQ(counts(0).resident_peak, 1);
+  EXPECT_EQ(counts(0).offloaded_peak, 1);
 }
 
 TEST_F(MachineTest, Recompute_ReadsWhatTheBackwardWillRead) {

@@ -326,6 +326,18 @@ class RandomExecution {
         ok_ = ok_ && reduced_[s].empty() && normed_.count(s) == 0;
         accumulated_[s].push_back(m);
         break;
+      case ActionKind::kOffload:
+        Take({"stash", s, m});
+        Leave({"leaving stash", s, m});
+        break;
+      case ActionKind::kEvict:
+        Take({"leaving stash", s, m});
+        Leave({"stash on the host", s, m});
+        break;
+      case ActionKind::kPrefetch:
+        Take({"stash on the host", s, m});
+        Leave({"stash", s, m});
+        break;
       case ActionKind::kUpdate:
         Step(s);
         break;
@@ -438,7 +450,8 @@ class RandomExecution {
       ok_ = ok_ && accumulated_.count(s) == 0;
       for (const auto& [what, at, m] : things_) {
         ok_ =
-            ok_ && (at != s || (what != "checkpoint" && what != "stash" && what != "weight stash"));
+            ok_ && (at != s || (what != "checkpoint" && what != "stash" && what != "weight stash" &&
+                                what != "leaving stash" && what != "stash on the host"));
       }
       if (Loops() && Updates(s)) {
         ok_ = ok_ && differ_.count({static_cast<size_t>(a.index), s}) == 1;
@@ -548,6 +561,8 @@ std::vector<Schedule> Originals() {
     }
     originals.push_back(RecomputingSteps(method, {.all = true}, 2, 2, 4, 2));
     originals.push_back(RecomputingSteps(method, {.places = {0}}, 3, 2, 4, 2));
+    if (method.placement == Placement::kRoundTrip) continue;
+    originals.push_back(OffloadingSteps(method, {.all = 2}, 3, 4, 4, 2));
   }
   ScheduleOptions tied = TiedOptions(3, 2);
   tied.global_norm = true;

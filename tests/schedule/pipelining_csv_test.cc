@@ -80,6 +80,8 @@ TEST(PipeliningCsvTest, WhatItHasNoWordsFor_IsRefusedWithTheReason) {
          "an update within the range (0UPDATE before 0F2); it holds one step");
   expect(RecomputingSteps(**FindMethod("1f1b"), {.all = true}, 3, 4, 0, 1),
          "stages that do their forward again");
+  expect(OffloadingSteps(**FindMethod("1f1b"), {.all = 2}, 4, 6, 0, 1),
+         "stashes that wait on the host");
   const Method& method = **FindMethod("1f1b");
   expect(BuildSchedule(method, TiedOptions(3, 4), {0, 4}).value(), "stages that share parameters");
   ScheduleOptions clipped = {.topology = StraightPipeline(2), .microbatches_per_step = 2};

@@ -7,6 +7,7 @@
 
 #include "schedule/catalog/catalog.h"
 #include "schedule/lower.h"
+#include "schedule/offload.h"
 #include "schedule/recompute.h"
 #include "schedule/text.h"
 
@@ -55,6 +56,16 @@ inline Schedule RecomputingSteps(const Method& method, const RecomputeChoice& ch
   const bool in_step = method.placement == Placement::kRoundTrip;
   return BuildSchedule(method, options, {in_step ? first / step * step : first, steps * step})
       .value();
+}
+
+// The same with stages that offload. REQUIRES: the method is not there and back.
+inline Schedule OffloadingSteps(const Method& method, const OffloadChoice& choice, int32_t workers,
+                                int64_t microbatches, int64_t first, int64_t steps) {
+  const int64_t step = StepFor(method, workers, microbatches);
+  const ScheduleOptions options{.topology = PlacedOn(method, workers, step),
+                                .microbatches_per_step = step,
+                                .offload = choice};
+  return BuildSchedule(method, options, {first, steps * step}).value();
 }
 
 // From the text form; compute-only lists are completed. REQUIRES: it is valid.

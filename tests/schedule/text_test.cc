@@ -27,6 +27,8 @@ std::vector<Schedule> Samples() {
   for (const Method& method : Methods()) {
     samples.push_back(RecomputingSteps(method, {.all = true}, 3, 3, 9, 2));
     samples.push_back(RecomputingSteps(method, {.places = {0, 1}}, 2, 3, 9, 2));
+    if (method.placement == Placement::kRoundTrip) continue;
+    samples.push_back(OffloadingSteps(method, {.all = 2}, 4, 6, 9, 30));
   }
   ScheduleOptions tied = TiedOptions(4, 2);
   tied.global_norm = true;

@@ -106,7 +106,8 @@ TEST_F(Drain, AtRandomSteps_ThenResumed_EqualsTheReferenceWithTheSameCuts) {
       // Drained before or after the method has begun.
       spec.mutable_pipeline()->set_synchronous_steps(round % 3 * 6);
     }
-    if (round % 2 == 1) spec.mutable_pipeline()->set_recompute("all");
+    v1::PipelineSpec& pipeline = *spec.mutable_pipeline();
+    round % 2 == 1 ? pipeline.set_recompute("all") : pipeline.set_offload("all:2");
     const std::vector<LayerRange> layers = EvenSplit(kLayers, 1 + round / 2 % 4);
     ClusterOptions options = {.spec = spec,
                               .layers = layers,

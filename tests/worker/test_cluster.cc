@@ -81,7 +81,8 @@ void TestCluster::Main(int worker) {
                                    if (options_.on_notice) options_.on_notice(worker, text);
                                  },
                              .snapshots = options_.snapshots ? options_.snapshots(worker) : nullptr,
-                             .emulated_device = options_.emulated_device});
+                             .emulated_device = options_.emulated_device,
+                             .offload_directory = options_.offload_directory});
   bool abandoned = false;
   {
     MutexLock lock(mutex_);

@@ -103,6 +103,11 @@ nlohmann::ordered_json StageJson(int32_t stage, const Schedule& schedule,
   const WorkerTimes& times = result.workers[worker];
   const StageCounts& counts = result.stages[stage];
   const StageTimes own = StageTimesOf(stage, times, result);
+  nlohmann::ordered_json causes = {{"input", times.wait_input_s},
+                                   {"credit", times.wait_credit_s},
+                                   {"collective", times.wait_collective_s},
+                                   {"done_early", times.done_early_s}};
+  if (counts.offloaded_peak > 0) causes["host"] = times.wait_host_s;
   return {{"stage", stage},
           {"worker", worker},
           {"busy_seconds", own.busy_s},
@@ -115,11 +120,7 @@ nlohmann::ordered_json StageJson(int32_t stage, const Schedule& schedule,
           {"moved_weight_copies", counts.moved_copies},  // its name before, for one version
           {"activations_peak", counts.activations_peak},
           {"overhead_seconds", times.overhead_s},
-          {"idle_causes",
-           {{"input", times.wait_input_s},
-            {"credit", times.wait_credit_s},
-            {"collective", times.wait_collective_s},
-            {"done_early", times.done_early_s}}}};
+          {"idle_causes", causes}};
 }
 
 nlohmann::ordered_json ReportJson(const SimulateOptions& options, const Schedule& schedule,

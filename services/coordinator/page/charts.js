@@ -90,7 +90,7 @@ export function comparisonChart(title, curves, text, width) {
 export const kKinds = [["f", "forward"], ["r", "recompute"], ["i", "backward, input"],
   ["w", "backward, weights"], ["s", "update"], ["c", "collective"], ["m", "send, receive"],
   ["input", "waits for input"], ["credit", "for credit"], ["collective", "for others"],
-  ["data", "for data"]];
+  ["data", "for data"], ["host", "for copies to or from the host"]];
 const kCompute = { F: "f", R: "r", I: "i", W: "w", UPDATE: "s" };
 
 // How a span looks: a class of style.css; null: not at all.
@@ -161,7 +161,7 @@ export function timelineChart(timeline, names, width) {
   };
 }
 
-const kCauses = ["input", "credit", "collective", "data"];
+const kCauses = ["input", "credit", "collective", "data", "host"];
 
 // One bar for each worker: what part of its time it computed, and why it did not.
 export function bubbleBars(perStage) {
@@ -191,7 +191,8 @@ export function bubbleBars(perStage) {
     ];
   });
   const words = { busy: "computes", input: "waits for input", credit: "for credit",
-    collective: "for others", data: "for data", checkpoint: "for a checkpoint",
+    collective: "for others", data: "for data", host: "for copies to or from the host",
+    checkpoint: "for a checkpoint",
     overhead: "overhead" };
   return [el("div", { class: "bubbles" }, rows.flat()),
     legend(Object.entries(words).filter(([kind]) => used.has(kind)))];

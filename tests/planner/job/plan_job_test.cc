@@ -3,7 +3,9 @@
 
 #include <gmock/gmock.h>
 
+#include <algorithm>
 #include <limits>
+#include <optional>
 
 #include "absl/strings/str_join.h"
 #include "job/defaults.h"
@@ -580,6 +582,71 @@ TEST(PlanJob, OneSmallWorker_RecomputesItsStageAlone) {
     }
   }
   EXPECT_THAT(choices, ::testing::Contains("0"));
+}
+
+// With fast copies the small worker offloads and no step is longer; with slow ones it would be, and recomputing is better.
+TEST(PlanJob, OneSmallWorker_KeepsOffloadsOrRecomputesByWhatCopiesTake) {
+  Cluster cluster = Alike(4);
+  const Candidate plain = {.method = "1f1b", .stages = 4, .microbatches = 8};
+  PENSTOCK_ASSERT_OK_AND_ASSIGN(const JudgedCandidate enough,
+                                JudgeCandidate(InputOf(kPlannedJob, cluster), plain));
+  ASSERT_TRUE(enough.runs());
+  cluster.workers[0].memory_bytes = static_cast<double>(enough.memory[0].total() - 1);
+  const auto best_with = [&](double bytes_per_second) {
+    for (PlanWorker& worker : cluster.workers) worker.offload_bytes_per_second = bytes_per_second;
+    const PlanningInput input = InputOf(kPlannedJob, cluster);
+    const absl::StatusOr<JobPlan> plan =
+        PlanJob(input, PlanJobOptions{.methods = {"1f1b"}, .stages = {4}}, Unlimited());
+    EXPECT_THAT(plan, IsOk());
+    std::optional<JudgedCandidate> best;
+    for (const JudgedCandidate& judged : plan->candidates) {
+      if (judged.candidate.microbatches != 8 || !judged.runs()) continue;
+      EXPECT_THAT(ValidateJob(judged.spec), IsOk());
+      for (size_t w = 0; w < judged.memory.size(); ++w) {
+        EXPECT_LE(static_cast<double>(judged.memory[w].total()),
+                  cluster.workers[judged.workers[w]].memory_bytes);
+      }
+      if (!best.has_value() || judged.step_s < best->step_s) best = judged;
+    }
+    EXPECT_TRUE(best.has_value());
+    return *best;
+  };
+  const JudgedCandidate fast = best_with(1e12);
+  EXPECT_EQ(fast.candidate.offload.StashesOf(0), 3);
+  EXPECT_EQ(fast.candidate.offload.StashesOf(1), 0);
+  EXPECT_TRUE(fast.candidate.recompute.none());
+  EXPECT_EQ(fast.spec.pipeline().offload(), "0");
+  EXPECT_NEAR(fast.step_s, enough.step_s, 1e-9);
+  const JudgedCandidate slow = best_with(1e3);
+  EXPECT_TRUE(slow.candidate.offload.none());
+  EXPECT_FALSE(slow.candidate.recompute.none());
+  const JudgedCandidate unknown = best_with(0);
+  EXPECT_TRUE(unknown.candidate.offload.none());
+}
+
+TEST(PlanJob, RoomForTheFewestStashes_IsUsed) {
+  Cluster cluster = Alike(4);
+  const Candidate plain = {.method = "gpipe", .stages = 4, .microbatches = 8};
+  PENSTOCK_ASSERT_OK_AND_ASSIGN(const JudgedCandidate enough,
+                                JudgeCandidate(InputOf(kPlannedJob, cluster), plain));
+  Candidate offloads = plain;
+  offloads.offload = {.all = 2};
+  PENSTOCK_ASSERT_OK_AND_ASSIGN(const JudgedCandidate fewest,
+                                JudgeCandidate(InputOf(kPlannedJob, cluster), offloads));
+  for (size_t w = 0; w < 4; ++w) {
+    EXPECT_LT(fewest.memory[w].total(), enough.memory[w].total()) << w;
+  }
+  cluster.workers[1].memory_bytes = static_cast<double>(fewest.memory[1].total());
+  for (PlanWorker& worker : cluster.workers) worker.offload_bytes_per_second = 1e12;
+  const PlanningInput input = InputOf(kPlannedJob, cluster);
+  PENSTOCK_ASSERT_OK_AND_ASSIGN(
+      const JobPlan plan,
+      PlanJob(input, PlanJobOptions{.methods = {"gpipe"}, .stages = {4}}, Unlimited()));
+  EXPECT_TRUE(std::any_of(plan.candidates.begin(), plan.candidates.end(),
+                          [](const JudgedCandidate& judged) {
+                            return judged.candidate.microbatches == 8 && judged.runs() &&
+                                   judged.candidate.offload == OffloadChoice{.stages = {{1, 2}}};
+                          }));
 }
 
 TEST(PlanJob, TooLittleMemoryEverywhere_RejectsAll) {
