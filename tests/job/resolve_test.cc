@@ -907,7 +907,7 @@ TEST(ResolveJob, Offload_IsOfStagesThatKeepAStash) {
   pipeline.clear_recompute();
   pipeline.set_order("recorded");
   EXPECT_THAT(ResolveJob(spec), refused("cannot be together with pipeline.order recorded"));
-  pipeline.clear_order();
+  pipeline.set_order("static");
   pipeline.set_method("roundpipe");
   EXPECT_THAT(ResolveJob(spec), refused("is not for roundpipe"));
 }
