@@ -26,12 +26,6 @@ v1::JobSpec SavedJob(int64_t steps, int32_t stages, int64_t every_steps) {
   return spec;
 }
 
-std::vector<std::string> WorkersOf(const v1::GetJobResponse& job) {
-  std::vector<std::string> workers;
-  for (const v1::StageAssignment& stage : job.plan().stages()) workers.push_back(stage.worker());
-  return workers;
-}
-
 // The job has done all its steps, and each was told once and is in the curve once.
 void ExpectEachStepOnce(SimulatedCluster& cluster, const std::string& job, int64_t steps) {
   std::vector<int64_t> expected(steps);

@@ -152,12 +152,6 @@ TEST(InPlaces, KeepsPlacesAndFillsTheOthers) {
 
 // ---------------------------------------------------------------------------------- in a cluster
 
-std::vector<std::string> PlannedWorkersOf(const v1::GetJobResponse& job) {
-  std::vector<std::string> workers;
-  for (const v1::StageAssignment& stage : job.plan().stages()) workers.push_back(stage.worker());
-  return workers;
-}
-
 std::vector<v1::AttemptCause> CausesOf(const v1::GetJobResponse& job) {
   std::vector<v1::AttemptCause> causes;
   for (const v1::Attempt& attempt : job.result().attempts()) causes.push_back(attempt.cause());
@@ -221,7 +215,7 @@ TEST(Growth, WorkerIsBack_TheJobGoesOnWithAsManyFromItsNextCut) {
     cluster.Restart(2);
     cluster.RunFor(4000);
     const v1::GetJobResponse& saved = cluster.Saved(shrunk.job);
-    EXPECT_THAT(PlannedWorkersOf(saved), ElementsAre("w0", "w1", "w2"));
+    EXPECT_THAT(WorkersOf(saved), ElementsAre("w0", "w1", "w2"));
     ASSERT_TRUE(cluster.RunUntilOver(kLimitMs)) << cluster.transcript();
     ExpectGoodEnd(cluster, shrunk.job, 300);
     EXPECT_THAT(CausesOf(saved), ElementsAre(v1::ATTEMPT_CAUSE_WORKER_LOST, v1::ATTEMPT_CAUSE_GREW,
@@ -303,7 +297,7 @@ TEST(Growth, LostAgainSoonAfter_AnotherWorkerJoinsAfterAWhile) {
   cluster.RunFor(50'000);
   EXPECT_EQ(cluster.Saved(shrunk.job).plan().stages_size(), 2);
   cluster.RunFor(10'000);
-  EXPECT_THAT(PlannedWorkersOf(cluster.Saved(shrunk.job)), ElementsAre("w0", "w1", "w2"));
+  EXPECT_THAT(WorkersOf(cluster.Saved(shrunk.job)), ElementsAre("w0", "w1", "w2"));
   ASSERT_TRUE(cluster.RunUntilOver(kLimitMs));
   ExpectGoodEnd(cluster, shrunk.job, 1500);
 }
@@ -320,7 +314,7 @@ TEST(Growth, WorkerThatJoinsCannotPrepare_TheJobGoesOnWithoutIt) {
   EXPECT_THAT(CausesOf(saved),
               ElementsAre(v1::ATTEMPT_CAUSE_WORKER_LOST, v1::ATTEMPT_CAUSE_GREW,
                           v1::ATTEMPT_CAUSE_RUN_FAILED, v1::ATTEMPT_CAUSE_UNSPECIFIED));
-  EXPECT_THAT(PlannedWorkersOf(saved), ElementsAre("w0", "w1"));
+  EXPECT_THAT(WorkersOf(saved), ElementsAre("w0", "w1"));
   const v1::Attempt& failed = saved.result().attempts(2);
   EXPECT_LT(failed.resumed_ms() - failed.detected_ms(), 1500) << "it did not wait for a third";
   EXPECT_THAT(cluster.Logs(shrunk.job),

@@ -85,12 +85,6 @@ TEST(PlaceApart, NoOrderDoes_LeavesThemAsTheyAre) {
   EXPECT_THAT(Placed(3, {{0, 1}, {1, 2}}, dead), ElementsAre("b", "c", "d"));
 }
 
-std::vector<std::string> WorkersOf(const v1::GetJobResponse& job) {
-  std::vector<std::string> workers;
-  for (const v1::StageAssignment& stage : job.plan().stages()) workers.push_back(stage.worker());
-  return workers;
-}
-
 // Runs a job of `stages` stages, and cuts the link between its first two workers in it.
 v1::GetJobResponse RunWithDeadLink(int workers, int stages, int64_t cut_ms) {
   SimulatedCluster cluster({.workers = workers, .attached = true});

@@ -17,12 +17,6 @@ using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 
-std::vector<std::string> WorkersOf(const v1::GetJobResponse& job) {
-  std::vector<std::string> workers;
-  for (const v1::StageAssignment& stage : job.plan().stages()) workers.push_back(stage.worker());
-  return workers;
-}
-
 v1::HeartbeatRequest Leaving(const std::string& worker, uint64_t incarnation) {
   v1::HeartbeatRequest request;
   request.set_name(worker);

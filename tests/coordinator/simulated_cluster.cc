@@ -869,4 +869,10 @@ void SimulatedCluster::Perform(const SaveJob& save) {
   saved_[job_id] = save.record;
 }
 
+std::vector<std::string> WorkersOf(const v1::GetJobResponse& job) {
+  std::vector<std::string> workers;
+  for (const v1::StageAssignment& stage : job.plan().stages()) workers.push_back(stage.worker());
+  return workers;
+}
+
 }  // namespace penstock

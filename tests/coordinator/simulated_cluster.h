@@ -356,4 +356,7 @@ v1::ModelProfile ProfileOf(const v1::JobSpec& spec, const v1::ProfileSpec& profi
 absl::StatusOr<std::string> SubmitJob(Coordinator& coordinator, const v1::SubmitJobRequest& request,
                                       Now now);
 
+// The workers of a job's stages, by stage.
+std::vector<std::string> WorkersOf(const v1::GetJobResponse& job);
+
 }  // namespace penstock
