@@ -8,6 +8,7 @@
 #include "base/status.h"
 #include "job/hugging_face/read_config.h"
 #include "model/families/bert.h"
+#include "tokenizer/sentence_piece_file.h"
 
 namespace penstock {
 namespace {
@@ -73,7 +74,9 @@ constexpr std::pair<const char*, SpecialToken> kTokensOfConfig[] = {
 
 // tokenizer_config.json for a .model of SentencePiece. LlamaTokenizer adds tokens with the usual names where nothing is said, so
 // that those which the file lacks are said to be none; and a beginning, which texts are not trained with here.
-absl::StatusOr<OrderedJson> SentencePieceConfig(const Tokenizer& tokenizer) {
+absl::StatusOr<OrderedJson> SentencePieceConfig(const Tokenizer& tokenizer,
+                                                absl::string_view model) {
+  PENSTOCK_ASSIGN_OR_RETURN(const SentencePieceFile file, ReadSentencePieceFile(model));
   OrderedJson config = {{"tokenizer_class", "LlamaTokenizer"},
                         {"add_bos_token", false},
                         {"add_eos_token", false},
@@ -82,9 +85,8 @@ absl::StatusOr<OrderedJson> SentencePieceConfig(const Tokenizer& tokenizer) {
                         {"model_input_names", {"input_ids", "attention_mask"}}};
   for (const auto& [key, which] : kTokensOfConfig) {
     const std::optional<int32_t> id = tokenizer.SpecialId(which);
-    config[key] = OrderedJson();
-    if (!id.has_value()) continue;
-    PENSTOCK_ASSIGN_OR_RETURN(config[key], tokenizer.Decode({*id}, SpecialTokens::kShow));
+    // The piece, and not what it decodes to: an unknown token's is a sign in a text.
+    config[key] = id.has_value() ? OrderedJson(file.pieces[*id].text) : OrderedJson();
   }
   return config;
 }
@@ -134,10 +136,18 @@ absl::StatusOr<ExportedTokenizer> TokenizerForExport(Files& files, const Checkpo
                        [&](const auto& file) { return file.name == name; });
   };
   if (has(kTokenizerConfigName)) return exported;
-  const bool is_bert = model.graph.architecture == kBertArchitecture;
-  PENSTOCK_ASSIGN_OR_RETURN(const OrderedJson config, has(kTokenizerJsonName)
-                                                          ? TokenizerConfig(*exported.own, is_bert)
-                                                          : SentencePieceConfig(*exported.own));
+  if (has(kTokenizerJsonName)) {
+    const bool is_bert = model.graph.architecture == kBertArchitecture;
+    PENSTOCK_ASSIGN_OR_RETURN(const OrderedJson config, TokenizerConfig(*exported.own, is_bert));
+    exported.files.push_back({kTokenizerConfigName, config.dump(2) + "\n"});
+    return exported;
+  }
+  const auto pieces =
+      std::find_if(exported.files.begin(), exported.files.end(),
+                   [](const auto& file) { return file.name == kTokenizerModelName; });
+  if (pieces == exported.files.end()) return exported;
+  PENSTOCK_ASSIGN_OR_RETURN(const OrderedJson config,
+                            SentencePieceConfig(*exported.own, pieces->content));
   exported.files.push_back({kTokenizerConfigName, config.dump(2) + "\n"});
   return exported;
 }

@@ -323,6 +323,7 @@ TEST_F(ExportOfTwoTokenizers, NamedDirectoryOfATokenizerAlone_SaysTheSpecialToke
   for (const char* const name : {"tokenizer.json", "tokenizer.model"}) {
     const bool is_json = std::string(name) == "tokenizer.json";
     files_.RemoveAll("/alone").IgnoreError();
+    ASSERT_THAT(files_.CreateDirectories("/alone"), IsOk());
     ASSERT_THAT(files_.WriteDurably(std::string("/alone/") + name,
                                     {GoldenContent(is_json ? "qwen.json" : "llama2.model")}),
                 IsOk());
@@ -388,7 +389,8 @@ TEST_F(ExportOfTwoTokenizers, NamedOne_TakesThePlaceOfTheCheckpoints) {
   // A directory without a tokenizer has none to take its place.
   ASSERT_THAT(files_.WriteDurably("/bare/config.json", {R"({"eos_token_id": 9})"}), IsOk());
   PENSTOCK_ASSERT_OK_AND_ASSIGN(const ExportedFiles bare, Run(other_, "/bare"));
-  EXPECT_THAT(bare.others, ElementsAre("/out/tokenizer.model", "/out/generation_config.json"));
+  EXPECT_THAT(bare.others, ElementsAre("/out/tokenizer.model", "/out/tokenizer_config.json",
+                                       "/out/generation_config.json"));
 }
 
 TEST_F(Export, FileThatIsThere_IsNotReplaced) {

@@ -98,6 +98,11 @@ void TcpProxy::Interrupt() {
   while (!all_closed_) absl::SleepFor(absl::Milliseconds(1));
 }
 
+void TcpProxy::StallOpen() {
+  stalls_open_ = true;
+  while (stalls_open_) absl::SleepFor(absl::Milliseconds(1));
+}
+
 void TcpProxy::Serve() {
   std::vector<Pipe> pipes;
   const auto close_all = [&] {

@@ -22,8 +22,8 @@ class TcpProxy {
   void Cut() { mode_ = Mode::kCut; }  // closes all connections, accepts none
   void Interrupt();  // closes all connections, before it returns, and new ones at once
   void Freeze() { mode_ = Mode::kFrozen; }  // nothing passes, nothing closes
-  // Nothing passes over the connections that are open now, which stay open; new ones are as before.
-  void StallOpen() { stalls_open_ = true; }
+  // Nothing passes over the connections that are open now, which stay open; new ones are as before. Returns once that is so.
+  void StallOpen();
   // What was held up passes, and new connections stay.
   void Thaw() { mode_ = Mode::kForward; }
   // Closes all connections after each such number of bytes towards the server, and this often; new ones stay.
