@@ -38,6 +38,8 @@ inline constexpr int64_t kLanguageModelMicrobatchesMax = 100'000;
 struct LanguageModelStudy {
   std::string text_path;
   std::string text_sha256;  // filled in by RunLanguageModelStudy
+  int64_t vocabulary =
+      65;  // the characters of Tiny Shakespeare; RunLanguageModelStudy counts those of the text
   int64_t blocks = 14;
   int64_t width = 256;
   int64_t heads = 8;

@@ -16,6 +16,7 @@
 #include "job/resolve.h"
 #include "studies/experiments/kept_runs.h"
 #include "studies/experiments/loss_curve.h"
+#include "tokenizer/character_tokenizer.h"
 #include "worker/open_data.h"
 #include "worker/reference.h"
 
@@ -50,6 +51,7 @@ absl::Status OpenText(Files& files, LanguageModelStudy& study) {
   const std::string path = JoinPath(kDataRoot, study.text_path);
   PENSTOCK_ASSIGN_OR_RETURN(const std::string text, files.Read(path, RunLimits().data_bytes_max));
   study.text_sha256 = Sha256Hex(text);
+  study.vocabulary = static_cast<int64_t>(AlphabetOf(text).size());
   const v1::JobSpec spec = JobOf(study, {}, study.learning_rates.front());
   PENSTOCK_ASSIGN_OR_RETURN(const ResolvedJob job, ResolveJob(spec));
   return OpenData(files, spec, job, kDataRoot, RunLimits()).status();
