@@ -78,11 +78,9 @@ TEST(InitialWeights, AsPyTorch_HaveTheBoundsAndMoments) {
   InitialiseAsPyTorch(model);
   for (const LayerSpec& layer : model.layers) {
     for (const ParameterSpec& parameter : layer.parameters) {
-      if (parameter.init != ParameterSpec::Init::kUniform &&
-          parameter.init != ParameterSpec::Init::kNormal)
-        continue;
       SCOPED_TRACE(parameter.name);
       const bool is_uniform = parameter.init == ParameterSpec::Init::kUniform;
+      if (!is_uniform && parameter.init != ParameterSpec::Init::kNormal) continue;
       const double scale = parameter.init_scale;
       const double variance = is_uniform ? scale * scale / 3.0 : scale * scale;
       // The fourth moment less the squared second: 1/5 - 1/9 of the bound, 2 of the deviation, both to the fourth power.
