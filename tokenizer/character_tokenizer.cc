@@ -35,7 +35,7 @@ std::string CharacterTokenizerJson(absl::string_view text) {
       {"normalizer", nullptr},
       {"pre_tokenizer",
        {{"type", "Split"},
-        {"pattern", {{"Regex", R"([\s\S])"}}},
+        {"pattern", {{"Regex", R"(\s|\S)"}}},
         {"behavior", "Isolated"},
         {"invert", false}}},
       {"post_processor", nullptr},
