@@ -21,9 +21,12 @@
 #include "model/graph_builder.h"
 #include "model/layer_order.h"
 #include "model/lora.h"
+#include "model/pytorch_init.h"
 
 namespace penstock {
 namespace {
+
+constexpr char kPyTorchInit[] = "pytorch";
 
 absl::StatusOr<Port> PortOf(const v1::ModelPort& message) {
   const std::optional<DType> dtype = DTypeNamed(message.dtype());
@@ -206,6 +209,7 @@ absl::StatusOr<ModelGraph> BuildModel(const v1::ModelSpec& spec) {
     model = SeparateDocuments(*model);
     if (!model.ok()) return InvalidKey("model.separate_documents", model.status().message());
   }
+  if (model.ok() && spec.init() == kPyTorchInit) InitialiseAsPyTorch(*model);
   if (model.ok() && spec.untie()) Untie(*model);
   return model;
 }

@@ -9,6 +9,7 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/status/statusor.h"
@@ -44,6 +45,9 @@ struct ParameterSpec {
   bool decays = true;          // weight decay applies (matrices yes, biases and norms no)
   bool maps_features = false;  // a matrix between hidden features, which Muon orthogonalizes
   std::string initial_as;      // the parameter whose initial values it has; empty: its own
+  // How PyTorch's own module for it starts it (model/pytorch_init.h): `first` and `second` are then `init` and `init_scale`.
+  // None: as here, because PyTorch has no such module, or because it is to start with zeros.
+  std::optional<std::pair<Init, double>> in_pytorch;
   // What the parameter group that it is in says of its training (model/parameter_groups.h).
   double rate_scale = 1.0;             // of the learning rate
   std::optional<double> weight_decay;  // in place of the optimizer's, whether it decays or not
@@ -76,7 +80,8 @@ struct OpCost {
   double forward_flops = 0;
   double backward_input_flops = 0;
   double backward_weight_flops = 0;
-  double repeated_flops = 0;  // of the backward for the input: what the forward has computed already
+  double repeated_flops =
+      0;  // of the backward for the input: what the forward has computed already
 
   // Of forward and backward, each number computed once.
   double training_flops() const {

@@ -1,7 +1,7 @@
 // Tokenizer: text to the numbers of its tokens, and back.
 //
 // LoadTokenizer reads the files of others, and gives the ids that their own libraries give: `tokenizer.json` of Hugging
-// Face's `tokenizers` (byte-level BPE and WordPiece) and `.model` of SentencePiece (unigram and BPE). A part of a file that
+// Face's `tokenizers` (byte-level BPE, WordPiece and WordLevel) and `.model` of SentencePiece (unigram and BPE). A part of a file that
 // is not implemented is refused by its name and its place, so that no text is ever cut otherwise than its file says.
 //
 // Any bytes are taken as text. A byte that is part of no UTF-8 character
@@ -40,7 +40,8 @@ class Tokenizer {
   virtual ~Tokenizer() = default;
 
   // Special tokens that are written out in the text are their own ids where the file lists them as added tokens.
-  // Errors: ResourceExhausted (the file's pattern takes too many steps for this text).
+  // Errors: ResourceExhausted (the file's pattern takes too many steps for this text), InvalidArgument (a word that is no token
+  // of a WordLevel model without an unknown one).
   virtual absl::StatusOr<std::vector<int32_t>> Encode(absl::string_view text,
                                                       Framing framing = Framing::kNone) const = 0;
 

@@ -15,6 +15,7 @@
 #include "tokenizer/json_place.h"
 #include "tokenizer/json_tokenizer.h"
 #include "tokenizer/limits.h"
+#include "tokenizer/word_level_model.h"
 #include "tokenizer/word_piece_model.h"
 
 namespace penstock {
@@ -189,7 +190,7 @@ absl::Status ReadSplit(const JsonPlace& place, std::vector<WordCutter::Step>& st
   return absl::OkStatus();
 }
 
-absl::StatusOr<WordCutter> ReadWordCutter(const JsonPlace& part) {
+absl::StatusOr<WordCutter> ReadByteLevelCutter(const JsonPlace& part) {
   PENSTOCK_ASSIGN_OR_RETURN(const std::vector<JsonPlace> places, StepsOf(part, "pretokenizers"));
   std::vector<WordCutter::Step> steps;
   bool is_byte_level = false;
@@ -254,7 +255,7 @@ absl::Status ReadBytePairModel(const JsonPlace& root, TokenizerParts& parts) {
   PENSTOCK_RETURN_IF_ERROR(MustBe(model.At("end_of_word_suffix"), ""));
   PENSTOCK_RETURN_IF_ERROR(MustBe(model.At("byte_fallback"), false));
   PENSTOCK_ASSIGN_OR_RETURN(const bool ignore_merges, TruthOr(model.At("ignore_merges"), false));
-  PENSTOCK_ASSIGN_OR_RETURN(WordCutter cutter, ReadWordCutter(root.At("pre_tokenizer")));
+  PENSTOCK_ASSIGN_OR_RETURN(WordCutter cutter, ReadByteLevelCutter(root.At("pre_tokenizer")));
   std::array<int32_t, 256> byte_ids;
   for (int byte = 0; byte < 256; ++byte) {
     const auto found = parts.ids.find(LettersOfBytes(std::string(1, static_cast<char>(byte))));
@@ -329,6 +330,38 @@ absl::Status ReadWordPieceModel(const JsonPlace& root, TokenizerParts& parts) {
   return absl::OkStatus();
 }
 
+// ---- WordLevel.
+
+absl::Status ReadWordLevelModel(const JsonPlace& root, TokenizerParts& parts) {
+  const JsonPlace model = root.At("model");
+  PENSTOCK_RETURN_IF_ERROR(model.HasOnly({"unk_token", "vocab"}));
+  PENSTOCK_ASSIGN_OR_RETURN(const std::string unknown, model.At("unk_token").Text());
+  std::optional<int32_t> unknown_id;
+  const auto found = parts.ids.find(unknown);
+  if (found != parts.ids.end()) {
+    parts.unknown = unknown;
+    unknown_id = found->second;
+  }
+  PENSTOCK_ASSIGN_OR_RETURN(const std::vector<JsonPlace> places,
+                            StepsOf(root.At("pre_tokenizer"), "pretokenizers"));
+  std::vector<WordCutter::Step> steps;
+  for (const JsonPlace& place : places) {
+    PENSTOCK_ASSIGN_OR_RETURN(const std::string type, TypeOf(place));
+    if (type != "Split") return RefuseType(place, type);
+    PENSTOCK_RETURN_IF_ERROR(ReadSplit(place, steps));
+  }
+  const JsonPlace decoder = root.At("decoder");
+  PENSTOCK_ASSIGN_OR_RETURN(const std::string decoder_type, TypeOf(decoder));
+  if (decoder_type != "Fuse") {
+    return decoder_type.empty() ? decoder.Refuse("WordLevel without the decoder Fuse")
+                                : RefuseType(decoder, decoder_type);
+  }
+  PENSTOCK_RETURN_IF_ERROR(decoder.HasOnly({}));
+  parts.model =
+      std::make_unique<WordLevelModel>(WordCutter(std::move(steps)), parts.ids, unknown_id);
+  return absl::OkStatus();
+}
+
 // ---- Framing.
 
 absl::Status ReadTemplate(const JsonPlace& place, TokenizerParts& parts) {
@@ -392,12 +425,15 @@ absl::StatusOr<std::unique_ptr<Tokenizer>> ParseTokenizerJson(absl::string_view 
   const JsonPlace model = root.At("model");
   if (!model.value().is_object()) return model.Wrong("an object");
   PENSTOCK_ASSIGN_OR_RETURN(const std::string type, TypeOf(model));
-  if (type != "BPE" && type != "WordPiece") return RefuseType(model, type);
+  absl::Status (*read_model)(const JsonPlace&, TokenizerParts&) = nullptr;
+  if (type == "BPE") read_model = ReadBytePairModel;
+  if (type == "WordPiece") read_model = ReadWordPieceModel;
+  if (type == "WordLevel") read_model = ReadWordLevelModel;
+  if (read_model == nullptr) return RefuseType(model, type);
   TokenizerParts parts;
   PENSTOCK_RETURN_IF_ERROR(ReadVocabulary(model.At("vocab"), parts));
   PENSTOCK_ASSIGN_OR_RETURN(parts.normalizer, ReadNormalizer(root.At("normalizer")));
-  PENSTOCK_RETURN_IF_ERROR(type == "BPE" ? ReadBytePairModel(root, parts)
-                                         : ReadWordPieceModel(root, parts));
+  PENSTOCK_RETURN_IF_ERROR(read_model(root, parts));
   PENSTOCK_RETURN_IF_ERROR(ReadAddedTokens(root.At("added_tokens"), parts));
   PENSTOCK_RETURN_IF_ERROR(ReadFraming(root.At("post_processor"), parts));
   return std::make_unique<JsonTokenizer>(std::move(parts));

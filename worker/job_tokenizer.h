@@ -26,6 +26,11 @@ absl::StatusOr<JobTokenizer> OpenJobTokenizer(const DataRequest& request, absl::
                                               const std::string& path, const std::string& sha256,
                                               const Port& port);
 
+// The characters of `text` as a tokenizer. Errors: InvalidArgument (`port` takes fewer ids than there are, or the text has no
+// characters), OutOfRange (more than limits.h allows), naming the key.
+absl::StatusOr<JobTokenizer> MakeCharacterTokenizer(absl::string_view key, absl::string_view text,
+                                                    const Port& port);
+
 // The digest of a tokenizer's file, or of the file of that purpose in a folder. Errors: as DataOpener::digest.
 absl::StatusOr<std::string> DigestOfTokenizer(const std::string& path);
 

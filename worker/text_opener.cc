@@ -28,10 +28,13 @@ absl::StatusOr<std::unique_ptr<DataSource>> OpenText(const DataRequest& request)
   if (spec.tokenizer() == kByteTokenizer) {
     tokens = std::make_unique<ByteTokens>(*std::move(text));
   } else {
+    const Port& port = request.job.model.ports[TokenData::kTokens];
     PENSTOCK_ASSIGN_OR_RETURN(
         JobTokenizer opened,
-        OpenJobTokenizer(request, "data.text.tokenizer", spec.tokenizer(), spec.tokenizer_sha256(),
-                         request.job.model.ports[TokenData::kTokens]));
+        spec.tokenizer() == kCharacterTokenizer
+            ? MakeCharacterTokenizer("data.text.tokenizer", *text, port)
+            : OpenJobTokenizer(request, "data.text.tokenizer", spec.tokenizer(),
+                               spec.tokenizer_sha256(), port));
     absl::StatusOr<std::vector<int32_t>> ids = opened.tokenizer->Encode(*text);
     if (!ids.ok()) return Annotate(ids.status(), path);
     tokens = std::make_unique<StoredTokens>(*std::move(ids));

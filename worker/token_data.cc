@@ -21,19 +21,25 @@ int64_t TrainingTokens(int64_t tokens, const TokenDataOptions& options, bool has
 }
 
 absl::Status CheckPart(const TokenDataOptions& options, const char* part, int64_t part_tokens,
-                       int64_t tokens) {
-  const int64_t sample_tokens = options.context + 1;
-  const int64_t step_tokens = options.streams * options.context + 1;
-  if (part_tokens >= (options.streams == 0 ? sample_tokens : step_tokens)) return absl::OkStatus();
-  return absl::InvalidArgumentError(absl::StrCat(
-      options.name, " is too short: its ", part, " part has ", part_tokens, " of ", tokens,
-      " tokens, but ",
-      options.streams == 0
-          ? absl::StrCat("a sample needs context + 1 = ", sample_tokens)
-          : absl::StrCat("a step in contiguous order needs batch * context + 1 = ", options.streams,
-                         " * ", options.context, " + 1 = ", step_tokens),
-      "; use a longer text, a shorter context", options.streams == 0 ? "" : ", a smaller batch",
-      " or another validation_fraction"));
+                       int64_t tokens, bool is_trained = false) {
+  const auto several = [&](const char* what, int64_t samples) {
+    return absl::StrCat(what, " * context + 1 = ", samples, " * ", options.context,
+                        " + 1 = ", samples * options.context + 1);
+  };
+  int64_t samples = 1;
+  std::string needed = absl::StrCat("a sample needs context + 1 = ", options.context + 1);
+  if (options.streams > 0) {
+    samples = options.streams;
+    needed = several("a step in contiguous order needs batch", samples);
+  } else if (is_trained && options.block > 0) {
+    samples = options.block;
+    needed = several("a microbatch in the order blocks needs its samples", samples);
+  }
+  if (part_tokens >= samples * options.context + 1) return absl::OkStatus();
+  return absl::InvalidArgumentError(
+      absl::StrCat(options.name, " is too short: its ", part, " part has ", part_tokens, " of ",
+                   tokens, " tokens, but ", needed, "; use a longer text, a shorter context",
+                   samples == 1 ? "" : ", a smaller batch", " or another validation_fraction"));
 }
 
 absl::Status CheckParts(const TokenSequence& training, const TokenSequence* validation,
@@ -46,7 +52,7 @@ absl::Status CheckParts(const TokenSequence& training, const TokenSequence* vali
   const int64_t first_part = TrainingTokens(tokens, options, validation != nullptr);
   if (options.evaluated == DataPart::kAll) return CheckPart(options, "only", tokens, tokens);
   if (options.evaluated != DataPart::kValidation) {
-    PENSTOCK_RETURN_IF_ERROR(CheckPart(options, "training", first_part, tokens));
+    PENSTOCK_RETURN_IF_ERROR(CheckPart(options, "training", first_part, tokens, true));
   }
   if (!options.needs_validation || options.evaluated == DataPart::kTraining) {
     return absl::OkStatus();
@@ -135,6 +141,12 @@ int64_t TokenData::TrainingOffset(int64_t sample) const {
   if (training_streams_.has_value()) return training_streams_->OffsetOf(sample);
   if (options_.order != OrderKind::kRandom) {
     const int64_t windows = (training_tokens_ - 1) / options_.context;
+    if (options_.block > 0) {
+      const int64_t block =
+          SampleOrder(OrderKind::kShuffled, windows / options_.block, options_.seed)
+              .RecordOf(sample / options_.block);
+      return (block * options_.block + sample % options_.block) * options_.context;
+    }
     return SampleOrder(options_.order, windows, options_.seed).RecordOf(sample) * options_.context;
   }
   const RandomStream stream(options_.seed, kPurpose);

@@ -6,6 +6,7 @@
 //   random      training samples start anywhere, sampled uniformly
 //   shuffled    the training part is cut into windows without gaps; every epoch has each once, in an order of its own
 //   sequential  the same windows, as they are stored
+//   blocks      the same windows in blocks that fill a microbatch each; every epoch has each block once, in an order of its own
 //   contiguous  both parts are read as parallel streams (data/text_streams.h)
 //
 // A model that keeps documents apart also gets the position of each token in its document, which begins after a token that
@@ -43,6 +44,7 @@ struct TokenDataOptions {
   int64_t validation_windows = 0;  // how many there are in all, unless a part is evaluated
   int64_t batch = 0;               // samples of a step, which are read ahead; 0: nothing is
   int64_t streams = 0;             // in contiguous order: the samples of a step; 0: another order
+  int64_t block = 0;  // in the order `blocks`: the samples of a microbatch; 0: another order
   std::optional<DataPart> evaluated = std::nullopt;
   int32_t end_of_text = -1;  // the token that ends a document; -1: none does
   uint64_t seed = 0;

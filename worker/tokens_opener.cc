@@ -187,6 +187,7 @@ TokenDataOptions TokenOptions(const DataRequest& request, const std::string& ord
           .needs_validation = request.validates(),
           .validation_windows = request.validation_samples(),
           .streams = in_streams ? request.job.batch : 0,
+          .block = order == kBlockOrder ? request.job.microbatch_samples : 0,
           .evaluated = request.evaluated,
           .seed = request.job.seed};
 }

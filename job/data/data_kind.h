@@ -80,10 +80,13 @@ double DefaultValidationFraction(bool has_own_data);
 absl::Status CheckCarriesNothing(absl::string_view key, absl::string_view samples,
                                  const ModelGraph& model);
 
-// The word for bytes in data.text.tokenizer, where other ones are paths.
+// The words in data.text.tokenizer, where other ones are paths.
 inline constexpr char kByteTokenizer[] = "bytes";
+inline constexpr char kCharacterTokenizer[] = "characters";
 // The word in the key `order` for parallel streams (data/text_streams.h).
 inline constexpr char kContiguousOrder[] = "contiguous";
+// The word there for microbatches of windows that follow one another.
+inline constexpr char kBlockOrder[] = "blocks";
 
 // Of an input that is a tokenizer.
 inline constexpr char kTokenizerRemedy[] =

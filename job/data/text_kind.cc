@@ -14,16 +14,20 @@ constexpr char kTextRemedy[] =
 
 constexpr char kRandomOrder[] = "random";
 bool IsBytes(const v1::TextSpec& text) { return text.tokenizer() == kByteTokenizer; }
+bool IsCharacters(const v1::TextSpec& text) { return text.tokenizer() == kCharacterTokenizer; }
 
 void FillTextDefaults(v1::DataSpec&) {}
 
 absl::Status CheckTokenizer(const std::string& tokenizer) {
   const bool is_path = tokenizer.find_first_of("./") != std::string::npos;
-  if (tokenizer == kByteTokenizer || is_path) return absl::OkStatus();
-  return InvalidKey("data.text.tokenizer",
-                    absl::StrCat("is \"", tokenizer, "\"; expected ", kByteTokenizer,
-                                 ", or the path of a tokenizer, which for a directory has a / (./",
-                                 tokenizer, ")"));
+  if (tokenizer == kByteTokenizer || tokenizer == kCharacterTokenizer || is_path) {
+    return absl::OkStatus();
+  }
+  return InvalidKey(
+      "data.text.tokenizer",
+      absl::StrCat("is \"", tokenizer, "\"; expected ", kByteTokenizer, ", ", kCharacterTokenizer,
+                   ", or the path of a tokenizer, which for a directory has a / (./", tokenizer,
+                   ")"));
 }
 
 absl::Status CheckTextSpec(const v1::JobSpec& spec) {
@@ -45,7 +49,7 @@ absl::Status CheckTextSpec(const v1::JobSpec& spec) {
 
 absl::Status TextFits(const v1::DataSpec& data, const ModelGraph& model) {
   PENSTOCK_RETURN_IF_ERROR(CheckReadsTokens("data.text", data.text().order(), model));
-  if (!IsBytes(data.text())) return absl::OkStatus();  // its file says how many there are
+  if (!IsBytes(data.text())) return absl::OkStatus();  // a file or the text says how many
   for (const Port& port : model.ports) {
     if (port.ids >= kByteTokens || port.ids == 0) continue;
     return InvalidKey("data.text.tokenizer", absl::StrCat("is \"bytes\", which has ", kByteTokens,
@@ -62,7 +66,7 @@ std::vector<DataInput> TextInputs(v1::DataSpec& data) {
                                     .sha256_key = "data.text.sha256",
                                     .sha256 = text.mutable_sha256(),
                                     .remedy = kTextRemedy}};
-  if (!IsBytes(text) && !text.tokenizer().empty()) {
+  if (!IsBytes(text) && !IsCharacters(text) && !text.tokenizer().empty()) {
     inputs.push_back({.key = "data.text.tokenizer",
                       .path = text.mutable_tokenizer(),
                       .sha256_key = "data.text.tokenizer_sha256",
@@ -80,7 +84,9 @@ Fingerprint TextFingerprint(const v1::DataSpec& data) {
       {"data.text.validation_fraction", ExactText(text.validation_fraction())}};
   // Checkpoints from before there were other orders and tokenizers say nothing of them.
   if (text.order() != kRandomOrder) fingerprint.emplace_back("data.text.order", text.order());
-  if (!IsBytes(text)) {
+  if (IsCharacters(text)) {  // whose text says them
+    fingerprint.emplace_back("data.text.tokenizer", text.tokenizer());
+  } else if (!IsBytes(text)) {
     fingerprint.emplace_back("data.text.tokenizer_sha256", text.tokenizer_sha256());
   }
   return fingerprint;

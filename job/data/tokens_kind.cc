@@ -39,6 +39,11 @@ absl::Status CheckMixture(const v1::TokensSpec& tokens) {
                       "is contiguous, in which a sample goes on where one of the step before "
                       "ended, but the samples of a mixture are of several sources; use shuffled");
   }
+  if (tokens.order() == kBlockOrder) {
+    return InvalidKey("data.tokens.order",
+                      "is blocks, in which the samples of a microbatch follow one another, but the "
+                      "samples of a mixture are of several sources; use shuffled");
+  }
   for (int i = 0; i < tokens.mixture_size(); ++i) {
     PENSTOCK_RETURN_IF_ERROR(
         CheckDigest(absl::StrCat(SourceKey(i), ".sha256"), tokens.mixture(i).sha256()));

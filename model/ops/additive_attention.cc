@@ -37,7 +37,7 @@ absl::StatusOr<OpResult> Infer(const OpArguments& a) {
     return given > 0.0 ? given : 1.0 / std::sqrt(static_cast<double>(inputs));
   };
   const auto matrix = [&](const char* name, int64_t inputs) {
-    return Uniform(Matrix(name, {units, inputs}, 0.0), bound(inputs));
+    return OfMap(Uniform(Matrix(name, {units, inputs}, 0.0), bound(inputs)), inputs);
   };
   const int64_t query_width = a.inputs[0].dims[1];
   const int64_t memory_width = a.inputs[1].dims[1];

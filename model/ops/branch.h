@@ -57,18 +57,22 @@ inline absl::StatusOr<OpResult> InferBranch(const OpArguments& a, const BranchNa
   const bool outputs_first = a.attributes.word("layout") == "outputs_first";
   const auto matrix = [&](absl::string_view name, int64_t inputs, int64_t outputs,
                           absl::string_view deviation) {
-    return Matrix(absl::StrCat(name, ".weight"),
-                  outputs_first ? std::vector<int64_t>{outputs, inputs}
-                                : std::vector<int64_t>{inputs, outputs},
-                  a.attributes.number(deviation));
+    return OfMap(Matrix(absl::StrCat(name, ".weight"),
+                        outputs_first ? std::vector<int64_t>{outputs, inputs}
+                                      : std::vector<int64_t>{inputs, outputs},
+                        a.attributes.number(deviation)),
+                 inputs);
+  };
+  const auto bias = [](absl::string_view name, int64_t inputs, int64_t outputs) {
+    return OfMap(Bias(absl::StrCat(name, ".bias"), outputs), inputs);
   };
   return OpResult{.output = input,
                   .parameters = {Gain(absl::StrCat(names.norm, ".weight"), width),
                                  Bias(absl::StrCat(names.norm, ".bias"), width),
                                  matrix(names.expansion, width, expanded, "deviation"),
-                                 Bias(absl::StrCat(names.expansion, ".bias"), expanded),
+                                 bias(names.expansion, width, expanded),
                                  matrix(names.projection, projected, width, "projection_deviation"),
-                                 Bias(absl::StrCat(names.projection, ".bias"), width)}};
+                                 bias(names.projection, projected, width)}};
 }
 
 }  // namespace penstock::ops

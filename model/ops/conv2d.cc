@@ -69,13 +69,14 @@ absl::StatusOr<OpResult> Infer(const OpArguments& a) {
                                       window.width.kernel};
   // He et al., arXiv 1502.01852, for ReLU and the size of gradients.
   const double deviation = std::sqrt(2.0 / static_cast<double>(outputs * area));
-  const double bound = 1.0 / std::sqrt(static_cast<double>(inputs / groups * area));
+  const int64_t summed = inputs / groups * area;
+  const double bound = 1.0 / std::sqrt(static_cast<double>(summed));
   const bool is_uniform = a.attributes.word("init") == "uniform";
   OpResult result{.output = {DType::kF32, {window.height.outputs, window.width.outputs, outputs}}};
-  ParameterSpec weight = Matrix("weight", shape, deviation);
+  ParameterSpec weight = OfMap(Matrix("weight", shape, deviation), summed);
   result.parameters.push_back(is_uniform ? Uniform(std::move(weight), bound) : std::move(weight));
   if (a.attributes.flag("bias")) {
-    ParameterSpec bias = Bias("bias", outputs);
+    ParameterSpec bias = OfMap(Bias("bias", outputs), summed);
     result.parameters.push_back(is_uniform ? Uniform(std::move(bias), bound) : std::move(bias));
   }
   return result;

@@ -51,9 +51,10 @@ absl::StatusOr<OpResult> Infer(const OpArguments& a) {
   }
   PENSTOCK_RETURN_IF_ERROR(CheckKept("logits", input.dims[0], vocabulary));
   const bool tied = a.attributes.word("weight") == "tied";
-  return OpResult{
-      .output = {DType::kF32, {}},
-      .parameters = {Table(tied ? "wte.weight" : "lm_head.weight", vocabulary, width, kDeviation)}};
+  ParameterSpec weight =
+      Table(tied ? "wte.weight" : "lm_head.weight", vocabulary, width, kDeviation);
+  if (!tied) weight = OfMap(std::move(weight), width);
+  return OpResult{.output = {DType::kF32, {}}, .parameters = {std::move(weight)}};
 }
 
 int64_t Ids(const OpArguments& a, int) { return a.attributes.integer("vocabulary"); }

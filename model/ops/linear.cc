@@ -53,10 +53,15 @@ absl::StatusOr<OpResult> Infer(const OpArguments& a) {
       "weight",
       outputs_first ? std::vector<int64_t>{outputs, inputs} : std::vector<int64_t>{inputs, outputs},
       a.attributes.number("deviation"));
-  if (a.attributes.word("init") == "zeros") weight.init = ParameterSpec::Init::kZeros;
+  ParameterSpec bias = Bias("bias", outputs);
+  if (a.attributes.word("init") == "zeros") {
+    weight.init = ParameterSpec::Init::kZeros;
+  } else {
+    weight = OfMap(std::move(weight), inputs);
+    bias = OfMap(std::move(bias), inputs);
+  }
   result.parameters.push_back(is_uniform ? Uniform(std::move(weight), bound) : std::move(weight));
   if (a.attributes.flag("bias")) {
-    ParameterSpec bias = Bias("bias", outputs);
     result.parameters.push_back(is_uniform ? Uniform(std::move(bias), bound) : std::move(bias));
   }
   return result;

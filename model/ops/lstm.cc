@@ -45,7 +45,8 @@ void AddDirection(int64_t inputs, int64_t hidden, double bound, absl::string_vie
                   std::vector<ParameterSpec>& parameters) {
   const auto add = [&](ParameterSpec parameter) {
     absl::StrAppend(&parameter.name, suffix);
-    parameters.push_back(Uniform(std::move(parameter), bound));
+    // PyTorch has the same bound for all of them, that of the recurrent matrix.
+    parameters.push_back(OfMap(Uniform(std::move(parameter), bound), hidden));
   };
   add(Matrix("weight_ih_l0", {4 * hidden, inputs}, bound));
   add(Matrix("weight_hh_l0", {4 * hidden, hidden}, bound));

@@ -1,6 +1,7 @@
 // Parameters that many ops have.
 #pragma once
 
+#include <cmath>
 #include <string>
 #include <utility>
 
@@ -17,7 +18,10 @@ inline ParameterSpec Matrix(std::string name, std::vector<int64_t> shape, double
 }
 // With a side that is a vocabulary, positions or classes.
 inline ParameterSpec Table(std::string name, int64_t rows, int64_t columns, double deviation) {
-  return {.name = std::move(name), .shape = {rows, columns}, .init_scale = deviation};
+  return {.name = std::move(name),
+          .shape = {rows, columns},
+          .init_scale = deviation,
+          .in_pytorch = {{ParameterSpec::Init::kNormal, 1.0}}};
 }
 inline ParameterSpec Bias(std::string name, int64_t size) {
   return {.name = std::move(name),
@@ -37,6 +41,14 @@ inline ParameterSpec Gain(std::string name, int64_t size) {
 inline ParameterSpec Uniform(ParameterSpec parameter, double bound) {
   parameter.init = ParameterSpec::Init::kUniform;
   parameter.init_scale = bound;
+  return parameter;
+}
+
+// Weight or bias of a linear map, each of whose outputs is a sum over `inputs`. In PyTorch both are first drawn between
+// -1/sqrt(inputs) and 1/sqrt(inputs): of a matrix that is kaiming_uniform_ with a = sqrt(5).
+inline ParameterSpec OfMap(ParameterSpec parameter, int64_t inputs) {
+  parameter.in_pytorch = {ParameterSpec::Init::kUniform,
+                          1.0 / std::sqrt(static_cast<double>(inputs))};
   return parameter;
 }
 

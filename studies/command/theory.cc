@@ -5,6 +5,7 @@
 #include <optional>
 #include <thread>
 #include <utility>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
@@ -48,6 +49,7 @@ struct TheoryOptions {
   bool caption = false;
   bool full = false;
   std::optional<int64_t> microbatches;
+  std::vector<int64_t> local_steps;
   std::string output = "theory-results";
   int threads = std::max(1, static_cast<int>(std::thread::hardware_concurrency()));
   bool json = false;
@@ -158,6 +160,9 @@ absl::Status CheckFlags(const TheoryOptions& options) {
   if (!trains && options.microbatches.has_value()) {
     return absl::InvalidArgumentError("--microbatches: is a flag of the study language-model");
   }
+  if (!trains && !options.local_steps.empty()) {
+    return absl::InvalidArgumentError("--local-steps: is a flag of the study language-model");
+  }
   return absl::OkStatus();
 }
 
@@ -184,6 +189,7 @@ absl::StatusOr<StudyResult> RunLanguageModel(const TheoryOptions& options, Conso
     study.local_steps = {1, 4, 8};
     study.learning_rates = LanguageModelGrid();
   }
+  if (!options.local_steps.empty()) study.local_steps = options.local_steps;
   if (options.microbatches.has_value()) study.microbatches = *options.microbatches;
   TrainingRunner runner(options.threads, console, RealClock(), interrupt);
   return RunLanguageModelStudy(std::move(study), JoinPath(options.output, "language-model-runs"),
@@ -284,6 +290,12 @@ CommandRunner DeclareTheory(CLI::App& app) {
          "--microbatches", options->microbatches,
          "language-model: microbatches that PipeDream trains, the budget of all; default: 1024")
       ->type_name("N");
+  app.add_option("--local-steps", options->local_steps,
+                 "language-model: local steps of LocalSGD, each a method of its own; default: 4, "
+                 "and the figure also has 1 and 8")
+      ->type_name("H")
+      ->delimiter(',')
+      ->check(CLI::Range(1, 1000));
   app.add_option("-o,--output", options->output, "Where CSV and SVG files go")
       ->type_name("DIR")
       ->capture_default_str();

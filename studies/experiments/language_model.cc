@@ -2,6 +2,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/status.h"
+#include "job/data/data_kind.h"
 #include "job/defaults.h"
 #include "job/resolve.h"
 
@@ -96,10 +97,14 @@ v1::JobSpec JobOf(const LanguageModelStudy& study, const LanguageModelMethod& me
   gpt.set_width(study.width);
   gpt.set_heads(study.heads);
   gpt.set_context(study.context);
+  gpt.set_vocabulary(study.vocabulary);
   gpt.set_tied_head(false);
+  spec.mutable_model()->set_init("pytorch");
   v1::TextSpec& text = *spec.mutable_data()->mutable_text();
   text.set_path(study.text_path);
   text.set_sha256(study.text_sha256);
+  text.set_tokenizer(kCharacterTokenizer);
+  text.set_order(kBlockOrder);
   text.set_validation_fraction(0.0);  // the study looks at the training loss
 
   // A step is what goes between two drains: a round of LocalSGD. PipeDream has none before its end, and one

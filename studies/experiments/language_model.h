@@ -5,8 +5,8 @@
 // it by plain SGD on the same microbatches in the same order. Time is counted in ticks (theory/ticks.h); what
 // PipeDream needs for its microbatches is the budget, and LocalSGD makes as many whole rounds as fit.
 //
-// The paper's model has 11,123,200 parameters with the 65 characters of Tiny Shakespeare as its tokens. Tokens
-// are bytes here, so both the embedding and the head have 256 rows: 11,220,992.
+// Tokens are the characters of the text, 65 of Tiny Shakespeare, with which the model has the paper's 11,123,200 parameters.
+// First weights are those of PyTorch's modules. A microbatch is a stretch of the text, and no two of an epoch overlap.
 //
 // Plain values and pure functions.
 #pragma once
@@ -26,6 +26,15 @@ namespace penstock {
 
 // The paper's step size, its grid, and its limits of stability for the language model.
 inline constexpr double kLanguageModelRate = 0.125;
+// The ends of the paper's curves at this step size after its 1024 microbatches, of PipeDream and of LocalSGD by its local steps,
+// read from the vector figure. They are losses of single microbatches.
+struct PublishedEnd {
+  int64_t local_steps;  // 0: PipeDream
+  double loss;
+};
+inline constexpr PublishedEnd kPublishedEnds[] = {{0, 2.48}, {1, 2.85}, {4, 2.67}, {8, 2.66}};
+inline constexpr int64_t kPublishedMicrobatches = 1024;
+inline constexpr double kPublishedTolerance = 0.05;
 inline std::vector<double> LanguageModelGrid() { return PowersOfTwo(-4, 1); }
 inline constexpr TailLimits kLanguageModelLimits = {.variation = 0.25,
                                                     .rising_fraction = 0.55,
@@ -37,15 +46,17 @@ inline constexpr int64_t kLanguageModelMicrobatchesMax = 100'000;
 
 struct LanguageModelStudy {
   std::string text_path;
-  std::string text_sha256;  // filled in by RunLanguageModelStudy
+  // Filled in by RunLanguageModelStudy: what the text is, and how many characters it has.
+  std::string text_sha256;
+  int64_t vocabulary = 65;
   int64_t blocks = 14;
   int64_t width = 256;
   int64_t heads = 8;
   int64_t context = 128;
-  int64_t batch = 32;                      // samples of a microbatch
-  int64_t microbatches = 1024;             // of PipeDream
-  uint64_t seed = 0;                       // of weights and order of samples
-  std::vector<int64_t> local_steps = {4};  // H; each is a method of its own
+  int64_t batch = 32;                             // samples of a microbatch
+  int64_t microbatches = kPublishedMicrobatches;  // of PipeDream
+  uint64_t seed = 0;                              // of weights and order of samples
+  std::vector<int64_t> local_steps = {4};         // H; each is a method of its own
   std::vector<double> learning_rates = {
       kLanguageModelRate};  // that every method is tried with, rising
 

@@ -1,6 +1,7 @@
 #include "studies/experiments/language_model_study.h"
 
 #include <algorithm>
+#include <cmath>
 #include <cstdint>
 #include <memory>
 #include <optional>
@@ -16,6 +17,7 @@
 #include "job/resolve.h"
 #include "studies/experiments/kept_runs.h"
 #include "studies/experiments/loss_curve.h"
+#include "tokenizer/character_tokenizer.h"
 #include "worker/open_data.h"
 #include "worker/reference.h"
 
@@ -45,11 +47,12 @@ struct MethodCurves {
   double FinalLoss() const { return by_rate[chosen].back().gap; }
 };
 
-// Notes the text's digest. Errors as promised.
+// Notes the text's digest and how many characters it has. Errors as promised.
 absl::Status OpenText(Files& files, LanguageModelStudy& study) {
   const std::string path = JoinPath(kDataRoot, study.text_path);
   PENSTOCK_ASSIGN_OR_RETURN(const std::string text, files.Read(path, RunLimits().data_bytes_max));
   study.text_sha256 = Sha256Hex(text);
+  study.vocabulary = static_cast<int64_t>(AlphabetOf(text).size());
   const v1::JobSpec spec = JobOf(study, {}, study.learning_rates.front());
   PENSTOCK_ASSIGN_OR_RETURN(const ResolvedJob job, ResolveJob(spec));
   return OpenData(files, spec, job, kDataRoot, RunLimits()).status();
@@ -170,11 +173,11 @@ StudyChart ChartOf(const LanguageModelStudy& study, absl::Span<const MethodCurve
   LineChart chart = {
       .title = "PipeDream and LocalSGD, language model",
       .subtitle = absl::StrFormat(
-          "S = R = %d, %d microbatches of %d x %d bytes; running mean of %d "
+          "S = R = %d, %d microbatches of %d x %d characters; running mean of %d "
           "microbatches",
           study.stages(), study.microbatches, study.batch, study.context, study.stages()),
       .x_label = "ticks",
-      .y_label = "training loss, nats per byte"};
+      .y_label = "training loss, nats per character"};
   for (const MethodCurves& method : methods) {
     ChartLine line = {.label = absl::StrFormat("%s, γ = %g", method.method.label(),
                                                study.learning_rates[method.chosen])};
@@ -199,6 +202,30 @@ Finding WhoWins(const LanguageModelStudy& study, absl::Span<const MethodCurves> 
           pipedream.FinalLoss() < best_other,
           absl::StrFormat("mean loss of the last %d microbatches: %s", study.stages(),
                           absl::StrJoin(losses, ", "))};
+}
+
+// The published ends, of what was run with the paper's budget and step size. Nothing if none was.
+std::optional<Finding> WhereItEnds(const LanguageModelStudy& study,
+                                   absl::Span<const MethodCurves> methods) {
+  if (study.microbatches != kPublishedMicrobatches) return std::nullopt;
+  bool agrees = true;
+  std::vector<std::string> ends;
+  for (const MethodCurves& method : methods) {
+    for (const PublishedEnd& end : kPublishedEnds) {
+      if (end.local_steps != method.method.local_steps ||
+          study.learning_rates[method.chosen] != kLanguageModelRate) {
+        continue;
+      }
+      const double ratio = method.FinalLoss() / end.loss;
+      agrees = agrees && std::abs(ratio - 1.0) <= kPublishedTolerance;
+      ends.push_back(absl::StrFormat("%s %.4f, published %.2f (%+.1f %%)", method.method.label(),
+                                     method.FinalLoss(), end.loss, 100.0 * (ratio - 1.0)));
+    }
+  }
+  if (ends.empty()) return std::nullopt;
+  return Finding{absl::StrFormat("ends are within %g %% of the published curves'",
+                                 100.0 * kPublishedTolerance),
+                 agrees, absl::StrJoin(ends, "; ")};
 }
 
 // The paper's rule chose the same step size for all methods.
@@ -231,6 +258,7 @@ absl::StatusOr<StudyResult> RunLanguageModelStudy(LanguageModelStudy study,
   PENSTOCK_ASSIGN_OR_RETURN(const ResolvedJob job, ResolveJob(runs.front().job));
   StudyResult result = {.title = "PipeDream and LocalSGD on a language model in the same time",
                         .settings = {{"text", study.text_path},
+                                     {"vocabulary", study.vocabulary},
                                      {"parameters", job.model.parameter_count()},
                                      {"stages", int64_t{study.stages()}},
                                      {"batch", study.batch},
@@ -241,6 +269,8 @@ absl::StatusOr<StudyResult> RunLanguageModelStudy(LanguageModelStudy study,
                         .table = TableOf(study, methods)};
   result.charts.push_back(ChartOf(study, methods));
   result.findings.push_back(WhoWins(study, methods));
+  std::optional<Finding> ends = WhereItEnds(study, methods);
+  if (ends.has_value()) result.findings.push_back(*std::move(ends));
   if (study.learning_rates.size() > 1) result.findings.push_back(WhichSteps(study, methods));
   return result;
 }

@@ -4,6 +4,11 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <vector>
+
+#include "model/families/gpt.h"
+#include "model/pytorch_init.h"
+#include "tests/support/status_matchers.h"
 
 namespace penstock {
 namespace {
@@ -60,6 +65,38 @@ TEST(InitialWeights, Uniform_FillsItsRangeEvenly) {
   }
   // Of 10,000 each; the deviation of a count is 95.
   for (const int count : counts) EXPECT_NEAR(count, 10000, 5 * 95);
+}
+
+// As drawn: the mean is 0 within five deviations of a mean, and so is the variance, which is bound²/3 of uniform numbers.
+TEST(InitialWeights, AsPyTorch_HaveTheBoundsAndMoments) {
+  PENSTOCK_ASSERT_OK_AND_ASSIGN(ModelGraph model, BuildGpt({.layers = 1,
+                                                            .width = 64,
+                                                            .heads = 2,
+                                                            .context = 64,
+                                                            .vocabulary = 100,
+                                                            .tied_head = false}));
+  InitialiseAsPyTorch(model);
+  for (const LayerSpec& layer : model.layers) {
+    for (const ParameterSpec& parameter : layer.parameters) {
+      SCOPED_TRACE(parameter.name);
+      const bool is_uniform = parameter.init == ParameterSpec::Init::kUniform;
+      if (!is_uniform && parameter.init != ParameterSpec::Init::kNormal) continue;
+      const double scale = parameter.init_scale;
+      const double variance = is_uniform ? scale * scale / 3.0 : scale * scale;
+      // The fourth moment less the squared second: 1/5 - 1/9 of the bound, 2 of the deviation, both to the fourth power.
+      const double spread = scale * scale * std::sqrt(is_uniform ? 4.0 / 45.0 : 2.0);
+      double sum = 0.0, squares = 0.0;
+      const std::vector<float> values = InitialWeights(parameter, 7);
+      for (const float value : values) {
+        ASSERT_TRUE(!is_uniform || std::abs(value) <= static_cast<float>(scale));
+        sum += value;
+        squares += static_cast<double>(value) * value;
+      }
+      const auto count = static_cast<double>(values.size());
+      EXPECT_NEAR(sum / count, 0.0, 5.0 * std::sqrt(variance / count));
+      EXPECT_NEAR(squares / count, variance, 5.0 * spread / std::sqrt(count));
+    }
+  }
 }
 
 TEST(InitialWeights, ConstantParameters_AreConstant) {

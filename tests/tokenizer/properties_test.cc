@@ -2,7 +2,9 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <memory>
+#include <optional>
 #include <string>
 #include <thread>
 #include <vector>
@@ -10,7 +12,9 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "base/random.h"
+#include "base/utf8.h"
 #include "tests/tokenizer/golden_files.h"
+#include "tokenizer/character_tokenizer.h"
 #include "tokenizer/sentence_piece_tokenizer.h"
 
 namespace penstock {
@@ -57,6 +61,49 @@ TEST(Tokenizer, Bytes_AnyBytes_AreTheirIds) {
   EXPECT_EQ(tokenizer->Decode({97, 255}).value(), "a\xFF");
   EXPECT_EQ(tokenizer->Decode({97, 256}).status().code(), absl::StatusCode::kOutOfRange);
   EXPECT_EQ(tokenizer->vocabulary_size(), 256);
+}
+
+TEST(Tokenizer, Characters_AreTokensInTheOrderOfCodePoints) {
+  const std::string text = "to be \xE6\xB0\xB4\n\xC3\xA4\xFF\"\\";
+  EXPECT_EQ(AlphabetOf(text), (std::vector<char32_t>{'\n', ' ', '"', '\\', 'b', 'e', 'o', 't', 0xE4,
+                                                     0x6C34, 0xFFFD}));
+  const auto tokenizer = ParseTokenizerJson(CharacterTokenizerJson(text));
+  ASSERT_TRUE(tokenizer.ok()) << tokenizer.status();
+  EXPECT_EQ((*tokenizer)->vocabulary_size(), 11);
+  EXPECT_EQ((*tokenizer)->IdOf("\xC3\xA4"), 8);
+  EXPECT_EQ((*tokenizer)->SpecialId(SpecialToken::kUnknown), std::nullopt);
+  EXPECT_EQ((*tokenizer)->Encode("\n\"be\xE6\xB0\xB4\xFF").value(),
+            (std::vector<int32_t>{0, 2, 4, 5, 9, 10}));
+  EXPECT_EQ((*tokenizer)->Decode({7, 6, 1, 4, 5, 0}).value(), "to be\n");
+  const absl::Status foreign = (*tokenizer)->Encode("bee z").status();
+  EXPECT_EQ(foreign.code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_THAT(std::string(foreign.message()), testing::HasSubstr("\"z\" is none of"));
+  EXPECT_TRUE(AlphabetOf("").empty());
+  EXPECT_FALSE(ParseTokenizerJson(CharacterTokenizerJson("")).ok());
+}
+
+TEST(Tokenizer, Characters_ComeBack) {
+  for (uint64_t seed = 1; seed < 200; ++seed) {
+    const std::string text = CleanUtf8(RandomBytes(seed, seed), 1 << 20);
+    const auto tokenizer = ParseTokenizerJson(CharacterTokenizerJson(text));
+    ASSERT_TRUE(tokenizer.ok()) << tokenizer.status();
+    const auto ids = (*tokenizer)->Encode(text);
+    ASSERT_TRUE(ids.ok()) << ids.status();
+    EXPECT_EQ((*tokenizer)->Decode(*ids).value(), text) << seed;
+    // As many tokens as characters.
+    EXPECT_EQ(static_cast<int64_t>(ids->size()),
+              std::count_if(text.begin(), text.end(),
+                            [](char byte) { return (static_cast<uint8_t>(byte) & 0xC0) != 0x80; }));
+  }
+}
+
+TEST(Tokenizer, WordLevel_WithAnUnknownToken_HasItForOtherWords) {
+  nlohmann::json json = nlohmann::json::parse(CharacterTokenizerJson("abc"));
+  json["model"]["unk_token"] = "c";
+  const auto tokenizer = ParseTokenizerJson(json.dump());
+  ASSERT_TRUE(tokenizer.ok()) << tokenizer.status();
+  EXPECT_EQ((*tokenizer)->Encode("abz").value(), (std::vector<int32_t>{0, 1, 2}));
+  EXPECT_EQ((*tokenizer)->SpecialId(SpecialToken::kUnknown), 2);
 }
 
 TEST(Tokenizer, AllFiles_AnyBytes_GiveIdsOfTheVocabulary) {

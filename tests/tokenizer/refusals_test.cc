@@ -7,6 +7,7 @@
 #include "tests/support/memory_files.h"
 #include "tests/support/status_matchers.h"
 #include "tests/tokenizer/golden_files.h"
+#include "tokenizer/character_tokenizer.h"
 
 namespace penstock {
 namespace {
@@ -48,6 +49,30 @@ TEST(Refusals, UnknownParts_AreNamed) {
     EXPECT_EQ(status.code(), absl::StatusCode::kUnimplemented) << status;
     EXPECT_THAT(std::string(status.message()), HasSubstr(refused.message));
   }
+}
+
+TEST(Refusals, WordLevelWithUnknownParts_IsRefused) {
+  const nlohmann::json characters = nlohmann::json::parse(CharacterTokenizerJson("abc"));
+  struct {
+    const char* pointer;
+    nlohmann::json value;
+    const char* message;
+  } const cases[] = {
+      {"/decoder", nullptr, "decoder: WordLevel without the decoder Fuse"},
+      {"/decoder", {{"type", "WordPiece"}}, "decoder: the type \"WordPiece\""},
+      {"/pre_tokenizer", {{"type", "Whitespace"}}, "pre_tokenizer: the type \"Whitespace\""},
+      {"/model/novelty", 1, "model.novelty: the key"},
+  };
+  for (const auto& refused : cases) {
+    nlohmann::json json = characters;
+    json[nlohmann::json::json_pointer(refused.pointer)] = refused.value;
+    const absl::Status status = ParseTokenizerJson(json.dump()).status();
+    EXPECT_EQ(status.code(), absl::StatusCode::kUnimplemented) << status;
+    EXPECT_THAT(std::string(status.message()), HasSubstr(refused.message));
+  }
+  nlohmann::json json = characters;
+  json["model"].erase("unk_token");
+  EXPECT_EQ(ParseTokenizerJson(json.dump()).status().code(), absl::StatusCode::kInvalidArgument);
 }
 
 TEST(Refusals, Contradictions_AreNamed) {

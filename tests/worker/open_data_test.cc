@@ -1,5 +1,6 @@
 #include "worker/open_data.h"
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <filesystem>
@@ -15,6 +16,7 @@
 #include "tests/support/test_directory.h"
 #include "tests/worker/test_cluster.h"
 #include "tests/worker/test_job.h"
+#include "tokenizer/tokenizer.h"
 #include "worker/reference.h"
 
 namespace penstock {
@@ -165,6 +167,61 @@ TEST(OpenData, Text_WithATokenizer_IsItsTokensAndBringsItAlong) {
               StatusIs(absl::StatusCode::kDataLoss, HasSubstr("data.text.tokenizer: ")));
 }
 
+// "ä", "a", "b" and a line end: ids by code points.
+TEST(OpenData, Text_ByCharacters_HasThemAsTokensAndBringsThemAlong) {
+  MemoryFiles files;
+  std::string text;
+  for (int i = 0; i < 100; ++i)
+    text +=
+        "b\xC3\xA4"
+        "a\n";
+  ASSERT_THAT(files.WriteDurably("/data/text", {text}), IsOk());
+  v1::JobSpec spec = TextJob();
+  spec.mutable_data()->mutable_text()->set_tokenizer("characters");
+  spec.mutable_data()->mutable_text()->set_order("sequential");
+  spec.mutable_model()->mutable_gpt()->set_vocabulary(3);
+  EXPECT_THAT(Open(files, spec).status(),
+              StatusIs(absl::StatusCode::kInvalidArgument,
+                       HasSubstr("data.text.tokenizer: the text has 4 tokens, but the model's "
+                                 "input tokens takes ids below 3")));
+  spec.mutable_model()->mutable_gpt()->set_vocabulary(4);
+  PENSTOCK_ASSERT_OK_AND_ASSIGN(const auto data, Open(files, spec));
+  std::vector<int32_t> tokens(8, -1);
+  ASSERT_THAT(data->Read(Split::kTraining, 0, 0,
+                         absl::MakeSpan(reinterpret_cast<std::byte*>(tokens.data()),
+                                        tokens.size() * sizeof(int32_t))),
+              IsOk());
+  EXPECT_THAT(tokens, testing::ElementsAre(2, 3, 1, 0, 2, 3, 1, 0));
+  ASSERT_EQ(data->attached_files().size(), 1u);
+  EXPECT_EQ(data->attached_files()[0].name, "tokenizer.json");
+  PENSTOCK_ASSERT_OK_AND_ASSIGN(const auto tokenizer,
+                                ParseTokenizerJson(data->attached_files()[0].content));
+  PENSTOCK_ASSERT_OK_AND_ASSIGN(const std::string decoded, tokenizer->Decode(tokens));
+  EXPECT_EQ(decoded, text.substr(0, 10));
+}
+
+// Bit for bit, as weights are named by seed and parameter in any partition.
+TEST(OpenData, ClusterAsPyTorch_TrainsAsTheReference) {
+  MemoryFiles files;
+  AddTestText(files);
+  std::set<std::string> digests;
+  for (const char* init : {"", "family", "pytorch"}) {
+    v1::JobSpec spec = SmallJob("pipedream");
+    spec.mutable_model()->set_init(init);
+    spec.mutable_data()->mutable_text()->set_tokenizer("characters");
+    spec.mutable_data()->mutable_text()->set_order("blocks");
+    for (const int stages : {1, 3}) {
+      const std::vector<LayerRange> layers = EvenSplit(kLayers, stages);
+      PENSTOCK_ASSERT_OK_AND_ASSIGN(const Trained serial, TrainSerially(spec, layers, {}, files));
+      PENSTOCK_ASSERT_OK_AND_ASSIGN(const Trained cluster,
+                                    TrainCluster({.spec = spec, .layers = layers}, files));
+      ExpectSameTraining(cluster, serial);
+      digests.insert(cluster.weights_sha256);
+    }
+  }
+  EXPECT_EQ(digests.size(), 4u);  // of two starts with two delays; "" is "family"
+}
+
 std::string TokenShard(int32_t first, int64_t count) {
   std::string shard;
   for (int64_t i = 0; i < count; ++i) {
@@ -209,7 +266,7 @@ TEST(OpenData, ClusterOnTokens_TrainsAsTheReferenceInEveryOrder) {
   ASSERT_THAT(files.WriteDurably("/data/low.bin", {TokenShard(0, 900)}), IsOk());
   ASSERT_THAT(files.WriteDurably("/data/val.bin", {TokenShard(7, 400)}), IsOk());
   std::set<std::string> digests;
-  for (const char* order : {"shuffled", "sequential", "random", "contiguous"}) {
+  for (const char* order : {"shuffled", "sequential", "random", "contiguous", "blocks"}) {
     v1::JobSpec spec = TokensJob();
     v1::TokensSpec& tokens = *spec.mutable_data()->mutable_tokens();
     tokens.set_path("/data/low.bin");
@@ -226,7 +283,7 @@ TEST(OpenData, ClusterOnTokens_TrainsAsTheReferenceInEveryOrder) {
     ExpectSameTraining(cluster, serial);
     digests.insert(cluster.weights_sha256);
   }
-  EXPECT_EQ(digests.size(), 4u);
+  EXPECT_EQ(digests.size(), 5u);
 }
 
 TEST(OpenData, Reference_TrainsOnRecords) {

@@ -210,6 +210,43 @@ TEST_F(TokenDataTest, InSequentialOrder_WindowsComeAsTheyLie) {
   }
 }
 
+// 37 windows are 12 blocks of 3; the last window is in none.
+TEST_F(TokenDataTest, InBlockOrder_MicrobatchesAreStretchesAndEveryEpochHasEachOnce) {
+  TokenDataOptions options = Options();
+  options.order = OrderNamed("blocks");
+  options.block = 3;
+  const auto data = Open(options);
+  std::vector<std::vector<int64_t>> epochs(3);
+  for (int64_t sample = 0; sample < 3 * 36; ++sample) {
+    const int64_t offset = data->TrainingOffset(sample);
+    if (sample % 3 == 0) {
+      EXPECT_EQ(offset % (3 * kContext), 0);
+      epochs[sample / 36].push_back(offset);
+    } else {
+      EXPECT_EQ(offset, data->TrainingOffset(sample - 1) + kContext);
+    }
+  }
+  EXPECT_NE(epochs[0], epochs[1]);
+  EXPECT_FALSE(std::is_sorted(epochs[0].begin(), epochs[0].end()));
+  for (std::vector<int64_t>& epoch : epochs) {
+    std::sort(epoch.begin(), epoch.end());
+    for (int64_t block = 0; block < 12; ++block) EXPECT_EQ(epoch[block], block * 3 * kContext);
+  }
+}
+
+TEST_F(TokenDataTest, InBlockOrder_TrainingNeedsABlock) {
+  TokenDataOptions options = Options();
+  options.block = 37;
+  EXPECT_THAT(Create(options), IsOk());
+  options.block = 38;
+  EXPECT_THAT(
+      Create(options),
+      StatusIs(absl::StatusCode::kInvalidArgument,
+               AllOf(HasSubstr("its training part has 150 of 200 tokens, but a microbatch in the "
+                               "order blocks needs its samples * context + 1 = 38 * 4 + 1 = 153"),
+                     HasSubstr("a smaller batch"))));
+}
+
 TEST_F(TokenDataTest, AnotherSequenceForValidation_LeavesAllTokensForTraining) {
   TokenDataOptions options = Options();
   options.order = OrderKind::kSequential;

@@ -127,7 +127,10 @@ std::string DataPath(EvaluationInput& input) {
 void TakeTokenizer(const CheckpointModel& model, EvaluationInput& input) {
   if (!input.job.data().has_text() || model.manifest.attached.empty()) return;
   v1::TextSpec& text = *input.job.mutable_data()->mutable_text();
-  if (text.tokenizer() == kByteTokenizer) text.set_tokenizer(model.directory);
+  // The characters of another text would have other ids.
+  if (text.tokenizer() == kByteTokenizer || text.tokenizer() == kCharacterTokenizer) {
+    text.set_tokenizer(model.directory);
+  }
 }
 
 // The bits that the model needs for a byte of the text; none of data that are no text, or whose text is not known.

@@ -3,7 +3,6 @@
 #include <gmock/gmock.h>
 
 #include "job/resolve.h"
-#include "model/families/gpt.h"
 #include "tests/support/status_matchers.h"
 
 namespace penstock {
@@ -15,20 +14,18 @@ using ::testing::HasSubstr;
 constexpr LanguageModelMethod kPipeDream = {};
 constexpr LanguageModelMethod LocalSgd(int64_t local_steps) { return {local_steps}; }
 
-TEST(LanguageModelTest, PaperVocabulary_GivesThePaperParameters) {
+TEST(LanguageModelTest, Default_HasThePapersParameters) {
   const LanguageModelStudy study = {.text_path = "text"};
   const v1::JobSpec spec = JobOf(study, kPipeDream, 0.125);
   PENSTOCK_ASSERT_OK_AND_ASSIGN(const ResolvedJob job, ResolveJob(spec));
-  EXPECT_EQ(job.model.parameter_count(), 11'220'992);
+  EXPECT_EQ(job.model.parameter_count(), 11'123'200);
+}
 
-  const v1::GptSpec& gpt = spec.model().gpt();
-  PENSTOCK_ASSERT_OK_AND_ASSIGN(const ModelGraph characters, BuildGpt({.layers = gpt.layers(),
-                                                                       .width = gpt.width(),
-                                                                       .heads = gpt.heads(),
-                                                                       .context = gpt.context(),
-                                                                       .vocabulary = 65,
-                                                                       .tied_head = false}));
-  EXPECT_EQ(characters.parameter_count(), 11'123'200);
+// The text has other characters than the paper's.
+TEST(LanguageModelTest, OtherVocabulary_ChangesTableAndHead) {
+  const v1::JobSpec spec = JobOf({.text_path = "text", .vocabulary = 66}, kPipeDream, 0.125);
+  PENSTOCK_ASSERT_OK_AND_ASSIGN(const ResolvedJob job, ResolveJob(spec));
+  EXPECT_EQ(job.model.parameter_count(), 11'123'200 + 2 * 256);
 }
 
 TEST(LanguageModelTest, Stages_AreEmbeddingBlocksAndHead) {
