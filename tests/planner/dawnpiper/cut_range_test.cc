@@ -72,7 +72,7 @@ TEST(CutRange, OnePriceForAByte_HoldsTheBestCut) {
     }
     ASSERT_LE(in_range, anywhere * (1 + kMargin)) << round;
   }
-  EXPECT_GT(fit, 1'000);
+  EXPECT_GT(fit, 500);
 }
 
 struct Misses {
@@ -105,17 +105,27 @@ Misses CountMisses(TensorChoice choice, bool swaps, bool links, int rounds) {
       misses.worst = std::max(misses.worst, found_s / best_s);
     }
   }
-  std::printf("choice %d swaps %d links %d: fit %d worse %d lost %d worst %.3f\n", int(choice),
-              swaps, links, misses.fit, misses.worse, misses.lost, misses.worst);
   return misses;
 }
 
-// With unlike prices it is a rule of thumb.
+// With unlike prices it is a rule of thumb, whose misses docs/planning.md counts: what it finds is nearly always the best cut, but
+// one in ten times that something fits, nothing in the range does.
 TEST(CutRange, UnlikePrices_MissesAreFew) {
-  CountMisses(TensorChoice::kWholeStage, false, false, 2'000);
-  CountMisses(TensorChoice::kPerTensor, false, false, 2'000);
-  CountMisses(TensorChoice::kPerTensor, true, false, 2'000);
-  CountMisses(TensorChoice::kPerTensor, true, true, 2'000);
+  struct Case {
+    TensorChoice choice;
+    bool swaps;
+    bool links;
+  };
+  for (const Case& one :
+       {Case{TensorChoice::kWholeStage, false, false}, Case{TensorChoice::kPerTensor, false, false},
+        Case{TensorChoice::kPerTensor, true, false}, Case{TensorChoice::kPerTensor, true, true}}) {
+    const Misses misses = CountMisses(one.choice, one.swaps, one.links, 2'000);
+    EXPECT_GT(misses.fit, 500);
+    EXPECT_LT(misses.worse, misses.fit / 40);
+    EXPECT_LT(misses.worst, 1.2);
+    EXPECT_GT(misses.lost, 0);  // else the range would do for a theorem
+    EXPECT_LT(misses.lost, misses.fit / 7);
+  }
 }
 
 }  // namespace
