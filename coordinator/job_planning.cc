@@ -157,7 +157,8 @@ void JobPlanning::OnMeasured(const v1::ClusterProfile& profile, Now now) {
 
 void JobPlanning::AskForCandidates(Now now) {
   asked_ns_ = now.monotonic_ns;
-  PlanJobOptions options = {.only_placement = !method_is_open()};
+  PlanJobOptions options = {.as_dawnpiper = spec_.planning().planner() == "dawnpiper",
+                            .only_placement = !method_is_open()};
   if (!method_is_open()) options.methods = {spec_.pipeline().method()};
   if (spec_.pipeline().has_stages()) options.stages = {spec_.pipeline().stages()};
   const double budget_s = method_is_open() ? kBudgetOfAMethodS : kBudgetOfASplitS;

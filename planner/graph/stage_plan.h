@@ -45,6 +45,9 @@ struct PlannedStage {
   double memory_bytes = 0;  // on each of them
   int in_flight = 0;        // minibatches of a replica
   bool recomputes = false;  // its forwards, to fit into memory
+  // Where tensors are chosen one by one (planner/dawnpiper/), those that are not kept on the worker.
+  int recomputed_tensors = 0;
+  int swapped_tensors = 0;
 
   // One replica runs as this pipeline of the level below, of `workers / replicas` workers. It is empty at the lowest
   // level.

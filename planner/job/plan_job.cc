@@ -18,6 +18,7 @@
 #include "planner/graph/placement_planner.h"
 #include "planner/job/candidate_judge.h"
 #include "planner/job/layer_orders.h"
+#include "planner/job/memory_split.h"
 #include "planner/job/profiled_graph.h"
 #include "planner/job/split_search.h"
 
@@ -198,6 +199,12 @@ std::vector<Candidate> PlacementsOf(const PlanningInput& input, const ResolvedJo
   return candidates;
 }
 
+// Returns whether it differs from another candidate by what DawnPiper's cuts choose themselves, or do not have.
+bool IsNotForDawnPiper(const Candidate& candidate) {
+  return candidate.recompute.all || !candidate.replicas.empty() ||
+         candidate.method == SearchedMethod().name;
+}
+
 class JobPlanner {
  public:
   JobPlanner(const PlanningInput& input, const PlanJobOptions& options, TimeBudget& budget)
@@ -212,6 +219,12 @@ class JobPlanner {
       options_.progress(done, all);
       PENSTOCK_RETURN_IF_ERROR(options_.may_go_on());
       if (IsSpent()) break;
+      if (options_.as_dawnpiper) {
+        PENSTOCK_ASSIGN_OR_RETURN(
+            plan_.candidates.emplace_back(),
+            SplitForMemory(input_, candidates[done], ChainPlanner::kDawnPiper));
+        continue;
+      }
       PENSTOCK_ASSIGN_OR_RETURN(const CandidateJudge judge,
                                 CandidateJudge::Of(input_, candidates[done]));
       if (!judge.may_run()) {
@@ -222,6 +235,11 @@ class JobPlanner {
       plan_.candidates.push_back(judge.Judge(placement));
     }
     options_.progress(all, all);
+    if (options_.as_dawnpiper) {
+      Sort();
+      Choose();
+      return std::move(plan_);
+    }
     PENSTOCK_RETURN_IF_ERROR(RecomputeWhereMemoryLacks());
     PENSTOCK_RETURN_IF_ERROR(OffloadWhereMemoryLacks());
     Sort();
@@ -249,7 +267,7 @@ class JobPlanner {
   }
 
   // Adds, for each candidate that memory alone keeps from running, one whose stages recompute on the workers that lack
-  // it.
+  // it, and those whose cuts are made for that memory.
   absl::Status RecomputeWhereMemoryLacks() {
     std::vector<JudgedCandidate> found;
     for (const JudgedCandidate& judged : plan_.candidates) {
@@ -268,6 +286,12 @@ class JobPlanner {
         last = judge.Judge({.workers = last.workers, .layers = last.layers});
       }
       if (last.runs()) found.push_back(std::move(last));
+      if (!judged.candidate.replicas.empty()) continue;
+      for (const ChainPlanner planner : {ChainPlanner::kBestCuts, ChainPlanner::kDawnPiper}) {
+        PENSTOCK_ASSIGN_OR_RETURN(JudgedCandidate cut,
+                                  SplitForMemory(input_, judged.candidate, planner));
+        if (cut.runs()) found.push_back(std::move(cut));
+      }
     }
     std::move(found.begin(), found.end(), std::back_inserter(plan_.candidates));
     return absl::OkStatus();
@@ -504,6 +528,7 @@ absl::StatusOr<std::vector<Candidate>> EnumerateCandidates(const PlanningInput& 
   GraphPlans plans(input, job, budget);
   if (options.only_placement) {
     std::vector<Candidate> placements = PlacementsOf(input, job, options);
+    if (options.as_dawnpiper) std::erase_if(placements, IsNotForDawnPiper);
     AddOrders(plans, placements);
     return placements;
   }
@@ -556,6 +581,7 @@ absl::StatusOr<std::vector<Candidate>> EnumerateCandidates(const PlanningInput& 
                                                 candidate.stages) == options.stages.end();
   };
   std::erase_if(candidates, is_other);
+  if (options.as_dawnpiper) std::erase_if(candidates, IsNotForDawnPiper);
   AddOrders(plans, candidates);
   if (candidates.empty() && !options.stages.empty()) {
     return absl::InvalidArgumentError(

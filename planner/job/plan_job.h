@@ -5,7 +5,8 @@
 // workers and every number of microbatches that divides the batch, where that changes nothing but rounding. Each is
 // tried with and without recomputation, or recomputes only in the stages whose workers lack memory otherwise, and,
 // where the method has them, with replicas of stages: as many of each, or as planner/graph/placement_planner.h has
-// them. The judge is planner/job/candidate.h. Then the best of each method is improved: layers move between
+// them. A candidate that lacks memory alone is also cut for the memory of its workers (planner/job/memory_split.h), by
+// the best cuts and by DawnPiper's. The judge is planner/job/candidate.h. Then the best of each method is improved: layers move between
 // neighbouring stages as long as the simulated step gets shorter, and a few placements are searched
 // (planner/job/split_search.h). At last the placements of all candidates are searched for one that is better than the
 // best, which ends with a proof for jobs of few layers, and with a bound for others.
@@ -30,6 +31,8 @@
 namespace penstock {
 
 struct PlanJobOptions {
+  // DawnPiper's cuts alone (planner/job/memory_split.h), which nothing improves; with one stage on each worker.
+  bool as_dawnpiper = false;
   std::vector<std::string> methods;  // empty: all of the catalog, and searched
   std::vector<int32_t> stages;       // of the model, that may be chosen; empty: any number
   // Only the stages, their layers and their workers are chosen: microbatches and replicas are the job's, and so is

@@ -45,6 +45,14 @@ void AddRows(const LayerGraph& graph, const std::vector<PlannedStage>& stages,
   }
 }
 
+std::string UsesText(const PlannedStage& stage) {
+  if (stage.recomputed_tensors + stage.swapped_tensors == 0) return stage.recomputes ? "yes" : "";
+  std::vector<std::string> uses;
+  if (stage.recomputed_tensors > 0) uses.push_back(absl::StrCat(stage.recomputed_tensors));
+  if (stage.swapped_tensors > 0) uses.push_back(absl::StrCat("swaps ", stage.swapped_tensors));
+  return absl::StrJoin(uses, ", ");
+}
+
 // Shows each worker's memory, and the load of what stages share.
 std::string PlacementText(const Cluster& cluster, const StagePlan& plan) {
   Table table({{"STAGE"},
@@ -64,7 +72,7 @@ std::string PlacementText(const Cluster& cluster, const StagePlan& plan) {
          absl::StrCat(stage.in_flight), FormatBytes(static_cast<int64_t>(stage.memory_bytes)),
          limit < std::numeric_limits<double>::infinity() ? FormatBytes(static_cast<int64_t>(limit))
                                                          : "",
-         stage.recomputes ? "yes" : ""});
+         UsesText(stage)});
   }
   std::string text = table.Render();
   const size_t rows = std::min(plan.shared.size(), kSharedRowsMax);
@@ -104,6 +112,8 @@ nlohmann::ordered_json StagesJson(const LayerGraph& graph, const Cluster& cluste
       one["in_flight"] = stage.in_flight;
       one["memory_bytes"] = stage.memory_bytes;
       one["recomputes"] = stage.recomputes;
+      one["recomputed_tensors"] = stage.recomputed_tensors;
+      one["swapped_tensors"] = stage.swapped_tensors;
     }
     list.push_back(std::move(one));
   }

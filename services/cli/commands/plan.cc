@@ -15,6 +15,7 @@
 #include "base/status.h"
 #include "job/profile/cluster_spec.h"
 #include "job/profile/model_profile.h"
+#include "planner/dawnpiper/graph_plan.h"
 #include "planner/graph/pipedream_profile.h"
 #include "planner/graph/placement_planner.h"
 #include "planner/graph/render_plan.h"
@@ -47,6 +48,10 @@ struct PlanOptions {
   double optimizer_copies = 2;
   bool recompute = true;
   std::string goal = "period";
+  std::string planner;  // empty: our own, or the job's
+  std::string tensors = "each";
+  std::optional<int> in_flight;
+  double host_gigabytes = 12.0;
   double budget_s = 10.0;
   std::string svg_path;
   bool json = false;
@@ -108,6 +113,37 @@ constexpr std::pair<const char*, KeptVersions> kVersions[] = {
     {"stash", KeptVersions::kInFlight},
 };
 
+std::vector<LayerMemory> MemoryOf(const PlanOptions& options, const PlanInput& input) {
+  return input.memory.empty() ? GuessMemory(input.graph, options.optimizer_copies) : input.memory;
+}
+
+constexpr char kOwnPlanner[] = "penstock";
+constexpr char kBestCutsPlanner[] = "best-cuts";
+
+// Whether a graph is planned with one stage for each worker of limited memory (planner/dawnpiper/).
+bool PlansChain(const PlanOptions& options) {
+  return !options.planner.empty() && options.planner != kOwnPlanner;
+}
+
+constexpr std::pair<const char*, TensorChoice> kTensorChoices[] = {
+    {"each", TensorChoice::kPerTensor},
+    {"stage", TensorChoice::kWholeStage},
+};
+
+ChainPlanRequest ChainRequestOf(const PlanOptions& options, const PlanInput& input,
+                                const Cluster& cluster, const MemoryRule& rule) {
+  const auto* const choice =
+      std::find_if(std::begin(kTensorChoices), std::end(kTensorChoices),
+                   [&](const auto& known) { return options.tensors == known.first; });
+  return {.cluster = cluster,
+          .memory = MemoryOf(options, input),
+          .rule = rule,
+          .planner = options.planner == kDawnPiperName ? ChainPlanner::kDawnPiper
+                                                       : ChainPlanner::kBestCuts,
+          .choice = choice->second,
+          .host_bytes_per_second = options.host_gigabytes * 1e9};
+}
+
 absl::StatusOr<StagePlan> PlanGraph(const PlanOptions& options, const PlanInput& input,
                                     const Cluster& cluster, TimeBudget& budget) {
   if (cluster.workers.empty()) {
@@ -117,12 +153,16 @@ absl::StatusOr<StagePlan> PlanGraph(const PlanOptions& options, const PlanInput&
   const auto* const versions =
       std::find_if(std::begin(kVersions), std::end(kVersions),
                    [&](const auto& known) { return options.versions == known.first; });
+  MemoryRule rule = {.versions = versions->second, .may_recompute = options.recompute};
+  if (options.in_flight.has_value()) rule.in_flight_max = *options.in_flight;
+  if (PlansChain(options)) {
+    return PlanChain(input.graph, ChainRequestOf(options, input, cluster, rule));
+  }
   return PlanPlacement(
       input.graph,
       {.cluster = cluster,
-       .memory =
-           input.memory.empty() ? GuessMemory(input.graph, options.optimizer_copies) : input.memory,
-       .rule = {.versions = versions->second, .may_recompute = options.recompute},
+       .memory = MemoryOf(options, input),
+       .rule = rule,
        .goal = options.goal == "period" ? PlacementGoal::kPeriod : PlacementGoal::kMemory},
       budget);
 }
@@ -181,6 +221,10 @@ absl::StatusOr<Cluster> AlikeWorkers(const PlanOptions& options) {
 }
 
 absl::Status RunForJob(const PlanOptions& options, Console& console) {
+  if (options.planner == kBestCutsPlanner) {
+    return absl::InvalidArgumentError(
+        "--planner: best-cuts is for graphs; penstock, the planner of jobs, tries these cuts too");
+  }
   Cluster cluster;
   if (!options.cluster.empty()) {
     PENSTOCK_ASSIGN_OR_RETURN(cluster, ReadCluster(options));
@@ -190,6 +234,7 @@ absl::Status RunForJob(const PlanOptions& options, Console& console) {
   return RunJobPlan(options.job,
                     {.profile_path = options.profile,
                      .cluster = std::move(cluster),
+                     .planner = options.planner,
                      .budget_s = options.budget_s,
                      .svg_path = options.svg_path,
                      .json = options.json},
@@ -203,6 +248,11 @@ absl::Status RunPlan(const PlanOptions& options, Console& console) {
   }
   PENSTOCK_ASSIGN_OR_RETURN(const PlanInput input, ReadPlanInput(options.profile, options.samples));
   PENSTOCK_ASSIGN_OR_RETURN(const Cluster cluster, ReadCluster(options));
+  if (PlansChain(options) && cluster.workers.empty()) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("--planner: ", options.planner,
+                     " cuts for the memory of workers; expected --cluster FILE with them"));
+  }
   if (!options.svg_path.empty()) PENSTOCK_RETURN_IF_ERROR(CheckCanWrite(options.svg_path));
   TimeBudget budget(RealClock(), absl::Seconds(options.budget_s));
   const absl::StatusOr<StagePlan> plan = PlanGraph(options, input, cluster, budget);
@@ -281,6 +331,33 @@ CommandRunner DeclarePlan(CLI::App& app) {
       ->type_name("NAME")
       ->check(CLI::IsMember({"period", "memory"}))
       ->capture_default_str()
+      ->needs(cluster);
+  app.add_option(
+         "--planner", options->planner,
+         "Who cuts: penstock (the default, or the job's planning.planner), dawnpiper "
+         "(arXiv 2505.05856), or for a graph best-cuts, the best under the same costs; both "
+         "have one stage on each worker")
+      ->type_name("NAME")
+      ->check(CLI::IsMember({kOwnPlanner, kDawnPiperName, kBestCutsPlanner}));
+  app.add_option("--tensors", options->tensors,
+                 "With --cluster and --planner dawnpiper or best-cuts: what is kept, recomputed or "
+                 "swapped, each tensor or all of a stage")
+      ->type_name("NAME")
+      ->check(CLI::IsMember({"each", "stage"}))
+      ->capture_default_str()
+      ->needs(cluster);
+  app.add_option("--host-gigabytes", options->host_gigabytes,
+                 "Likewise: gigabytes a second of a worker's copies to its host's memory, each "
+                 "way; 0: no tensor is swapped")
+      ->type_name("G")
+      ->check(CLI::Range(0.0, 1e6))
+      ->capture_default_str()
+      ->needs(cluster);
+  app.add_option("--in-flight", options->in_flight,
+                 "With --cluster: the most microbatches in flight, as many as a step has; "
+                 "default: no limit")
+      ->type_name("N")
+      ->check(CLI::PositiveNumber)
       ->needs(cluster);
   app.add_option("--budget", options->budget_s,
                  "Seconds to plan; the best plan found by then counts")

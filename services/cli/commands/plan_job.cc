@@ -94,7 +94,7 @@ absl::StatusOr<JobRace> RunRaceOf(const JobPlan& plan, const JobPlanOptions& ask
 
 // `stages`: that the job may have; none: any.
 absl::StatusOr<PlannedJob> PlanOnThisMachine(const PlanningInput& input,
-                                             const JobPlanOptions& asked,
+                                             const JobPlanOptions& asked, bool as_dawnpiper,
                                              const std::vector<int32_t>& stages, double budget_s,
                                              Interrupt& interrupt, Console& console) {
   PlannedJob planned;
@@ -103,7 +103,8 @@ absl::StatusOr<PlannedJob> PlanOnThisMachine(const PlanningInput& input,
     TimeBudget budget(RealClock(), absl::Seconds(budget_s));
     PENSTOCK_ASSIGN_OR_RETURN(
         planned.plan, PlanJob(input,
-                              {.methods = asked.methods,
+                              {.as_dawnpiper = as_dawnpiper,
+                               .methods = asked.methods,
                                .stages = stages,
                                .progress = [&](int done, int all) { display.Draw(done, all, ""); },
                                .may_go_on = Unless(interrupt)},
@@ -226,6 +227,9 @@ absl::Status RunJobPlan(const JobPlanOptions& options, JobPlanInput input, Conso
   PENSTOCK_ASSIGN_OR_RETURN(JobDocument document, ReadJob(options.job));
   PENSTOCK_RETURN_IF_ERROR(CompleteSubmission(document).status());
   std::vector<int32_t> stages;  // that the job may have; none: any
+  const std::string& planner =
+      input.planner.empty() ? document.spec.planning().planner() : input.planner;
+  const bool as_dawnpiper = planner == kDawnPiperName;
   if (MethodIsOpen(document.spec)) {
     if (document.spec.pipeline().has_stages()) stages = {document.spec.pipeline().stages()};
     document.spec.clear_pipeline();
@@ -253,9 +257,9 @@ absl::Status RunJobPlan(const JobPlanOptions& options, JobPlanInput input, Conso
                                   .profile = std::move(measured.profile),
                                   .cluster = std::move(measured.cluster),
                                   .names_workers = is_measured};
-  const absl::StatusOr<PlannedJob> planned =
-      PlanOnThisMachine(planning, options, options.stages.empty() ? stages : options.stages,
-                        input.budget_s, interrupt, console);
+  const absl::StatusOr<PlannedJob> planned = PlanOnThisMachine(
+      planning, options, as_dawnpiper, options.stages.empty() ? stages : options.stages,
+      input.budget_s, interrupt, console);
   if (!planned.ok()) return Annotate(planned.status(), options.job.path);
   if (input.json) {
     PrintJson(JobPlanJson(*planned), console);

@@ -33,9 +33,12 @@ struct JobPlanOptions {
 // Declares JOB.yaml, which is optional, and what belongs to it.
 void AddJobPlanOptions(CLI::App& app, JobPlanOptions& options);
 
+inline constexpr char kDawnPiperName[] = "dawnpiper";
+
 struct JobPlanInput {
   std::string profile_path;  // empty with a coordinator
   Cluster cluster;           // without workers: that of the profile, which is of one
+  std::string planner;       // empty: the job's
   double budget_s = 0;
   std::string svg_path;  // empty: no picture
   bool json = false;
