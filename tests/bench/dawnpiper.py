@@ -3,15 +3,25 @@
 
 usage: tests/bench/dawnpiper.py PENSTOCK --graphs [NAME ...]    PipeDream's published profiles, tensor by tensor
        tests/bench/dawnpiper.py PENSTOCK --jobs [NAME ...]      jobs profiled here: the simulated step, and the largest batch
+       ... --jobs [NAME ...] --train                            which a real cluster then trains for three steps, as root
 
 Limits are shares of what the worker that needs most takes with the fastest cuts, everything kept. "None" keeps everything.
 The published profiles train as PipeDream does, with a version of the weights for each minibatch in flight and Adam's state, on links of
 10 Gb/s, and copy 12 GB/s each way to the host. Jobs recompute whole stages, which is what a job can say, and run 1f1b.
+
+With --train the largest batch of each planner is trained by four workers, each in a memory cgroup of its own, whose limit is the plan's and what
+an idle worker takes. The most that a worker had beyond an idle one is given as a part of the limit.
 """
 import argparse
 import json
+import pathlib
 import subprocess
+import sys
 import tempfile
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent / "support"))
+
+import cluster as clusters  # noqa: E402  (it is beside this folder)
 
 GRAPHS = ("vgg16", "resnet50", "gnmt")
 SHARES = (1.0, 0.9, 0.8, 0.7, 0.6, 0.5, 0.4, 0.3)
@@ -24,6 +34,9 @@ JOBS = {
 MICROBATCHES = 8
 SAMPLES = (1, 2, 4, 8, 16)  # of a microbatch, for the largest batch
 MIB = 1 << 20
+CGROUPS = pathlib.Path("/sys/fs/cgroup/memory/penstock-bench")
+# Of each worker beside its plan: what the process of an idle one has (some 40 MiB), its threads' heaps, and messages on their way.
+PROCESS_BYTES = 64 * MIB
 
 
 def penstock(*arguments):
@@ -89,43 +102,79 @@ def fastest(runs):
     return min((one["step_seconds"] for one in runs or []), default=None)
 
 
+def job_text(name, samples, pipeline="method: 1f1b"):
+    model, data = JOBS[name]
+    return (f"name: {name}\nmodel: {{{model}}}\ndata: {{{data}}}\n"
+            f"training: {{steps: 3, batch: {samples * MICROBATCHES}, microbatches: {MICROBATCHES}, "
+            f"optimizer: {{adamw: {{learning_rate: 0.001}}}}}}\npipeline: {{{pipeline}}}\n")
+
+
+def peak_bytes(pid):
+    for line in pathlib.Path(f"/proc/{pid}/status").read_text(encoding="utf-8").splitlines():
+        if line.startswith("VmHWM:"):
+            return int(line.split()[1]) << 10
+    raise clusters.Trouble(f"process {pid} has no peak")
+
+
+def train(directory, name, samples, candidate, limit_bytes):
+    """Trains the candidate with each worker's memory limited by the system. Returns what the fullest took of its limit."""
+    folder = pathlib.Path(tempfile.mkdtemp(dir=directory))
+    pipeline = (f"method: 1f1b, stage_layers: {candidate['stage_layers']}, recompute: {candidate['recompute']}")
+    write(folder / "job.yaml", job_text(name, samples, pipeline))
+    cluster = clusters.Cluster(pathlib.Path(OPTIONS.penstock).parent, folder, lambda *_: None, workers=4, restarts=False)
+    for worker in cluster.workers:
+        group = CGROUPS / worker
+        group.mkdir(parents=True, exist_ok=True)
+        (group / "memory.limit_in_bytes").write_text(str(int(limit_bytes) + PROCESS_BYTES), encoding="utf-8")
+        cluster.commands[worker] = ["sh", "-c", f"echo $$ > {group}/cgroup.procs && exec \"$@\"", "sh", *cluster.commands[worker]]
+    with cluster:
+        cluster.eventually(lambda: len(cluster.run("workers") or []) == 4, "four workers are there")
+        idle = {worker: peak_bytes(cluster.pid(worker)) for worker in cluster.workers}
+        job = cluster.await_end(cluster.submit("job"))
+        if job["state"] != "succeeded":
+            raise clusters.Trouble(f"{name}, {samples} samples: {job['state']}: {job['error'] or job['reason']}")
+        return max(peak_bytes(cluster.pid(worker)) - idle[worker] for worker in cluster.workers) / limit_bytes
+
+
+def largest_batches(directory, name, path, needs, plans):
+    """The largest batch that each planner has a plan for, and with --train what training it takes of the limit."""
+    most = {"none": (0, None), "dawnpiper": (0, None), "ours": (0, None)}
+    for samples in SAMPLES:
+        ours, dawnpiper = plans(samples, path)
+        fitting = {"none": [one for one in ours if one["recompute"] == "none"], "dawnpiper": dawnpiper, "ours": ours}
+        for planner, runs in fitting.items():
+            if runs:
+                most[planner] = (samples, min(runs, key=lambda one: one["step_seconds"]))
+    cells = []
+    for samples, candidate in most.values():
+        trained = f", trained with {train(directory, name, samples, candidate, needs):.0%}" if OPTIONS.train and samples else ""
+        cells.append(f"{samples * MICROBATCHES}{trained}")
+    return f"| {name} | {needs / MIB:.1f} MiB | {' | '.join(cells)} |"
+
+
 def judge_jobs(directory, names):
     print("| job | limit | none, ms | dawnpiper, ms | ours, ms |\n|---|---|---|---|---|")
     largest = []
     for name in names:
         files = {"job": f"{directory}/job.yaml", "profile": f"{directory}/{name}.yaml"}
-        model, data = JOBS[name]
-
-        def job(samples):
-            write(files["job"], f"name: {name}\nmodel: {{{model}}}\ndata: {{{data}}}\n"
-                  f"training: {{steps: 3, batch: {samples * MICROBATCHES}, microbatches: {MICROBATCHES}, "
-                  "optimizer: {adamw: {learning_rate: 0.001}}}\npipeline: {method: 1f1b}\n")
-
-        job(4)
+        write(files["job"], job_text(name, 4))
         penstock("profile", files["job"], "--samples", ",".join(map(str, SAMPLES)), "--seconds", "0.05", "--device", "cpu",
                  "-o", files["profile"])
         free, said = plan_job(files, cluster(directory, None), "dawnpiper")
         if not free:
             print(said)
             continue
+
+        def plans(samples, path):
+            write(files["job"], job_text(name, samples))
+            return [plan_job(files, path, planner)[0] or [] for planner in ("penstock", "dawnpiper")]
+
         needs = max(worker["memory_bytes"] for worker in free[0]["workers"])
         for share in SHARES:
-            path = cluster(directory, share * needs)
-            ours = plan_job(files, path, "penstock")[0] or []
-            dawnpiper = plan_job(files, path, "dawnpiper")[0] or []
+            ours, dawnpiper = plans(4, cluster(directory, share * needs))
             times = [fastest([one for one in ours if one["recompute"] == "none"]), fastest(dawnpiper), fastest(ours)]
             row(f"{name} | {share:.0%} of {needs / MIB:.1f} MiB", *(time and 1e3 * time for time in times))
-        path = cluster(directory, needs)
-        most = {"none": 0, "dawnpiper": 0, "ours": 0}
-        for samples in SAMPLES:
-            job(samples)
-            ours = plan_job(files, path, "penstock")[0] or []
-            fits = {"none": any(one["recompute"] == "none" for one in ours),
-                    "dawnpiper": bool(plan_job(files, path, "dawnpiper")[0]), "ours": bool(ours)}
-            for planner, fit in fits.items():
-                if fit:
-                    most[planner] = samples * MICROBATCHES
-        largest.append(f"| {name} | {needs / MIB:.1f} MiB | {most['none']} | {most['dawnpiper']} | {most['ours']} |")
+        largest.append(largest_batches(directory, name, cluster(directory, needs), needs, plans))
     print("\n| job | limit | none, samples | dawnpiper | ours |\n|---|---|---|---|---|")
     print("\n".join(largest))
 
@@ -134,6 +183,7 @@ PARSER = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.R
 PARSER.add_argument("penstock")
 PARSER.add_argument("--graphs", nargs="*", choices=GRAPHS)
 PARSER.add_argument("--jobs", nargs="*", choices=JOBS)
+PARSER.add_argument("--train", action="store_true")
 OPTIONS = PARSER.parse_args()
 with tempfile.TemporaryDirectory() as folder:
     if OPTIONS.graphs is not None:
