@@ -191,6 +191,12 @@ void Crew::Stop(const std::string& reason) {
   }
 }
 
+void Crew::GiveUpAtDeadLinks() {
+  for (Part& part : parts_) {
+    part.unreachable = part.unreachable || (part.at_dead_link && !IsGone(part));
+  }
+}
+
 void Crew::OnStopped(int32_t worker_index, const WorkerResponse& response) {
   const auto* stopped = std::get_if<absl::StatusOr<v1::StopRunResponse>>(&response);
   if (stopped == nullptr) return;

@@ -237,14 +237,15 @@ std::optional<int64_t> JobRun::OnHeartbeat(int32_t worker_index,
 bool JobRun::FailsForLink(int32_t worker_index, const v1::HeartbeatRequest& heartbeat, Now now) {
   Crew& crew = *phase_->crew();
   if (ended() || crew.blame().any()) return false;
-  const Crew::Part& reporter = crew.parts()[worker_index];
+  Crew::Part& reporter = crew.parts()[worker_index];
   for (const v1::SilentLink& link : heartbeat.silent_links()) {
-    for (const Crew::Part& peer : crew.parts()) {
+    for (Crew::Part& peer : crew.parts()) {
       const bool is_dead = peer.worker.name == link.peer() && &peer != &reporter && !peer.lost &&
                            LinkWatch::IsDead(reporter.heartbeats, peer.heartbeats, link.silent_ms(),
                                              now.monotonic_ns);
       if (!is_dead) continue;
       if (!OnDeadLink(reporter.worker.name, peer.worker.name, now)) return false;
+      reporter.at_dead_link = peer.at_dead_link = true;
       crew.blame().Own(
           Blame::kNobody,
           absl::StrFormat("the link between workers %s (%s) and %s (%s) is dead: %s has heard "

@@ -1,5 +1,6 @@
 // How a job goes on after an attempt: at once, or after it has stopped and waited for workers.
 #include <algorithm>
+#include <optional>
 #include <utility>
 #include <vector>
 
@@ -68,6 +69,7 @@ class Stopping final : public AttemptPhase {
 
   NextPhase Enter(Now now) override {
     deadline_ns_ = now.monotonic_ns + job_.limits().stop_timeout_ms * kNsPerMs;
+    dead_link_ns_ = now.monotonic_ns + job_.limits().dead_link_stop_ms * kNsPerMs;
     job_.summary().set_reason(TextOf(crew_->blame().Best()));
     job_.NoteFailure(now);
     attempt().growth.reset();
@@ -106,6 +108,10 @@ class Stopping final : public AttemptPhase {
   NextPhase Tick(Now now) override {
     GiveUpOverdueCommits(now);
     if (now.monotonic_ns >= retry_ns_) AskToStop(now);
+    if (dead_link_ns_.has_value() && now.monotonic_ns >= *dead_link_ns_) {
+      dead_link_ns_.reset();
+      crew_->GiveUpAtDeadLinks();
+    }
     return GoOnIfStopped(now);
   }
 
@@ -115,7 +121,9 @@ class Stopping final : public AttemptPhase {
 
  private:
   NextPhase FailIfBlamed(Now) override { return nullptr; }
-  std::optional<int64_t> DecidesAtNs() const override { return retry_ns_; }
+  std::optional<int64_t> DecidesAtNs() const override {
+    return std::min(retry_ns_, dead_link_ns_.value_or(retry_ns_));
+  }
 
   void AskToStop(Now now) {
     retry_ns_ = now.monotonic_ns + job_.limits().stop_retry_ms * kNsPerMs;
@@ -144,6 +152,7 @@ class Stopping final : public AttemptPhase {
 
   int64_t retry_ns_ = 0;
   int64_t deadline_ns_ = 0;
+  std::optional<int64_t> dead_link_ns_;
 };
 
 int64_t WaitNs(const v1::JobSpec& spec) { return 1000 * kNsPerMs * spec.recovery().wait_seconds(); }

@@ -5,12 +5,13 @@ usage: tests/bench/dawnpiper.py PENSTOCK --graphs [NAME ...]    PipeDream's publ
        tests/bench/dawnpiper.py PENSTOCK --jobs [NAME ...]      jobs profiled here: the simulated step, and the largest batch
        ... --jobs [NAME ...] --train                            which a real cluster then trains for three steps, as root
 
-Limits are shares of what the worker that needs most takes with the fastest cuts, everything kept. "None" keeps everything.
+Limits are shares of what the worker that needs most takes with the fastest cuts, everything kept. "None" looks at no memory: it has the fastest
+cuts and keeps everything.
 The published profiles train as PipeDream does, with a version of the weights for each minibatch in flight and Adam's state, on links of
 10 Gb/s, and copy 12 GB/s each way to the host. Jobs recompute whole stages, which is what a job can say, and run 1f1b.
 
-With --train the largest batch of each planner is trained by four workers, each in a memory cgroup of its own, whose limit is the plan's and what
-an idle worker takes. The most that a worker had beyond an idle one is given as a part of the limit.
+With --train the largest batch of each planner is trained by four workers, each in a memory cgroup of its own, whose limit is the plan's and
+96 MiB for the process itself. The most that a worker had beyond an idle one is given beside the limit.
 """
 import argparse
 import json
@@ -26,17 +27,18 @@ import cluster as clusters  # noqa: E402  (it is beside this folder)
 GRAPHS = ("vgg16", "resnet50", "gnmt")
 SHARES = (1.0, 0.9, 0.8, 0.7, 0.6, 0.5, 0.4, 0.3)
 JOBS = {
-    "gpt": ("gpt: {layers: 8, width: 64, heads: 4, context: 64, tied_head: false}", "synthetic: {}"),
+    "gpt": ("gpt: {layers: 8, width: 192, heads: 6, context: 128, tied_head: false}", "synthetic: {}"),
     "vgg16": ("vgg: {depth: 16, hidden: 512, image: {size: 64, classes: 100}}", "synthetic: {}"),
     "resnet50": ("resnet: {depth: 50, image: {size: 64, classes: 100}}", "synthetic: {}"),
-    "gnmt": ("gnmt: {layers: 8, hidden: 256, vocabulary: 8000, source_time: 32, target_time: 32}", "synthetic: {}"),
+    "gnmt": ("gnmt: {layers: 8, hidden: 384, vocabulary: 8000, source_time: 32, target_time: 32}", "synthetic: {}"),
 }
 MICROBATCHES = 8
 SAMPLES = (1, 2, 4, 8, 16)  # of a microbatch, for the largest batch
 MIB = 1 << 20
 CGROUPS = pathlib.Path("/sys/fs/cgroup/memory/penstock-bench")
-# Of each worker beside its plan: what the process of an idle one has (some 40 MiB), its threads' heaps, and messages on their way.
-PROCESS_BYTES = 64 * MIB
+# Of each worker beside its plan: what the process of an idle one has (some 50 MiB with its code), and 20 to 30 MiB of compiled kernels, the heaps
+# of its threads, and messages on their way.
+PROCESS_BYTES = 96 * MIB
 
 
 def penstock(*arguments):
@@ -51,7 +53,7 @@ def write(path, text):
 
 
 def cluster(directory, memory_bytes):
-    memory = "" if memory_bytes is None else f", memory_gib: {memory_bytes / (1 << 30):.12f}"
+    memory = "" if memory_bytes is None else f", memory_gib: {(memory_bytes + 0.5) / (1 << 30):.12f}"
     return write(f"{directory}/cluster.yaml",
                  f"hosts: [{{name: a, count: 4, gigabits: 10, workers: [{{count: 1{memory}}}]}}]\n")
 
@@ -87,19 +89,21 @@ def judge_graphs(directory, names):
             row(f"{name} | {share:.0%} of {needs / 1e9:.2f} GB", *periods)
 
 
-def plan_job(files, path, planner, *arguments):
-    """The candidate with the shortest step that fits, or None."""
+def plan_job(files, path, planner):
+    """The candidates that fit."""
     plan = penstock("plan", files["job"], "--profile", files["profile"], "--cluster", path, "--methods", "1f1b",
-                    "--stages", "4", "--planner", planner, "--json", "--all", *arguments)
+                    "--stages", "4", "--planner", planner, "--json", "--all")
     if isinstance(plan, str):
-        return None, plan
-    runs = [one for one in plan["candidates"]
-            if "rejected" not in one and one["microbatches"] == MICROBATCHES]
-    return runs, plan
+        return []
+    return [one for one in plan["candidates"] if "rejected" not in one and one["microbatches"] == MICROBATCHES]
 
 
 def fastest(runs):
-    return min((one["step_seconds"] for one in runs or []), default=None)
+    return min(runs, key=lambda one: one["step_seconds"], default=None)
+
+
+def memory_of(run):
+    return max(worker["memory_bytes"] for worker in run["workers"])
 
 
 def job_text(name, samples, pipeline="method: 1f1b"):
@@ -117,9 +121,9 @@ def peak_bytes(pid):
 
 
 def train(directory, name, samples, candidate, limit_bytes):
-    """Trains the candidate with each worker's memory limited by the system. Returns what the fullest took of its limit."""
+    """Trains the candidate with each worker's memory limited by the system. Returns the MiB that the fullest took."""
     folder = pathlib.Path(tempfile.mkdtemp(dir=directory))
-    pipeline = (f"method: 1f1b, stage_layers: {candidate['stage_layers']}, recompute: {candidate['recompute']}")
+    pipeline = f"method: 1f1b, stage_layers: {candidate['stage_layers']}, recompute: '{candidate['recompute']}'"
     write(folder / "job.yaml", job_text(name, samples, pipeline))
     cluster = clusters.Cluster(pathlib.Path(OPTIONS.penstock).parent, folder, lambda *_: None, workers=4, restarts=False)
     for worker in cluster.workers:
@@ -133,23 +137,21 @@ def train(directory, name, samples, candidate, limit_bytes):
         job = cluster.await_end(cluster.submit("job"))
         if job["state"] != "succeeded":
             raise clusters.Trouble(f"{name}, {samples} samples: {job['state']}: {job['error'] or job['reason']}")
-        return max(peak_bytes(cluster.pid(worker)) - idle[worker] for worker in cluster.workers) / limit_bytes
+        return max(peak_bytes(cluster.pid(worker)) - idle[worker] for worker in cluster.workers) / MIB
 
 
-def largest_batches(directory, name, path, needs, plans):
-    """The largest batch that each planner has a plan for, and with --train what training it takes of the limit."""
+def largest_batches(directory, name, limit_bytes, plans):
+    """The largest batch that each planner has a plan for, and with --train what training it takes."""
     most = {"none": (0, None), "dawnpiper": (0, None), "ours": (0, None)}
     for samples in SAMPLES:
-        ours, dawnpiper = plans(samples, path)
-        fitting = {"none": [one for one in ours if one["recompute"] == "none"], "dawnpiper": dawnpiper, "ours": ours}
-        for planner, runs in fitting.items():
-            if runs:
-                most[planner] = (samples, min(runs, key=lambda one: one["step_seconds"]))
+        for planner, run in plans(samples, limit_bytes).items():
+            if run:
+                most[planner] = (samples, run)
     cells = []
-    for samples, candidate in most.values():
-        trained = f", trained with {train(directory, name, samples, candidate, needs):.0%}" if OPTIONS.train and samples else ""
+    for samples, run in most.values():
+        trained = f", trained in {train(directory, name, samples, run, limit_bytes):.0f} MiB" if OPTIONS.train and samples else ""
         cells.append(f"{samples * MICROBATCHES}{trained}")
-    return f"| {name} | {needs / MIB:.1f} MiB | {' | '.join(cells)} |"
+    return f"| {name} | {limit_bytes / MIB:.1f} MiB | {' | '.join(cells)} |"
 
 
 def judge_jobs(directory, names):
@@ -160,21 +162,21 @@ def judge_jobs(directory, names):
         write(files["job"], job_text(name, 4))
         penstock("profile", files["job"], "--samples", ",".join(map(str, SAMPLES)), "--seconds", "0.05", "--device", "cpu",
                  "-o", files["profile"])
-        free, said = plan_job(files, cluster(directory, None), "dawnpiper")
-        if not free:
-            print(said)
-            continue
 
-        def plans(samples, path):
+        def plans(samples, limit_bytes):
             write(files["job"], job_text(name, samples))
-            return [plan_job(files, path, planner)[0] or [] for planner in ("penstock", "dawnpiper")]
+            free = fastest([one for one in plan_job(files, cluster(directory, None), "penstock") if one["recompute"] == "none"])
+            if limit_bytes is None:
+                return free
+            path = cluster(directory, limit_bytes)
+            return {"none": free if memory_of(free) <= limit_bytes else None,
+                    "dawnpiper": fastest(plan_job(files, path, "dawnpiper")), "ours": fastest(plan_job(files, path, "penstock"))}
 
-        needs = max(worker["memory_bytes"] for worker in free[0]["workers"])
+        needs = memory_of(plans(4, None))
         for share in SHARES:
-            ours, dawnpiper = plans(4, cluster(directory, share * needs))
-            times = [fastest([one for one in ours if one["recompute"] == "none"]), fastest(dawnpiper), fastest(ours)]
-            row(f"{name} | {share:.0%} of {needs / MIB:.1f} MiB", *(time and 1e3 * time for time in times))
-        largest.append(largest_batches(directory, name, cluster(directory, needs), needs, plans))
+            times = [run and 1e3 * run["step_seconds"] for run in plans(4, share * needs).values()]
+            row(f"{name} | {share:.0%} of {needs / MIB:.1f} MiB", *times)
+        largest.append(largest_batches(directory, name, needs, plans))
     print("\n| job | limit | none, samples | dawnpiper | ours |\n|---|---|---|---|---|")
     print("\n".join(largest))
 

@@ -134,6 +134,24 @@ TEST(DeadLink, NobodyElse_TheJobGoesOnWhenItIsMended) {
   EXPECT_THAT(WorkersOf(job), ElementsAre("w0", "w1"));
 }
 
+// The coordinator hears a worker that takes no calls, so that it does not answer when it is asked to stop.
+TEST(DeadLink, OfAWorkerThatTakesNoCalls_SpareTakesItsPlaceAtOnce) {
+  SimulatedCluster cluster({.workers = 3, .attached = true});
+  cluster.RunFor(10);
+  const std::string job = cluster.Submit(SavedJob(100, 2));
+  ASSERT_TRUE(cluster.RunUntilState(job, v1::JOB_STATE_RUNNING));
+  cluster.RunFor(1000);
+  cluster.CutLink(0, 1);
+  cluster.Deafen(1);
+  const int64_t since_ms = cluster.now().unix_ms;
+  ASSERT_TRUE(cluster.RunUntilOver(kLimitMs));
+  const v1::GetJobResponse saved = cluster.Saved(job);
+  EXPECT_EQ(saved.summary().state(), v1::JOB_STATE_SUCCEEDED);
+  EXPECT_EQ(saved.result().attempts_size(), 2);
+  EXPECT_THAT(WorkersOf(saved), ElementsAre("w0", "w2"));
+  EXPECT_LE(saved.result().attempts(0).resumed_ms() - since_ms, 4000);
+}
+
 TEST(DeadLink, ForASecond_EndsNoAttempt) {
   SimulatedCluster cluster({.workers = 2, .attached = true});
   cluster.RunFor(10);

@@ -547,7 +547,7 @@ void SimulatedCluster::Deliver(const CallWorker& call, int attempt, int64_t life
   for (int copy = 0; copy < copies && !request_lost; ++copy) {
     After(Delay(), [this, call, worker, attempt, life, copy, answer, handle, error] {
       if (life != life_) return;  // the connection went with the process
-      if (!workers_[worker].alive || workers_[worker].frozen) {
+      if (!workers_[worker].alive || workers_[worker].frozen || workers_[worker].deaf) {
         if (copy == 0) answer(5000, error(absl::DeadlineExceededError("no answer within 5 s")));
         return;
       }

@@ -96,6 +96,8 @@ class SimulatedCluster {
   // in which they are neighbours trains no further.
   void CutLink(int a, int b) { dead_links_[std::minmax(a, b)] = now_ms_; }
   void MendLink(int a, int b) { dead_links_.erase(std::minmax(a, b)); }
+  // No call reaches the worker any more, while its own reach others.
+  void Deafen(int worker) { workers_[worker].deaf = true; }
   // The worker's run is held, by a coordinator of before.
   void Hold(int worker) { workers_[worker].held_step = workers_[worker].step; }
   // From the next step on the worker's passes take this long. REQUIRES: SimulatedClusterOptions::pass_ms.
@@ -184,6 +186,7 @@ class SimulatedCluster {
     uint64_t incarnation = 0;
     bool alive = true;
     bool frozen = false;
+    bool deaf = false;
     bool executor_frozen = false;
     int64_t last_pulse = 0;  // of a frozen executor
     bool leaving = false;
