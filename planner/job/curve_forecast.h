@@ -43,7 +43,7 @@ class CurveForecast {
 
   // `seen`: of a run of `steps` steps so far. `earlier`: runs of the same setup with as many steps; those that did not get
   // to their end, or began after the end of `seen`, are left out.
-  // Errors: InvalidArgument: a curve of less than two points or whose steps do not rise, a loss that is not a positive
+  // Errors: InvalidArgument: a curve of fewer than two points or whose steps do not rise, a loss that is not a positive
   // number, or `seen` has more steps than the job.
   static absl::StatusOr<CurveForecast> Make(const LossCurve& seen, int64_t steps,
                                             absl::Span<const LossCurve> earlier);

@@ -19,7 +19,7 @@ namespace penstock {
 //                  by what the names of its files begin with. Or a result of `penstock train --json --losses`; a setup is
 //                  a folder and a name of a job
 //   *-curves.csv   the charts of a study, of losses over steps or time; a setup is a chart. Points that have no positive
-//                  number for a loss are left out, and lines of less than two points
+//                  number for a loss are left out, and lines of fewer than two points
 //
 // Runs that diverged are left out. Errors: InvalidArgument naming the file if it is none of these, or a folder that has
 // none; those of the file system.

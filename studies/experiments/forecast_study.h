@@ -32,7 +32,7 @@ LossCurve CurveUpTo(const FinishedCurve& finished, int64_t steps);
 
 // `part`: of each run is seen. The losses to predict are those that the run has after 40, 50, ... 100 % of its steps, where
 // they are below what was seen. Errors: InvalidArgument: no curves, a part that is not between 0 and 1, a loss that is not
-// a positive number, or a curve with less than two points in its part.
+// a positive number, or a curve with fewer than two points in its part.
 absl::StatusOr<StudyResult> RunForecastStudy(absl::Span<const FinishedCurve> curves, double part);
 
 }  // namespace penstock
