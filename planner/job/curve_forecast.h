@@ -38,7 +38,7 @@ class CurveForecast {
     double low = 0;
     double high = 0;
   };
-  // A forecast ends at so many times the steps of the job.
+  // A forecast goes no further than this many times the steps of the job.
   static constexpr double kHorizon = 4;
 
   // `seen`: of a run of `steps` steps so far. `earlier`: runs of the same setup with as many steps; those that did not get
@@ -53,7 +53,7 @@ class CurveForecast {
   std::optional<Steps> StepsTo(double loss) const;
 
   Way way() const { return way_; }
-  int earlier_runs() const { return earlier_runs_; }  // that were taken
+  int earlier_runs() const { return earlier_runs_; }  // that were asked
 
  private:
   // The loss to come, as straight lines between points and from the last one on.
@@ -87,8 +87,8 @@ class CurveForecast {
   Way way_ = Way::kOwnLine;
   int earlier_runs_ = 0;
   Path path_;
-  double deviation_ =
-      0;  // of the logarithm of the steps, as a part of the way from the end of what was seen
+  // Of the logarithm of the steps, as a part of the way from the end of what was seen.
+  double deviation_ = 0;
 };
 
 }  // namespace penstock
