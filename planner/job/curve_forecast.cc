@@ -16,7 +16,7 @@ constexpr double kRuns = 1;
 // The noise in the logarithm of a smooth loss. The points of a curve go wrong together, so they count as one observation.
 constexpr double kLossNoise = 0.003;
 
-// What is looked at of the steps that were seen: from these parts of them on, at so many points.
+// The steps that are fitted: from these parts of those that were seen on, read at this many points.
 constexpr double kWindowOfRuns = 0.3;
 constexpr double kWindowOfLine = 0.5;
 constexpr int kWindowPoints = 12;
