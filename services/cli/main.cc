@@ -108,12 +108,13 @@ constexpr Command kCommands[] = {
      "  penstock theory language-model --data tinyshakespeare.txt\n"
      "  penstock theory pipedream --data profiles/",
      DeclareTheory},
-    {"study", kSchedules, "Repeat a method's own experiment: the time to a loss",
+    {"study", kSchedules, "Repeat a method's own experiment, or forecast the time to a loss",
      "Examples:\n"
      "  penstock study paci --data tinyshakespeare.txt\n"
      "  penstock study paci --data tinyshakespeare.txt --optimizer adamw --steps "
      "1000,2000,8000,24000\n"
-     "  penstock study paci --data tinyshakespeare.txt --finished --json",
+     "  penstock study paci --data tinyshakespeare.txt --finished --json\n"
+     "  penstock study forecast --curves study-results/paci-runs",
      DeclareStudy},
     {"completion", kShell, "Print a script that completes commands, flags and values",
      "Examples:\n"

@@ -1,4 +1,5 @@
-// penstock study: a method's own experiment, trained in this process and stamped with simulated time.
+// penstock study: a method's own experiment, trained in this process and stamped with simulated time, and how well the
+// curves of finished runs are forecast.
 #include <algorithm>
 #include <memory>
 #include <string>
@@ -14,14 +15,17 @@
 #include "services/cli/json_output.h"
 #include "services/cli/text.h"
 #include "studies/command/commands.h"
+#include "studies/command/curve_files.h"
 #include "studies/command/study_output.h"
 #include "studies/command/training_runner.h"
+#include "studies/experiments/forecast_study.h"
 #include "studies/experiments/paci_study.h"
 
 namespace penstock {
 namespace {
 
 constexpr char kPaci[] = "paci";
+constexpr char kForecast[] = "forecast";
 constexpr int64_t kStepsMax = 10'000'000;
 constexpr int64_t kBatchMax = 65'536;
 constexpr double kRateMin = 1e-6;
@@ -31,6 +35,8 @@ struct StudyOptions {
   std::string study;
   PaciStudy paci;
   bool only_finished = false;
+  std::vector<std::string> curves;
+  double seen_percent = 30;
   std::string output = "study-results";
   int threads = std::max(1, static_cast<int>(std::thread::hardware_concurrency()));
   bool json = false;
@@ -50,10 +56,23 @@ absl::StatusOr<StudyResult> RunPaci(const StudyOptions& options, Console& consol
       RealFiles(), runner);
 }
 
+absl::StatusOr<StudyResult> RunForecast(const StudyOptions& options) {
+  if (options.curves.empty()) {
+    return absl::InvalidArgumentError(
+        "--curves: the study forecast needs curves; give folders or files of finished runs, such "
+        "as study-results/paci-runs");
+  }
+  PENSTOCK_ASSIGN_OR_RETURN(const std::vector<FinishedCurve> curves,
+                            ReadCurveFiles(RealFiles(), options.curves));
+  return RunForecastStudy(curves, options.seen_percent / 100);
+}
+
 absl::Status RunStudyCommand(const StudyOptions& options, Console& console) {
   PENSTOCK_ASSIGN_OR_RETURN(Interrupt interrupt, Interrupt::Create());
   const int64_t start_ns = RealClock().MonotonicNs();
-  PENSTOCK_ASSIGN_OR_RETURN(const StudyResult result, RunPaci(options, console, interrupt));
+  PENSTOCK_ASSIGN_OR_RETURN(const StudyResult result, options.study == kForecast
+                                                          ? RunForecast(options)
+                                                          : RunPaci(options, console, interrupt));
   const double seconds = static_cast<double>(RealClock().MonotonicNs() - start_ns) * 1e-9;
   PENSTOCK_ASSIGN_OR_RETURN(const std::vector<std::string> files,
                             WriteStudyFiles(options.output, options.study, result));
@@ -80,10 +99,11 @@ CommandRunner DeclareStudy(CLI::App& app) {
     lengths.push_back(absl::StrCat(optimizer.steps, " with ", optimizer.name));
   }
   app.add_option("STUDY", options->study,
-                 "paci: PACI against Flush, zb-h1 and zb-h2, in the time to a loss")
+                 "paci: PACI against Flush, zb-h1 and zb-h2, in the time to a loss; "
+                 "forecast: when finished runs reached a loss, forecast from their beginnings")
       ->required()
       ->type_name("")
-      ->check(CLI::IsMember({kPaci}));
+      ->check(CLI::IsMember({kPaci, kForecast}));
   PaciStudy& paci = options->paci;
   app.add_option("--data", paci.text_path, "The text to train on, such as Tiny Shakespeare")
       ->type_name("FILE");
@@ -114,6 +134,15 @@ CommandRunner DeclareStudy(CLI::App& app) {
       ->check(CLI::Range(1, 1000));
   app.add_flag("--finished", options->only_finished,
                "Train nothing; report what all runs are finished of");
+  app.add_option("--curves", options->curves,
+                 "Of forecast: folders and files with the curves of finished runs")
+      ->type_name("LIST")
+      ->delimiter(',');
+  app.add_option("--seen", options->seen_percent,
+                 "Of forecast: the percent of each run that is known")
+      ->type_name("PERCENT")
+      ->capture_default_str()
+      ->check(CLI::Range(1, 99));
   app.add_option("-o,--output", options->output,
                  "Where CSV and SVG files go, and where finished runs are kept and found")
       ->type_name("DIR")

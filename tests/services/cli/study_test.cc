@@ -46,6 +46,25 @@ TEST_F(StudyCommandTest, Paci_TrainsPrintsAndKeepsWhatItTrained) {
   EXPECT_EQ(nlohmann::ordered_json::parse(again.out, nullptr, false)["rows"], json["rows"]);
 }
 
+TEST_F(StudyCommandTest, Forecast_ReadsFinishedRuns) {
+  nlohmann::ordered_json result = {{"job", "small"}, {"method", "1f1b"}};
+  for (int step = 1; step <= 100; ++step) {
+    result["losses"].push_back({{"step", step}, {"loss", 5.0 / step}});
+  }
+  ASSERT_TRUE(RealFiles().CreateDirectories(directory_.path("runs")).ok());
+  for (const char* file : {"runs/a.json", "runs/b.json"}) directory_.Write(file, result.dump());
+  const ProcessResult told =
+      Run({"forecast", "--curves", directory_.path("runs"), "--seen", "25", "--json"});
+  ASSERT_EQ(told.exit_code, 0) << told.err;
+  const auto json = nlohmann::ordered_json::parse(told.out, nullptr, false);
+  EXPECT_EQ(json["settings"]["curves"], 2);
+  EXPECT_EQ(json["settings"]["seen_percent"], 25.0);
+  ASSERT_EQ(json["rows"].size(), 14u);
+  EXPECT_EQ(json["rows"][0]["setup"], "runs/small");
+  EXPECT_EQ(json["rows"][0]["at_percent"], 40);
+  EXPECT_NEAR(json["rows"][0]["forecast"].get<double>(), 40, 4);
+}
+
 TEST_F(StudyCommandTest, BadInput_IsRefusedInOneLine) {
   directory_.Write("text", std::string(2000, 'x'));
   const std::string text = directory_.path("text");
@@ -58,7 +77,11 @@ TEST_F(StudyCommandTest, BadInput_IsRefusedInOneLine) {
       {{"paci", "--data", text, "--steps", "1000,0"}, "--steps"},
       {{"paci", "--data", text, "--batch", "12"},
        "training.microbatches: is 8, which does not divide training.batch (12)"},
-      {{"paci", "--data", text, "--seeds", "0"}, "--seeds"}};
+      {{"paci", "--data", text, "--seeds", "0"}, "--seeds"},
+      {{"forecast"}, "--curves: the study forecast needs curves"},
+      {{"forecast", "--curves", directory_.path("absent")}, "absent"},
+      {{"forecast", "--curves", text}, "has no curve"},
+      {{"forecast", "--curves", text, "--seen", "100"}, "--seen"}};
   for (const auto& [arguments, expected] : cases) {
     const ProcessResult result = Run(arguments);
     EXPECT_EQ(result.exit_code, 2) << result.err;
