@@ -8,7 +8,10 @@
 #include "job/defaults.h"
 #include "job/resolve.h"
 #include "job/run/run_schedule.h"
+#include "planner/cost/memory_plan.h"
 #include "planner/cost/run_costs.h"
+#include "schedule/catalog/catalog.h"
+#include "schedule/placements.h"
 #include "schedule/sent_bytes.h"
 #include "tests/support/status_matchers.h"
 #include "tests/worker/test_cluster.h"
@@ -147,6 +150,25 @@ TEST_F(StreamedRun, DrainedAtAnyStep_ThenResumed_EqualsTheReference) {
                                   TrainSerially(spec, options.layers, {*step}, files_));
     EXPECT_EQ(resumed.weights_sha256, serial.weights_sha256) << stages << " on " << workers;
   }
+}
+
+// The first of four workers borrows 1000 bytes for stage 0 and sends as many to stage 2 until it passes stage 4, which it
+// updates.
+TEST(PeakStreamedBytes, FirstOfFourWorkers_HoldsAndSendsOneStageAndThenAccumulates) {
+  const ScheduleOptions options = {.topology = StreamWeights(RoundTripPipelines(4, 4, 4)).value(),
+                                   .microbatches_per_step = 4};
+  PENSTOCK_ASSERT_OK_AND_ASSIGN(const Schedule schedule,
+                                BuildSchedule(**FindMethod("roundpipe"), options, {0, 12}));
+  std::vector<StageBytes> stages(options.topology.stages());
+  for (int32_t id = 0; id < options.topology.stages(); ++id) {
+    stages[id] = {.part = options.topology[StageId(id)].part,
+                  .streamed_weights = 1000,
+                  .streamed_mirror = 7,
+                  .gradients = 500};
+  }
+  EXPECT_EQ(PeakStreamedBytes(schedule.programs[0], stages, options.topology), 1000 + 1000 + 7);
+  for (StageBytes& stage : stages) stage.gradients = 10'000;
+  EXPECT_EQ(PeakStreamedBytes(schedule.programs[0], stages, options.topology), 10'000);
 }
 
 // By worker, from the reports of its stages.
