@@ -28,10 +28,10 @@ ArrayBytes ArrayBytesOf(const ModelGraph& model, const StageOptions& options) {
   const HistoryOptions& history = options.history;
   const int64_t motions = history.momentum_average ? std::max<int64_t>(history.averages_max, 1) : 0;
   ArrayBytes bytes;
-  bytes.version = array + mirror;
+  if (!options.borrows_weights) bytes.version = array + mirror;
   bytes.frozen = BytesOf(arena.frozen_count(), DType::kF32) +
                  (has_mirror ? BytesOf(arena.frozen_count(), DType::kBf16) : 0);
-  bytes.gradients = BytesOf(arena.gradient_count(), DType::kF32);
+  if (!options.drops_gradients) bytes.gradients = BytesOf(arena.gradient_count(), DType::kF32);
   bytes.optimizer = (options.updates ? states : 0) * BytesOf(arena.trained_count(), DType::kF32) +
                     (motions + (history.last_update ? 1 : 0) + (history.mean_square ? 1 : 0)) *
                         BlockOf(arena.trained_count(), DType::kF32);

@@ -1,4 +1,5 @@
-// ArrayBytes: what the arrays of a stage take that it holds from its first pass to its last.
+// ArrayBytes: what the arrays of a stage take that it holds from its first pass to its last. Weights that it borrows, and
+// gradients that it drops, are none of them.
 //
 // Follows what Stage::Create and the steps acquire, block for block, so that a stage's memory can be told without
 // a device (planner/cost/run_memory.h). For activations see compute/activation_bytes.h.

@@ -31,6 +31,10 @@ absl::Status CheckOptions(const ModelGraph& model, const StageOptions& options) 
         "steps of %d samples; expected 0, or a multiple of the %d samples of a microbatch",
         options.step_samples, options.samples));
   }
+  if (options.borrows_weights && (options.updates || !options.drops_gradients)) {
+    return absl::InvalidArgumentError(
+        "a stage that borrows its weights makes no updates, and drops its gradients");
+  }
   if (options.versions_max < 1 || options.microbatches_in_flight_max < 1) {
     return absl::InvalidArgumentError(
         absl::StrFormat("versions_max is %d and microbatches_in_flight_max %d; expected at least 1",
@@ -111,9 +115,11 @@ absl::Status Stage::AllocateArrays() {
   const bool with_mirror = options_.precision == Precision::kBf16;
   PENSTOCK_ASSIGN_OR_RETURN(
       versions_, WeightVersions::Create(backend_.pool(), arena_.weight_count(), with_mirror,
-                                        options_.versions_max));
+                                        options_.versions_max, !options_.borrows_weights));
   if (stashes_on_host()) versions_.StashOnHost(backend_);
-  backend_.Fill(versions_.current().weights(), 0.0f, arena_.weight_count());
+  if (versions_.has_arrays()) {
+    backend_.Fill(versions_.current().weights(), 0.0f, arena_.weight_count());
+  }
   PENSTOCK_ASSIGN_OR_RETURN(frozen_.f32, Acquire(arena_.frozen_count() * SizeOf(DType::kF32)));
   if (with_mirror) {
     PENSTOCK_ASSIGN_OR_RETURN(frozen_.bf16, Acquire(arena_.frozen_count() * SizeOf(DType::kBf16)));
@@ -123,8 +129,7 @@ absl::Status Stage::AllocateArrays() {
   }
   RefreshMirror();
   RefreshFrozenMirror();
-  PENSTOCK_ASSIGN_OR_RETURN(gradients_, Acquire(arena_.gradient_count() * SizeOf(DType::kF32)));
-  backend_.Fill(gradients(), 0.0f, arena_.gradient_count());
+  if (!options_.drops_gradients) PENSTOCK_RETURN_IF_ERROR(EnsureGradients());
   const absl::Span<const absl::string_view> states = StateNamesOf(options_.optimizer);
   for (size_t slot = 0; options_.updates && slot < states.size(); ++slot) {
     PENSTOCK_ASSIGN_OR_RETURN(Buffer state, Acquire(arena_.trained_count() * SizeOf(DType::kF32)));
@@ -220,6 +225,10 @@ absl::StatusOr<const WeightVersions::Version*> Stage::LiveVersion(int64_t number
     return absl::FailedPreconditionError(
         absl::StrFormat("weight version %d is not live; the current one is %d and %d are live",
                         number, versions_.current().number, versions_.live()));
+  }
+  if (options_.borrows_weights && !versions_.has_arrays()) {
+    return absl::FailedPreconditionError(absl::StrFormat(
+        "layers %d to %d have no weights here", options_.layers.first, options_.layers.end() - 1));
   }
   PENSTOCK_RETURN_IF_ERROR(versions_.BringBack(number));
   return version;
@@ -702,6 +711,7 @@ absl::Status Stage::BackwardWeight(MicrobatchId microbatch) {
     return absl::FailedPreconditionError(absl::StrFormat(
         "backward of the weights for microbatch %d before that of its input", microbatch.value));
   }
+  PENSTOCK_RETURN_IF_ERROR(EnsureGradients());
   BeginPass(slot->first_sample);
   PENSTOCK_RETURN_IF_ERROR(Run({.pass = Pass::kBackwardWeight,
                                 .steps = plan_.backward_weight,

@@ -10,6 +10,7 @@
 // Thread safety: the thread that owns the back-end. The tensors it returns may be dropped anywhere.
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <functional>
@@ -46,8 +47,12 @@ struct StageOptions {
   Precision precision = Precision::kF32;
   Rounding rounding = Rounding::kNearest;
   StashPlace stash = StashPlace::kDevice;
-  bool recomputes = false;   // Forward keeps no more than its input, Recompute makes the rest
-  bool updates = true;       // else it makes no steps, and has no optimizer's state
+  bool recomputes = false;  // Forward keeps no more than its input, Recompute makes the rest
+  bool updates = true;      // else it makes no steps, and has no optimizer's state
+  // It has an array of gradients only from the first that comes until they are taken, or a step.
+  bool drops_gradients = false;
+  // Weights come with PutWeights and go with DropWeights. REQUIRES: it makes no updates, and drops gradients.
+  bool borrows_weights = false;
   bool cuda_graphs = false;  // capture passes, where the device can
   OptimizerConfig optimizer;
   HistoryOptions history;
@@ -206,12 +211,12 @@ class Stage {
   // Where several stages have the same layers (schedule/schedule.h, pipelines there and back).
   //
   // The accumulated gradients, which are copied to `to` and then set to zero, or replaced by `from`. REQUIRES:
-  // arrays of gradient_count() floats on the device.
+  // arrays of gradient_count() floats on the device; there are gradients to take. Errors: ResourceExhausted.
   int64_t gradient_count() const { return arena_.gradient_count(); }
   // They themselves, [gradient_count()] f32, a tensor that refers to the arena (no copy).
   Tensor AccumulatedGradients() { return {gradients_, DType::kF32, {arena_.gradient_count()}}; }
   void TakeGradients(float* to);
-  void PutGradients(const float* from);
+  absl::Status PutGradients(const float* from);
   // Copies what updates change of the current version's weights to `to`; makes `weights` the next version `version`,
   // without a step.
   // REQUIRES: arrays of trained_count() floats on the device. Errors: FailedPrecondition (version -
@@ -220,6 +225,14 @@ class Stage {
   bool updates() const { return options_.updates; }
   void CopyWeights(float* to);
   absl::Status AdoptWeights(int64_t version, const float* weights);
+  // Streamed weights, all that a version has: a copy, or the array of version `version` of a stage that borrows them, until
+  // DropWeights. REQUIRES: weight_shape() f32 on the device; of PutWeights: an array of its own, which nobody else
+  // writes to. Errors: FailedPrecondition (there are weights already), InvalidArgument (shape or type),
+  // ResourceExhausted.
+  Shape weight_shape() const { return {std::max<int64_t>(arena_.weight_count(), 1)}; }
+  void CopyAllWeights(float* to);
+  absl::Status PutWeights(int64_t version, Tensor weights);
+  void DropWeights() { versions_.DropArrays(); }
 
   // The buffers of all nodes (model/op.h), statistics first; a tensor [buffer_count()] f32 that refers to them (no
   // copy).
@@ -413,6 +426,8 @@ class Stage {
   void BeginPass(int64_t first_sample);
   void Combine(absl::Span<const ParameterArena::Use> uses);
   void ClearGradients();
+  // Takes the array of gradients, of zeros, if it is not there.
+  absl::Status EnsureGradients();
   absl::StatusOr<Tensor> Run(const Walk& walk);
   absl::Status RunNode(const Walk& walk, int node);
   void Carry(const Walk& walk, const PassStep& step);
@@ -430,7 +445,7 @@ class Stage {
                                          absl::Span<const Tensor> ports, MicrobatchStart start,
                                          float* carried, const LossOutputs& wanted);
 
-  // Where a parameter of a layer is in an array; null: it has no place there, because it is frozen.
+  // Where a parameter of a layer is in an array; null: it has no place there, because it is frozen, or borrowed.
   using PlaceOf = absl::FunctionRef<float*(size_t parameter)>;
   float* WeightPlace(int layer, size_t parameter) const;
   float* StatePlace(int layer, size_t parameter, float* array) const;

@@ -1,4 +1,7 @@
 // Stage: what goes between stages that have the same layers on several workers.
+#include <utility>
+
+#include "absl/strings/str_format.h"
 #include "base/check.h"
 #include "base/status.h"
 #include "compute/stage.h"
@@ -8,11 +11,13 @@ namespace penstock {
 void Stage::TakeGradients(float* to) {
   const int64_t count = arena_.gradient_count();
   backend_.CopyOnDevice(to, gradients(), count * SizeOf(DType::kF32));
-  backend_.Fill(gradients(), 0.0f, count);
+  ClearGradients();
 }
 
-void Stage::PutGradients(const float* from) {
+absl::Status Stage::PutGradients(const float* from) {
+  PENSTOCK_RETURN_IF_ERROR(EnsureGradients());
   backend_.CopyOnDevice(gradients(), from, arena_.gradient_count() * SizeOf(DType::kF32));
+  return absl::OkStatus();
 }
 
 void Stage::BeginBufferSum(int64_t replica, int64_t replicas) {
@@ -47,6 +52,24 @@ absl::Status Stage::AdoptWeights(int64_t version, const float* weights) {
   backend_.CopyOnDevice(transition.to->weights(), weights,
                         arena_.trained_count() * SizeOf(DType::kF32));
   ++steps_;  // the one that was made elsewhere
+  RefreshMirror();
+  return absl::OkStatus();
+}
+
+void Stage::CopyAllWeights(float* to) {
+  backend_.CopyOnDevice(to, versions_.current().weights(),
+                        arena_.weight_count() * SizeOf(DType::kF32));
+}
+
+absl::Status Stage::PutWeights(int64_t version, Tensor weights) {
+  PENSTOCK_RETURN_IF_ERROR(CheckTensor("weights", weights, DType::kF32, weight_shape()));
+  if (!options_.borrows_weights || versions_.has_arrays()) {
+    return absl::FailedPreconditionError(
+        absl::StrFormat("weights for layers %d to %d, which have theirs", options_.layers.first,
+                        options_.layers.end() - 1));
+  }
+  steps_ += version - versions_.current().number;  // those that were made elsewhere
+  PENSTOCK_RETURN_IF_ERROR(versions_.PutArrays(version, std::move(weights.buffer)));
   RefreshMirror();
   return absl::OkStatus();
 }

@@ -73,9 +73,10 @@ void Stage::InitializeWeights() {
   for (int layer = 0; layer < layer_count(); ++layer) {
     const std::vector<ParameterSpec>& parameters = layer_spec(layer).parameters;
     for (size_t p = 0; p < parameters.size(); ++p) {
+      float* const place = WeightPlace(layer, p);
+      if (place == nullptr) continue;
       const std::vector<float> values = InitialWeights(parameters[p], options_.seed);
-      backend_.CopyToDevice(WeightPlace(layer, p), values.data(),
-                            parameters[p].size() * SizeOf(DType::kF32));
+      backend_.CopyToDevice(place, values.data(), parameters[p].size() * SizeOf(DType::kF32));
     }
   }
   RefreshMirror();
@@ -158,6 +159,7 @@ float* Stage::WeightPlace(int layer, size_t parameter) const {
   const bool apart = arena_.is_apart(layer, static_cast<int>(parameter));
   float* const array =
       apart ? static_cast<float*>(frozen_.f32.data()) : versions_.current().weights();
+  if (array == nullptr) return nullptr;
   return array + arena_.weight_offsets(layer)[parameter];
 }
 

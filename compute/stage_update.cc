@@ -104,8 +104,19 @@ absl::Status Stage::KeepWeights(int64_t version, int64_t oldest_live_version) {
 }
 
 void Stage::ClearGradients() {
-  backend_.Fill(gradients(), 0.0f, arena_.gradient_count());
   uses_combined_ = false;
+  if (options_.drops_gradients) {
+    gradients_ = Buffer();
+  } else {
+    backend_.Fill(gradients(), 0.0f, arena_.gradient_count());
+  }
+}
+
+absl::Status Stage::EnsureGradients() {
+  if (gradients_) return absl::OkStatus();
+  PENSTOCK_ASSIGN_OR_RETURN(gradients_, Acquire(arena_.gradient_count() * SizeOf(DType::kF32)));
+  if (gradients_) backend_.Fill(gradients(), 0.0f, arena_.gradient_count());
+  return absl::OkStatus();
 }
 
 }  // namespace penstock

@@ -9,7 +9,8 @@
 namespace penstock {
 
 absl::StatusOr<WeightVersions> WeightVersions::Create(BufferPool& pool, int64_t count,
-                                                      bool with_mirror, int64_t versions_max) {
+                                                      bool with_mirror, int64_t versions_max,
+                                                      bool with_arrays) {
   WeightVersions versions;
   versions.pool_ = &pool;
   versions.count_ = count;
@@ -17,9 +18,33 @@ absl::StatusOr<WeightVersions> WeightVersions::Create(BufferPool& pool, int64_t 
   versions.versions_max_ = versions_max;
   versions.live_.reserve(versions_max);
   versions.idle_.reserve(versions_max);
-  PENSTOCK_ASSIGN_OR_RETURN(Version first, versions.TakeArray());
+  Version first;
+  if (with_arrays) {
+    PENSTOCK_ASSIGN_OR_RETURN(first, versions.TakeArray());
+  }
   versions.live_.push_back(std::move(first));
   return versions;
+}
+
+absl::Status WeightVersions::PutArrays(int64_t number, Buffer f32) {
+  PENSTOCK_CHECK(live() == 1 && !has_arrays());
+  PENSTOCK_CHECK(f32.size_bytes() >= count_ * static_cast<int64_t>(sizeof(float)));
+  WeightArrays arrays = {.f32 = std::move(f32)};
+  if (with_mirror_) {
+    arrays.bf16 = pool_->Acquire(count_ * static_cast<int64_t>(sizeof(uint16_t)));
+    if (!arrays.bf16) {
+      return absl::ResourceExhaustedError(absl::StrFormat(
+          "no memory for the bf16 weights of %d floats that were sent; use more stages", count_));
+    }
+  }
+  live_.back().arrays = std::move(arrays);
+  Renumber(number);
+  return absl::OkStatus();
+}
+
+void WeightVersions::DropArrays() {
+  PENSTOCK_CHECK(live() == 1);
+  live_.back().arrays = WeightArrays();
 }
 
 const WeightVersions::Version* WeightVersions::Find(int64_t number) const {

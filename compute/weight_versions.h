@@ -44,9 +44,15 @@ class WeightVersions {
   };
 
   WeightVersions() = default;
-  // One live version, number 0, uninitialised. Errors: ResourceExhausted.
+  // One live version, number 0, uninitialised, and without arrays if these are put later. Errors: ResourceExhausted.
   static absl::StatusOr<WeightVersions> Create(BufferPool& pool, int64_t count, bool with_mirror,
-                                               int64_t versions_max);
+                                               int64_t versions_max, bool with_arrays = true);
+  // The only version, with number `number` from now on, has these f32 weights, and room for their mirror.
+  // REQUIRES: it has no arrays; there are `count` floats or more. Errors: ResourceExhausted.
+  absl::Status PutArrays(int64_t number, Buffer f32);
+  // Its arrays are gone. REQUIRES: live() == 1.
+  void DropArrays();
+  bool has_arrays() const { return static_cast<bool>(current().arrays.f32); }
   // Takes the memory of versions_max versions now and not when they are first live. REQUIRES: no
   // stash on the host.
   // Errors: ResourceExhausted.

@@ -308,4 +308,20 @@ absl::StatusOr<OffloadChoice> OffloadOf(const v1::PipelineSpec& pipeline, const 
   return choice;
 }
 
+absl::StatusOr<bool> StreamsWeightsOf(const v1::PipelineSpec& pipeline, const ResolvedJob& job) {
+  constexpr absl::string_view kKey = "pipeline.stream_weights";
+  if (pipeline.stream_weights() != "on") return false;
+  if (job.method->placement != Placement::kRoundTrip) {
+    return InvalidKey(kKey, absl::StrCat("is not for ", job.method->name,
+                                         ", whose workers keep the stages that they pass; use "
+                                         "roundpipe, or leave it out"));
+  }
+  if (job.cuda_graphs) {
+    return InvalidKey(kKey,
+                      "cannot be together with training.cuda_graphs, which repeat passes with "
+                      "weights at the same addresses; leave one of them out");
+  }
+  return true;
+}
+
 }  // namespace penstock

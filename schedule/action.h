@@ -7,7 +7,10 @@
 // pipelines that go there and back (schedule.h): 0SEND_R3 and 4RECV_R3 carry what an R starts from,
 // 4SEND_W8 and 11RECV_W8 the sum that the W of microbatch 8 goes on with. And so are moves of a stash
 // between the device and the host: 0OFFLOAD3 begins to copy it out, 0EVICT3 waits for that and frees the
-// device's memory, 0PREFETCH3 takes memory and begins to copy it back, which I waits for.
+// device's memory, 0PREFETCH3 takes memory and begins to copy it back, which I waits for. Where weights are
+// streamed there and back, 4SEND_Q8 takes memory for those with which stage 4 passes the microbatches from 8 on
+// and asks for them, the worker that has them answers with 4RECV_Q8 and 4SEND_P8, 4RECV_P8 waits for them, and
+// 4DROP8 gives the memory back. All five name the stage that gets the weights.
 //
 // There is no fused backward: it is I followed at once by W, and printing may show the pair as B.
 // An action holds no time (idle time is a result) and no weight version (versions follow from the
@@ -42,11 +45,16 @@ enum class ActionKind : uint8_t {
   kRecvCheckpoint,
   kSendSum,  // the gradients accumulated so far, to the stage that goes on from `microbatch`
   kRecvSum,
-  kOffload,   // begin to copy a stash to the host
-  kEvict,     // once that is done, give its memory on the device back
-  kPrefetch,  // take memory on the device, and begin to copy it back
+  kOffload,      // begin to copy a stash to the host
+  kEvict,        // once that is done, give its memory on the device back
+  kPrefetch,     // take memory on the device, and begin to copy it back
+  kSendRequest,  // takes memory for the weights of a stage, and asks for them
+  kRecvRequest,
+  kSendWeights,
+  kRecvWeights,
+  kDropWeights,  // gives that memory back
 };
-inline constexpr int kActionKinds = 19;
+inline constexpr int kActionKinds = 24;
 
 struct Action {
   ActionKind kind;
@@ -69,16 +77,26 @@ constexpr bool HasIndex(ActionKind kind) {
 // Messages between stages of different workers.
 constexpr bool IsSend(ActionKind kind) {
   return kind == ActionKind::kSendActivation || kind == ActionKind::kSendGradient ||
-         kind == ActionKind::kSendCheckpoint || kind == ActionKind::kSendSum;
+         kind == ActionKind::kSendCheckpoint || kind == ActionKind::kSendSum ||
+         kind == ActionKind::kSendRequest || kind == ActionKind::kSendWeights;
 }
 constexpr bool IsReceive(ActionKind kind) {
   return kind == ActionKind::kRecvActivation || kind == ActionKind::kRecvGradient ||
-         kind == ActionKind::kRecvCheckpoint || kind == ActionKind::kRecvSum;
+         kind == ActionKind::kRecvCheckpoint || kind == ActionKind::kRecvSum ||
+         kind == ActionKind::kRecvRequest || kind == ActionKind::kRecvWeights;
 }
 // Moves of a stash between the device and the host.
 constexpr bool MovesStash(ActionKind kind) {
   return kind == ActionKind::kOffload || kind == ActionKind::kEvict ||
          kind == ActionKind::kPrefetch;
+}
+// Of the worker that has the weights: their index is a stage of another worker, which gets them.
+constexpr bool ServesWeights(ActionKind kind) {
+  return kind == ActionKind::kRecvRequest || kind == ActionKind::kSendWeights;
+}
+// Moves of weights between workers, which passes wait for.
+constexpr bool StreamsWeights(ActionKind kind) {
+  return kind >= ActionKind::kSendRequest && kind <= ActionKind::kDropWeights;
 }
 // Barriers that several workers pass together.
 constexpr bool IsCollective(ActionKind kind) {

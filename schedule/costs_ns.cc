@@ -49,6 +49,8 @@ double LargestMessage(const Traffic& traffic) {
   }
   for (const double bytes : traffic.norms) largest = std::max(largest, bytes);
   for (const double bytes : traffic.sums) largest = std::max(largest, bytes);
+  for (const double bytes : traffic.weights) largest = std::max(largest, bytes);
+  largest = std::max(largest, traffic.request);
   for (const Traffic::OfGroup& group : traffic.groups) {
     largest = std::max(largest, group.copied);
     for (const Traffic::OfGroup::Tied& tied : group.tied) largest = std::max(largest, tied.bytes);
@@ -61,6 +63,8 @@ double LargestMessage(const Traffic& traffic) {
 
 double Traffic::BytesOf(const Action& send) const {
   if (send.kind == ActionKind::kSendSum) return sums.empty() ? 0.0 : sums[send.index];
+  if (send.kind == ActionKind::kSendWeights) return weights.empty() ? 0.0 : weights[send.index];
+  if (send.kind == ActionKind::kSendRequest) return request;
   if (stages.empty()) return boundary;
   const OfStage& stage = stages[send.index];
   return send.kind == ActionKind::kSendActivation ? stage.output
@@ -72,9 +76,11 @@ absl::StatusOr<std::shared_ptr<const CostsNs::Pairs>> CostsNs::PairsFrom(
     const SimulationCosts& costs, const Topology& topology) {
   const Traffic& traffic = costs.traffic;
   const auto stages = static_cast<size_t>(topology.stages());
-  if (!costs.links.empty() || (!traffic.sums.empty() && traffic.sums.size() != stages)) {
+  if (!costs.links.empty() || (!traffic.sums.empty() && traffic.sums.size() != stages) ||
+      (!traffic.weights.empty() && traffic.weights.size() != stages)) {
     return absl::InvalidArgumentError(
-        "expected links between workers or between stages, and the bytes of sums for all stages");
+        "expected links between workers or between stages, and the bytes of sums and of streamed "
+        "weights for all stages");
   }
   if (!traffic.groups.empty() && traffic.groups.size() != topology.groups.size()) {
     return absl::InvalidArgumentError(absl::StrCat("expected the bytes of ", topology.groups.size(),

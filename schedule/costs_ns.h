@@ -39,11 +39,13 @@ class CostsNs {
   // The time that a message takes on the link that a SEND uses.
   int64_t transfer_ns(const Action& send) const {
     if (pairs_ != nullptr) return TransferBetweenWorkers(send);
-    return send.kind == ActionKind::kSendSum ? sum_ns_ : links_[LinkOf(send)].transfer_ns;
+    if (send.kind == ActionKind::kSendRequest) return 0;
+    return IsOfParameters(send.kind) ? sum_ns_ : links_[LinkOf(send)].transfer_ns;
   }
   int64_t latency_ns(const Action& send) const {
     if (pairs_ != nullptr) return LatencyBetweenWorkers(send);
-    return send.kind == ActionKind::kSendSum ? 0 : links_[LinkOf(send)].latency_ns;
+    const bool between_stages = !IsOfParameters(send.kind) && send.kind != ActionKind::kSendRequest;
+    return between_stages ? links_[LinkOf(send)].latency_ns : 0;
   }
   // The bytes of a message. REQUIRES: the links between workers are given.
   double bytes(const Action& send) const { return pairs_->traffic.BytesOf(send); }
@@ -68,6 +70,10 @@ class CostsNs {
 
   static absl::StatusOr<std::shared_ptr<const Pairs>> PairsFrom(const SimulationCosts& costs,
                                                                 const Topology& topology);
+  // A sum of gradients or the weights of a stage.
+  static bool IsOfParameters(ActionKind kind) {
+    return kind == ActionKind::kSendSum || kind == ActionKind::kSendWeights;
+  }
   const LinkSpeed& SpeedOf(const Action& send) const;
   int64_t TransferBetweenWorkers(const Action& send) const;
   int64_t LatencyBetweenWorkers(const Action& send) const;

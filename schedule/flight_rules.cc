@@ -23,6 +23,7 @@ FlightRule FlightRules::Of(ActionKind kind, StageId stage, bool train) const {
     case ActionKind::kForward:
       if (!row.forward) rule.refusal = "the stage does backwards only";
       rule.takes = row.first ? 0 : kInput;
+      rule.reads_weights = true;
       if (train && row.backward) rule.leaves = row.recomputes ? kCheckpoint : kStash;
       if (train && !row.backward) {
         HandOn(EdgeKind::kCheckpoint, stage, kCheckpoint, kCheckpoint, rule, rule.hands[1]);
@@ -39,10 +40,12 @@ FlightRule FlightRules::Of(ActionKind kind, StageId stage, bool train) const {
       if (!row.recomputes) rule.refusal = "the stage does not recompute";
       rule.takes = row.ends_way_back ? 0 : kCheckpoint;
       rule.leaves = kStash;
+      rule.reads_weights = true;
       break;
     case ActionKind::kBackwardInput:
       if (!row.backward) rule.refusal = "the stage does forwards only";
       rule.takes = row.last ? kStash : kStash | kOutputGradient;
+      rule.reads_weights = true;
       rule.leaves = kWeightStash;
       HandOn(EdgeKind::kGradient, stage, kInputGradient, kOutputGradient, rule, rule.hands[0]);
       break;

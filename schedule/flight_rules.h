@@ -36,7 +36,8 @@ struct FlightRule {
     Holdings what = 0;
   };
 
-  absl::string_view refusal;  // why this stage never does it, or empty
+  absl::string_view refusal;   // why this stage never does it, or empty
+  bool reads_weights = false;  // of the stage, which must be here
   Holdings takes = 0;
   Holdings leaves = 0;
   std::array<Handover, 2> hands;  // the second: its checkpoint to its twin

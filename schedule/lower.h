@@ -20,6 +20,7 @@
 //     there and back, has its NORM before it copies weights;
 //   * where places have replicas, their group is one of gradients, and a message goes to and comes from the
 //     replica that the microbatch takes;
+//   * messages with streamed weights stay where the list has them;
 //   * moves of stashes (OFFLOAD, EVICT, PREFETCH) stay where the list has them; offload.h adds them to lists without;
 //   * neighbours on the same worker exchange no messages;
 //   * FLUSH is the last action of the epilogue.

@@ -23,6 +23,7 @@ Machine::Machine(const Topology& topology, WorkerId worker, WeightPolicy policy)
                             .versions = VersionLedger(policy, topology, stage)});
   }
   SetPolicy(policy);
+  if (topology.streams_weights) asked_.assign(topology.stages(), -1);
   for (const ReduceGroup& group : topology.groups) {
     Group& local = groups_.emplace_back(Group{.quantity = group.quantity,
                                               .operation = group.operation,
@@ -39,7 +40,11 @@ Machine::Machine(const Topology& topology, WorkerId worker, WeightPolicy policy)
 
 void Machine::SetVersion(StageId stage, int64_t version) {
   PENSTOCK_CHECK(Remainder().empty());
-  stages_[IndexOf(stage)].versions.Reset(version);
+  Stage& local = stages_[IndexOf(stage)];
+  local.versions.Reset(version);
+  local.streamed_lead.reset();
+  local.first_version = version;
+  updates_ = 0;
 }
 
 void Machine::SetPolicy(WeightPolicy policy) {
@@ -70,6 +75,7 @@ int32_t Machine::IndexOf(StageId stage) const {
 }
 
 absl::StatusOr<Effect> Machine::Apply(const Action& action) {
+  if (StreamsWeights(action.kind)) return Stream(action);
   switch (action.kind) {
     case ActionKind::kReduce:
       return Reduce(action);
@@ -119,9 +125,15 @@ absl::StatusOr<Effect> Machine::Advance(const Action& action) {
                     absl::StrCat("the stage it goes to already holds its ", NameOf(hand.what)));
     }
   }
+  if (rule.reads_weights && Streams(stage) && stage.weights != Stage::Weights::kHere) {
+    return Refuse(action, "the stage has no weights here: RECV_P must come before it");
+  }
   if (ReadsOtherStep(action, stage)) {
-    return Refuse(action, absl::StrCat("the weights are not those of its step; a REDUCE that "
-                                       "copies them stands between two steps"));
+    return Refuse(action, absl::StrCat("the weights are not those of its step; ",
+                                       topology_->streams_weights
+                                           ? "an UPDATE, or a RECV_P of newer ones, stands between "
+                                             "two steps"
+                                           : "a REDUCE that copies them stands between two steps"));
   }
   if (action.kind == ActionKind::kForward && completeness_ == Completeness::kTrain) {
     if (!stage.versions.TakesForward(action.microbatch)) {
@@ -279,6 +291,17 @@ absl::StatusOr<Effect> Machine::Update(const Action& action) {
     return Refuse(action, "the gradient is not reduced over its groups");
   }
 
+  // Its worker passes other rounds with the same weights.
+  for (const Stage& other : stages_) {
+    if (!topology_->streams_weights || (*topology_)[other.id].part != (*topology_)[stage.id].part) {
+      continue;
+    }
+    if (other.counts.activations_live > 0) {
+      return Refuse(action,
+                    absl::StrCat("stage ", other.id.value, " has microbatches between F and W"));
+    }
+  }
+
   for (Group& group : groups_) {
     const bool member =
         std::find(group.members.begin(), group.members.end(), index) != group.members.end();
@@ -287,6 +310,10 @@ absl::StatusOr<Effect> Machine::Update(const Action& action) {
   }
   const int64_t replaced = stage.versions.current();
   gradient.CountUpdate(replaced, stage.counts);
+  const auto first_to_update = std::find_if(stages_.begin(), stages_.end(), [this](const Stage& s) {
+    return (*topology_)[s.id].updates;
+  });
+  if (&stage == &*first_to_update) ++updates_;
   stage.gradient = GradientLedger();
 
   Effect effect;
@@ -296,6 +323,11 @@ absl::StatusOr<Effect> Machine::Update(const Action& action) {
   effect.read_version = gradient.forward_version_min;
   effect.microbatches = gradient.microbatches;
   effect.oldest_live_version = stage.versions.oldest_live();
+  for (Stage& other : stages_) {
+    const bool same_part = (*topology_)[other.id].part == (*topology_)[stage.id].part;
+    if (!topology_->streams_weights || !same_part || other.id == stage.id) continue;
+    other.versions.Update(effect.moves);
+  }
   stage.counts.versions_live = stage.versions.live();
   stage.counts.versions_peak = std::max(stage.counts.versions_peak, stage.counts.versions_live);
   return effect;
@@ -352,6 +384,104 @@ absl::Status Machine::ReceiveSum(const Action& action) {
   stage.gradient = GradientLedger::Of({microbatch - count, count}, stage.versions.current());
   stage.delays.staleness.Add(0, count);
   stage.delays.version_drift.Add(0, count);
+  return absl::OkStatus();
+}
+
+absl::StatusOr<Effect> Machine::Stream(const Action& action) {
+  const int32_t id = action.index;
+  if (id < 0 || id >= topology_->stages()) return Refuse(action, "there is no such stage");
+  const StageWiring& row = (*topology_)[action.stage()];
+  if (row.source.value < 0) {
+    return Refuse(action, "the weights of the stage are on its own worker, there is no message");
+  }
+  if (IndexOf(ServesWeights(action.kind) ? row.source : action.stage()) < 0) {
+    return Refuse(action, ServesWeights(action.kind)
+                              ? "this worker does not have the weights of the stage"
+                              : "the stage is not on this worker");
+  }
+  if (action.microbatch < 0) return Refuse(action, "the microbatch is negative");
+  if (!Visits(action.microbatch, action.stage())) return Refuse(action, GoesElsewhere(action));
+  if (completeness_ == Completeness::kEvaluate && !row.forward) {
+    return Refuse(action, "the stage does backwards only, which an evaluate range has none of");
+  }
+  if (action.kind == ActionKind::kRecvWeights) return ReceiveWeights(action);
+  PENSTOCK_RETURN_IF_ERROR(ServesWeights(action.kind)                ? ServeWeights(action)
+                           : action.kind == ActionKind::kSendRequest ? SendRequest(action)
+                                                                     : DropWeights(action));
+  return Effect();
+}
+
+absl::Status Machine::SendRequest(const Action& action) {
+  Stage& stage = stages_[IndexOf(action.stage())];
+  if (stage.weights != Stage::Weights::kNone) {
+    return Refuse(action, stage.weights == Stage::Weights::kHere
+                              ? "the stage still has weights; DROP must come before it"
+                              : "the stage has already asked for weights");
+  }
+  stage.weights = Stage::Weights::kAsked;
+  stage.weights_from = action.microbatch;
+  stage.counts.streamed_peak = std::max(stage.counts.streamed_peak, ++streamed_live_);
+  return absl::OkStatus();
+}
+
+absl::StatusOr<Effect> Machine::ReceiveWeights(const Action& action) {
+  Stage& stage = stages_[IndexOf(action.stage())];
+  if (stage.weights != Stage::Weights::kAsked || stage.weights_from != action.microbatch) {
+    return Refuse(action, "the stage has not asked for these weights");
+  }
+  const StageId holder = (*topology_)[stage.id].holder;
+  for (const Stage& other : stages_) {
+    if (other.weights != Stage::Weights::kHere || (*topology_)[other.id].holder != holder) continue;
+    return Refuse(action,
+                  absl::StrCat("stage ", other.id.value,
+                               " of the same part has weights here; DROP must come before it"));
+  }
+  stage.weights = Stage::Weights::kHere;
+  if (completeness_ == Completeness::kTrain) {
+    // The first ones are those that training starts with; all others are ahead of their step by as much.
+    const int64_t lead = stage.streamed_lead.value_or(VersionLead(stage, action.microbatch));
+    stage.versions.Reset(lead + action.microbatch / topology_->rounds.step);
+    stage.streamed_lead = stage.version_lead = lead;
+  } else {
+    stage.versions.Reset(stage.first_version + updates_);
+  }
+  Effect effect;
+  effect.version = effect.oldest_live_version = stage.versions.current();
+  return effect;
+}
+
+absl::Status Machine::DropWeights(const Action& action) {
+  Stage& stage = stages_[IndexOf(action.stage())];
+  if (stage.weights != Stage::Weights::kHere || stage.weights_from != action.microbatch) {
+    return Refuse(action, "the stage has no such weights here");
+  }
+  bool in_flight = false;
+  stage.flights.ForEach([&](int64_t, const Flight& flight) {
+    in_flight = in_flight || (flight.holds & kAnyStash) != 0;
+  });
+  if (in_flight) return Refuse(action, "the stage still holds a stash, whose I reads the weights");
+  stage.weights = Stage::Weights::kNone;
+  --streamed_live_;
+  return absl::OkStatus();
+}
+
+absl::Status Machine::ServeWeights(const Action& action) {
+  int64_t& asked = asked_[action.index];
+  if (action.kind == ActionKind::kRecvRequest) {
+    if (asked >= 0) return Refuse(action, "the stage has asked before and waits for SEND_P");
+    asked = action.microbatch;
+    return absl::OkStatus();
+  }
+  if (asked != action.microbatch) return Refuse(action, "nobody has asked for these weights");
+  Stage& source = stages_[IndexOf((*topology_)[action.stage()].source)];
+  if (completeness_ == Completeness::kTrain) {
+    const int64_t lead = VersionLead(source, action.microbatch);
+    if (source.version_lead.value_or(lead) != lead) {
+      return Refuse(action, "the weights are not those of its step; an UPDATE stands between two");
+    }
+    source.version_lead = lead;
+  }
+  asked = -1;
   return absl::OkStatus();
 }
 
@@ -466,6 +596,16 @@ std::string Machine::Remainder() const {
       return absl::StrCat("stage ", stage.id.value, " has accumulated gradients without an UPDATE");
     }
   }
+  for (const Stage& stage : stages_) {
+    if (stage.weights == Stage::Weights::kNone) continue;
+    return absl::StrCat("stage ", stage.id.value,
+                        stage.weights == Stage::Weights::kHere
+                            ? " still has weights of another worker"
+                            : " still waits for weights");
+  }
+  for (size_t id = 0; id < asked_.size(); ++id) {
+    if (asked_[id] >= 0) return absl::StrCat("stage ", id, " waits for weights of this worker");
+  }
   for (size_t id = 0; id < groups_.size(); ++id) {
     if (groups_[id].differ) {
       return absl::StrCat("the weights of group ", id, " are not averaged since the last UPDATE");
@@ -513,7 +653,14 @@ void Machine::AppendRelativeState(int64_t origin, std::vector<int64_t>& state) c
       state.push_back(VersionLead(stage, origin) - *stage.version_lead);
     }
     stage.gradient.AppendRelativeState(origin, version, stage.versions.draws(), state);
+    if (stage.weights != Stage::Weights::kNone) {
+      state.insert(state.end(), {static_cast<int64_t>(stage.weights), stage.weights_from - origin});
+    }
+    if (stage.streamed_lead.has_value()) {
+      state.push_back(VersionLead(stage, origin) - *stage.streamed_lead);
+    }
   }
+  for (const int64_t asked : asked_) state.push_back(asked < 0 ? INT64_MIN : asked - origin);
   for (const Group& group : groups_) {
     state.push_back(group.updates_due);
     state.push_back(group.differ);

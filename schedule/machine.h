@@ -42,6 +42,21 @@
 //   (copies)    has microbatches in flight; the
 //               one that updates made its UPDATE
 //
+// and where, there, weights are streamed (Topology::streams_weights), s being a stage whose part another worker updates:
+//
+//   SEND_Q s m  s has no weights, nor asked for     -           request to that worker, asked(s)
+//   RECV_Q s m  (there) the channel's next message  message     asked(s) there
+//   SEND_P s m  (there) asked(s); the weights are   asked(s)    message to s
+//               those of the step of m
+//   RECV_P s m  asked(s); no other stage of the     message     weights(s), whose version is that of the step
+//               part has weights here
+//   F, R, I s   weights(s)                          -           (as above)
+//   DROP s m    weights(s), no stash(s)             weights(s)  -
+//   UPDATE s    no other stage of the part here     accumulated version + 1 of all stages of the part here
+//               has microbatches in flight
+//
+// so that what is on a worker of the weights of others, counted from SEND_Q until DROP, follows from its list.
+//
 // Nothing may be left twice (a second input of a microbatch is an error), and what is reduced or
 // normed takes no further W before its UPDATE. Replicas whose weights a group averages leave FLUSH equal:
 // after the last UPDATE of each comes a REDUCE. Averaging changes weights, but not their version.
@@ -169,6 +184,12 @@ class Machine {
     GradientLedger gradient;
     StageCounts counts;
     StageDelays delays;
+    // Streamed weights: from which microbatch on, and how far versions are ahead of steps, once they came.
+    enum class Weights : uint8_t { kNone, kAsked, kHere };
+    Weights weights = Weights::kNone;
+    int64_t weights_from = 0;
+    std::optional<int64_t> streamed_lead;
+    int64_t first_version = 0;  // SetVersion
     // There and back, once the range has read weights: their version less the number of the step.
     std::optional<int64_t> version_lead;
   };
@@ -191,6 +212,13 @@ class Machine {
   absl::StatusOr<Effect> Update(const Action& action);
   absl::Status SendSum(const Action& action);
   absl::Status ReceiveSum(const Action& action);
+  // Of streamed weights.
+  absl::StatusOr<Effect> Stream(const Action& action);
+  absl::Status SendRequest(const Action& action);
+  absl::StatusOr<Effect> ReceiveWeights(const Action& action);
+  absl::Status DropWeights(const Action& action);
+  absl::Status ServeWeights(const Action& action);
+  bool Streams(const Stage& stage) const { return (*topology_)[stage.id].source.value >= 0; }
   absl::StatusOr<Effect> Reduce(const Action& action);
   // The microbatches of the stage's gradient together with those between them and their neighbours that go
   // through the other replicas.
@@ -221,6 +249,11 @@ class Machine {
   std::vector<int32_t> index_of_;  // by StageId
   std::vector<Stage> stages_;      // ascending
   std::vector<Group> groups_;      // by GroupId
+  // By StageId: the microbatch that weights of this worker are asked for from; -1: none. Empty unless weights are streamed.
+  std::vector<int64_t> asked_;
+  int64_t updates_ =
+      0;  // of the first stage here that makes any, since SetVersion; each step has one of each
+  int64_t streamed_live_ = 0;  // stages that have weights of other workers, or asked for them
 };
 
 }  // namespace penstock

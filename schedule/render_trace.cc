@@ -28,6 +28,8 @@ int32_t ThreadOf(const Span& span) {
 absl::string_view TransferName(ActionKind kind) {
   if (kind == ActionKind::kSendGradient) return "gradients";
   if (kind == ActionKind::kSendCheckpoint) return "inputs";
+  if (kind == ActionKind::kSendRequest) return "requests";
+  if (kind == ActionKind::kSendWeights) return "weights";
   return kind == ActionKind::kSendSum ? "sums" : "activations";
 }
 

@@ -71,10 +71,10 @@ absl::StatusOr<bool> Interpreter::RunToEnd() {
   for (size_t channel = 0; channel < channels_.size(); ++channel) {
     const std::deque<int64_t>& left = channels_[channel].messages;
     if (left.empty()) continue;
-    const Action missing = schedule_.topology.edges[channel].Receive(left.front());
+    const Edge& edge = schedule_.topology.edges[channel];
     return absl::FailedPreconditionError(
-        absl::StrCat("worker ", schedule_.topology.worker(missing.stage()).value, " ends without ",
-                     ToString(missing), ", which was sent"));
+        absl::StrCat("worker ", schedule_.topology.worker(edge.to).value, " ends without ",
+                     ToString(edge.Receive(left.front())), ", which was sent"));
   }
   return true;
 }

@@ -59,7 +59,7 @@ class Timekeeper : public RunObserver {
       worker.now_ns += costs_.overhead_ns();
       if (MovesStash(action.kind)) {
         Move(id, action);
-      } else if (action.kind != ActionKind::kFlush) {
+      } else if (action.kind != ActionKind::kFlush && action.kind != ActionKind::kDropWeights) {
         Compute(id, action);
       }
     } else if (IsSend(action.kind)) {

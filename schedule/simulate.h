@@ -99,6 +99,8 @@ struct Traffic {
   double boundary = 0.0;  // an activation, a gradient or a checkpoint, where `stages` is empty
   std::vector<OfStage> stages;  // by stage
   std::vector<double> sums;  // by stage: a sum of gradients on its way to the next round; empty: 0
+  std::vector<double> weights;  // by stage: streamed ones on their way to it; empty: 0
+  double request = 0.0;         // a stage's for its weights
   std::vector<OfGroup> groups;  // by group of the topology; empty: nothing
   // By worker: the bytes that it sends to each other worker for a NORM; one with 0 sends no message. Empty: every worker
   // sends messages of 0 bytes.
@@ -117,7 +119,8 @@ struct SimulationCosts {
   Traffic traffic;
   double overhead_s = 0.0;    // of the worker, for every action
   double collective_s = 0.0;  // of a REDUCE or NORM once all members are there
-  double sum_s = 0.0;         // of a sum of gradients on its way to the next round
+  double sum_s =
+      0.0;  // of a sum of gradients on its way to the next round, and of streamed weights
   HostSpeed host;
 };
 

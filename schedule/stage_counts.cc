@@ -21,6 +21,7 @@ void AddRange(const StageCounts& range, StageCounts& total) {
   total.resident_peak = std::max(total.resident_peak, range.resident_peak);
   total.offloaded_live = range.offloaded_live;
   total.offloaded_peak = std::max(total.offloaded_peak, range.offloaded_peak);
+  total.streamed_peak = std::max(total.streamed_peak, range.streamed_peak);
 }
 
 }  // namespace penstock

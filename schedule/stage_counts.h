@@ -55,6 +55,9 @@ struct StageCounts {
   int64_t resident_peak = 0;
   int64_t offloaded_live = 0;  // those that the host has room for, from OFFLOAD until PREFETCH
   int64_t offloaded_peak = 0;
+  // Where weights are streamed: those of other workers that its worker held or had asked for when the stage had
+  // just asked for its own, at most.
+  int64_t streamed_peak = 0;
   void AddActivation() {
     activations_peak = std::max(activations_peak, ++activations_live);
     AddResident();

@@ -22,7 +22,7 @@ namespace {
 constexpr int32_t kStagesMax = 1 << 16;
 constexpr absl::string_view kFieldsExpected =
     "one of name=, weights=, complete=, range=, stages=, pipelines=, replicas=, rounds=, "
-    "recompute=, group=";
+    "stream=, recompute=, group=";
 
 class ScheduleParser {
  public:
@@ -159,6 +159,10 @@ class ScheduleParser {
                      rounds.step > 0
                  ? ""
                  : "rounds=<microbatches of a round>/<of a step>, for example rounds=4/8";
+    }
+    if (key == "stream") {
+      shape_.streams_weights = value == "weights";
+      return shape_.streams_weights ? "" : "what is streamed to the stages: stream=weights";
     }
     if (key == "recompute") {
       recomputes_.clear();

@@ -5,6 +5,7 @@
 #include <iterator>
 #include <map>
 #include <numeric>
+#include <set>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -27,6 +28,29 @@ absl::Status CheckRoundsOfShape(const TopologyShape& shape) {
   if (depth % 2 == 1) return absl::OkStatus();
   return absl::InvalidArgumentError(
       absl::StrCat("a pipeline there and back has an odd number of stages, got ", depth));
+}
+
+// Every worker has weights to send, and an UPDATE that ends its steps.
+absl::Status CheckStreamsOfShape(const TopologyShape& shape) {
+  if (!shape.streams_weights) return absl::OkStatus();
+  if (!shape.rounds.has_value()) {
+    return absl::InvalidArgumentError(
+        "weights are streamed where pipelines go there and back alone");
+  }
+  const auto depth = static_cast<int32_t>(shape.worker_of.size()) / shape.pipelines;
+  const int32_t parts = (depth + 1) / 2;
+  const int32_t updating =
+      static_cast<int32_t>(shape.rounds->step / shape.rounds->microbatches - 1) % shape.pipelines;
+  std::set<WorkerId> owners;
+  for (int32_t place = parts - 1; place < depth; ++place) {
+    owners.insert(shape.worker_of[updating * depth + place]);
+  }
+  const std::set<WorkerId> workers(shape.worker_of.begin(), shape.worker_of.end());
+  if (owners.size() == workers.size()) return absl::OkStatus();
+  return absl::InvalidArgumentError(
+      absl::StrCat("streamed weights live with the workers that update them, but only ",
+                   owners.size(), " of ", workers.size(), " workers update one of the ", parts,
+                   " parts; as many stages as workers, or more, would do"));
 }
 
 absl::Status CheckReplicasOfShape(const TopologyShape& shape) {
@@ -66,6 +90,7 @@ absl::Status CheckShape(const TopologyShape& shape) {
         absl::StrCat(stages, " stages cannot make ", shape.pipelines, " pipelines of equal depth"));
   }
   PENSTOCK_RETURN_IF_ERROR(CheckRoundsOfShape(shape));
+  PENSTOCK_RETURN_IF_ERROR(CheckStreamsOfShape(shape));
   return CheckReplicasOfShape(shape);
 }
 
@@ -80,6 +105,7 @@ class Wiring {
     const bool replicated = std::any_of(shape.replicas.begin(), shape.replicas.end(),
                                         [](int32_t count) { return count > 1; });
     if (loops_) topology_.form = Topology::Form::kThereAndBack;
+    topology_.streams_weights = shape.streams_weights;
     if (replicated) topology_.form = Topology::Form::kReplicas;
     topology_.cycle = loops_       ? topology_.rounds.step
                       : replicated ? CycleOf(shape.replicas)
@@ -103,6 +129,7 @@ class Wiring {
       next += replicas;
     }
     for (int32_t id = 0; id < stages; ++id) FillRow(StageId(id), shape.worker_of[id]);
+    if (topology_.streams_weights) FindSources();
   }
 
   void Connect() {
@@ -113,6 +140,7 @@ class Wiring {
       if (loops_ && part + 1 < topology_.parts()) Join(EdgeKind::kCheckpoint, part, Back(part));
     }
     JoinRounds();
+    JoinSources();
     Number();
   }
 
@@ -142,9 +170,22 @@ class Wiring {
     row.holder = loops_ ? holders_.try_emplace({worker, row.part}, stage).first->second : stage;
   }
 
+  void FindSources() {
+    std::vector<StageId> updating(topology_.parts());
+    for (int32_t id = 0; id < topology_.stages(); ++id) {
+      if (topology_.table[id].updates) updating[topology_.table[id].part] = StageId(id);
+    }
+    for (StageWiring& row : topology_.table) {
+      const StageId source = updating[row.part];
+      if (topology_.worker(source) != row.worker) row.source = source;
+    }
+  }
+
   void Add(EdgeKind kind, StageId from, StageId to) {
     const int32_t before = topology_[from].link;
-    const int32_t link = kind == EdgeKind::kSum          ? -1
+    const bool of_parameters =
+        kind == EdgeKind::kSum || kind == EdgeKind::kRequest || kind == EdgeKind::kWeights;
+    const int32_t link = of_parameters                   ? -1
                          : kind == EdgeKind::kCheckpoint ? before - 1
                                                          : std::min(before, topology_[to].link);
     topology_.edges.push_back({kind, from, to, link});
@@ -174,6 +215,15 @@ class Wiring {
       if (!row.backward || (row.pipeline + 1 == pipelines && !again)) continue;
       const int32_t next = (row.pipeline + 1) % pipelines;
       Add(EdgeKind::kSum, StageId(id), StageId(next * topology_.depth() + row.place));
+    }
+  }
+
+  void JoinSources() {
+    for (int32_t id = 0; id < topology_.stages(); ++id) {
+      const StageId source = topology_.table[id].source;
+      if (source.value < 0) continue;
+      Add(EdgeKind::kRequest, StageId(id), source);
+      Add(EdgeKind::kWeights, source, StageId(id));
     }
   }
 
@@ -238,6 +288,11 @@ absl::Status CheckCopies(const Topology& topology) {
     return absl::InvalidArgumentError(
         "a group that copies weights makes sense where pipelines go there and back alone");
   }
+  if (topology.streams_weights) {
+    if (copying.empty()) return absl::OkStatus();
+    return absl::InvalidArgumentError(
+        "a group copies weights, but here they are streamed to the stages that need them");
+  }
   if (copying == GroupsOfParts(topology)) {
     return absl::OkStatus();
   }
@@ -290,6 +345,12 @@ EdgeKind KindOf(ActionKind message) {
     case ActionKind::kSendCheckpoint:
     case ActionKind::kRecvCheckpoint:
       return EdgeKind::kCheckpoint;
+    case ActionKind::kSendRequest:
+    case ActionKind::kRecvRequest:
+      return EdgeKind::kRequest;
+    case ActionKind::kSendWeights:
+    case ActionKind::kRecvWeights:
+      return EdgeKind::kWeights;
     default:
       PENSTOCK_CHECK(message == ActionKind::kSendSum || message == ActionKind::kRecvSum);
       return EdgeKind::kSum;
@@ -298,9 +359,11 @@ EdgeKind KindOf(ActionKind message) {
 
 Action Edge::Receive(int64_t microbatch) const {
   constexpr ActionKind kReceives[kEdgeKinds] = {
-      ActionKind::kFlush, ActionKind::kRecvActivation, ActionKind::kRecvGradient,
-      ActionKind::kFlush, ActionKind::kRecvCheckpoint, ActionKind::kRecvSum};
-  return {kReceives[static_cast<size_t>(kind)], to.value, microbatch};
+      ActionKind::kFlush,       ActionKind::kRecvActivation, ActionKind::kRecvGradient,
+      ActionKind::kFlush,       ActionKind::kRecvCheckpoint, ActionKind::kRecvSum,
+      ActionKind::kRecvRequest, ActionKind::kRecvWeights};
+  const StageId named = kind == EdgeKind::kRequest ? from : to;
+  return {kReceives[static_cast<size_t>(kind)], named.value, microbatch};
 }
 
 int32_t Topology::EdgeOf(const Action& message) const {
@@ -311,6 +374,12 @@ int32_t Topology::EdgeOf(const Action& message) const {
   }
   const StageId stage = message.stage();
   if ((*this)[stage].replicas > 1 && !Visits(message.microbatch, stage)) return -1;
+  if (message.kind == ActionKind::kRecvRequest) {
+    return EdgeOutOf(EdgeKind::kRequest, stage, message.microbatch);
+  }
+  if (message.kind == ActionKind::kSendWeights) {
+    return EdgeInto(EdgeKind::kWeights, stage, message.microbatch);
+  }
   return sends ? EdgeOutOf(KindOf(message.kind), stage, message.microbatch)
                : EdgeInto(KindOf(message.kind), stage, message.microbatch);
 }
@@ -396,6 +465,7 @@ std::vector<ReduceGroup> GroupsOfParts(const Topology& topology,
       empty = {.operation = of_gradients};
       break;
     case Topology::Form::kThereAndBack:
+      if (topology.streams_weights) return {};
       empty.operation = ReduceGroup::Operation::kCopy;
       break;
   }

@@ -62,10 +62,13 @@ enum class EdgeKind : uint8_t {
   kCollective = 3,  // worker -> worker, for REDUCE and NORM: not in a topology's list
   kCheckpoint = 4,  // stage -> its twin, which does its forwards again
   kSum = 5,         // stage -> the stage that goes on with its sum of gradients
+  kRequest = 6,     // stage -> the stage that has its weights, on another worker
+  kWeights = 7,     // the other way
 };
-inline constexpr int kEdgeKinds = 6;
+inline constexpr int kEdgeKinds = 8;
 inline constexpr EdgeKind kStageEdgeKinds[] = {EdgeKind::kActivation, EdgeKind::kGradient,
-                                               EdgeKind::kCheckpoint, EdgeKind::kSum};
+                                               EdgeKind::kCheckpoint, EdgeKind::kSum,
+                                               EdgeKind::kRequest,    EdgeKind::kWeights};
 
 // REQUIRES: IsSend(message) or IsReceive(message).
 EdgeKind KindOf(ActionKind message);
@@ -76,7 +79,7 @@ struct Edge {
   EdgeKind kind = EdgeKind::kActivation;
   StageId from;
   StageId to;
-  // The link with costs of its own (simulate.h) that messages take; -1 for kSum.
+  // The link with costs of its own (simulate.h) that messages take; -1 for kSum, kRequest and kWeights.
   int32_t link = -1;
 
   // The action that takes a message from the edge.
@@ -115,6 +118,9 @@ struct StageWiring {
   bool of_model = true;     // its layers at a cut are those of the model: one stage of each part
   bool recomputes = false;  // its F keeps only the input, and R does it again before the backward
   StageId twin = StageId(-1);  // with the other pass of its part; -1: it does both itself
+  // Where weights are streamed, the stage that makes the updates of its part, if that is on another worker, which
+  // sends the weights; -1: its own worker has them.
+  StageId source = StageId(-1);
   // The first stage of its worker that has the same weights, for they are kept once: itself, but
   // for those of a part there and back.
   StageId holder;
@@ -136,6 +142,8 @@ struct Topology {
   };
 
   Form form = Form::kPipelines;
+  bool streams_weights =
+      false;  // there and back: only the worker that updates a part keeps its weights
   std::vector<StageWiring> table;  // by StageId
   // By receiver; those of one kind into a stage beside each other, in the order in which its
   // microbatches take them. An edge's number is its place in this list.
@@ -198,7 +206,7 @@ struct Topology {
     const StageWiring::Ends& ends = row.out[static_cast<size_t>(kind)];
     return ends.count == 0 ? -1 : outgoing[ends.first + InTurn(row, ends, microbatch)];
   }
-  // The edge that a message action uses; -1: there is none.
+  // The edge that a message action uses; -1: there is none. Those of streamed weights all name the stage that gets them.
   int32_t EdgeOf(const Action& message) const;
   // The stages that send the message and get it; -1: none.
   StageId From(EdgeKind kind, StageId stage, int64_t microbatch) const {
@@ -264,10 +272,12 @@ struct TopologyShape {
   int32_t pipelines = 1;               // divides the stages
   std::vector<int32_t> replicas = {};  // by place, where places have several; empty: one at each
   std::optional<Topology::Rounds> rounds;  // there and back
+  bool streams_weights = false;            // there and back
 };
 
 // The tables of `shape`, without groups. Errors: InvalidArgument if the pipelines are not equally
-// deep, the rounds do not make a step of pipelines there and back, or the replicas are not those of
+// deep, the rounds do not make a step of pipelines there and back, weights are streamed elsewhere or a worker
+// updates no part of them, or the replicas are not those of
 // one pipeline, only start over after more than kCycleMax microbatches, or make more edges between places than that.
 absl::StatusOr<Topology> Wire(const TopologyShape& shape);
 
@@ -283,7 +293,7 @@ absl::Status CheckCycle(absl::Span<const int32_t> replicas);
 
 // Groups all stages that have the same part of the model, in the order of the parts:
 // replicas of the model average their weights, replicas of stages combine their gradients, and
-// there and back weights are copied.
+// there and back weights are copied, unless they are streamed; then there are no groups.
 std::vector<ReduceGroup> GroupsOfParts(
     const Topology& topology, ReduceGroup::Operation of_gradients = ReduceGroup::Operation::kSum);
 
@@ -293,8 +303,8 @@ std::vector<ReduceGroup> GroupsOfParts(
 void TieParts(Topology& topology, absl::Span<const std::vector<int32_t>> sharing);
 
 // Errors: InvalidArgument if a stage has no worker, a worker no stage, a group is not a set of at
-// least two stages, the parts of pipelines there and back are not groups that copy weights, or
-// replicas are not on workers of their own (or, where workers have several stages, whole pipelines on
+// least two stages, the parts of pipelines there and back are not groups that copy weights (or, where these
+// are streamed, such a group is there), or replicas are not on workers of their own (or, where workers have several stages, whole pipelines on
 // workers of their own) and groups that combine gradients.
 absl::Status CheckTopology(const Topology& topology);
 

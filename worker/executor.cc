@@ -51,6 +51,8 @@ bool Executor::BeginsMicrobatch(const Action& action) const {
   switch (action.kind) {
     case ActionKind::kRecvActivation:
     case ActionKind::kForward:
+    case ActionKind::kSendRequest:
+    case ActionKind::kRecvRequest:
       return true;
     case ActionKind::kRecvCheckpoint:
     case ActionKind::kRecompute:
@@ -253,6 +255,16 @@ absl::Status Executor::Dispatch(const Action& action, const Effect& effect) {
       return SendSum(action, Local(stage));
     case ActionKind::kRecvSum:
       return ReceiveSum(action, Local(stage));
+    case ActionKind::kSendRequest:
+      return SendRequest(action);
+    case ActionKind::kRecvRequest:
+      return ReceiveRequest(action);
+    case ActionKind::kSendWeights:
+      return SendWeights(action);
+    case ActionKind::kRecvWeights:
+      return ReceiveWeights(action, effect);
+    case ActionKind::kDropWeights:
+      return DropWeights(Local(stage));
     case ActionKind::kReduce:
       return Reduce(action.group(), effect);
     case ActionKind::kNorm:
@@ -489,13 +501,46 @@ absl::Status Executor::ReceiveSum(const Action& action, LocalStage& local) {
   PENSTOCK_ASSIGN_OR_RETURN(
       const Tensor sum,
       ReceiveTensor(action, DType::kF32, {SumFloats(gradients, stage.is_last())}));
-  stage.PutGradients(sum.data<float>());
+  PENSTOCK_RETURN_IF_ERROR(stage.PutGradients(sum.data<float>()));
   if (!stage.is_last()) return absl::OkStatus();
   double losses = 0.0;
   parts_.backend.CopyToHost(&losses, sum.data<float>() + gradients, sizeof(losses));
   PENSTOCK_RETURN_IF_ERROR(parts_.backend.Synchronize());
   // The loss of the microbatch that goes on is here already; it comes after those before it.
   losses_.GoOn(StepOf(action.microbatch), losses);
+  return absl::OkStatus();
+}
+
+absl::Status Executor::SendRequest(const Action& action) {
+  // It says no more than that it is there.
+  PENSTOCK_ASSIGN_OR_RETURN(const Tensor request,
+                            AcquireTensor(parts_.backend.pool(), DType::kF32, {kRequestFloats}));
+  parts_.backend.Fill(request.data<float>(), 0.0f, kRequestFloats);
+  return Send(action, request);
+}
+
+absl::Status Executor::ReceiveRequest(const Action& action) {
+  return ReceiveTensor(action, DType::kF32, {kRequestFloats}).status();
+}
+
+absl::Status Executor::SendWeights(const Action& action) {
+  Stage& stage = *Local(parts_.topology[action.stage()].source).stage;
+  PENSTOCK_ASSIGN_OR_RETURN(const Tensor weights, AcquireTensor(parts_.backend.pool(), DType::kF32,
+                                                                stage.weight_shape()));
+  stage.CopyAllWeights(weights.data<float>());
+  return Send(action, weights);
+}
+
+absl::Status Executor::ReceiveWeights(const Action& action, const Effect& effect) {
+  Stage& stage = *Local(action.stage()).stage;
+  PENSTOCK_ASSIGN_OR_RETURN(Tensor weights,
+                            ReceiveTensor(action, DType::kF32, stage.weight_shape()));
+  return stage.PutWeights(effect.version, std::move(weights));
+}
+
+absl::Status Executor::DropWeights(LocalStage& local) {
+  local.stage->DropWeights();
+  if (training_) local.meter->Publish(machine_.counts(local.id), machine_.delays(local.id));
   return absl::OkStatus();
 }
 
@@ -696,6 +741,7 @@ LocalStage* Executor::FindLocal(StageId stage) {
 }
 
 LocalStage& Executor::MeteredStage(const Action& action) {
+  if (ServesWeights(action.kind)) return Local(parts_.topology[action.stage()].source);
   const bool has_stage = HasMicrobatch(action.kind) || action.kind == ActionKind::kUpdate;
   return has_stage ? Local(action.stage()) : parts_.stages.front();
 }
@@ -711,7 +757,8 @@ std::optional<WorkerId> Executor::failed_peer() const {
 const LocalStage& Executor::StepCounter() const {
   const auto found =
       std::find_if(parts_.stages.begin(), parts_.stages.end(), [this](const LocalStage& local) {
-        return parts_.topology.Visits(parts_.job.microbatches - 1, local.id);
+        const bool ends = !parts_.topology.streams_weights || parts_.topology[local.id].updates;
+        return ends && parts_.topology.Visits(parts_.job.microbatches - 1, local.id);
       });
   // A worker holds its stages of every pipeline, or one replica, which takes part in every update.
   return found == parts_.stages.end() ? parts_.stages.front() : *found;

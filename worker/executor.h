@@ -156,6 +156,12 @@ class Executor {
   // The gradients accumulated so far; of the last part also the losses of the step so far.
   absl::Status SendSum(const Action& action, LocalStage& local);
   absl::Status ReceiveSum(const Action& action, LocalStage& local);
+  // Streamed weights.
+  absl::Status SendRequest(const Action& action);
+  absl::Status ReceiveRequest(const Action& action);
+  absl::Status SendWeights(const Action& action);
+  absl::Status ReceiveWeights(const Action& action, const Effect& effect);
+  absl::Status DropWeights(LocalStage& local);
   absl::Status Reduce(GroupId id, const Effect& effect);
   absl::Status GatherEvaluation();
   // At the end of a range: what the replicas of each stage here keep beside their weights.
@@ -201,7 +207,8 @@ class Executor {
   bool BeginsMicrobatch(const Action& action) const;
   // The action at `cursor`; of moves of stashes, which make room for it, the one behind them.
   static Action BehindMoves(ProgramCursor cursor);
-  // The first stage of this worker that a step's last microbatch goes through, or its only one, a replica.
+  // The first stage of this worker that a step's last microbatch goes through and that makes an UPDATE, or its only one, a
+  // replica.
   const LocalStage& StepCounter() const;
   void CountStep();
   void BeginWindow();
@@ -226,7 +233,7 @@ class Executor {
   Courier courier_;
   std::vector<int32_t> local_index_;  // by stage; -1 on another worker
   std::vector<Stage*> members_;       // room for those of a group
-  // There and back: whose REDUCE ends a step here; none: an UPDATE does.
+  // There and back: whose REDUCE ends a step here; none, as where weights are streamed: an UPDATE does.
   std::optional<GroupId> first_copy_;
 
   OrderLog order_log_;

@@ -491,7 +491,7 @@ absl::Status Reference::BackwardWeight(SerialStage& serial, int64_t microbatch) 
   const MicrobatchId id(microbatch);
   if (serial.sums.empty()) return serial.stage->BackwardWeight(id);
   float* const sum = serial.sums[microbatch % serial.sums.size()].data<float>();
-  serial.stage->PutGradients(sum);
+  PENSTOCK_RETURN_IF_ERROR(serial.stage->PutGradients(sum));
   PENSTOCK_RETURN_IF_ERROR(serial.stage->BackwardWeight(id));
   serial.stage->TakeGradients(sum);
   return absl::OkStatus();
@@ -515,7 +515,7 @@ absl::Status Reference::CombineReplicas(SerialStage& serial, const Method& metho
   if (is_mean && !weighted) {
     backend_.Scale(sum, MeanFactor(static_cast<int64_t>(serial.sums.size())), count);
   }
-  serial.stage->PutGradients(sum);
+  PENSTOCK_RETURN_IF_ERROR(serial.stage->PutGradients(sum));
   for (const Tensor& used : serial.sums) backend_.Fill(used.data<float>(), 0.0f, count);
   return absl::OkStatus();
 }

@@ -291,13 +291,16 @@ absl::StatusOr<int64_t> TrainingRun::MessageBytes(const Edge& edge, const LocalS
   const LayerRange& from = plan_.layers[edge.from.value];
   if (edge.kind == EdgeKind::kActivation) return ActivationBytesAt(plan_.job, from.end());
   if (edge.kind == EdgeKind::kGradient) return GradientBytesAt(plan_.job, from.first);
-  if (edge.kind != EdgeKind::kSum) return ActivationBytesAt(plan_.job, from.first);
-  const int64_t sum_bytes =
-      SumFloats(local.stage->gradient_count(), local.stage->is_last()) * SizeOf(DType::kF32);
-  if (sum_bytes <= environment_.limits.tensor_bytes_max) return sum_bytes;
+  if (edge.kind == EdgeKind::kRequest) return kRequestFloats * SizeOf(DType::kF32);
+  const bool weights = edge.kind == EdgeKind::kWeights;
+  if (edge.kind != EdgeKind::kSum && !weights) return ActivationBytesAt(plan_.job, from.first);
+  const int64_t floats = weights ? local.stage->weight_shape().elements()
+                                 : SumFloats(local.stage->gradient_count(), local.stage->is_last());
+  const int64_t bytes = floats * SizeOf(DType::kF32);
+  if (bytes <= environment_.limits.tensor_bytes_max) return bytes;
   return absl::InvalidArgumentError(
-      absl::StrCat("stage ", local.id.value, " has gradients of ", sum_bytes,
-                   " bytes, more than the limit of ", environment_.limits.tensor_bytes_max,
+      absl::StrCat("stage ", local.id.value, " has ", weights ? "weights" : "gradients", " of ",
+                   bytes, " bytes, more than the limit of ", environment_.limits.tensor_bytes_max,
                    " for a message; use more pipeline.stages, so that each has fewer layers"));
 }
 

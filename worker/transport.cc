@@ -17,6 +17,10 @@ const char* Name(EdgeKind kind) {
       return "checkpoint";
     case EdgeKind::kSum:
       return "sum";
+    case EdgeKind::kRequest:
+      return "request";
+    case EdgeKind::kWeights:
+      return "weights";
   }
   return "unknown";
 }

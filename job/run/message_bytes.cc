@@ -49,6 +49,10 @@ int64_t WeightsOfLayers(const ModelGraph& model, LayerRange layers) {
   return ParameterArena(model, layers).trained_count();
 }
 
+int64_t StreamedFloats(const ModelGraph& model, LayerRange layers) {
+  return std::max<int64_t>(1, ParameterArena(model, layers).weight_count());
+}
+
 int64_t GradientsOfLayers(const ModelGraph& model, LayerRange layers) {
   return ParameterArena(model, layers).gradient_count();
 }

@@ -28,6 +28,10 @@ struct ReplicaChunk {
 ReplicaChunk ReplicaChunkOf(int64_t count, int64_t replicas, int64_t rank);
 int64_t ReplicaChunkBytes(int64_t count, int64_t replicas);
 
+// Floats of a stage's request for its weights, and of the message with these; at least one, because no message is empty.
+inline constexpr int64_t kRequestFloats = 1;
+int64_t StreamedFloats(const ModelGraph& model, LayerRange layers);
+
 // Floats of the weights and of the gradients of a stage with these layers (compute/parameter_arena.h).
 int64_t WeightsOfLayers(const ModelGraph& model, LayerRange layers);
 int64_t GradientsOfLayers(const ModelGraph& model, LayerRange layers);

@@ -60,6 +60,8 @@ StageOptions StageOptionsOf(const RunLayout& run, StageId id, const StageLatenes
     options.updates |= topology[other].updates;
     options.microbatches_in_flight_max += run.counts[other.value].activations_peak;
   }
+  options.drops_gradients = topology.streams_weights;
+  options.borrows_weights = topology[id].source.value >= 0;
   return options;
 }
 

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <map>
+#include <set>
 #include <utility>
 
 namespace penstock {
@@ -44,6 +45,15 @@ PassBytes BytesOf(const Action& action, const std::vector<StageBytes>& stages) {
       return {0, -stage().activations.stash};
     case ActionKind::kPrefetch:
       return {stage().activations.stash, stage().activations.stash};
+    case ActionKind::kSendRequest:
+      return {stage().streamed_weights, stage().streamed_weights};
+    case ActionKind::kRecvWeights:
+      return {stage().streamed_mirror, stage().streamed_mirror};
+    case ActionKind::kDropWeights:
+      return {0, -stage().streamed_weights - stage().streamed_mirror};
+    case ActionKind::kSendWeights:
+      return {stage().streamed_weights, stage().streamed_weights};
+    case ActionKind::kRecvRequest:
     case ActionKind::kOffload:
     case ActionKind::kNorm:
     case ActionKind::kUpdate:
@@ -81,6 +91,60 @@ int64_t PeakActivationBytes(const Program& program, const std::vector<StageBytes
     if (action.kind == ActionKind::kRecvSum)
       bytes -= std::exchange(sums[stages[action.index].part], 0);
     if (action.kind == ActionKind::kSendSum) sums[stages[action.index].part] += change.left;
+    most = std::max(most, bytes + change.most);
+    bytes += change.left;
+  }
+  return most;
+}
+
+int64_t PeakStreamedBytes(const Program& program, const std::vector<StageBytes>& stages,
+                          const Topology& topology) {
+  Program walked = program;
+  walked.repeats = std::min<int64_t>(walked.repeats, 2);
+  const auto slot_of = [&topology](const Action& action) {
+    return action.microbatch / topology.rounds.microbatches * topology.depth() +
+           topology[action.stage()].place;
+  };
+  int64_t bytes = 0;
+  int64_t most = 0;
+  std::map<int64_t, int64_t> sent;  // on their way, by the slot they are for
+  std::set<int32_t> accumulating;   // parts with gradients here
+  for (ProgramCursor cursor(walked); !cursor.Done(); cursor.Advance()) {
+    const Action action = cursor.Current();
+    PassBytes change = BytesOf(action, stages);
+    switch (action.kind) {
+      case ActionKind::kForward:
+      case ActionKind::kBackwardInput:
+        while (!sent.empty() && sent.begin()->first < slot_of(action)) {
+          bytes -= sent.begin()->second;
+          sent.erase(sent.begin());
+        }
+        break;
+      case ActionKind::kSendWeights:
+        sent[slot_of(action)] += change.left;
+        break;
+      case ActionKind::kSendSum: {
+        // The stage that goes on is at the same place of the round that begins with the microbatch.
+        sent[slot_of(action)] += change.left;
+        change.left -= stages[action.index].gradients;
+        accumulating.erase(stages[action.index].part);
+        break;
+      }
+      case ActionKind::kRecvSum:
+      case ActionKind::kBackwardWeight: {
+        const StageBytes& stage = stages[action.index];
+        if (!accumulating.insert(stage.part).second) break;
+        change.most += stage.gradients;
+        change.left += stage.gradients;
+        break;
+      }
+      case ActionKind::kUpdate:
+        change.left -= stages[action.index].gradients;
+        accumulating.erase(stages[action.index].part);
+        break;
+      default:
+        break;
+    }
     most = std::max(most, bytes + change.most);
     bytes += change.left;
   }

@@ -9,6 +9,7 @@
 
 #include "compute/activation_bytes.h"
 #include "schedule/program.h"
+#include "schedule/topology.h"
 
 namespace penstock {
 
@@ -24,6 +25,11 @@ struct StageBytes {
   // The REDUCE of a stage with replicas takes the first for its time, and leaves the second under way.
   int64_t reduced_gradients = 0;
   int64_t sent_gradients = 0;
+  // Where weights are streamed: those that the stage gets, and their mirror in bf16 (also of stages of other workers, which
+  // get them from here), and the gradients, which are there only while there are any.
+  int64_t streamed_weights = 0;
+  int64_t streamed_mirror = 0;
+  int64_t gradients = 0;
 };
 
 // Returns the most bytes of activations and messages over a range. `stages` is by stage of the pipeline; entries of other
@@ -33,5 +39,11 @@ struct StageBytes {
 // until the weights that it led to have come; weights, and gradients that replicas have combined, until the next ones,
 // since another worker may be a whole step behind in taking them.
 int64_t PeakActivationBytes(const Program& program, const std::vector<StageBytes>& stages);
+
+// The same where `topology` streams weights. Borrowed weights count from SEND_Q until DROP, which covers the time in which
+// they wait in a mailbox; gradients from the first W, or RECV_W, until SEND_W or UPDATE. A message with weights or a sum
+// counts at its sender until the worker passes a slot that comes after the one it was for: by then that has begun.
+int64_t PeakStreamedBytes(const Program& program, const std::vector<StageBytes>& stages,
+                          const Topology& topology);
 
 }  // namespace penstock

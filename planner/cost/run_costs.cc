@@ -118,6 +118,11 @@ Traffic TrafficOf(const ResolvedJob& job, const Topology& topology,
     const int64_t floats = SumFloats(gradients, topology[StageId(s)].last);
     traffic.sums.push_back(static_cast<double>(floats * SizeOf(DType::kF32)));
   }
+  for (int32_t s = 0; topology.streams_weights && s < topology.stages(); ++s) {
+    const int64_t floats = StreamedFloats(job.model, layers[s]);
+    traffic.weights.push_back(static_cast<double>(floats * SizeOf(DType::kF32)));
+    traffic.request = static_cast<double>(kRequestFloats * SizeOf(DType::kF32));
+  }
   const std::vector<TieGroup> ties = TieGroupsOf(job.model, LayersOfParts(topology, layers));
   for (size_t id = 0; id < topology.groups.size(); ++id) {
     traffic.groups.push_back(

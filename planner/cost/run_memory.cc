@@ -9,6 +9,7 @@
 #include "compute/array_bytes.h"
 #include "compute/buffer_layout.h"
 #include "compute/buffer_pool.h"
+#include "compute/parameter_arena.h"
 #include "compute/pass_plan.h"
 #include "job/profile/model_profile.h"
 #include "job/run/message_bytes.h"
@@ -40,6 +41,7 @@ class MemoryOfWorker {
       stages[id.value] = BytesOf(id, options);
       if (topology_[id].holder == id) AddArrays(options, memory);
     }
+    AddServed(stages);
     PENSTOCK_ASSIGN_OR_RETURN(memory.activations, Activations(stages));
     return memory;
   }
@@ -110,10 +112,34 @@ class MemoryOfWorker {
     bytes.part = topology_[id].part;
     const int64_t float_bytes = SizeOf(DType::kF32);
     bytes.sum = BufferPool::BlockBytes(SumFloats(Gradients(id), topology_[id].last) * float_bytes);
+    if (topology_.streams_weights) {
+      bytes.gradients = Gradients(id) > 0 ? BufferPool::BlockBytes(Gradients(id) * float_bytes) : 0;
+      if (!options.borrows_weights) return;
+      bytes.streamed_weights = StreamedBytes(id);
+      if (options.precision == Precision::kBf16) {
+        bytes.streamed_mirror = BufferPool::BlockBytes(
+            ParameterArena(run_.job.model, options.layers).weight_count() * SizeOf(DType::kBf16));
+      }
+      return;
+    }
     const int64_t weights = BufferPool::BlockBytes(
         WeightsOfLayers(run_.job.model, run_.layers[id.value]) * float_bytes);
     if (!options.updates) bytes.copied_weights = weights;
     if (topology_[id].updates && IsCopied(id)) bytes.sent_weights = weights;
+  }
+
+  // Sets what stages of other workers get from here.
+  void AddServed(std::vector<StageBytes>& stages) const {
+    for (int32_t id = 0; id < topology_.stages(); ++id) {
+      const StageId source = topology_.table[id].source;
+      if (source.value < 0 || topology_.worker(source) != worker_) continue;
+      stages[id].streamed_weights = StreamedBytes(StageId(id));
+    }
+  }
+
+  int64_t StreamedBytes(StageId id) const {
+    return BufferPool::BlockBytes(StreamedFloats(run_.job.model, run_.layers[id.value]) *
+                                  SizeOf(DType::kF32));
   }
 
   // Returns whether another worker gets the weights of the stage.
@@ -147,8 +173,10 @@ class MemoryOfWorker {
       if (!walked.insert(KeyOfSteps(run_.job, first_step, cut.step)).second) continue;
       PENSTOCK_ASSIGN_OR_RETURN(const Schedule schedule,
                                 ScheduleOfSteps(run_.job, run_.schedule, first_step, cut.step));
-      activations =
-          std::max(activations, PeakActivationBytes(schedule.programs[worker_.value], stages));
+      const Program& program = schedule.programs[worker_.value];
+      activations = std::max(activations, topology_.streams_weights
+                                              ? PeakStreamedBytes(program, stages, topology_)
+                                              : PeakActivationBytes(program, stages));
     }
     return activations;
   }

@@ -9,6 +9,7 @@
 #include "base/status.h"
 #include "schedule/catalog/schedules.h"
 #include "schedule/lower.h"
+#include "schedule/streamed_weights.h"
 #include "schedule/warm_up.h"
 
 namespace penstock {
@@ -550,6 +551,23 @@ std::vector<int32_t> StashesOnDevice(const Method& method, const ScheduleOptions
   return stashes;
 }
 
+// The program of a worker that evaluates with streamed weights: round after round of microbatches through all parts.
+Program StreamedEvaluation(const Topology& topology, WorkerId worker, MicrobatchRange range) {
+  const int64_t round = topology.rounds.microbatches;
+  const auto list_of = [&](MicrobatchRange microbatches) {
+    std::vector<WeightSlot> slots;
+    for (int32_t part = 0; part < topology.parts(); ++part) {
+      slots.push_back({topology.first_of_place[part], microbatches, part});
+    }
+    return StreamedSlots(topology, worker, slots, /*forwards_only=*/true);
+  };
+  Program program{.repeats = range.count / round, .shift = round};
+  const int64_t rest = range.count % round;
+  if (program.repeats > 0) program.period = list_of({range.first, round});
+  if (rest > 0) program.epilogue = list_of({range.end() - rest, rest});
+  return Lower(program, topology, worker, {.forwards_only = true});
+}
+
 }  // namespace
 
 absl::StatusOr<Topology> PlaceReplicas(const Method& method, absl::Span<const int32_t> replicas,
@@ -680,6 +698,12 @@ Schedule BuildEvaluation(const Topology& topology, MicrobatchRange range) {
                     .topology = topology,
                     .completeness = Completeness::kEvaluate,
                     .range = range};
+  if (topology.streams_weights) {
+    for (int32_t worker = 0; worker < topology.workers; ++worker) {
+      schedule.programs.push_back(StreamedEvaluation(topology, WorkerId(worker), range));
+    }
+    return schedule;
+  }
   // Microbatches until the same pipeline's next turn, or that of all first replicas.
   const int64_t round = topology.cycle_to_evaluate;
   for (int32_t worker = 0; worker < topology.workers; ++worker) {

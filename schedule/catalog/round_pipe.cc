@@ -10,7 +10,8 @@
 // gradients goes with the rounds, from worker to worker in the order of the microbatches, so that
 // it has the bits of one sum; the worker of the last round makes the update and gives the weights
 // to the others. (The paper keeps weights and sums with the host.) Forward and backward parts are
-// the same; the paper also splits them differently.
+// the same; the paper also splits them differently. Where weights are streamed a worker keeps those
+// of the parts that it updates alone, and gets those of a slot just before it (streamed_weights.h).
 //
 // With slots of one length, messages, sums and copies for nothing, M microbatches in rounds of W,
 // slot k of a step (counted over its rounds) begins k slots after its first: its microbatches come
@@ -29,6 +30,7 @@
 #include <vector>
 
 #include "schedule/catalog/schedules.h"
+#include "schedule/streamed_weights.h"
 
 namespace penstock {
 namespace {
@@ -48,11 +50,21 @@ Program RoundPipe(const ScheduleOptions& options, WorkerId worker, MicrobatchRan
   const int64_t step = options.microbatches_per_step;
   Program program{.repeats = range.count / step, .shift = step};
   ActionList& list = program.period;
+  std::vector<WeightSlot> slots;
   MicrobatchRange round = {range.first, topology.rounds.microbatches};
   for (; round.first < range.first + step; round.first += round.count) {
     for (int32_t slot = 0; slot < topology.depth(); ++slot) {
-      const StageId stage = topology.StageAt(slot, round.first);
-      if (topology.worker(stage) == worker) AddSlot(topology, stage, round, list);
+      slots.push_back(
+          {topology.StageAt(slot, round.first), round, static_cast<int64_t>(slots.size())});
+    }
+  }
+  if (topology.streams_weights) {
+    list = StreamedSlots(topology, worker, slots, /*forwards_only=*/false);
+  } else {
+    for (const WeightSlot& slot : slots) {
+      if (topology.worker(slot.stage) == worker) {
+        AddSlot(topology, slot.stage, slot.microbatches, list);
+      }
     }
   }
   const std::vector<StageId> stages = topology.StagesOf(worker);

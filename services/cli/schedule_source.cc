@@ -68,6 +68,7 @@ absl::Status CheckIsOfAFile(const ScheduleSource& source) {
       {source.steps != plain.steps, "--steps"},
       {source.recompute != plain.recompute, "--recompute"},
       {source.offload != plain.offload, "--offload"},
+      {source.stream_weights, "--stream-weights"},
       {source.delta != plain.delta, "--delta"},
       {source.seed != plain.seed, "--seed"}};
   for (const auto& [given, flag] : flags) {
@@ -95,9 +96,11 @@ absl::StatusOr<Topology> PlaceStages(const Method& method, const ScheduleSource&
   }
   const std::optional<int32_t> copies =
       source.replicas.empty() ? std::nullopt : std::optional(source.replicas.front());
-  return Place(method.placement, source.stages,
-               source.workers > 0 ? source.workers : source.stages / per_worker,
-               source.microbatches, copies);
+  absl::StatusOr<Topology> topology =
+      Place(method.placement, source.stages,
+            source.workers > 0 ? source.workers : source.stages / per_worker, source.microbatches,
+            copies);
+  return topology.ok() && source.stream_weights ? StreamWeights(*topology) : topology;
 }
 
 }  // namespace
@@ -153,6 +156,9 @@ void AddScheduleOptions(CLI::App& app, ScheduleSource& source) {
       ->type_name("WHICH")
       ->check(KnownValues({"none", "all"}))
       ->capture_default_str();
+  app.add_flag("--stream-weights", source.stream_weights,
+               "Workers keep the weights of those stages alone that they update, and get others "
+               "when they need them (of roundpipe)");
   app.add_option("--delta", source.delta,
                  "The most updates that weights may be old (of rpd); default: PipeDream's delay")
       ->type_name("D")
@@ -178,6 +184,11 @@ absl::StatusOr<ScheduleOptions> CatalogOptions(const Method& method, const Sched
     return absl::InvalidArgumentError(
         absl::StrCat("--workers is not for ", method.name,
                      ", whose stages say how many workers it has; roundpipe has it"));
+  }
+  if (source.stream_weights && method.placement != Placement::kRoundTrip) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("--stream-weights is not for ", method.name,
+                     ", whose workers keep the stages that they pass; roundpipe has it"));
   }
   if (source.workers > 0 && source.stages_per_worker > 0) {
     return absl::InvalidArgumentError("--workers and --stages-per-worker say the same; give one");

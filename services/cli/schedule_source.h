@@ -27,12 +27,13 @@ struct ScheduleSource {
   int64_t steps = 1;
   std::string recompute = "none";
   std::string offload = "none";
+  bool stream_weights = false;
   std::optional<int64_t> delta;  // of rpd; absent: PipeDream's delay
   uint64_t seed = 0;             // of rpd
   bool send_early = false;       // gradients leave before those of the weights are computed
 };
 
-// Declares --stages, --stages-per-worker, --replicas, --microbatches, --steps, --recompute, --offload, --delta, --seed and
+// Declares --stages, --stages-per-worker, --replicas, --microbatches, --steps, --recompute, --offload, --stream-weights, --delta, --seed and
 // --send-early.
 void AddScheduleOptions(CLI::App& app, ScheduleSource& source);
 

@@ -94,7 +94,7 @@ absl::Status DecodeKey(const FrameBytes& bytes, StreamKey& key) {
   key.epoch = Get<int64_t>(bytes, kEpochAt);
   if (key.epoch < 1) return Wrong("epoch", "at least 1", key.epoch);
   const int kind = Get<uint8_t>(bytes, kEdgeKindAt);
-  if (kind < 1 || kind > 5) return Wrong("edge kind", "1 to 5", kind);
+  if (kind < 1 || kind > 7) return Wrong("edge kind", "1 to 7", kind);
   key.edge.kind = static_cast<EdgeKind>(kind);
   key.edge.source = Get<int32_t>(bytes, kSourceAt);
   key.edge.destination = Get<int32_t>(bytes, kDestinationAt);

@@ -912,6 +912,30 @@ TEST(ResolveJob, Offload_IsOfStagesThatKeepAStash) {
   EXPECT_THAT(ResolveJob(spec), refused("is not for roundpipe"));
 }
 
+TEST(ResolveJob, StreamWeights_IsForRoundpipeWithAStageForEachWorker) {
+  v1::JobSpec spec = GoodJob();
+  v1::PipelineSpec& pipeline = *spec.mutable_pipeline();
+  const auto refused = [](const std::string& what) {
+    return StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr(what));
+  };
+  pipeline.set_stream_weights("on");
+  EXPECT_THAT(ResolveJob(spec), refused("pipeline.stream_weights: is not for 1f1b"));
+  pipeline.set_method("roundpipe");
+  pipeline.set_workers(4);
+  PENSTOCK_ASSERT_OK_AND_ASSIGN(const ResolvedJob streamed, ResolveJob(spec));
+  EXPECT_TRUE(TopologyOf(streamed, 4).streams_weights);
+  EXPECT_TRUE(TopologyOf(streamed, 4).groups.empty());
+  pipeline.set_stream_weights("off");
+  PENSTOCK_ASSERT_OK_AND_ASSIGN(const ResolvedJob copied, ResolveJob(spec));
+  EXPECT_FALSE(TopologyOf(copied, 4).streams_weights);
+  pipeline.set_stream_weights("on");
+  pipeline.set_stages(3);
+  EXPECT_THAT(ResolveJob(spec), refused("pipeline.stages: roundpipe: streamed weights live with"));
+  pipeline.set_stages(4);
+  spec.mutable_training()->set_cuda_graphs("on");
+  EXPECT_THAT(ResolveJob(spec), refused("pipeline.stream_weights: cannot be together with"));
+}
+
 TEST(ResolveJob, RecomputeBesideAScheduleFile_MayAddStagesButNotLeaveThemOut) {
   v1::JobSpec spec = GoodJob();
   spec.mutable_training()->set_microbatches(2);

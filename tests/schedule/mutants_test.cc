@@ -61,7 +61,7 @@ class RandomExecution {
  private:
   // ("input", stage, microbatch) and the like.
   using Thing = std::tuple<std::string, int32_t, int64_t>;
-  enum Kind { kActivations, kGradients, kCheckpoints, kSums };
+  enum Kind { kActivations, kGradients, kCheckpoints, kSums, kRequests, kWeights };
   using ChannelKey = std::pair<Kind, int32_t>;
 
   const Action& Current(size_t worker) const { return lists_[worker][next_[worker]]; }
@@ -129,6 +129,19 @@ class RandomExecution {
     return Loops() && schedule_.topology.pipelines > 1 && m >= 0 &&
            m % schedule_.topology.rounds.microbatches == 0 && m % StepLength() != 0;
   }
+  // Streamed weights: the stage with the updates of the part, if it is on another worker; -1 otherwise.
+  int32_t Source(int32_t s) const {
+    if (!schedule_.topology.streams_weights || s < 0 || s >= stages()) return -1;
+    for (int32_t other = 0; other < stages(); ++other) {
+      if (!Updates(other) || !SamePart(s, other)) continue;
+      return schedule_.topology.table[other].worker == schedule_.topology.table[s].worker ? -1
+                                                                                          : other;
+    }
+    return -1;
+  }
+  bool SamePart(int32_t s, int32_t other) const {
+    return Place(s) == Place(other) || Place(s) == depth() - 1 - Place(other);
+  }
   bool First(int32_t s) const { return Place(s) == 0; }
   bool Last(int32_t s) const { return Place(s) == parts() - 1; }
   // Where the gradient of the input goes, and that of the output comes from; -1: nowhere.
@@ -182,6 +195,14 @@ class RandomExecution {
         return !channels_[{kCheckpoints, a.index}].empty();
       case ActionKind::kRecvSum:
         return !channels_[{kSums, a.index}].empty();
+      case ActionKind::kSendRequest:
+        return channels_[{kRequests, a.index}].size() < capacity_;
+      case ActionKind::kSendWeights:
+        return channels_[{kWeights, a.index}].size() < capacity_;
+      case ActionKind::kRecvRequest:
+        return !channels_[{kRequests, a.index}].empty();
+      case ActionKind::kRecvWeights:
+        return !channels_[{kWeights, a.index}].empty();
       case ActionKind::kReduce:
       case ActionKind::kNorm:
         for (const size_t member : Members(a)) {
@@ -215,6 +236,10 @@ class RandomExecution {
     ++next_[worker];
     if (a.kind == ActionKind::kFlush) {
       Flush(worker);
+      return;
+    }
+    if (a.kind >= ActionKind::kSendRequest) {
+      Stream(a, worker);
       return;
     }
     ok_ = ok_ && OnWorker(a.index, worker);
@@ -252,7 +277,7 @@ class RandomExecution {
         break;
       case ActionKind::kForward:
         ++done_[a];
-        ok_ = ok_ && Forwards(s);
+        ok_ = ok_ && Forwards(s) && HasWeights(s);
         if (!First(s)) Take({"input", s, m});
         if (Backwards(s)) {
           Leave({Recomputes(s) ? "checkpoint" : "stash", s, m});
@@ -291,7 +316,7 @@ class RandomExecution {
         break;
       case ActionKind::kRecompute:
         ++done_[a];
-        ok_ = ok_ && Recomputes(s);
+        ok_ = ok_ && Recomputes(s) && HasWeights(s);
         if (!Loops() || Place(s) + 1 < depth()) Take({"checkpoint", s, m});
         Leave({"stash", s, m});
         if (Loops()) Read(s, m);
@@ -299,7 +324,7 @@ class RandomExecution {
         break;
       case ActionKind::kBackwardInput:
         ++done_[a];
-        ok_ = ok_ && Backwards(s);
+        ok_ = ok_ && Backwards(s) && HasWeights(s);
         Take({"stash", s, m});
         // What was done again must be of the weights that the backward reads.
         if (Recomputes(s)) ok_ = ok_ && read_again_[{s, m}] == BackwardVersion(s, m);
@@ -344,6 +369,55 @@ class RandomExecution {
       default:
         break;
     }
+  }
+
+  // A message with weights, or their end. There is one set of weights of a part on a worker, of one slot at a time.
+  void Stream(const Action& a, size_t worker) {
+    const int32_t s = a.index;
+    const int64_t m = a.microbatch;
+    const bool serves = a.kind == ActionKind::kRecvRequest || a.kind == ActionKind::kSendWeights;
+    const int32_t source = Source(s);
+    ok_ = ok_ && source >= 0 && OnWorker(serves ? source : s, worker) && Takes(s, m);
+    if (!ok_) return;
+    switch (a.kind) {
+      case ActionKind::kSendRequest:
+        ok_ = streamed_.try_emplace(s, m, false).second;
+        channels_[{kRequests, s}].push_back(m);
+        break;
+      case ActionKind::kRecvRequest:
+        ok_ = channels_[{kRequests, s}].front() == m && questions_.try_emplace(s, m).second;
+        channels_[{kRequests, s}].pop_front();
+        break;
+      case ActionKind::kSendWeights:
+        // Those of the step.
+        ok_ = questions_.count(s) == 1 && questions_[s] == m &&
+              version_[source] == (m - schedule_.range.first) / StepLength();
+        questions_.erase(s);
+        channels_[{kWeights, s}].push_back(m);
+        break;
+      case ActionKind::kRecvWeights:
+        ok_ = channels_[{kWeights, s}].front() == m && streamed_.count(s) == 1 &&
+              streamed_[s] == std::pair(m, false);
+        channels_[{kWeights, s}].pop_front();
+        for (const auto& [other, weights] : streamed_) {
+          if (weights.second && SamePart(s, other) && OnWorker(other, worker)) ok_ = false;
+        }
+        streamed_[s].second = true;
+        version_[s] = (m - schedule_.range.first) / StepLength();
+        break;
+      default:
+        ok_ = streamed_.count(s) == 1 && streamed_[s] == std::pair(m, true);
+        for (const auto& [what, at, microbatch] : things_) {
+          if (at == s && what == "stash") ok_ = false;
+        }
+        streamed_.erase(s);
+    }
+  }
+
+  bool HasWeights(int32_t s) const {
+    if (Source(s) < 0) return true;
+    const auto found = streamed_.find(s);
+    return found != streamed_.end() && found->second.second;
   }
 
   bool HasSumBefore(int32_t s, int64_t m) const {
@@ -436,6 +510,16 @@ class RandomExecution {
     reduced_[s].clear();
     normed_.erase(s);
     ++version_[s];
+    for (int32_t other = 0; schedule_.topology.streams_weights && other < stages(); ++other) {
+      const bool here = OnWorker(other, schedule_.topology.table[s].worker.value);
+      if (!here || !SamePart(s, other)) continue;
+      // Nobody reads the weights between an F or R and its W.
+      for (const auto& [what, at, m] : things_) {
+        const bool in_flight = what == "checkpoint" || what == "stash" || what == "weight stash";
+        if (at == other && in_flight) ok_ = false;
+      }
+      if (other != s) ++version_[other];
+    }
   }
 
   bool OfWeights(size_t g) const {
@@ -493,6 +577,8 @@ class RandomExecution {
     for (const Thing& thing : things_) ok_ = ok_ && !OnWorker(std::get<1>(thing), worker);
     for (const auto& [stage, gradients] : accumulated_) ok_ = ok_ && !OnWorker(stage, worker);
     for (const auto& [group, stage] : differ_) ok_ = ok_ && !OnWorker(stage, worker);
+    for (const auto& [stage, weights] : streamed_) ok_ = ok_ && !OnWorker(stage, worker);
+    for (const auto& [stage, m] : questions_) ok_ = ok_ && !OnWorker(Source(stage), worker);
   }
 
   bool Complete() const {
@@ -551,6 +637,9 @@ class RandomExecution {
   std::set<int32_t> normed_;
   std::set<std::pair<size_t, int32_t>> differ_;  // stages that made a step since a group averaged
   std::map<int32_t, StalenessCount> staleness_;
+  // Streamed weights, by stage: from which microbatch on they are asked for, and whether they are here; what is asked.
+  std::map<int32_t, std::pair<int64_t, bool>> streamed_;
+  std::map<int32_t, int64_t> questions_;
 };
 
 std::vector<Schedule> Originals() {
@@ -572,6 +661,14 @@ std::vector<Schedule> Originals() {
   originals.push_back(BuildSchedule(**FindMethod("roundpipe"), tied_rounds, {0, 8}).value());
   const ScheduleOptions rounds{.topology = RoundTripPipelines(3, 2, 6), .microbatches_per_step = 6};
   originals.push_back(BuildSchedule(**FindMethod("roundpipe"), rounds, {0, 6}).value());
+  for (const auto& [parts, workers] : {std::pair(2, 2), std::pair(3, 3), std::pair(3, 2)}) {
+    const int64_t step = 2 * workers;
+    const ScheduleOptions streamed{
+        .topology = StreamWeights(RoundTripPipelines(parts, workers, step)).value(),
+        .microbatches_per_step = step,
+        .global_norm = parts == 3};
+    originals.push_back(BuildSchedule(**FindMethod("roundpipe"), streamed, {0, 2 * step}).value());
+  }
   const ScheduleOptions tied_replicas = TiedOptions(ReplicatedPipelines(3, 2), 6);
   originals.push_back(BuildSchedule(**FindMethod("local-sgd"), tied_replicas, {0, 6}).value());
   ScheduleOptions normed_replicas = TiedOptions(ReplicatedPipelines(2, 2), 4);

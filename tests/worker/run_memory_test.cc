@@ -187,11 +187,21 @@ TEST_F(RunMemory, WhatAJobMayAskFor_IsPredictedToo) {
     sgd.set_learning_rate(0.01);
     sgd.set_momentum(0.9);
   };
+  const auto streamed = [](v1::JobSpec& spec) {
+    spec.mutable_pipeline()->set_stream_weights("on");
+  };
+  const auto streamed_in_bf16 = [&](v1::JobSpec& spec) {
+    streamed(spec);
+    bf16(spec);
+  };
   std::vector<v1::JobSpec> jobs = {
-      with("1f1b", tied),      with("roundpipe", tied),    with("1f1b", bf16),
-      with("pipedream", bf16), with("spectrain", bf16),    with("pipedream", recorded),
-      with("gpipe", recorded), with("pipedream", on_host), with("paci", one_recomputes),
-      with("1f1b", sgd),       with("pipedream", momentum)};
+      with("roundpipe", streamed),  with("roundpipe", streamed_in_bf16),
+      with("1f1b", tied),           with("roundpipe", tied),
+      with("1f1b", bf16),           with("pipedream", bf16),
+      with("spectrain", bf16),      with("pipedream", recorded),
+      with("gpipe", recorded),      with("pipedream", on_host),
+      with("paci", one_recomputes), with("1f1b", sgd),
+      with("pipedream", momentum)};
   for (const StalenessCase& rule : StalenessCases()) jobs.push_back(with(rule.method, rule.apply));
   for (const v1::JobSpec& spec : jobs) {
     for (const auto& split : {SplitInto({3, 4}), SplitInto({1, 6}), SplitInto({2, 1, 1, 3})}) {

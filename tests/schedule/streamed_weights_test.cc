@@ -1,0 +1,222 @@
+// Streamed weights: what a worker has of the others' parts, what it costs, and what is refused.
+#include "schedule/streamed_weights.h"
+
+#include <map>
+
+#include "absl/strings/str_cat.h"
+#include "schedule/sent_bytes.h"
+#include "schedule/simulate.h"
+#include "schedule/verify.h"
+#include "tests/schedule/schedules.h"
+#include "tests/support/status_matchers.h"
+
+namespace penstock {
+namespace {
+
+using ::testing::HasSubstr;
+
+ScheduleOptions StreamedOptions(int32_t parts, int32_t workers, int64_t microbatches) {
+  return {.topology = StreamWeights(RoundTripPipelines(parts, workers, microbatches)).value(),
+          .microbatches_per_step = microbatches};
+}
+
+Schedule StreamedSteps(const ScheduleOptions& options, int64_t steps) {
+  return BuildSchedule(**FindMethod("roundpipe"), options,
+                       {0, steps * options.microbatches_per_step})
+      .value();
+}
+
+int64_t CountOf(const Schedule& schedule, ActionKind kind) {
+  int64_t count = 0;
+  for (const Program& program : schedule.programs) {
+    for (const Action& action : Expand(program)) count += action.kind == kind;
+  }
+  return count;
+}
+
+TEST(StreamedWeights, AnySize_VerifiesWithTheWeightsOfTwoSlotsOfOthersAtMost) {
+  for (int32_t workers = 1; workers <= 8; ++workers) {
+    for (int32_t parts = workers; parts <= workers + 4; ++parts) {
+      for (const int64_t rounds : {0, 1, 2, 5}) {
+        const int64_t m = rounds == 0 ? std::max(workers - 1, 1) : rounds * workers;
+        SCOPED_TRACE(absl::StrCat(parts, " parts, ", workers, " workers, ", m, " microbatches"));
+        const ScheduleOptions options = StreamedOptions(parts, workers, m);
+        const Schedule schedule = StreamedSteps(options, 3);
+        const absl::StatusOr<VerifyReport> report = Verify(schedule);
+        ASSERT_THAT(report, IsOk()) << PrintSchedule(schedule);
+        EXPECT_THAT(Verify(BuildEvaluation(options.topology, {0, 2 * m + 1})), IsOk());
+        for (int32_t id = 0; id < options.topology.stages(); ++id) {
+          const StageWiring& row = options.topology[StageId(id)];
+          const StageCounts& counts = report->stages[id];
+          EXPECT_LE(counts.streamed_peak, 2);
+          EXPECT_EQ(counts.streamed_peak > 0, row.source.value >= 0) << id;
+          EXPECT_EQ(counts.versions_peak, 1);
+          EXPECT_EQ(counts.staleness.max, 0);
+        }
+      }
+    }
+  }
+}
+
+// Every slot on a worker that does not update its part gets the weights once, and nothing else does.
+TEST(StreamedWeights, Step_SendsEachSlotItsWeightsOnce) {
+  const ScheduleOptions options = StreamedOptions(8, 4, 8);
+  const Topology& topology = options.topology;
+  const Schedule schedule = StreamedSteps(options, 2);
+  EXPECT_TRUE(topology.groups.empty());
+  EXPECT_EQ(CountOf(schedule, ActionKind::kReduce), 0);
+  std::map<std::pair<int32_t, int64_t>, int64_t> came;  // by stage and first microbatch
+  for (int32_t worker = 0; worker < 4; ++worker) {
+    for (const Action& action : Expand(schedule.programs[worker])) {
+      if (action.kind != ActionKind::kRecvWeights) continue;
+      EXPECT_EQ(topology.worker(action.stage()), WorkerId(worker));
+      ++came[{action.index, action.microbatch}];
+    }
+  }
+  int64_t expected = 0;
+  for (const int64_t first : {0, 4, 8, 12}) {
+    for (int32_t place = 0; place < topology.depth(); ++place) {
+      const StageId stage = topology.StageAt(place, first);
+      const int64_t times = topology[stage].source.value >= 0;
+      expected += times;
+      EXPECT_EQ((came[{stage.value, first}]), times) << stage.value;
+    }
+  }
+  for (const ActionKind kind : {ActionKind::kSendRequest, ActionKind::kRecvRequest,
+                                ActionKind::kSendWeights, ActionKind::kDropWeights}) {
+    EXPECT_EQ(CountOf(schedule, kind), expected) << ActionName(kind);
+  }
+  // 1000 bytes of weights for each, and a request of 4.
+  Traffic traffic = {.weights = std::vector<double>(topology.stages(), 1000.0), .request = 4.0};
+  double sent = 0.0;
+  for (const double bytes : SentBytesOf(schedule, traffic)) sent += bytes;
+  EXPECT_EQ(sent, 1004.0 * static_cast<double>(expected));
+}
+
+// The time of a step of slots of one length is that without streaming, if weights travel in a slot.
+TEST(StreamedWeights, WeightsThatTravelWithinASlot_TakeNoTimeButAtTheBeginning) {
+  const ScheduleOptions streamed = StreamedOptions(8, 4, 16);
+  const Topology& topology = streamed.topology;
+  SimulationCosts costs;
+  for (int32_t id = 0; id < topology.stages(); ++id) {
+    const bool forward = !topology[StageId(id)].backward;
+    costs.stages.push_back({.forward_s = forward ? 1.0 : 0.0,
+                            .backward_input_s = 0.5,
+                            .backward_weight_s = 0.5,
+                            .recompute_s = 0.0});
+  }
+  const auto makespan = [&](double weights_s) {
+    costs.sum_s = weights_s;
+    return Simulate(StreamedSteps(streamed, 1), costs, {.channel_capacity = 4})->makespan_s;
+  };
+  const double slots = 16.0 * 15.0 / 4.0 + 4.0 - 1.0;
+  EXPECT_DOUBLE_EQ(makespan(0.0), slots);
+  EXPECT_LE(makespan(2.0), slots + 2.0);
+  EXPECT_GT(makespan(8.0), slots + 8.0);
+}
+
+// As schedule/README.md has it.
+TEST(StreamedWeights, FirstOfFourWorkers_BorrowsStage0AndSendsStage2) {
+  const Schedule schedule = StreamedSteps(StreamedOptions(4, 4, 4), 1);
+  std::string text;
+  for (const Action& action : Expand(schedule.programs[0])) {
+    absl::StrAppend(&text, text.empty() ? "" : " ", ToString(action));
+    if (action.kind == ActionKind::kRecompute) break;
+  }
+  EXPECT_EQ(text,
+            "0SEND_Q0 2RECV_Q0 2SEND_P0 0RECV_P0 0F0 0SEND_F0 0F1 0SEND_F1 0F2 0SEND_F2 0F3 "
+            "0SEND_F3 0DROP0 4RECV_R0 4R0");
+}
+
+TEST(StreamedWeights, FewerPartsThanWorkers_AreRefused) {
+  EXPECT_THAT(StreamWeights(RoundTripPipelines(3, 4, 4)),
+              StatusIs(absl::StatusCode::kInvalidArgument,
+                       HasSubstr("only 3 of 4 workers update one of the 3 parts")));
+  EXPECT_THAT(Wire({.worker_of = {WorkerId(0), WorkerId(1)}, .streams_weights = true}),
+              StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("there and back alone")));
+}
+
+TEST(StreamedWeights, Text_IsReadAsItIsPrinted) {
+  const Schedule schedule = StreamedSteps(StreamedOptions(4, 3, 6), 2);
+  const std::string text = PrintSchedule(schedule);
+  EXPECT_THAT(text, HasSubstr(" rounds=3/6 stream=weights"));
+  const absl::StatusOr<Schedule> read = ParseSchedule(text);
+  ASSERT_THAT(read, IsOk());
+  EXPECT_EQ(read->topology, schedule.topology);
+  EXPECT_EQ(PrintSchedule(*read), text);
+  EXPECT_THAT(ParseSchedule("# penstock schedule 1 stages=0 stream=inputs\n0F0\n"),
+              StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("stream=weights")));
+}
+
+// One wrong action, and what is said about it.
+class BrokenStream : public ::testing::Test {
+ protected:
+  BrokenStream() : schedule_(StreamedSteps(StreamedOptions(2, 2, 4), 2)) {
+    for (Program& program : schedule_.programs) program = {.prologue = Expand(program)};
+  }
+  ActionList& ListWith(ActionKind kind) {
+    for (Program& program : schedule_.programs) {
+      ActionList& list = program.prologue;
+      const auto found = std::find_if(list.begin(), list.end(),
+                                      [kind](const Action& a) { return a.kind == kind; });
+      if (found == list.end()) continue;
+      at_ = found - list.begin();
+      return list;
+    }
+    ADD_FAILURE() << ActionName(kind) << " is nowhere in\n" << PrintSchedule(schedule_);
+    return schedule_.programs.front().prologue;
+  }
+  void Remove(ActionKind kind) {
+    ActionList& list = ListWith(kind);
+    list.erase(list.begin() + at_);
+  }
+  void ExpectRefused(const char* reason) {
+    EXPECT_THAT(Verify(schedule_),
+                StatusIs(absl::StatusCode::kFailedPrecondition, HasSubstr(reason)));
+  }
+  Schedule schedule_;
+  int64_t at_ = 0;
+};
+
+TEST_F(BrokenStream, WeightsThatAreNotTaken) {
+  Remove(ActionKind::kRecvWeights);
+  ExpectRefused("the stage has no weights here: RECV_P must come before it");
+}
+TEST_F(BrokenStream, WeightsThatAreNotAskedFor) {
+  Remove(ActionKind::kSendRequest);
+  ExpectRefused("no message comes");
+}
+TEST_F(BrokenStream, AnswerWithoutAQuestion) {
+  Remove(ActionKind::kRecvRequest);
+  ExpectRefused("nobody has asked for these weights");
+}
+TEST_F(BrokenStream, QuestionWithoutAnAnswer) {
+  Remove(ActionKind::kSendWeights);
+  ExpectRefused("no message comes");
+}
+TEST_F(BrokenStream, WeightsThatAreKept) {
+  Remove(ActionKind::kDropWeights);
+  ExpectRefused("weights");
+}
+TEST_F(BrokenStream, WeightsThatAreDroppedBeforeABackward) {
+  for (Program& program : schedule_.programs) {
+    ActionList& list = program.prologue;
+    const auto drop = std::find_if(list.begin(), list.end(), [](const Action& a) {
+      return a.kind == ActionKind::kDropWeights && a.index >= 2;
+    });
+    if (drop == list.end()) continue;
+    const auto backward = std::find_if(list.begin(), drop, [&](const Action& a) {
+      return a.kind == ActionKind::kBackwardInput && a.index == drop->index;
+    });
+    if (backward == drop) continue;
+    const Action dropped = *drop;
+    list.erase(drop);
+    list.insert(backward, dropped);
+    ExpectRefused("the stage still holds a stash, whose I reads the weights");
+    return;
+  }
+  ADD_FAILURE() << PrintSchedule(schedule_);
+}
+
+}  // namespace
+}  // namespace penstock
