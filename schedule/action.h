@@ -7,7 +7,8 @@
 // pipelines that go there and back (schedule.h): 0SEND_R3 and 4RECV_R3 carry what an R starts from,
 // 4SEND_W8 and 11RECV_W8 the sum that the W of microbatch 8 goes on with. And so are moves of a stash
 // between the device and the host: 0OFFLOAD3 begins to copy it out, 0EVICT3 waits for that and frees the
-// device's memory, 0PREFETCH3 takes memory and begins to copy it back, which I waits for.
+// device's memory, 0PREFETCH3 takes memory and begins to copy it back, which I waits for. 0BEGIN_REDUCE
+// announces that the next W is the last before 0REDUCE: its gradients leave layer by layer, while it runs.
 //
 // There is no fused backward: it is I followed at once by W, and printing may show the pair as B.
 // An action holds no time (idle time is a result) and no weight version (versions follow from the
@@ -42,16 +43,17 @@ enum class ActionKind : uint8_t {
   kRecvCheckpoint,
   kSendSum,  // the gradients accumulated so far, to the stage that goes on from `microbatch`
   kRecvSum,
-  kOffload,   // begin to copy a stash to the host
-  kEvict,     // once that is done, give its memory on the device back
-  kPrefetch,  // take memory on the device, and begin to copy it back
+  kOffload,      // begin to copy a stash to the host
+  kEvict,        // once that is done, give its memory on the device back
+  kPrefetch,     // take memory on the device, and begin to copy it back
+  kBeginReduce,  // of a group: what the next W of its stage here finishes, REDUCE combines beside it
 };
-inline constexpr int kActionKinds = 19;
+inline constexpr int kActionKinds = 20;
 
 struct Action {
   ActionKind kind;
-  int32_t index = 0;       // the stage; for kReduce the group; for kNorm the pipeline; 0 for kFlush
-  int64_t microbatch = 0;  // 0 for kReduce, kNorm, kUpdate and kFlush
+  int32_t index = 0;  // the stage; of a reduction the group; for kNorm the pipeline; 0 for kFlush
+  int64_t microbatch = 0;  // 0 for reductions, kNorm, kUpdate and kFlush
 
   StageId stage() const { return StageId(index); }
   GroupId group() const { return GroupId(index); }
@@ -61,7 +63,8 @@ struct Action {
 
 // True for the operations that belong to one stage and one microbatch.
 constexpr bool HasMicrobatch(ActionKind kind) {
-  return kind < ActionKind::kReduce || kind > ActionKind::kFlush;
+  return kind < ActionKind::kReduce ||
+         (kind > ActionKind::kFlush && kind != ActionKind::kBeginReduce);
 }
 constexpr bool HasIndex(ActionKind kind) {
   return kind != ActionKind::kNorm && kind != ActionKind::kFlush;
@@ -79,6 +82,10 @@ constexpr bool IsReceive(ActionKind kind) {
 constexpr bool MovesStash(ActionKind kind) {
   return kind == ActionKind::kOffload || kind == ActionKind::kEvict ||
          kind == ActionKind::kPrefetch;
+}
+// Those whose index is a group's.
+constexpr bool IsOfGroup(ActionKind kind) {
+  return kind == ActionKind::kReduce || kind == ActionKind::kBeginReduce;
 }
 // Barriers that several workers pass together.
 constexpr bool IsCollective(ActionKind kind) {

@@ -98,10 +98,15 @@ class MemoryOfWorker {
     if (replicas == 1) return;
     const int64_t buffers =
         LayOutBuffers(run_.job.model, run_.layers[id.value], run_.job.batch).count;
-    const int64_t floats = std::max(Gradients(id), buffers);
+    const std::vector<GradientBucket> buckets =
+        GradientBucketsOfLayers(run_.job.model, run_.layers[id.value]);
+    int64_t floats = buffers;
+    for (const GradientBucket& bucket : buckets) floats = std::max(floats, bucket.count);
     const int64_t chunk = BufferPool::BlockBytes(ReplicaChunkBytes(floats, replicas));
-    // One chunk goes to each other replica; meanwhile there are what has come so far and the next one.
-    bytes.reduced_gradients = (replicas + 1) * chunk;
+    // One chunk goes to each other replica, of several buckets also one of the next and a sum; meanwhile there are what
+    // has come so far and the next one.
+    const int64_t sent = buckets.size() > 1 ? 2 * (replicas - 1) + 1 : replicas - 1;
+    bytes.reduced_gradients = (sent + 2) * chunk;
     bytes.sent_gradients = chunk;
   }
 
