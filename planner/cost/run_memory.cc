@@ -103,9 +103,9 @@ class MemoryOfWorker {
     int64_t floats = buffers;
     for (const GradientBucket& bucket : buckets) floats = std::max(floats, bucket.count);
     const int64_t chunk = BufferPool::BlockBytes(ReplicaChunkBytes(floats, replicas));
-    // One chunk goes to each other replica, of several buckets also one of the next and a sum; meanwhile there are what
-    // has come so far and the next one.
-    const int64_t sent = buckets.size() > 1 ? 2 * (replicas - 1) + 1 : replicas - 1;
+    // One chunk goes to each other replica. Of several buckets the room of the edges (kCollectiveCapacity) may hold three
+    // and a sum, beside the next one. Meanwhile there are what has come so far and what comes next.
+    const int64_t sent = buckets.size() > 1 ? 3 * (replicas - 1) + 2 : replicas - 1;
     bytes.reduced_gradients = (sent + 2) * chunk;
     bytes.sent_gradients = chunk;
   }
