@@ -54,12 +54,14 @@ class Timekeeper : public RunObserver {
 
   absl::Status OnAction(WorkerId id, const Action& action, const Effect& effect,
                         MessageId message) override {
-    if (message.channel < 0) {
+    if (action.kind == ActionKind::kBeginReduce) {
+      // An announcement, which takes nothing.
+    } else if (message.channel < 0) {
       Worker& worker = workers_[id.value];
       worker.now_ns += costs_.overhead_ns();
       if (MovesStash(action.kind)) {
         Move(id, action);
-      } else if (action.kind != ActionKind::kFlush && action.kind != ActionKind::kBeginReduce) {
+      } else if (action.kind != ActionKind::kFlush) {
         const int64_t start_ns = worker.now_ns;
         Compute(id, action);
         if (effect.completes.value >= 0 && collectives_ != nullptr) {
