@@ -441,6 +441,7 @@ void Stage::Carry(const Walk& walk, const PassStep& step) {
 
 absl::StatusOr<Tensor> Stage::Run(const Walk& walk) {
   Tensor returned;
+  int layer = layer_count();  // that of the last node, where somebody is told
   for (const PassStep& step : walk.steps) {
     switch (step.kind) {
       case PassStep::Kind::kTake: {
@@ -455,6 +456,10 @@ absl::StatusOr<Tensor> Stage::Run(const Walk& walk) {
       }
       case PassStep::Kind::kRun:
         if (options_.on_layer) options_.on_layer(options_.layers.first + layer_of_node_[step.node]);
+        if (walk.layer_done != nullptr && layer_of_node_[step.node] != layer) {
+          if (layer < layer_count()) PENSTOCK_RETURN_IF_ERROR((*walk.layer_done)(layer));
+          layer = layer_of_node_[step.node];
+        }
         PENSTOCK_RETURN_IF_ERROR(RunNode(walk, step.node));
         break;
       case PassStep::Kind::kCarry:
@@ -706,6 +711,15 @@ absl::Status Stage::PrepareNextBackward(int64_t version) {
 }
 
 absl::Status Stage::BackwardWeight(MicrobatchId microbatch) {
+  return RunBackwardWeight(microbatch, nullptr);
+}
+
+absl::Status Stage::BackwardWeight(MicrobatchId microbatch, LayerDone layer_done) {
+  PENSTOCK_RETURN_IF_ERROR(RunBackwardWeight(microbatch, &layer_done));
+  return layer_done(0);
+}
+
+absl::Status Stage::RunBackwardWeight(MicrobatchId microbatch, const LayerDone* layer_done) {
   PENSTOCK_ASSIGN_OR_RETURN(InFlight * slot, Find(microbatch));
   if (!slot->backward_input_done) {
     return absl::FailedPreconditionError(absl::StrFormat(
@@ -717,7 +731,8 @@ absl::Status Stage::BackwardWeight(MicrobatchId microbatch) {
                                 .steps = plan_.backward_weight,
                                 .slots = slot->slots,
                                 .start = slot->first_sample,
-                                .loss_scale = slot->loss_scale})
+                                .loss_scale = slot->loss_scale,
+                                .layer_done = layer_done})
                                .status());
   slot->used = false;
   return absl::OkStatus();

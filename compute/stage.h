@@ -187,6 +187,11 @@ class Stage {
   //
   // Errors: FailedPrecondition (no I before).
   absl::Status BackwardWeight(MicrobatchId microbatch);
+  // The same. Calls `layer_done(layer)`, by layer of the stage from the last to the first, once the calls so far make the
+  // gradients of that layer and of those behind it whole; the last call is of layer 0. Errors also: those of `layer_done`,
+  // which end the pass.
+  using LayerDone = absl::FunctionRef<absl::Status(int layer)>;
+  absl::Status BackwardWeight(MicrobatchId microbatch, LayerDone layer_done);
 
   // Squared norm of each layer's gradient, by layer of the stage. A shared parameter counts with the layer of the
   // model that it belongs to (after its gradients were combined), which may be on another stage. Errors: those of the
@@ -415,8 +420,9 @@ class Stage {
     float* carried = nullptr;                          // of all samples of a step; null: nothing is
     const WeightVersions::Version* weights = nullptr;  // of F and I
     float loss_scale = 1.0f;
-    Tensor* predictions = nullptr;  // in the place of the loss
-    Tensor* ranks = nullptr;        // beside it
+    Tensor* predictions = nullptr;          // in the place of the loss
+    Tensor* ranks = nullptr;                // beside it
+    const LayerDone* layer_done = nullptr;  // told as BackwardWeight says; null: nobody is
   };
   // What a loss is asked for without tapes; null: not that.
   struct LossOutputs {
@@ -429,6 +435,7 @@ class Stage {
   // Takes the array of gradients, of zeros, if it is not there.
   absl::Status EnsureGradients();
   absl::StatusOr<Tensor> Run(const Walk& walk);
+  absl::Status RunBackwardWeight(MicrobatchId microbatch, const LayerDone* layer_done);
   absl::Status RunNode(const Walk& walk, int node);
   void Carry(const Walk& walk, const PassStep& step);
   // What is carried to the first sample of a walk; null: nothing is.

@@ -13,9 +13,10 @@ namespace {
 
 // By ActionKind.
 constexpr std::array<absl::string_view, kActionKinds> kNames = {
-    "RECV_F",  "F",     "SEND_F",   "RECV_B", "R",      "I",      "W",      "SEND_B",
-    "REDUCE",  "NORM",  "UPDATE",   "FLUSH",  "SEND_R", "RECV_R", "SEND_W", "RECV_W",
-    "OFFLOAD", "EVICT", "PREFETCH", "SEND_Q", "RECV_Q", "SEND_P", "RECV_P", "DROP"};
+    "RECV_F", "F",      "SEND_F",  "RECV_B",      "R",        "I",      "W",
+    "SEND_B", "REDUCE", "NORM",    "UPDATE",      "FLUSH",    "SEND_R", "RECV_R",
+    "SEND_W", "RECV_W", "OFFLOAD", "EVICT",       "PREFETCH", "SEND_Q", "RECV_Q",
+    "SEND_P", "RECV_P", "DROP",    "BEGIN_REDUCE"};
 
 std::optional<ActionKind> FindOp(absl::string_view name) {
   for (int kind = 0; kind < kActionKinds; ++kind) {
@@ -63,16 +64,16 @@ absl::StatusOr<Action> ParseAction(absl::string_view text) {
     return error(
         "<stage><operation><microbatch> such as 0F3, the operation being one of F, R, I, "
         "W, SEND_F, RECV_F, SEND_B, RECV_B, SEND_R, RECV_R, SEND_W, RECV_W, OFFLOAD, EVICT, "
-        "PREFETCH, SEND_Q, RECV_Q, SEND_P, RECV_P, DROP, REDUCE, NORM, UPDATE, FLUSH");
+        "PREFETCH, SEND_Q, RECV_Q, SEND_P, RECV_P, DROP, BEGIN_REDUCE, REDUCE, NORM, UPDATE, "
+        "FLUSH");
   }
   Action action{*kind};
   const bool may_have_index = *kind == ActionKind::kNorm && !index.empty();
   if (HasIndex(*kind) || may_have_index ? !absl::SimpleAtoi(index, &action.index)
                                         : !index.empty()) {
-    return error(HasIndex(*kind)
-                     ? absl::StrCat(*kind == ActionKind::kReduce ? "the group" : "the stage",
-                                    " in front of ", name)
-                     : absl::StrCat(name, " without a stage"));
+    return error(HasIndex(*kind) ? absl::StrCat(IsOfGroup(*kind) ? "the group" : "the stage",
+                                                " in front of ", name)
+                                 : absl::StrCat(name, " without a stage"));
   }
   if (HasMicrobatch(*kind) ? !IsDigit(rest.empty() ? '-' : rest.front()) ||
                                  !absl::SimpleAtoi(rest, &action.microbatch)

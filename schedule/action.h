@@ -10,7 +10,8 @@
 // device's memory, 0PREFETCH3 takes memory and begins to copy it back, which I waits for. Where weights are
 // streamed there and back, 4SEND_Q8 takes memory for those with which stage 4 passes the microbatches from 8 on
 // and asks for them, the worker that has them answers with 4RECV_Q8 and 4SEND_P8, 4RECV_P8 waits for them, and
-// 4DROP8 gives the memory back. All five name the stage that gets the weights.
+// 4DROP8 gives the memory back. All five name the stage that gets the weights. 0BEGIN_REDUCE
+// announces that the next W is the last before 0REDUCE: its gradients leave layer by layer, while it runs.
 //
 // There is no fused backward: it is I followed at once by W, and printing may show the pair as B.
 // An action holds no time (idle time is a result) and no weight version (versions follow from the
@@ -53,13 +54,14 @@ enum class ActionKind : uint8_t {
   kSendWeights,
   kRecvWeights,
   kDropWeights,  // gives that memory back
+  kBeginReduce,  // of a group: what the next W of its stage here finishes, REDUCE combines beside it
 };
-inline constexpr int kActionKinds = 24;
+inline constexpr int kActionKinds = 25;
 
 struct Action {
   ActionKind kind;
-  int32_t index = 0;       // the stage; for kReduce the group; for kNorm the pipeline; 0 for kFlush
-  int64_t microbatch = 0;  // 0 for kReduce, kNorm, kUpdate and kFlush
+  int32_t index = 0;  // the stage; of a reduction the group; for kNorm the pipeline; 0 for kFlush
+  int64_t microbatch = 0;  // 0 for reductions, kNorm, kUpdate and kFlush
 
   StageId stage() const { return StageId(index); }
   GroupId group() const { return GroupId(index); }
@@ -69,7 +71,8 @@ struct Action {
 
 // True for the operations that belong to one stage and one microbatch.
 constexpr bool HasMicrobatch(ActionKind kind) {
-  return kind < ActionKind::kReduce || kind > ActionKind::kFlush;
+  return kind < ActionKind::kReduce ||
+         (kind > ActionKind::kFlush && kind != ActionKind::kBeginReduce);
 }
 constexpr bool HasIndex(ActionKind kind) {
   return kind != ActionKind::kNorm && kind != ActionKind::kFlush;
@@ -97,6 +100,10 @@ constexpr bool ServesWeights(ActionKind kind) {
 // Moves of weights between workers, which passes wait for.
 constexpr bool StreamsWeights(ActionKind kind) {
   return kind >= ActionKind::kSendRequest && kind <= ActionKind::kDropWeights;
+}
+// Those whose index is a group's.
+constexpr bool IsOfGroup(ActionKind kind) {
+  return kind == ActionKind::kReduce || kind == ActionKind::kBeginReduce;
 }
 // Barriers that several workers pass together.
 constexpr bool IsCollective(ActionKind kind) {

@@ -54,7 +54,9 @@ double LargestMessage(const Traffic& traffic) {
   for (const Traffic::OfGroup& group : traffic.groups) {
     largest = std::max(largest, group.copied);
     for (const Traffic::OfGroup::Tied& tied : group.tied) largest = std::max(largest, tied.bytes);
-    for (const double bytes : group.parts) largest = std::max(largest, bytes);
+    for (const Traffic::OfGroup::Bucket& bucket : group.buckets) {
+      for (const double bytes : bucket.parts) largest = std::max(largest, bytes);
+    }
   }
   return largest;
 }
@@ -88,11 +90,19 @@ absl::StatusOr<std::shared_ptr<const CostsNs::Pairs>> CostsNs::PairsFrom(
                                                    traffic.groups.size()));
   }
   for (size_t group = 0; group < traffic.groups.size(); ++group) {
-    const size_t parts = traffic.groups[group].parts.size();
-    if (parts == 0 || parts == topology.groups[group].stages.size()) continue;
-    return absl::InvalidArgumentError(absl::StrCat("group ", group, " has ",
-                                                   topology.groups[group].stages.size(),
-                                                   " stages, but bytes of ", parts, " parts"));
+    for (const Traffic::OfGroup::Bucket& bucket : traffic.groups[group].buckets) {
+      const size_t stages = topology.groups[group].stages.size();
+      if (bucket.parts.size() != stages) {
+        return absl::InvalidArgumentError(absl::StrCat("group ", group, " has ", stages,
+                                                       " stages, but bytes of ",
+                                                       bucket.parts.size(), " parts"));
+      }
+      if (!(bucket.done >= 0.0 && bucket.done <= 1.0)) {
+        return absl::InvalidArgumentError(
+            absl::StrCat("group ", group, " has a bucket that is whole after ", bucket.done,
+                         " of a pass; expected a number from 0 to 1"));
+      }
+    }
   }
   const double largest = LargestMessage(traffic);
   PENSTOCK_RETURN_IF_ERROR(CheckSpeed(costs.worker_links->others, largest));

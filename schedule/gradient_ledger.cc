@@ -15,6 +15,9 @@ absl::string_view GradientLedger::ObstacleTo(int64_t microbatch, int64_t stride,
                                              int64_t step) const {
   if (reductions > 0) return "the gradient is already reduced, an UPDATE must come first";
   if (normed) return "the gradient is already normed, an UPDATE must come first";
+  if (leaving == Leaving::kComplete) {
+    return "the W that BEGIN_REDUCE announced as the last has come, an UPDATE must come first";
+  }
   if (count == 0 && microbatch % step != 0) {
     return "the sum of the microbatches before it is not there";
   }
@@ -48,6 +51,7 @@ void GradientLedger::CountUpdate(int64_t replaced, StageCounts& counts) const {
 void GradientLedger::AppendRelativeState(int64_t origin, int64_t version, bool draws,
                                          std::vector<int64_t>& state) const {
   state.push_back(count);
+  state.push_back(static_cast<int64_t>(leaving));
   if (count == 0) return;
   state.insert(state.end(),
                {microbatches.first - origin, drift_max, drift_sum, reductions, normed});

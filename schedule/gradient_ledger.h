@@ -14,6 +14,12 @@
 namespace penstock {
 
 struct GradientLedger {
+  // How far its reduction over the replicas of its stage is, from BEGIN_REDUCE on.
+  enum class Leaving : uint8_t {
+    kNot,
+    kAwaitsLast,  // the next W is the last
+    kComplete,    // that has come
+  };
   int64_t count = 0;             // microbatches
   MicrobatchRange microbatches;  // from the first to the last
   int64_t forward_version_min = 0;
@@ -22,6 +28,7 @@ struct GradientLedger {
   int64_t drift_sum = 0;
   int32_t reductions = 0;  // groups it has been reduced over
   bool normed = false;
+  Leaving leaving = Leaving::kNot;
 
   // The sum of `range`, all of which read weight version `version`, that another stage has
   // accumulated.

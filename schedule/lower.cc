@@ -1,6 +1,7 @@
 #include "schedule/lower.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "absl/types/span.h"
@@ -30,7 +31,14 @@ class Lowering {
       : topology_(topology),
         worker_(worker),
         options_(options),
-        adds_recompute_(topology.stages()) {
+        adds_recompute_(topology.stages()),
+        replica_group_(topology.stages(), -1) {
+    for (size_t group = 0; group < topology.groups.size(); ++group) {
+      if (!topology.IsOfReplicas(topology.groups[group])) continue;
+      for (const StageId stage : topology.groups[group].stages) {
+        replica_group_[stage.value] = static_cast<int32_t>(group);
+      }
+    }
     for (const StageId stage : topology.StagesOf(worker)) {
       if (!topology[stage].recomputes) continue;
       adds_recompute_[stage.value] =
@@ -42,8 +50,13 @@ class Lowering {
 
   ActionList Lower(Actions compute) const {
     ActionList result;
+    std::vector<int32_t> begun;  // groups, until their REDUCE
     for (size_t i = 0; i < compute.size(); ++i) {
       const Action& action = compute[i];
+      if (const size_t w = FirstWeight(compute, i); w < compute.size() && IsLast(compute, w)) {
+        begun.push_back(replica_group_[action.index]);
+        result.push_back({ActionKind::kBeginReduce, begun.back()});
+      }
       const StageId stage = action.stage();
       const int64_t m = action.microbatch;
       const auto add = [&](ActionKind kind) { result.push_back({kind, stage.value, m}); };
@@ -89,7 +102,7 @@ class Lowering {
           break;
         case ActionKind::kUpdate:
           if (i == 0 || !SameUpdate(compute[i - 1], action)) {
-            AddCollectives(compute.subspan(i), result);
+            AddCollectives(compute.subspan(i), begun, result);
           }
           result.push_back(action);
           break;
@@ -123,12 +136,17 @@ class Lowering {
            !IsRemote(topology_.From(EdgeKind::kGradient, action.stage(), action.microbatch));
   }
 
+  // True if the W of compute[i], an I, follows at once.
+  static bool IsFollowedByWeight(Actions compute, size_t i) {
+    return i + 1 < compute.size() &&
+           compute[i + 1] ==
+               Action{ActionKind::kBackwardWeight, compute[i].index, compute[i].microbatch};
+  }
+
   // True if compute[i] is an I whose gradient is sent only after the W that follows.
   bool SendsAfterWeight(Actions compute, size_t i) const {
     return !options_.send_gradient_early && compute[i].kind == ActionKind::kBackwardInput &&
-           i + 1 < compute.size() &&
-           compute[i + 1] ==
-               Action{ActionKind::kBackwardWeight, compute[i].index, compute[i].microbatch};
+           IsFollowedByWeight(compute, i);
   }
 
   // True if both are updates of one model.
@@ -149,14 +167,42 @@ class Lowering {
     }
   }
 
-  // Adds what comes before the updates at the front of `rest`.
-  void AddCollectives(Actions rest, ActionList& result) const {
+  // Where the W stands before which, or before whose I, compute[i] begins a reduction; else the end.
+  size_t FirstWeight(Actions compute, size_t i) const {
+    if (compute[i].kind == ActionKind::kBackwardInput && IsFollowedByWeight(compute, i)) {
+      return i + 1;
+    }
+    const bool alone = compute[i].kind == ActionKind::kBackwardWeight &&
+                       (i == 0 || compute[i - 1].kind != ActionKind::kBackwardInput ||
+                        !IsFollowedByWeight(compute, i - 1));
+    return alone ? i : compute.size();
+  }
+
+  // True if the stage of compute[w], a W, has replicas, and its UPDATE comes before another W.
+  bool IsLast(Actions compute, size_t w) const {
+    const int32_t stage = compute[w].index;
+    if (replica_group_[stage] < 0) return false;
+    const Actions rest = compute.subspan(w + 1);
+    const auto next = std::find_if(rest.begin(), rest.end(), [stage](const Action& action) {
+      return action.index == stage &&
+             (action.kind == ActionKind::kBackwardWeight || action.kind == ActionKind::kUpdate);
+    });
+    return next != rest.end() && next->kind == ActionKind::kUpdate;
+  }
+
+  // Adds what comes before the updates at the front of `rest`. Takes what it reduces from `begun`.
+  void AddCollectives(Actions rest, std::vector<int32_t>& begun, ActionList& result) const {
     const auto end = std::find_if(rest.begin(), rest.end(), [&](const Action& action) {
       return !SameUpdate(rest.front(), action);
     });
+    const std::vector<int32_t> first = std::exchange(begun, {});
+    for (const int32_t group : first) result.push_back({ActionKind::kReduce, group});
     for (size_t group = 0; group < topology_.groups.size(); ++group) {
       const ReduceGroup& members = topology_.groups[group];
       if (members.quantity != ReduceGroup::Quantity::kGradient) continue;
+      if (std::find(first.begin(), first.end(), static_cast<int32_t>(group)) != first.end()) {
+        continue;
+      }
       const bool steps = std::any_of(rest.begin(), end, [&members](const Action& step) {
         return std::find(members.stages.begin(), members.stages.end(), step.stage()) !=
                members.stages.end();
@@ -173,7 +219,8 @@ class Lowering {
   const Topology& topology_;
   const WorkerId worker_;
   const LowerOptions& options_;
-  std::vector<bool> adds_recompute_;  // by stage
+  std::vector<bool> adds_recompute_;    // by stage
+  std::vector<int32_t> replica_group_;  // by stage: that of its replicas; -1: none
 };
 
 // What lists hold that are not complete: passes, updates and moves of stashes.

@@ -19,7 +19,9 @@
 //     other for ever), and then a NORM if the gradient norm is global. A worker without an UPDATE, as there may be
 //     there and back, has its NORM before it copies weights;
 //   * where places have replicas, their group is one of gradients, and a message goes to and comes from the
-//     replica that the microbatch takes;
+//     replica that the microbatch takes. A BEGIN_REDUCE of the group stands before the last W of each update, or
+//     before the I (and its R and RECV_B) that the W follows at once, if that W stands in the same list as the UPDATE. Groups that have begun
+//     are reduced first, in the order in which they began;
 //   * messages with streamed weights stay where the list has them;
 //   * moves of stashes (OFFLOAD, EVICT, PREFETCH) stay where the list has them; offload.h adds them to lists without;
 //   * neighbours on the same worker exchange no messages;
@@ -38,7 +40,7 @@ namespace penstock {
 
 // Part of the digest: raise it whenever the rules above change, so that two builds with different
 // rules refuse to run together.
-inline constexpr int32_t kLoweringVersion = 2;
+inline constexpr int32_t kLoweringVersion = 3;
 
 struct LowerOptions {
   // A NORM of all workers before the updates (of one pipeline). Every worker must make the same number of updates.

@@ -33,6 +33,8 @@ Machine::Machine(const Topology& topology, WorkerId worker, WeightPolicy policy)
       if (index < 0) continue;
       local.members.push_back(index);
       if (group.quantity == ReduceGroup::Quantity::kGradient) ++stages_[index].gradient_groups;
+      if (local.of_replicas)
+        stages_[index].replica_group = static_cast<int32_t>(groups_.size()) - 1;
     }
   }
   BeginRange(Completeness::kTrain);
@@ -79,6 +81,9 @@ absl::StatusOr<Effect> Machine::Apply(const Action& action) {
   switch (action.kind) {
     case ActionKind::kReduce:
       return Reduce(action);
+    case ActionKind::kBeginReduce:
+      PENSTOCK_RETURN_IF_ERROR(BeginReduce(action));
+      return Effect();
     case ActionKind::kNorm:
       PENSTOCK_RETURN_IF_ERROR(Norm(action));
       return Effect();
@@ -159,7 +164,14 @@ absl::StatusOr<Effect> Machine::Advance(const Action& action) {
 
   if (flight == nullptr) flight = &stage.flights.Insert(action.microbatch);
   flight->holds = static_cast<Holdings>((holds & ~rule.takes) | rule.leaves);
-  const Effect effect = Perform(action.kind, action.microbatch, stage, *flight);
+  Effect effect = Perform(action.kind, action.microbatch, stage, *flight);
+  GradientLedger& gradient = stage.gradient;
+  if (action.kind == ActionKind::kBackwardWeight &&
+      gradient.leaving == GradientLedger::Leaving::kAwaitsLast) {
+    gradient.leaving = GradientLedger::Leaving::kComplete;
+    effect.completes = GroupId(stage.replica_group);
+    effect.microbatches = OfAllReplicas(stage);
+  }
   if (flight->holds == 0) stage.flights.Erase(action.microbatch);
   for (const FlightRule::Handover& hand : rule.hands) {
     if (hand.receiver < 0) continue;
@@ -485,13 +497,42 @@ absl::Status Machine::ServeWeights(const Action& action) {
   return absl::OkStatus();
 }
 
-absl::StatusOr<Effect> Machine::Reduce(const Action& action) {
+absl::Status Machine::CheckGroup(const Action& action) const {
   if (completeness_ == Completeness::kEvaluate) return Refuse(action, "not in an evaluate range");
   const int32_t id = action.group().value;
   if (id < 0 || id >= static_cast<int32_t>(groups_.size()) || groups_[id].members.empty()) {
     return Refuse(action, "no stage of that group is on this worker");
   }
+  return absl::OkStatus();
+}
+
+absl::Status Machine::BeginReduce(const Action& action) {
+  PENSTOCK_RETURN_IF_ERROR(CheckGroup(action));
+  const Group& group = groups_[action.index];
+  if (!group.of_replicas) return Refuse(action, "the group is not one of replicas of a stage");
+  for (const int32_t member : group.members) {
+    const GradientLedger& gradient = stages_[member].gradient;
+    const bool begun = gradient.leaving != GradientLedger::Leaving::kNot;
+    if (!begun && gradient.reductions == 0) continue;
+    return Refuse(action,
+                  absl::StrCat("stage ", stages_[member].id.value,
+                               begun ? "'s reduction has already begun" : " is already reduced"));
+  }
+  for (const int32_t member : group.members) {
+    stages_[member].gradient.leaving = GradientLedger::Leaving::kAwaitsLast;
+  }
+  begun_.push_back(action.index);
+  return absl::OkStatus();
+}
+
+absl::StatusOr<Effect> Machine::Reduce(const Action& action) {
+  PENSTOCK_RETURN_IF_ERROR(CheckGroup(action));
+  const int32_t id = action.index;
   Group& group = groups_[id];
+  if (!begun_.empty() && begun_.front() != id) {
+    return Refuse(action, absl::StrCat("the reduction of group ", begun_.front(),
+                                       " has begun before it, its REDUCE must come first"));
+  }
   if (group.quantity == ReduceGroup::Quantity::kWeight) {
     PENSTOCK_RETURN_IF_ERROR(ReduceWeights(action, group));
     return Effect();
@@ -503,7 +544,12 @@ absl::StatusOr<Effect> Machine::Reduce(const Action& action) {
                                          accumulated == 0 ? " has accumulated no gradient"
                                                           : " is already reduced"));
     }
+    if (stages_[member].gradient.leaving == GradientLedger::Leaving::kAwaitsLast) {
+      return Refuse(action, absl::StrCat("stage ", stages_[member].id.value,
+                                         " has made no W since its BEGIN_REDUCE"));
+    }
   }
+  if (!begun_.empty()) begun_.erase(begun_.begin());
   Effect effect;
   for (const int32_t member : group.members) {
     Stage& stage = stages_[member];
@@ -595,6 +641,9 @@ std::string Machine::Remainder() const {
     if (stage.gradient.count > 0) {
       return absl::StrCat("stage ", stage.id.value, " has accumulated gradients without an UPDATE");
     }
+    if (stage.gradient.leaving != GradientLedger::Leaving::kNot) {
+      return absl::StrCat("stage ", stage.id.value, " has made no W since its BEGIN_REDUCE");
+    }
   }
   for (const Stage& stage : stages_) {
     if (stage.weights == Stage::Weights::kNone) continue;
@@ -661,6 +710,8 @@ void Machine::AppendRelativeState(int64_t origin, std::vector<int64_t>& state) c
     }
   }
   for (const int64_t asked : asked_) state.push_back(asked < 0 ? INT64_MIN : asked - origin);
+  state.push_back(static_cast<int64_t>(begun_.size()));
+  state.insert(state.end(), begun_.begin(), begun_.end());
   for (const Group& group : groups_) {
     state.push_back(group.updates_due);
     state.push_back(group.differ);

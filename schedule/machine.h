@@ -20,6 +20,9 @@
 //               last W of s since its step
 //   REDUCE g    every local member accumulated      -           reduced(g)
 //   (replicas)  (all of the same microbatches)      -           accumulated(s) of all replicas
+//   BEGIN_REDUCE g  g of replicas, none of it       -           last W of the member announced
+//               reduced or begun
+//   (REDUCE of it)  that W; of those begun here the first
 //   (weights)   no local member accumulated or      -           averaged(g)
 //               has microbatches between F and W
 //   NORM        every local stage (of a pipeline    -           normed
@@ -76,7 +79,11 @@
 //
 // Where places have replicas, a microbatch is refused outside of its own replica; W of s follows the last W
 // of s in the order of the microbatches that go through s. REDUCE makes the gradient that of the microbatches
-// of all replicas; that they reduce the same ones is checked where all are seen (run.h).
+// of all replicas; that they reduce the same ones is checked where all are seen (run.h). BEGIN_REDUCE says that the
+// next W of the stage is the last of its gradient, parts of which may then leave before REDUCE; nothing is added to it
+// after that W. Reductions that have begun end in the order in which they did, before any other REDUCE of the worker.
+// REDUCE is a barrier, so two workers begin those that they have in common in the same order, whatever the timing: the
+// messages between them have one order.
 //
 // Where stages s and s+1 live on the same worker there is no message: output(s,m) is at once
 // input(s+1,m), and ingrad(s+1,m) is at once outgrad(s,m). The channels are the caller's (run.h,
@@ -124,8 +131,11 @@ struct Effect {
   // UPDATE: whether the replaced version is still to be read, so that it must be kept.
   bool keeps_replaced = false;
   // UPDATE: from the first to the last microbatch whose gradients the update holds; where there are several
-  // pipelines, those between them that go through the stage's own. The same of REDUCE over replicas.
+  // pipelines, those between them that go through the stage's own. The same of REDUCE over replicas, and of the W
+  // that completes what is to be reduced.
   MicrobatchRange microbatches;
+  // W: the group whose reduction has begun and of whose gradient here this is the last; -1: none.
+  GroupId completes = GroupId(-1);
   // I, W and UPDATE: the oldest version still to be read once this action is done; older ones may
   // then be released.
   int64_t oldest_live_version = 0;
@@ -179,6 +189,7 @@ class Machine {
     bool recomputes = false;
     std::array<FlightRule, kActionKinds> rules;  // by ActionKind, of those of one microbatch
     int32_t gradient_groups = 0;
+    int32_t replica_group = -1;  // that of the replicas of its place
     MicrobatchTable<Flight> flights;
     VersionLedger versions;
     GradientLedger gradient;
@@ -219,6 +230,9 @@ class Machine {
   absl::Status DropWeights(const Action& action);
   absl::Status ServeWeights(const Action& action);
   bool Streams(const Stage& stage) const { return (*topology_)[stage.id].source.value >= 0; }
+  // Why `action` is of no group here, or OK.
+  absl::Status CheckGroup(const Action& action) const;
+  absl::Status BeginReduce(const Action& action);
   absl::StatusOr<Effect> Reduce(const Action& action);
   // The microbatches of the stage's gradient together with those between them and their neighbours that go
   // through the other replicas.
@@ -253,7 +267,8 @@ class Machine {
   std::vector<int64_t> asked_;
   int64_t updates_ =
       0;  // of the first stage here that makes any, since SetVersion; each step has one of each
-  int64_t streamed_live_ = 0;  // stages that have weights of other workers, or asked for them
+  int64_t streamed_live_ = 0;   // stages that have weights of other workers, or asked for them
+  std::vector<int32_t> begun_;  // groups whose reduction has begun, in this order
 };
 
 }  // namespace penstock

@@ -134,8 +134,17 @@ absl::StatusOr<int64_t> ActionsOfSteps(const Method& method, const ScheduleOptio
   PENSTOCK_ASSIGN_OR_RETURN(
       const Schedule schedule,
       BuildSchedule(method, options, {0, steps * options.microbatches_per_step}));
+  // BEGIN_REDUCE has no overhead.
+  const auto counted = [](const ActionList& list) {
+    return std::count_if(list.begin(), list.end(), [](const Action& action) {
+      return action.kind != ActionKind::kBeginReduce;
+    });
+  };
   int64_t actions = 0;
-  for (const Program& program : schedule.programs) actions += program.size();
+  for (const Program& program : schedule.programs) {
+    actions += counted(program.prologue) + program.repeats * counted(program.period) +
+               counted(program.epilogue);
+  }
   return actions;
 }
 

@@ -18,7 +18,7 @@ struct SpanColour {
   absl::string_view label;
   absl::string_view light, dark;  // fill colours
 };
-constexpr int kColours = 14;
+constexpr int kColours = 15;
 constexpr std::array<SpanColour, kColours> kColourTable = {{
     {"f", "forward", "#4f83cc", "#5b93e0"},
     {"r", "recompute", "#96bbe8", "#86aede"},
@@ -34,12 +34,14 @@ constexpr std::array<SpanColour, kColours> kColourTable = {{
     {"wh", "wait: host", "#f2dde6", "#583b49"},
     {"o", "offload", "#c2557e", "#d6709a"},
     {"p", "prefetch", "#8a6fb0", "#a58bca"},
+    {"x", "reduction under way", "#6a3fb5", "#cdb5f5"},
 }};
 constexpr int kLastNumbered = 2;  // F, R and I show their microbatch
 constexpr int kFirstWait = 7;
 constexpr int kLastOfAllPictures = 10;
 constexpr int kOffload = 12;
 constexpr int kPrefetch = 13;
+constexpr int kReduction = 14;
 
 constexpr size_t kTooltipSpansMax = 2000;
 constexpr double kMargin = 24;
@@ -75,7 +77,7 @@ int ColourOf(const Span& span) {
     case Lane::kPrefetch:
       return kPrefetch;
     case Lane::kTransfer:
-      break;
+      return span.action.kind == ActionKind::kReduce ? kReduction : -1;
   }
   return -1;
 }
@@ -238,7 +240,7 @@ class Picture {
   static Band BandOf(int kind) {
     constexpr double kInset = 9;
     constexpr double kCopyHeight = 4;
-    if (kind == kOffload) return {kRowHeight - kCopyHeight, kCopyHeight};
+    if (kind == kOffload || kind == kReduction) return {kRowHeight - kCopyHeight, kCopyHeight};
     if (kind == kPrefetch) return {0, kCopyHeight};
     return kind >= kFirstWait ? Band{kInset, kRowHeight - 2 * kInset} : Band();
   }

@@ -17,9 +17,13 @@ constexpr int32_t kFirstTransferThread = 100;
 // Sums and checkpoints, which few schedules have, come after all the others.
 constexpr int32_t kFirstRoundThread = 1 << 20;
 
+// Behind those of all lanes; a worker's reductions come one after the other.
+constexpr int32_t kReductionThread = 50;
+
 int32_t ThreadOf(const Span& span) {
   if (span.lane != Lane::kTransfer) return static_cast<int32_t>(span.lane) + 1;
   const ActionKind kind = span.action.kind;
+  if (kind == ActionKind::kReduce) return kReductionThread;
   const bool of_rounds = kind == ActionKind::kSendCheckpoint || kind == ActionKind::kSendSum;
   const bool second = kind == ActionKind::kSendGradient || kind == ActionKind::kSendSum;
   return (of_rounds ? kFirstRoundThread : kFirstTransferThread) + 2 * span.action.index + second;
@@ -35,6 +39,7 @@ absl::string_view TransferName(ActionKind kind) {
 
 std::string ThreadName(const Span& span) {
   if (span.lane != Lane::kTransfer) return std::string(LaneName(span.lane));
+  if (span.action.kind == ActionKind::kReduce) return "reductions";
   return absl::StrCat(TransferName(span.action.kind), " of stage ", span.action.index);
 }
 

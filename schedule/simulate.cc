@@ -52,15 +52,21 @@ class Timekeeper : public RunObserver {
     end_ = {copy_end(program.repeats)};
   }
 
-  absl::Status OnAction(WorkerId id, const Action& action, const Effect&,
+  absl::Status OnAction(WorkerId id, const Action& action, const Effect& effect,
                         MessageId message) override {
-    if (message.channel < 0) {
+    if (action.kind == ActionKind::kBeginReduce) {
+      // An announcement, which takes nothing.
+    } else if (message.channel < 0) {
       Worker& worker = workers_[id.value];
       worker.now_ns += costs_.overhead_ns();
       if (MovesStash(action.kind)) {
         Move(id, action);
       } else if (action.kind != ActionKind::kFlush && action.kind != ActionKind::kDropWeights) {
+        const int64_t start_ns = worker.now_ns;
         Compute(id, action);
+        if (effect.completes.value >= 0 && collectives_ != nullptr) {
+          collectives_->NoteLastPass(effect.completes, id, {start_ns, worker.now_ns});
+        }
       }
     } else if (IsSend(action.kind)) {
       Send(id, action, message);
@@ -94,6 +100,10 @@ class Timekeeper : public RunObserver {
       Spend(id, Lane::kCollective, action,
             costs_.overhead_ns() + costs_.collective_ns() + messages_ns);
       CountAction(id);
+    }
+    if (!by_messages) return;
+    for (const auto& [id, window] : collectives_->early_windows()) {
+      Keep({id, Lane::kTransfer, Wait::kNone, action, window.start_ns, window.end_ns});
     }
   }
 

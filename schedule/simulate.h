@@ -1,13 +1,15 @@
 // Simulate: how long a schedule takes if every action takes a given time.
 //
 // The model: a worker performs its actions one after the other; each costs `overhead_s` of the
-// worker's time and, for computing, the time of its stage. A send hands the message to the channel,
-// waiting for a free place; the link then carries the messages of one direction one after the other
-// (bytes / bytes_per_second each) and delivers them `latency_s` later, beside the worker's own
-// work. A receive waits for its message and frees its place. A collective starts when the last
-// member is there, or, where the links between workers are given, takes as long as its messages do
-// (collective_clock.h). An OFFLOAD or PREFETCH hands a stash to the worker's lane of that direction, which copies one after the
-// other beside the worker's own work; EVICT waits for the first, I for the second. Times are counted in whole nanoseconds, so results are exact and repeatable.
+// worker's time (BEGIN_REDUCE, which only announces something, none) and, for computing, the time of its
+// stage. A send hands the message to the channel, waiting for a free place; the link then carries the
+// messages of one direction one after the other (bytes / bytes_per_second each) and delivers them
+// `latency_s` later, beside the worker's own work. A receive waits for its message and frees its place. A
+// collective starts when the last member is there, or, where the links between workers are given, takes as
+// long as its messages do (collective_clock.h). What a BEGIN_REDUCE lets leave early is sent while its W runs,
+// bucket after bucket. An OFFLOAD or PREFETCH hands a stash to the worker's lane of that direction, which
+// copies one after the other beside the worker's own work; EVICT waits for the first, I for the second. Times
+// are counted in whole nanoseconds, so results are exact and repeatable.
 //
 // Staleness, versions and stash are not modelled but derived: the machines of run.h run underneath.
 #pragma once
@@ -82,9 +84,16 @@ struct Traffic {
       TiedSum sum;
       double bytes = 0.0;
     };
-    // Of replicas, by stage of the group: each adds up a part of the gradients, which it gets from all others, and then
-    // sends them the sum. Empty for other groups.
-    std::vector<double> parts;
+    // Some of the gradients of replicas, which travel together.
+    struct Bucket {
+      // By stage of the group: each adds up a part of the bucket, which it gets from all others, and then sends them the
+      // sum.
+      std::vector<double> parts;
+      // They are whole once so much of the time of the last W is over.
+      double done = 1.0;
+    };
+    std::vector<Bucket>
+        buckets;  // of replicas, in the order in which they leave; empty for other groups
     std::vector<Tied> tied;  // of stages that share parameters; else empty
     double copied = 0.0;     // of copies: the weights
   };

@@ -74,6 +74,11 @@ absl::StatusOr<std::unique_ptr<Collectives>> Collectives::Open(const CollectiveO
   const std::vector<TieGroup> ties =
       TieGroupsOf(options.job.model, LayersOfParts(options.topology, options.layers));
   for (size_t id = 0; id < collectives->kinds_.size(); ++id) {
+    std::vector<GradientBucket>& buckets = collectives->buckets_.emplace_back();
+    if (collectives->kinds_[id] == GroupKind::kReplicas) {
+      const StageId first = options.topology.groups[id].stages.front();
+      buckets = GradientBucketsOfLayers(options.job.model, options.layers[first.value]);
+    }
     TiedPlan& plan = collectives->tied_.emplace_back();
     if (collectives->kinds_[id] != GroupKind::kTied) continue;
     plan = collectives->TiedPlanOf(GroupId(static_cast<int32_t>(id)), ties);
@@ -109,8 +114,10 @@ absl::Status Collectives::OpenLinks(Transport& transport) {
                options_.job.validation_batches * int64_t{EvaluationSums::kNumbers});
   const int64_t replica_bytes = LargestMessage(
       options_, kinds_, GroupKind::kReplicas, [&](LayerRange layers, int64_t replicas) -> int64_t {
-        const int64_t floats = std::max(GradientsOfLayers(model, layers),
-                                        LayOutBuffers(model, layers, options_.job.batch).count);
+        int64_t floats = LayOutBuffers(model, layers, options_.job.batch).count;
+        for (const GradientBucket& bucket : GradientBucketsOfLayers(model, layers)) {
+          floats = std::max(floats, bucket.count);
+        }
         return std::max(ReplicaChunkBytes(floats, replicas), numbers * kDoubleBytes);
       });
   const int64_t bytes_max =
@@ -148,14 +155,13 @@ absl::StatusOr<Collectives::GroupKind> Collectives::KindOfGroup(const ReduceGrou
 
 absl::Status Collectives::Reduce(GroupId id, absl::Span<Stage* const> members, int64_t version,
                                  Combine combine, Courier& courier, ActionTimer& timer) {
-  const ReduceGroup& group = options_.topology.groups[id.value];
   Stage& own = **std::find_if(members.begin(), members.end(),
                               [](const Stage* member) { return member != nullptr; });
   switch (kinds_[id.value]) {
     case GroupKind::kTied:
       return ReduceTied(id, members, courier, timer);
     case GroupKind::kReplicas:
-      return ReduceReplicas(group, own, combine, courier, timer);
+      return ReduceReplicas(id, own, combine, courier, timer);
     case GroupKind::kCopies:
       // All stages here that have the group's layers have one Stage.
       return CopyWeights(id, version, own, courier, timer);

@@ -5,7 +5,8 @@
 //           (replicas on one worker average their weights without messages, Stage::Average);
 //           where pipelines go there and back, also the weights of a part of the model: the worker that updated
 //           them sends them to the others;
-//           of the replicas of a stage, their gradients (replica_sum.cc);
+//           of the replicas of a stage, their gradients (replica_sum.cc), which BEGIN_REDUCE lets leave while the last
+//           W is under way;
 //   NORM    the squared gradient norms of all layers, all to all, so that every worker combines the same
 //           numbers in the same order (double, by layer), whatever the partition.
 //
@@ -32,6 +33,7 @@
 #include "absl/types/span.h"
 #include "base/clock.h"
 #include "compute/backend.h"
+#include "compute/gradient_buckets.h"
 #include "compute/stage.h"
 #include "job/resolve.h"
 #include "job/run/ties.h"
@@ -81,14 +83,24 @@ class Collectives {
   };
   absl::Status Reduce(GroupId id, absl::Span<Stage* const> members, int64_t version,
                       Combine combine, Courier& courier, ActionTimer& timer);
+
+  // BEGIN_REDUCE of a group of replicas: from now on, parts of the gradients of `own` may leave before Reduce, which ends
+  // what was begun first. REQUIRES: `own` outlives that.
+  void BeginReduce(GroupId id, Stage& own);
+  // The gradients of `layer` of the stage, and of those behind it, are whole; `combine` as in Reduce. Goes on without
+  // waiting. REQUIRES: BeginReduce. Errors: those of Courier.
+  absl::Status LayerDone(GroupId id, int layer, Combine combine, Courier& courier);
+  // Takes what has come for reductions that have begun, and sends what can be sent, without waiting. Errors: those of
+  // Courier.
+  absl::Status GoOn(Courier& courier);
+  bool has_begun() const { return !begun_.empty(); }
   // Of a layer of the model. REQUIRES: per-layer clipping, and that parameters of the layer which a stage here shares
   // were reduced for this update.
   double owner_squared_norm(int layer) const { return owner_squared_norms_[layer]; }
 
   // What the replicas of a stage keep beside their weights (Stage::Buffers), where nothing is in flight: all come to the
   // same, the mean of their statistics, and what each of them carries. Errors: those of Courier.
-  absl::Status CombineBuffers(const ReduceGroup& group, Stage& own, Courier& courier,
-                              ActionTimer& timer);
+  absl::Status CombineBuffers(GroupId id, Stage& own, Courier& courier, ActionTimer& timer);
 
   // Brings together the losses of `count` microbatches in a row, `width` numbers each, which go
   // through the members of `group` in turn. `own`: those of this worker's, in order. On the first
@@ -145,20 +157,51 @@ class Collectives {
   absl::Status SendFloats(Link& link, const Tensor& tensor, Courier& courier);
   absl::StatusOr<Tensor> ReceiveFloats(Link& link, const Shape& shape, Courier& courier,
                                        ActionTimer& timer);
+  absl::StatusOr<Tensor> TakeFloats(Link& link, const Shape& shape, Courier& courier);
   absl::StatusOr<Tensor> CopyOf(const float* array, const Shape& shape);
   WorkerId WorkerOf(const ReduceGroup& group, int64_t member) const {
     return options_.topology.worker(group.stages[member]);
   }
   // Which member of a group of replicas this worker is.
   int64_t RankIn(const ReduceGroup& group) const;
-  // Makes `own`, [floats], the sum over all replicas, added up in their order, or that divided by their number.
-  absl::Status AddUpReplicas(const ReduceGroup& group, const Tensor& own, bool is_mean,
-                             Courier& courier, ActionTimer& timer);
-  absl::Status SendChunks(const ReduceGroup& group, const Tensor& own, Courier& courier);
-  absl::Status AddChunks(const ReduceGroup& group, const Tensor& own, bool is_mean,
-                         Courier& courier, ActionTimer& timer);
-  absl::Status ShareSum(const ReduceGroup& group, const Tensor& own, Courier& courier,
-                        ActionTimer& timer);
+  // An array that becomes the sum over all replicas, added up in their order, or that divided by their number.
+  struct ReplicaSum {
+    GroupId group;
+    Tensor own;  // [floats]
+    absl::Span<const GradientBucket> buckets;
+    // The messages of a turn, in this order.
+    enum class Phase : uint8_t { kSendParts, kAddParts, kSendSum, kTakeSums };
+    int64_t whole = 0;  // buckets that may leave
+    bool is_mean = false;
+    // What is next.
+    int64_t turn = 0;
+    Phase phase = Phase::kSendParts;
+    int64_t message = 0;  // of the phase
+    Tensor before;        // the sum of the replicas before this one
+    Tensor sum;           // while it is sent
+    // When the first message left, and the last one came.
+    int64_t first_ns = 0;
+    int64_t last_ns = 0;
+  };
+  static bool IsMean(Combine combine) {
+    // With weights of their own the sum is the mean.
+    return combine.operation == ReduceGroup::Operation::kMean && !combine.weight.has_value();
+  }
+  // Lets the buckets leave that are whole with `layer`.
+  void AddWhole(ReplicaSum& sum, int layer, Combine combine);
+  // Goes on with the messages, as far as it can; with a timer, waits. Returns whether all are done.
+  absl::StatusOr<bool> Advance(ReplicaSum& sum, Courier& courier, ActionTimer* timer);
+  // One phase of a bucket. Returns false if it would have to wait.
+  absl::StatusOr<bool> Exchange(ReplicaSum& sum, const GradientBucket& bucket, Courier& courier,
+                                ActionTimer* timer);
+  absl::StatusOr<bool> SendParts(ReplicaSum& sum, const GradientBucket& bucket, Courier& courier,
+                                 bool waits);
+  absl::StatusOr<bool> AddParts(ReplicaSum& sum, const GradientBucket& bucket, Courier& courier,
+                                ActionTimer* timer);
+  absl::StatusOr<bool> SendSum(ReplicaSum& sum, const GradientBucket& bucket, Courier& courier,
+                               bool waits);
+  absl::StatusOr<bool> TakeSums(ReplicaSum& sum, const GradientBucket& bucket, Courier& courier,
+                                ActionTimer* timer);
 
   // What this worker does for a group of stages that share parameters: the messages that come or go here, in order.
   struct TiedPlan {
@@ -185,8 +228,8 @@ class Collectives {
                                ActionTimer& timer);
   bool IsHere(StageId stage) const { return options_.topology.worker(stage) == options_.worker; }
   Link& LinkToStage(StageId stage) { return LinkTo(options_.topology.worker(stage)); }
-  absl::Status ReduceReplicas(const ReduceGroup& group, Stage& own, Combine combine,
-                              Courier& courier, ActionTimer& timer);
+  absl::Status ReduceReplicas(GroupId id, Stage& own, Combine combine, Courier& courier,
+                              ActionTimer& timer);
   absl::Status CopyWeights(GroupId group, int64_t version, Stage& stage, Courier& courier,
                            ActionTimer& timer);
   absl::Status SendWeights(const std::vector<WorkerId>& members, Stage& stage, Courier& courier);
@@ -203,14 +246,16 @@ class Collectives {
   const CollectiveOptions options_;
   Backend& backend_;
   Clock& clock_;
-  std::vector<GroupKind> kinds_;                // by group
-  std::vector<TiedPlan> tied_;                  // by group; of others empty
-  std::vector<std::vector<WorkerId>> members_;  // by group
-  std::deque<Link> links_;                      // which do not move
-  std::vector<double> packed_norms_;            // room for one worker's
-  std::vector<double> packed_losses_;           // room for one replica's
-  std::vector<double> owner_squared_norms_;     // by layer of the model
-  std::vector<double> sent_norms_;              // room for those of a group
+  std::vector<GroupKind> kinds_;                      // by group
+  std::vector<TiedPlan> tied_;                        // by group; of others empty
+  std::vector<std::vector<WorkerId>> members_;        // by group
+  std::vector<std::vector<GradientBucket>> buckets_;  // by group; of others than replicas empty
+  std::deque<ReplicaSum> begun_;                      // in the order in which they began
+  std::deque<Link> links_;                            // which do not move
+  std::vector<double> packed_norms_;                  // room for one worker's
+  std::vector<double> packed_losses_;                 // room for one replica's
+  std::vector<double> owner_squared_norms_;           // by layer of the model
+  std::vector<double> sent_norms_;                    // room for those of a group
   std::optional<WorkerId> failed_peer_;
 };
 

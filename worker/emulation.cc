@@ -28,10 +28,27 @@ double DeviceEmulation::NextFactor() {
   return options_.jitter == 0.0 ? 1.0 : 1.0 + options_.jitter * (2.0 * random_.Uniform() - 1.0);
 }
 
+double DeviceEmulation::Factor() {
+  if (!factor_.has_value()) factor_ = NextFactor();
+  return *factor_;
+}
+
+absl::Status DeviceEmulation::AwaitLayer(StageId stage, int layer, int64_t start_ns) {
+  const double pass_ns =
+      static_cast<double>(DurationNs(ActionKind::kBackwardWeight, stage)) * Factor();
+  const int64_t due_ns =
+      start_ns + std::llround(pass_ns * options_.weight_done[stage.value][layer]);
+  const int64_t before_ns = clock_.MonotonicNs();
+  const absl::Status slept = Sleep(absl::Nanoseconds(due_ns - before_ns));
+  slept_ns_ += clock_.MonotonicNs() - before_ns;
+  return slept;
+}
+
 absl::Status DeviceEmulation::Await(ActionKind kind, StageId stage, int64_t start_ns) {
-  const int64_t arithmetic_ns = clock_.MonotonicNs() - start_ns;
-  const int64_t emulated_ns =
-      std::llround(static_cast<double>(DurationNs(kind, stage)) * NextFactor());
+  const int64_t passed_ns = clock_.MonotonicNs() - start_ns;
+  const int64_t arithmetic_ns = passed_ns - std::exchange(slept_ns_, 0);
+  const int64_t emulated_ns = std::llround(static_cast<double>(DurationNs(kind, stage)) * Factor());
+  factor_.reset();
   if (++passes_ > kWarmUpPasses) {
     arithmetic_ns_ += arithmetic_ns;
     emulated_ns_ += emulated_ns;
@@ -39,7 +56,7 @@ absl::Status DeviceEmulation::Await(ActionKind kind, StageId stage, int64_t star
       if (absl::Status status = CheckShare(); !status.ok()) return status;
     }
   }
-  return Sleep(absl::Nanoseconds(emulated_ns - arithmetic_ns));
+  return Sleep(absl::Nanoseconds(emulated_ns - passed_ns));
 }
 
 absl::Status DeviceEmulation::Sleep(absl::Duration time) {

@@ -12,6 +12,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <optional>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -32,6 +33,8 @@ class DeviceEmulation {
 
   struct Options {
     std::vector<StageCosts> stages;  // by stage
+    // By stage and layer: the part of its W that is over when W of that layer and of those behind it is.
+    std::vector<std::vector<double>> weight_done = {};
     // The n-th pass of a worker takes its time times a number from [1 - jitter, 1 + jitter) that
     // follows from seed, worker and n.
     double jitter = 0.0;
@@ -50,11 +53,16 @@ class DeviceEmulation {
   // Errors: FailedPrecondition if the arithmetic needs too much, saying how much and what would do;
   // the reason for which it is cancelled, soon after that.
   absl::Status Await(ActionKind kind, StageId stage, int64_t start_ns);
+  // Waits until the W of `stage` that began at `start_ns` is done with `layer` of the stage and those behind it, whose
+  // arithmetic is done; Await of the pass follows. REQUIRES: Options::weight_done has it. Errors: those of cancelling.
+  absl::Status AwaitLayer(StageId stage, int layer, int64_t start_ns);
 
  private:
   absl::Status Sleep(absl::Duration time);
   int64_t DurationNs(ActionKind kind, StageId stage) const;
   double NextFactor();
+  // That of the pass in progress.
+  double Factor();
   absl::Status CheckShare() const;
 
   const Options options_;
@@ -62,6 +70,8 @@ class DeviceEmulation {
   const std::function<void(absl::Duration)> sleep_;
   const std::function<absl::Status()> cancelled_;
   RandomStream random_;
+  std::optional<double> factor_;  // of the pass in progress, once it is known
+  int64_t slept_ns_ = 0;          // during it
   int64_t passes_ = 0;
   int64_t arithmetic_ns_ = 0;  // after the warm-up
   int64_t emulated_ns_ = 0;

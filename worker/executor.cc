@@ -82,13 +82,14 @@ absl::StatusOr<MicrobatchRange> Executor::Train(MicrobatchRange range) {
 
 absl::Status Executor::CombineBuffers() {
   ActionTimer timer(parts_.clock, parts_.recorder, nullptr);  // it is not training
-  for (const ReduceGroup& group : parts_.topology.groups) {
-    if (!parts_.topology.IsOfReplicas(group)) continue;
-    for (const StageId stage : group.stages) {
+  const std::vector<ReduceGroup>& groups = parts_.topology.groups;
+  for (size_t id = 0; id < groups.size(); ++id) {
+    if (!parts_.topology.IsOfReplicas(groups[id])) continue;
+    for (const StageId stage : groups[id].stages) {
       LocalStage* const local = FindLocal(stage);
       if (local == nullptr || local->stage->buffer_count() == 0) continue;
-      PENSTOCK_RETURN_IF_ERROR(
-          parts_.collectives.CombineBuffers(group, *local->stage, courier_, timer));
+      PENSTOCK_RETURN_IF_ERROR(parts_.collectives.CombineBuffers(GroupId(static_cast<int32_t>(id)),
+                                                                 *local->stage, courier_, timer));
     }
   }
   return DrainEdges();
@@ -215,6 +216,7 @@ absl::Status Executor::Perform(const Action& action) {
   }
   PENSTOCK_RETURN_IF_ERROR(Dispatch(action, effect));
   timer_.End();
+  if (parts_.collectives.has_begun()) PENSTOCK_RETURN_IF_ERROR(parts_.collectives.GoOn(courier_));
   actions_done_.Add(1);
   courier_.pulse().Beat();
   PENSTOCK_FAULT_POINT_STATUS(kExecutorAfterAction);
@@ -238,7 +240,7 @@ absl::Status Executor::Dispatch(const Action& action, const Effect& effect) {
     case ActionKind::kBackwardInput:
       return BackwardInput(Local(stage), microbatch, effect);
     case ActionKind::kBackwardWeight:
-      return BackwardWeight(Local(stage), microbatch);
+      return BackwardWeight(Local(stage), microbatch, effect);
     case ActionKind::kSendGradient:
       return Send(action, Local(stage).input_gradients.Take(microbatch));
     case ActionKind::kSendCheckpoint:
@@ -265,6 +267,8 @@ absl::Status Executor::Dispatch(const Action& action, const Effect& effect) {
       return ReceiveWeights(action, effect);
     case ActionKind::kDropWeights:
       return DropWeights(Local(stage));
+    case ActionKind::kBeginReduce:
+      return BeginReduce(action.group());
     case ActionKind::kReduce:
       return Reduce(action.group(), effect);
     case ActionKind::kNorm:
@@ -453,10 +457,27 @@ absl::Status Executor::BackwardInput(LocalStage& local, int64_t microbatch, cons
                          : absl::OkStatus();
 }
 
-absl::Status Executor::BackwardWeight(LocalStage& local, int64_t microbatch) {
-  PENSTOCK_RETURN_IF_ERROR(local.stage->BackwardWeight(MicrobatchId(microbatch)));
+absl::Status Executor::BackwardWeight(LocalStage& local, int64_t microbatch, const Effect& effect) {
+  PENSTOCK_RETURN_IF_ERROR(effect.completes.value < 0
+                               ? local.stage->BackwardWeight(MicrobatchId(microbatch))
+                               : LastBackwardWeight(local, microbatch, effect));
   last_microbatch_ = microbatch;
   return EndPass(ActionKind::kBackwardWeight, local);
+}
+
+absl::Status Executor::LastBackwardWeight(LocalStage& local, int64_t microbatch,
+                                          const Effect& effect) {
+  const GroupId id = effect.completes;
+  PENSTOCK_ASSIGN_OR_RETURN(
+      const Collectives::Combine combine,
+      CombineOf(parts_.topology.groups[id.value], local, effect.microbatches));
+  const int64_t start_ns = timer_.lap_start_ns();
+  return local.stage->BackwardWeight(MicrobatchId(microbatch), [&](int layer) -> absl::Status {
+    if (parts_.emulation != nullptr) {
+      PENSTOCK_RETURN_IF_ERROR(parts_.emulation->AwaitLayer(local.id, layer, start_ns));
+    }
+    return parts_.collectives.LayerDone(id, layer, combine, courier_);
+  });
 }
 
 absl::Status Executor::EndPass(ActionKind kind, const LocalStage& local) {
@@ -541,6 +562,15 @@ absl::Status Executor::ReceiveWeights(const Action& action, const Effect& effect
 absl::Status Executor::DropWeights(LocalStage& local) {
   local.stage->DropWeights();
   if (training_) local.meter->Publish(machine_.counts(local.id), machine_.delays(local.id));
+  return absl::OkStatus();
+}
+
+absl::Status Executor::BeginReduce(GroupId id) {
+  for (const StageId stage : parts_.topology.groups[id.value].stages) {
+    if (LocalStage* const member = FindLocal(stage)) {
+      parts_.collectives.BeginReduce(id, *member->stage);
+    }
+  }
   return absl::OkStatus();
 }
 

@@ -150,7 +150,9 @@ class Executor {
   absl::Status Evict(LocalStage& local, int64_t microbatch);
   absl::Status Prefetch(LocalStage& local, int64_t microbatch);
   absl::Status BackwardInput(LocalStage& local, int64_t microbatch, const Effect& effect);
-  absl::Status BackwardWeight(LocalStage& local, int64_t microbatch);
+  absl::Status BackwardWeight(LocalStage& local, int64_t microbatch, const Effect& effect);
+  // The same of the last W before the REDUCE of effect.completes: what it finishes leaves while it goes on.
+  absl::Status LastBackwardWeight(LocalStage& local, int64_t microbatch, const Effect& effect);
   absl::Status SendInput(const Action& action, LocalStage& local);
   absl::Status ReceiveInput(const Action& action, LocalStage& local);
   // The gradients accumulated so far; of the last part also the losses of the step so far.
@@ -162,6 +164,7 @@ class Executor {
   absl::Status SendWeights(const Action& action);
   absl::Status ReceiveWeights(const Action& action, const Effect& effect);
   absl::Status DropWeights(LocalStage& local);
+  absl::Status BeginReduce(GroupId id);
   absl::Status Reduce(GroupId id, const Effect& effect);
   absl::Status GatherEvaluation();
   // At the end of a range: what the replicas of each stage here keep beside their weights.

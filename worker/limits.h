@@ -42,8 +42,9 @@ struct RunLimits {
 };
 
 // Messages in flight between two workers that reduce or combine norms. A worker can be one exchange
-// ahead of another, so with 2 no worker waits for credit.
-inline constexpr int kCollectiveCapacity = 2;
+// ahead of another, for which 2 suffice. A reduction of several buckets sends a part of the next one before it takes the
+// sums of the last, and would wait for ever with fewer than 3 (worker/replica_sum.cc).
+inline constexpr int kCollectiveCapacity = 4;
 
 // Bound on the text of an event; it travels on in the job's record.
 inline constexpr size_t kErrorBytesMax = 2000;

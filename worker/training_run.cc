@@ -314,8 +314,11 @@ int64_t TrainingRun::ActivationBytesSent(StageId stage) const {
 
 absl::Status TrainingRun::CheckReplicaChunk(const LocalStage& local) const {
   const int32_t replicas = plan_.topology()[local.id].replicas;
-  const int64_t bytes = ReplicaChunkBytes(
-      std::max(local.stage->gradient_count(), local.stage->buffer_count()), replicas);
+  int64_t floats = local.stage->buffer_count();
+  for (const GradientBucket& bucket : GradientBucketsOfLayers(plan_.job.model, local.layers)) {
+    floats = std::max(floats, bucket.count);
+  }
+  const int64_t bytes = ReplicaChunkBytes(floats, replicas);
   if (replicas == 1 || bytes <= environment_.limits.tensor_bytes_max) return absl::OkStatus();
   return absl::InvalidArgumentError(absl::StrCat(
       "stage ", local.id.value, ": each of its ", replicas, " replicas adds up ", bytes,
@@ -335,8 +338,14 @@ absl::Status TrainingRun::MakeEmulation() {
   }
   PENSTOCK_ASSIGN_OR_RETURN(SimulationCosts costs,
                             RunCostsOf(device.times, plan_.job, plan_.topology(), plan_.layers));
+  std::vector<std::vector<double>> weight_done;
+  for (const LayerRange& layers : plan_.layers) {
+    PENSTOCK_ASSIGN_OR_RETURN(weight_done.emplace_back(),
+                              WeightPartsDone(device.times, plan_.job.model, layers));
+  }
   emulation_ = std::make_unique<DeviceEmulation>(
       DeviceEmulation::Options{.stages = std::move(costs.stages),
+                               .weight_done = std::move(weight_done),
                                .jitter = device.times.jitter(),
                                .seed = device.times.jitter_seed(),
                                .worker = plan_.worker,

@@ -57,4 +57,8 @@ int64_t GradientsOfLayers(const ModelGraph& model, LayerRange layers) {
   return ParameterArena(model, layers).gradient_count();
 }
 
+std::vector<GradientBucket> GradientBucketsOfLayers(const ModelGraph& model, LayerRange layers) {
+  return GradientBucketsOf(ParameterArena(model, layers), layers);
+}
+
 }  // namespace penstock

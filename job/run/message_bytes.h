@@ -4,7 +4,9 @@
 #pragma once
 
 #include <cstdint>
+#include <vector>
 
+#include "compute/gradient_buckets.h"
 #include "job/resolve.h"
 #include "model/graph.h"
 
@@ -35,5 +37,7 @@ int64_t StreamedFloats(const ModelGraph& model, LayerRange layers);
 // Floats of the weights and of the gradients of a stage with these layers (compute/parameter_arena.h).
 int64_t WeightsOfLayers(const ModelGraph& model, LayerRange layers);
 int64_t GradientsOfLayers(const ModelGraph& model, LayerRange layers);
+// How the gradients of a stage with replicas travel (compute/gradient_buckets.h).
+std::vector<GradientBucket> GradientBucketsOfLayers(const ModelGraph& model, LayerRange layers);
 
 }  // namespace penstock

@@ -55,6 +55,7 @@ PassBytes BytesOf(const Action& action, const std::vector<StageBytes>& stages) {
       return {stage().streamed_weights, stage().streamed_weights};
     case ActionKind::kRecvRequest:
     case ActionKind::kOffload:
+    case ActionKind::kBeginReduce:
     case ActionKind::kNorm:
     case ActionKind::kUpdate:
     case ActionKind::kFlush:
@@ -70,17 +71,26 @@ int64_t PeakActivationBytes(const Program& program, const std::vector<StageBytes
   // Every copy of the period leaves what it found, so that the second shows all that the others would.
   walked.repeats = std::min<int64_t>(walked.repeats, 2);
   int64_t sent_weights = 0;
+  int64_t early = 0;
   for (const StageBytes& stage : stages) {
     sent_weights += stage.sent_weights + stage.sent_gradients;
+    early = std::max(early, stage.reduced_gradients);
   }
   int64_t bytes = 0;
   int64_t most = 0;
   std::map<int32_t, int64_t> sums;  // on their way, by part
   bool step_ends = false;           // weights are being copied
+  std::set<int32_t> begun;          // groups, which exchange messages one after the other
   bool sends_weights = false;  // those of a step may still be under way when the next ones come
   for (ProgramCursor cursor(walked); !cursor.Done(); cursor.Advance()) {
     const Action action = cursor.Current();
-    const PassBytes change = BytesOf(action, stages);
+    PassBytes change = BytesOf(action, stages);
+    if (action.kind == ActionKind::kBeginReduce && begun.insert(action.index).second &&
+        begun.size() == 1) {
+      change = {early, early};
+    } else if (action.kind == ActionKind::kReduce && begun.erase(action.index) > 0) {
+      change = {0, begun.empty() ? -early : 0};
+    }
     if (action.kind == ActionKind::kReduce && !step_ends) {
       step_ends = true;
       if (!std::exchange(sends_weights, true)) bytes += sent_weights;

@@ -22,7 +22,8 @@ struct StageBytes {
   int64_t sum = 0;
   int64_t copied_weights = 0;
   int64_t sent_weights = 0;
-  // The REDUCE of a stage with replicas takes the first for its time, and leaves the second under way.
+  // The REDUCE of a stage with replicas takes the first for its time, which starts at its BEGIN_REDUCE if there is one,
+  // and leaves the second under way.
   int64_t reduced_gradients = 0;
   int64_t sent_gradients = 0;
   // Where weights are streamed: those that the stage gets, and their mirror in bf16 (also of stages of other workers, which

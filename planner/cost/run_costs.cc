@@ -56,11 +56,13 @@ Traffic::OfGroup TrafficOfGroup(GroupId id, absl::Span<const TieGroup> ties, con
   const LayerRange& range = layers[group.stages.front().value];
   Traffic::OfGroup traffic;
   if (topology.IsOfReplicas(group)) {
-    const int64_t gradients = GradientsOfLayers(job.model, range);
     const auto replicas = static_cast<int64_t>(group.stages.size());
-    for (int64_t rank = 0; rank < replicas; ++rank) {
-      const ReplicaChunk chunk = ReplicaChunkOf(gradients, replicas, rank);
-      traffic.parts.push_back(static_cast<double>(chunk.count) * float_bytes);
+    for (const GradientBucket& gradients : GradientBucketsOfLayers(job.model, range)) {
+      Traffic::OfGroup::Bucket& bucket = traffic.buckets.emplace_back();
+      for (int64_t rank = 0; rank < replicas; ++rank) {
+        const ReplicaChunk chunk = ReplicaChunkOf(gradients.count, replicas, rank);
+        bucket.parts.push_back(static_cast<double>(chunk.count) * float_bytes);
+      }
     }
   } else if (group.operation == ReduceGroup::Operation::kCopy) {
     traffic.copied = static_cast<double>(WeightsOfLayers(job.model, range)) * float_bytes;
@@ -70,6 +72,22 @@ Traffic::OfGroup TrafficOfGroup(GroupId id, absl::Span<const TieGroup> ties, con
     }
   }
   return traffic;
+}
+
+// Sets when buckets of gradients are whole.
+absl::Status AddTimesOfBuckets(const v1::DeviceTimes& times, const ResolvedJob& job,
+                               const Topology& topology, absl::Span<const LayerRange> layers,
+                               Traffic& traffic) {
+  for (size_t id = 0; id < topology.groups.size(); ++id) {
+    std::vector<Traffic::OfGroup::Bucket>& buckets = traffic.groups[id].buckets;
+    if (buckets.size() < 2) continue;
+    const LayerRange& range = layers[topology.groups[id].stages.front().value];
+    PENSTOCK_ASSIGN_OR_RETURN(const std::vector<double> done,
+                              WeightPartsDone(times, job.model, range));
+    const std::vector<GradientBucket> gradients = GradientBucketsOfLayers(job.model, range);
+    for (size_t i = 0; i < buckets.size(); ++i) buckets[i].done = done[gradients[i].layer];
+  }
+  return absl::OkStatus();
 }
 
 // Returns the seconds to copy the values of a bundle together.
@@ -101,6 +119,22 @@ void AddBundles(const v1::BundleTimes& times, const ResolvedJob& job, LayerRange
                      PackSeconds(times, values(layers.end()), crossing);
   costs.backward_input_s += UnpackSeconds(times, gradients(layers.end()), crossing) +
                             PackSeconds(times, gradients(layers.first), crossing);
+}
+
+absl::StatusOr<std::vector<double>> WeightPartsDone(const v1::DeviceTimes& times,
+                                                    const ModelGraph& model, LayerRange layers) {
+  std::vector<LayerRange> all;
+  for (int layer = 0; layer < model.size(); ++layer) all.push_back({layer, 1});
+  PENSTOCK_ASSIGN_OR_RETURN(const std::vector<StageCosts> costs, StageCostsOf(times, model, all));
+  std::vector<double> done(layers.count);
+  double seconds = 0.0;
+  for (int layer = layers.count; layer-- > 0;) {
+    seconds += costs[layers.first + layer].backward_weight_s;
+    done[layer] = seconds;
+  }
+  // Where W takes no time, all is there at once.
+  for (double& part : done) part = seconds > 0.0 ? std::min(1.0, part / seconds) : 1.0;
+  return done;
 }
 
 Traffic TrafficOf(const ResolvedJob& job, const Topology& topology,
@@ -158,6 +192,7 @@ absl::StatusOr<SimulationCosts> RunCostsOf(const v1::DeviceTimes& times, const R
   if (times.links().empty()) return costs;
   PENSTOCK_ASSIGN_OR_RETURN(costs.worker_links, LinksOfWorkers(times, topology));
   costs.traffic = TrafficOf(job, topology, layers);
+  PENSTOCK_RETURN_IF_ERROR(AddTimesOfBuckets(times, job, topology, layers, costs.traffic));
   return costs;
 }
 

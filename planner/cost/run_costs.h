@@ -19,6 +19,11 @@ absl::StatusOr<SimulationCosts> RunCostsOf(const v1::DeviceTimes& times, const R
                                            const Topology& topology,
                                            absl::Span<const LayerRange> layers);
 
+// Returns by layer of a stage how much of the time of its W is over when W of that layer, and of those behind it, is.
+// Errors: those of StageCostsOf.
+absl::StatusOr<std::vector<double>> WeightPartsDone(const v1::DeviceTimes& times,
+                                                    const ModelGraph& model, LayerRange layers);
+
 // Adds what the cuts at both ends of a stage take of its passes: bundles that are copied together and taken apart.
 void AddBundles(const v1::BundleTimes& times, const ResolvedJob& job, LayerRange layers,
                 StageCosts& costs);

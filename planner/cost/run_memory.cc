@@ -100,10 +100,15 @@ class MemoryOfWorker {
     if (replicas == 1) return;
     const int64_t buffers =
         LayOutBuffers(run_.job.model, run_.layers[id.value], run_.job.batch).count;
-    const int64_t floats = std::max(Gradients(id), buffers);
+    const std::vector<GradientBucket> buckets =
+        GradientBucketsOfLayers(run_.job.model, run_.layers[id.value]);
+    int64_t floats = buffers;
+    for (const GradientBucket& bucket : buckets) floats = std::max(floats, bucket.count);
     const int64_t chunk = BufferPool::BlockBytes(ReplicaChunkBytes(floats, replicas));
-    // One chunk goes to each other replica; meanwhile there are what has come so far and the next one.
-    bytes.reduced_gradients = (replicas + 1) * chunk;
+    // One chunk goes to each other replica. Of several buckets the room of the edges (kCollectiveCapacity) may hold three
+    // and a sum, beside the next one. Meanwhile there are what has come so far and what comes next.
+    const int64_t sent = buckets.size() > 1 ? 3 * (replicas - 1) + 2 : replicas - 1;
+    bytes.reduced_gradients = (sent + 2) * chunk;
     bytes.sent_gradients = chunk;
   }
 

@@ -90,7 +90,7 @@ std::vector<TraceSpan> TimelineSpans(const v1::GetJobResponse& job, const DrawnT
                       .attributes = {{"penstock.worker", names[span.worker.value]},
                                      {"penstock.lane", std::string(LaneName(span.lane))},
                                      {"penstock.op", std::string(ActionName(span.action.kind))}}};
-    if (span.action.kind == ActionKind::kReduce) {
+    if (IsOfGroup(span.action.kind)) {
       made.attributes.push_back({"penstock.group", int64_t{span.action.index}});
     } else if (HasIndex(span.action.kind)) {
       made.attributes.push_back({"penstock.stage", int64_t{span.action.index}});

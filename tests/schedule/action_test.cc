@@ -29,6 +29,7 @@ TEST(Action, KnownTexts_Print) {
   EXPECT_EQ(ToString({ActionKind::kPrefetch, 2, 7}), "2PREFETCH7");
   EXPECT_EQ(ToString({ActionKind::kBackwardInput, 2, 0}), "2I0");
   EXPECT_EQ(ToString({ActionKind::kReduce, 4}), "4REDUCE");
+  EXPECT_EQ(ToString({ActionKind::kBeginReduce, 4}), "4BEGIN_REDUCE");
   EXPECT_EQ(ToString({ActionKind::kUpdate, 1}), "1UPDATE");
   EXPECT_EQ(ToString({ActionKind::kNorm}), "NORM");
   EXPECT_EQ(ToString({ActionKind::kNorm, 2}), "2NORM");
@@ -50,6 +51,8 @@ TEST(ParseAction, BadText_SaysWhatWasExpected) {
                              {"1f3", "operation"},
                              {"F3", "the stage in front of F"},
                              {"REDUCE", "the group in front of REDUCE"},
+                             {"BEGIN_REDUCE", "the group in front of BEGIN_REDUCE"},
+                             {"1BEGIN_REDUCE2", "nothing after BEGIN_REDUCE"},
                              {"1F", "the microbatch after F"},
                              {"1F-3", "the microbatch after F"},
                              {"1F3x", "the microbatch after F"},

@@ -42,7 +42,8 @@ std::vector<int64_t> DoneAfter(const Topology& topology, const WorkerLinks& link
 
 TEST(CollectiveClock, EqualReplicasThatBeginTogether_TakeTwoMessagesEach) {
   for (const int32_t replicas : {2, 3, 5, 8}) {
-    const Traffic traffic = {.groups = {{.parts = std::vector<double>(replicas, 100.0)}}};
+    const Traffic traffic = {
+        .groups = {{.buckets = {{.parts = std::vector<double>(replicas, 100.0)}}}}};
     EXPECT_THAT(
         DoneAfter(Replicas(replicas), EqualLinks(7), traffic, std::vector<int64_t>(replicas, 1000)),
         Each(1000 + 2 * 107));
@@ -52,7 +53,7 @@ TEST(CollectiveClock, EqualReplicasThatBeginTogether_TakeTwoMessagesEach) {
 // The part that the late one adds up came to it before; what it sends, its part of the other's and then its sum,
 // shares a link. The other waits for neither sum nor part longer than these two take.
 TEST(CollectiveClock, OneOfTwoReplicasIsLate_TheOtherIsDoneWhenItsMessagesAreThere) {
-  const Traffic traffic = {.groups = {{.parts = {100.0, 100.0}}}};
+  const Traffic traffic = {.groups = {{.buckets = {{.parts = {100.0, 100.0}}}}}};
   EXPECT_THAT(DoneAfter(Replicas(2), EqualLinks(0), traffic, {0, 1000}),
               ElementsAre(1000 + 200, 1000 + 200));
   EXPECT_THAT(DoneAfter(Replicas(2), EqualLinks(30), traffic, {0, 1000}),
@@ -62,13 +63,13 @@ TEST(CollectiveClock, OneOfTwoReplicasIsLate_TheOtherIsDoneWhenItsMessagesAreThe
 TEST(CollectiveClock, SlowLink_IsWaitedForByAllWhoNeedWhatComesOverIt) {
   WorkerLinks links = EqualLinks(0);
   links.pairs[{0, 2}] = {.bytes_per_second = 1e8};
-  const Traffic traffic = {.groups = {{.parts = {10.0, 10.0, 10.0}}}};
+  const Traffic traffic = {.groups = {{.buckets = {{.parts = {10.0, 10.0, 10.0}}}}}};
   // Parts of 0 and 2 are whole after 100, that of 1 after 10.
   EXPECT_THAT(DoneAfter(Replicas(3), links, traffic, {0, 0, 0}), ElementsAre(200, 110, 200));
 }
 
 TEST(CollectiveClock, PartsThatAreEmpty_AreNotSent) {
-  const Traffic traffic = {.groups = {{.parts = {16.0, 0.0}}}};
+  const Traffic traffic = {.groups = {{.buckets = {{.parts = {16.0, 0.0}}}}}};
   EXPECT_THAT(DoneAfter(Replicas(2), EqualLinks(5), traffic, {0, 0}), ElementsAre(21, 42));
 }
 
@@ -171,11 +172,75 @@ TEST(SimulateOverWorkerLinks, DataParallelism_TakesItsPassesAndTheReductionOfEac
                                   BuildSchedule(*method, options, {.first = 0, .count = 40}));
     SimulationCosts costs = {.worker_links = WorkerLinks()};
     costs.worker_links->others = {.bytes_per_second = 1e9, .latency_s = 0.25};
-    if (replicas > 1) costs.traffic.groups = {{.parts = std::vector<double>(replicas, 5e8)}};
+    if (replicas > 1)
+      costs.traffic.groups = {{.buckets = {{.parts = std::vector<double>(replicas, 5e8)}}}};
     PENSTOCK_ASSERT_OK_AND_ASSIGN(const SimulationResult result, Simulate(schedule, costs));
     const double reduction = replicas == 1 ? 0.0 : 2 * (0.5 + 0.25);
     EXPECT_NEAR(result.makespan_s, 5 * (8.0 / replicas * 2.0 + reduction), 1e-6) << replicas;
   }
+}
+
+// Five buckets of two parts; the last W takes 0.5 s and has one whole after each tenth of a second.
+//
+// Where a part takes no more than half as long on a link, all of a turn is there before the next bucket is whole. After
+// the W come the last parts, the sum before the last and the last sum: three messages. Where links are slow they carry
+// something from the first bucket on, without a pause: 0.1 s and ten messages after the W began. Without BEGIN_REDUCE
+// all ten come after it.
+TEST(SimulateOverWorkerLinks, BucketsThatLeaveDuringTheLastW_LeaveTheRestToWaitFor) {
+  constexpr int kBuckets = 5;
+  PENSTOCK_ASSERT_OK_AND_ASSIGN(const Method* method, FindMethod("1f1b"));
+  const ScheduleOptions options = {.topology = Replicas(2), .microbatches_per_step = 8};
+  PENSTOCK_ASSERT_OK_AND_ASSIGN(const Schedule schedule,
+                                BuildSchedule(*method, options, {.first = 0, .count = 24}));
+  Schedule without = schedule;
+  for (Program& program : without.programs) {
+    for (ActionList* list : {&program.prologue, &program.period, &program.epilogue}) {
+      std::erase_if(*list,
+                    [](const Action& action) { return action.kind == ActionKind::kBeginReduce; });
+    }
+  }
+  const auto seconds = [](const Schedule& of, double message_s) {
+    SimulationCosts costs = {.worker_links = WorkerLinks()};
+    costs.worker_links->others = {.bytes_per_second = 1e9};
+    costs.traffic.groups.resize(1);
+    for (int bucket = 1; bucket <= kBuckets; ++bucket) {
+      costs.traffic.groups[0].buckets.push_back(
+          {.parts = {message_s * 1e9, message_s * 1e9}, .done = bucket / double{kBuckets}});
+    }
+    const absl::StatusOr<SimulationResult> result = Simulate(of, costs);
+    EXPECT_THAT(result, IsOk());
+    return result.ok() ? result->makespan_s / 3 : 0.0;
+  };
+  const double passes = 8.0 / 2 * 2.0;
+  EXPECT_NEAR(seconds(schedule, 0.05), passes + 3 * 0.05, 1e-6);
+  EXPECT_NEAR(seconds(schedule, 0.01), passes + 3 * 0.01, 1e-6);
+  EXPECT_NEAR(seconds(schedule, 0.2), passes - 0.5 + 0.1 + 10 * 0.2, 1e-6);
+  for (const double message_s : {0.01, 0.05, 0.2}) {
+    EXPECT_NEAR(seconds(without, message_s), passes + 10 * message_s, 1e-6);
+  }
+}
+
+// What was under way beside the last W is in the timeline, on a lane of its own.
+TEST(SimulateOverWorkerLinks, ReductionThatBegan_IsSeenBesideTheLastW) {
+  PENSTOCK_ASSERT_OK_AND_ASSIGN(const Method* method, FindMethod("1f1b"));
+  const ScheduleOptions options = {.topology = Replicas(2), .microbatches_per_step = 2};
+  PENSTOCK_ASSERT_OK_AND_ASSIGN(const Schedule schedule,
+                                BuildSchedule(*method, options, {.first = 0, .count = 2}));
+  SimulationCosts costs = {.worker_links = WorkerLinks()};
+  costs.worker_links->others = {.bytes_per_second = 1e9};
+  costs.traffic.groups = {
+      {.buckets = {{.parts = {1e8, 1e8}, .done = 0.5}, {.parts = {1e8, 1e8}, .done = 1.0}}}};
+  PENSTOCK_ASSERT_OK_AND_ASSIGN(const SimulationResult result,
+                                Simulate(schedule, costs, {.timeline_spans_max = 100}));
+  int seen = 0;
+  for (const Span& span : result.timeline.spans) {
+    if (span.lane != Lane::kTransfer) continue;
+    EXPECT_EQ(span.action, kReduce);
+    EXPECT_EQ(span.start_ns, 1'750'000'000) << "F 1, I 0.5, half of W";
+    EXPECT_EQ(span.end_ns, 2'300'000'000) << "three messages after it";
+    ++seen;
+  }
+  EXPECT_EQ(seen, 2);
 }
 
 TEST(SimulateOverWorkerLinks, CostsThatDoNotFit_AreRefused) {

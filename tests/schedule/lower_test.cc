@@ -1,5 +1,6 @@
 #include "schedule/lower.h"
 
+#include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
 #include "tests/schedule/schedules.h"
@@ -58,6 +59,41 @@ TEST(Lower, Groups_AreReducedOnceInAscendingOrderBeforeNormAndSteps) {
   EXPECT_EQ(LowerText(topology, 0, "2UPDATE 0UPDATE 2UPDATE", {.global_norm = true}),
             "0REDUCE 1REDUCE NORM 2UPDATE 0UPDATE 2UPDATE FLUSH");
   EXPECT_EQ(LowerText(topology, 1, "1UPDATE"), "0REDUCE 1UPDATE FLUSH");
+}
+
+TEST(Lower, LastWOfAReplica_IsAnnouncedBeforeTheBackwardThatItEnds) {
+  const Topology topology = ReplicatedStages({2, 1}, ReduceGroup::Operation::kSum);
+  EXPECT_EQ(LowerText(topology, 1, "1F1 1I1 1W1 1F3 1I3 1W3 1UPDATE"),
+            "1F1 1SEND_F1 1RECV_B1 1I1 1W1 1F3 1SEND_F3 0BEGIN_REDUCE 1RECV_B3 1I3 1W3 0REDUCE "
+            "1UPDATE FLUSH");
+  EXPECT_EQ(LowerText(topology, 0, "0F0 0F2 0I0 0I2 0W0 0W2 0UPDATE"),
+            "0F0 0SEND_F0 0F2 0SEND_F2 0RECV_B0 0I0 0RECV_B2 0I2 0W0 0BEGIN_REDUCE 0W2 0REDUCE "
+            "0UPDATE FLUSH");
+  EXPECT_EQ(LowerText(topology, 2, "2F0 2I0 2W0 2UPDATE"),
+            "2RECV_F0 2F0 2I0 2W0 2SEND_B0 2UPDATE FLUSH")
+      << "it has no replicas";
+  EXPECT_EQ(LowerText(topology, 0, "0F0 0I0 0W0 0UPDATE 0F2 0I2 0W2 0UPDATE"),
+            "0F0 0SEND_F0 0BEGIN_REDUCE 0RECV_B0 0I0 0W0 0REDUCE 0UPDATE 0F2 0SEND_F2 "
+            "0BEGIN_REDUCE 0RECV_B2 0I2 0W2 0REDUCE 0UPDATE FLUSH");
+  EXPECT_EQ(LowerText(topology, 0, "0UPDATE"), "0REDUCE 0UPDATE FLUSH")
+      << "a list that ends an update which another began";
+  EXPECT_EQ(LowerText(topology, 0, "0F0 0SEND_F0 0RECV_B0 0I0 0W0 0UPDATE", {.has_messages = true}),
+            "0F0 0SEND_F0 0RECV_B0 0BEGIN_REDUCE 0I0 0W0 0REDUCE 0UPDATE FLUSH");
+}
+
+// The later stage's backward comes first, and so does its reduction, beside the other one's backward.
+TEST(Lower, SeveralReplicasOnAWorker_AreReducedInTheOrderOfTheirLastW) {
+  const Topology topology =
+      PlaceReplicas(**FindMethod("looped-bfs"), {2, 2}, /*stages_per_worker=*/2).value();
+  const std::vector<StageId> stages = topology.StagesOf(WorkerId(0));
+  ASSERT_EQ(stages.size(), 2u);
+  const std::string a = absl::StrCat(stages[0].value), b = absl::StrCat(stages[1].value);
+  EXPECT_EQ(LowerText(topology, 0,
+                      absl::StrCat(a, "F0 ", b, "F0 ", b, "I0 ", b, "W0 ", a, "I0 ", a, "W0 ", a,
+                                   "UPDATE ", b, "UPDATE"),
+                      {.global_norm = true}),
+            absl::StrCat(a, "F0 ", b, "F0 1BEGIN_REDUCE ", b, "I0 ", b, "W0 0BEGIN_REDUCE ", a,
+                         "I0 ", a, "W0 1REDUCE 0REDUCE NORM ", a, "UPDATE ", b, "UPDATE FLUSH"));
 }
 
 TEST(Lower, PrologueAndPeriod_AreLoweredByThemselves) {

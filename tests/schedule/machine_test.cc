@@ -351,6 +351,71 @@ TEST_F(MachineTest, GroupOfStages_MustReduceBeforeItsSteps) {
   Do("0UPDATE 0W1 0REDUCE 0UPDATE FLUSH");
 }
 
+// Replica 1 of two, whose gradient has an update for two microbatches.
+TEST_F(MachineTest, ReductionThatHasBegun_TakesOneMoreWAndNothingAfterIt) {
+  Make(ReplicatedStages({2}, ReduceGroup::Operation::kSum), 1);
+  ExpectRefused("1BEGIN_REDUCE", "no stage of that group is on this worker");
+  Do("1F1 1I1 1W1 1F3 1I3 1F5 1I5");
+  Do("0BEGIN_REDUCE");
+  ExpectRefused("0BEGIN_REDUCE", "stage 1's reduction has already begun");
+  ExpectRefused("0REDUCE", "stage 1 has made no W since its BEGIN_REDUCE");
+  ExpectRefused("1UPDATE", "the gradient is not reduced over its groups");
+  const Effect last = Do("1W3");
+  EXPECT_EQ(last.completes, GroupId(0));
+  EXPECT_EQ(last.microbatches, (MicrobatchRange{0, 4}));
+  ExpectRefused("1W5", "the W that BEGIN_REDUCE announced as the last has come");
+  ExpectRefused("1UPDATE", "the gradient is not reduced over its groups");
+  EXPECT_EQ(Do("0REDUCE").microbatches, (MicrobatchRange{0, 4}));
+  ExpectRefused("0BEGIN_REDUCE", "stage 1's reduction has already begun");
+  ExpectRefused("1W5", "the gradient is already reduced");
+  Do("1UPDATE");
+  // Without the announcement it is reduced as before.
+  EXPECT_EQ(Do("1W5").completes, GroupId(-1));
+  Do("0REDUCE");
+  ExpectRefused("0BEGIN_REDUCE", "stage 1 is already reduced");
+  Do("1UPDATE FLUSH");
+}
+
+TEST_F(MachineTest, ReductionThatHasBegun_IsNotLeftAtAFlush) {
+  Make(ReplicatedStages({2}, ReduceGroup::Operation::kMean), 0);
+  Do("0BEGIN_REDUCE");
+  ExpectRefused("FLUSH", "stage 0 has made no W since its BEGIN_REDUCE");
+  Do("0F0 0I0 0W0");
+  ExpectRefused("FLUSH", "stage 0 has accumulated gradients without an UPDATE");
+  Do("0REDUCE 0UPDATE FLUSH");
+}
+
+// Two pipelines of two stages on a worker each. Both groups have the same members, so their messages share the edges.
+TEST_F(MachineTest, ReductionsThatHaveBegun_EndInThatOrderBeforeAllOthers) {
+  Topology topology =
+      PlaceReplicas(**FindMethod("looped-bfs"), {2, 2}, /*stages_per_worker=*/2).value();
+  const std::vector<std::vector<int32_t>> ends = {{0, 1}};
+  TieParts(topology, ends);
+  ASSERT_EQ(topology.groups.size(), 3u);
+  Make(topology, 0);
+  const std::vector<StageId> stages = topology.StagesOf(WorkerId(0));
+  ASSERT_EQ(stages.size(), 2u);
+  const std::string first = absl::StrCat(stages[0].value), second = absl::StrCat(stages[1].value);
+  Do(absl::StrCat(first, "F0 ", second, "F0 ", second, "I0 ", first, "I0"));
+  Do(absl::StrCat("1BEGIN_REDUCE ", second, "W0 0BEGIN_REDUCE ", first, "W0"));
+  ExpectRefused("0REDUCE", "the reduction of group 1 has begun before it");
+  ExpectRefused("2REDUCE", "the reduction of group 1 has begun before it");
+  ExpectRefused("2BEGIN_REDUCE", "the group is not one of replicas of a stage");
+  Do("1REDUCE");
+  ExpectRefused("2REDUCE", "the reduction of group 0 has begun before it");
+  Do("0REDUCE 2REDUCE");
+  Do(absl::StrCat(first, "UPDATE ", second, "UPDATE FLUSH"));
+}
+
+TEST_F(MachineTest, StagesWithoutReplicas_BeginNoReduction) {
+  Topology topology = StraightPipeline(2);
+  topology.groups = {{.stages = {StageId(0), StageId(1)}}};
+  Make(topology, 0);
+  ExpectRefused("0BEGIN_REDUCE", "the group is not one of replicas of a stage");
+  machine_->BeginRange(Completeness::kEvaluate);
+  ExpectRefused("0BEGIN_REDUCE", "not in an evaluate range");
+}
+
 TEST_F(MachineTest, GroupWithinAWorker_ReducesOnceForAllItsStages) {
   Topology topology = PipelineOn({WorkerId(0), WorkerId(1), WorkerId(0)});
   topology.groups = {{.stages = {StageId(0), StageId(2)}}};

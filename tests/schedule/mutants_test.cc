@@ -238,12 +238,34 @@ class RandomExecution {
       Flush(worker);
       return;
     }
-    if (a.kind >= ActionKind::kSendRequest) {
+    if (StreamsWeights(a.kind)) {
       Stream(a, worker);
+      return;
+    }
+    if (a.kind == ActionKind::kBeginReduce) {
+      BeginReduce(a.index, worker);
       return;
     }
     ok_ = ok_ && OnWorker(a.index, worker);
     if (ok_) Perform(a, worker);
+  }
+
+  // The next W of the stage here is the last before the REDUCE of its replicas.
+  void BeginReduce(int32_t group, size_t worker) {
+    const std::vector<ReduceGroup>& groups = schedule_.topology.groups;
+    ok_ = ok_ && Replicated() && group < static_cast<int32_t>(groups.size());
+    if (!ok_) return;
+    const std::vector<StageId>& stages = groups[group].stages;
+    ok_ = Place(stages.front().value) == Place(stages.back().value);
+    bool here = false;
+    for (const StageId stage : stages) {
+      if (!OnWorker(stage.value, worker)) continue;
+      here = true;
+      ok_ = ok_ && reduced_[stage.value].empty() && last_came_.count(stage.value) == 0;
+      last_came_[stage.value] = false;
+    }
+    ok_ = ok_ && here;
+    begun_[worker].push_back(group);
   }
 
   // Whether replicas reduce a row of microbatches that begins with the first and ends with the last of them.
@@ -284,7 +306,7 @@ class RandomExecution {
         } else if (!First(s)) {
           Leave({"checkpoint", OnWorker(Twin(s), worker) ? Twin(s) : s, m});
         }
-        if (!Last(s)) Leave(local_after ? Thing{"input", s + 1, m} : Thing{"output", s, m});
+        if (!Last(s)) Leave(local_after ? Thing{"input", Next(s, m), m} : Thing{"output", s, m});
         Read(s, m);
         break;
       case ActionKind::kSendActivation:
@@ -349,6 +371,10 @@ class RandomExecution {
         // There and back with all of the step before it.
         if (Loops()) ok_ = ok_ && HasSumBefore(s, m);
         ok_ = ok_ && reduced_[s].empty() && normed_.count(s) == 0;
+        if (const auto begun = last_came_.find(s); begun != last_came_.end()) {
+          ok_ = ok_ && !begun->second;
+          begun->second = true;
+        }
         accumulated_[s].push_back(m);
         break;
       case ActionKind::kOffload:
@@ -508,6 +534,7 @@ class RandomExecution {
     }
     accumulated_.erase(s);
     reduced_[s].clear();
+    last_came_.erase(s);
     normed_.erase(s);
     ++version_[s];
     for (int32_t other = 0; schedule_.topology.streams_weights && other < stages(); ++other) {
@@ -547,6 +574,11 @@ class RandomExecution {
   }
 
   void Collective(const Action& a, size_t member) {
+    if (std::deque<int32_t>& begun = begun_[member];
+        a.kind == ActionKind::kReduce && !begun.empty()) {
+      ok_ = ok_ && begun.front() == a.index;
+      begun.pop_front();
+    }
     if (a.kind == ActionKind::kReduce && OfWeights(static_cast<size_t>(a.index)))
       return Average(a, member);
     for (int32_t s = 0; s < stages(); ++s) {
@@ -569,6 +601,11 @@ class RandomExecution {
         ok_ = ok_ && reduced_[s].size() == groups && normed_.insert(s).second;
       } else {
         ok_ = ok_ && reduced_[s].insert(static_cast<size_t>(a.index)).second;
+        // Replicas that have begun wait for the W that they announced; it is only their own group's business.
+        const std::vector<StageId>& stages = schedule_.topology.groups[a.index].stages;
+        const auto begun = last_came_.find(s);
+        const bool own = Place(stages.front().value) == Place(stages.back().value);
+        if (own && begun != last_came_.end()) ok_ = ok_ && begun->second;
       }
     }
   }
@@ -579,6 +616,7 @@ class RandomExecution {
     for (const auto& [group, stage] : differ_) ok_ = ok_ && !OnWorker(stage, worker);
     for (const auto& [stage, weights] : streamed_) ok_ = ok_ && !OnWorker(stage, worker);
     for (const auto& [stage, m] : questions_) ok_ = ok_ && !OnWorker(Source(stage), worker);
+    for (const auto& [stage, came] : last_came_) ok_ = ok_ && !OnWorker(stage, worker);
   }
 
   bool Complete() const {
@@ -635,6 +673,8 @@ class RandomExecution {
   std::map<std::pair<int32_t, int64_t>, std::vector<int64_t>> sums_;  // by place, on their way
   std::map<int32_t, std::set<size_t>> reduced_;
   std::set<int32_t> normed_;
+  std::map<int32_t, bool> last_came_;            // by stage that has begun: whether its last W came
+  std::map<size_t, std::deque<int32_t>> begun_;  // groups, by worker
   std::set<std::pair<size_t, int32_t>> differ_;  // stages that made a step since a group averaged
   std::map<int32_t, StalenessCount> staleness_;
   // Streamed weights, by stage: from which microbatch on they are asked for, and whether they are here; what is asked.
@@ -704,6 +744,13 @@ std::vector<Schedule> Originals() {
       TiedOptions(PlaceReplicas(**FindMethod("1f1b"), {2, 1, 3}).value(), 6);
   tied_stages.global_norm = true;
   originals.push_back(BuildSchedule(**FindMethod("1f1b"), tied_stages, {0, 6}).value());
+  // Two stages on a worker, whose reductions share their messages' edges.
+  for (const absl::string_view name : {"looped-bfs", "zb-v"}) {
+    const Method& method = **FindMethod(name);
+    const ScheduleOptions options{.topology = PlaceReplicas(method, {2, 2}, 2).value(),
+                                  .microbatches_per_step = 4};
+    originals.push_back(BuildSchedule(method, options, {0, 4}).value());
+  }
   // R apart from I, with a step between some of them, whose weights the others must not miss.
   originals.push_back(
       ScheduleFromText("# penstock schedule 1 stages=0,1 range=0+3 recompute=0,1\n"

@@ -74,7 +74,8 @@ absl::StatusOr<SimulationResult> SimulateOver(absl::string_view name, const Topo
 TEST(SimulateOverCards, DataParallelism_TakesItsPassesAndTheAllReduce) {
   for (const int32_t replicas : {2, 3, 4, 7}) {
     SimulationCosts costs = CostsOver(1e9);
-    costs.traffic.groups = {{.parts = std::vector<double>(replicas, 4.2e9 / replicas)}};
+    costs.traffic.groups = {
+        {.buckets = {{.parts = std::vector<double>(replicas, 4.2e9 / replicas)}}}};
     PENSTOCK_ASSERT_OK_AND_ASSIGN(
         const SimulationResult result,
         SimulateOver("gpipe", ReplicatedStages({replicas}, ReduceGroup::Operation::kSum), replicas,

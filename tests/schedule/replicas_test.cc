@@ -133,6 +133,71 @@ TEST(Replicas, AnyNumbers_Verify_AsWithoutAShortcut) {
   }
 }
 
+std::vector<Schedule> SchedulesOf(const StageReplicas& replicas, int64_t steps) {
+  std::vector<Schedule> schedules;
+  for (const absl::string_view name : AllMethods()) {
+    schedules.push_back(Build(name, replicas, 2, steps));
+  }
+  const bool equal = std::all_of(replicas.begin(), replicas.end(),
+                                 [&](int32_t count) { return count == replicas.front(); });
+  if (!equal || replicas.size() != 2) return schedules;
+  for (const absl::string_view name : kSeveralOnAWorker) {
+    const Method& method = **FindMethod(name);
+    ScheduleOptions options =
+        OptionsOf(method, replicas, 2 * static_cast<int64_t>(replicas.size()));
+    schedules.push_back(
+        BuildSchedule(method, options, {0, steps * options.microbatches_per_step}).value());
+  }
+  return schedules;
+}
+
+// No update of a replica is without the announcement of its last W, in whichever list of the program that stands.
+TEST(Replicas, EveryReduction_HasBegunBeforeItsLastW) {
+  for (const StageReplicas& replicas :
+       {StageReplicas{2}, {3, 1}, {1, 3}, {2, 3}, {2, 2}, {1, 2, 1}, {3, 3}}) {
+    for (const Schedule& schedule : SchedulesOf(replicas, 5)) {
+      int64_t reductions = 0;
+      for (const Program& program : schedule.programs) {
+        std::map<int32_t, int64_t> begun;
+        for (const Action& action : Expand(program)) {
+          if (action.kind == ActionKind::kBeginReduce) ++begun[action.index];
+          if (action.kind != ActionKind::kReduce) continue;
+          EXPECT_EQ(begun[action.index]--, 1) << schedule.name << " " << ToString(action);
+          ++reductions;
+        }
+        for (const auto& [group, left] : begun) EXPECT_EQ(left, 0) << schedule.name;
+      }
+      EXPECT_GT(reductions, 0) << schedule.name;
+    }
+  }
+}
+
+// A worker that is cut short goes on with the list of the shorter range from where it is.
+TEST(Replicas, ShorterRange_HasTheSameActionsUpToTheCut) {
+  constexpr int64_t kSteps = 5;
+  for (const StageReplicas& replicas : {StageReplicas{2}, {3, 1}, {1, 3}, {2, 3}, {2, 2}, {3, 3}}) {
+    const std::vector<Schedule> whole = SchedulesOf(replicas, kSteps);
+    for (int64_t steps = 1; steps < kSteps; ++steps) {
+      const std::vector<Schedule> shorter = SchedulesOf(replicas, steps);
+      for (size_t i = 0; i < whole.size(); ++i) {
+        const int64_t end = shorter[i].range.end();
+        for (size_t worker = 0; worker < whole[i].programs.size(); ++worker) {
+          const ActionList expected = Expand(whole[i].programs[worker]);
+          const auto beyond =
+              std::find_if(expected.begin(), expected.end(), [&](const Action& action) {
+                return HasMicrobatch(action.kind) && action.microbatch >= end;
+              });
+          const ActionList actual = Expand(shorter[i].programs[worker]);
+          ASSERT_GE(actual.size(), static_cast<size_t>(beyond - expected.begin()));
+          EXPECT_TRUE(std::equal(expected.begin(), beyond, actual.begin()))
+              << whole[i].name << " " << absl::StrJoin(replicas, ",") << ", worker " << worker
+              << ", cut after " << steps;
+        }
+      }
+    }
+  }
+}
+
 TEST(Replicas, LongRanges_AreVerifiedByTheirSteadyState) {
   for (const absl::string_view name :
        {"1f1b", "zb-h1", "pipedream", "spectrain", "paci", "pipedream-2bw"}) {
@@ -523,8 +588,10 @@ TEST(Replicas, LoopedBreadthFirst_OfTwoPipelines) {
   EXPECT_EQ(PrintSchedule(BuildSchedule(method, options, {0, 4}).value(), {.merge_backward = true}),
             "# penstock schedule 1 name=looped-bfs weights=single complete=train range=0+4 "
             "stages=0,1,0,1 replicas=2,2 group=gradient:sum:0,1 group=gradient:sum:2,3\n"
-            "[0F0,0F2,2F0,2F2,2B0,2B2,0B0,0B2,0REDUCE,1REDUCE,0UPDATE,2UPDATE]*1+4,FLUSH\n"
-            "[1F1,1F3,3F1,3F3,3B1,3B3,1B1,1B3,0REDUCE,1REDUCE,1UPDATE,3UPDATE]*1+4,FLUSH\n");
+            "[0F0,0F2,2F0,2F2,2B0,1BEGIN_REDUCE,2B2,0B0,0BEGIN_REDUCE,0B2,1REDUCE,0REDUCE,0UPDATE,"
+            "2UPDATE]*1+4,FLUSH\n"
+            "[1F1,1F3,3F1,3F3,3B1,1BEGIN_REDUCE,3B3,1B1,0BEGIN_REDUCE,1B3,1REDUCE,0REDUCE,1UPDATE,"
+            "3UPDATE]*1+4,FLUSH\n");
 }
 
 TEST(Replicas, OneEverywhere_IsThePlainPipelineToTheByte) {

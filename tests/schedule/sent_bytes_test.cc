@@ -51,7 +51,8 @@ TEST(SentBytes, Replicas_SendTheirPartsAndThenTheSum) {
                                 .microbatches_per_step = 6};
   const Schedule schedule = BuildSchedule(method, options, {0, 12}).value();
   // Two updates, and in each to both others their part, and then the own sum.
-  const Traffic traffic = {.boundary = kBoundary, .groups = {{.parts = {10.0, 20.0, 30.0}}}};
+  const Traffic traffic = {.boundary = kBoundary,
+                           .groups = {{.buckets = {{.parts = {10.0, 20.0, 30.0}}}}}};
   EXPECT_THAT(SentBytesOf(schedule, traffic),
               ElementsAre(2 * (20.0 + 30.0 + 2 * 10.0), 2 * (10.0 + 30.0 + 2 * 20.0),
                           2 * (10.0 + 20.0 + 2 * 30.0)));

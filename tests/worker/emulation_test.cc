@@ -47,6 +47,40 @@ TEST_F(EmulationTest, EachPass_TakesItsTimeArithmeticIncluded) {
   EXPECT_EQ(PassMs(ActionKind::kForward, 1, 100), 100);
 }
 
+// Its arithmetic takes 2 ms for each of two layers, the second of which is done after a third of the time.
+TEST_F(EmulationTest, LayersOfAPass_AreDoneAfterTheirPartOfIt) {
+  DeviceEmulation emulation(
+      {.stages = {{0.010, 0.020, 0.030, 0.040}}, .weight_done = {{1.0, 1.0 / 3.0}}, .cores = 2},
+      clock_, [this](absl::Duration time) { clock_.now_ns += absl::ToInt64Nanoseconds(time); },
+      [] { return absl::OkStatus(); });
+  const int64_t start_ns = clock_.now_ns;
+  clock_.now_ns += 2 * kMs;
+  EXPECT_THAT(emulation.AwaitLayer(StageId(0), 1, start_ns), IsOk());
+  EXPECT_EQ(clock_.now_ns - start_ns, 10 * kMs);
+  clock_.now_ns += 2 * kMs;
+  EXPECT_THAT(emulation.AwaitLayer(StageId(0), 0, start_ns), IsOk());
+  EXPECT_EQ(clock_.now_ns - start_ns, 30 * kMs);
+  EXPECT_THAT(emulation.Await(ActionKind::kBackwardWeight, StageId(0), start_ns), IsOk());
+  EXPECT_EQ(clock_.now_ns - start_ns, 30 * kMs);
+  const int64_t next_ns = clock_.now_ns;
+  EXPECT_THAT(emulation.Await(ActionKind::kForward, StageId(0), next_ns), IsOk());
+  EXPECT_EQ(clock_.now_ns - next_ns, 10 * kMs);
+}
+
+// Waiting for layers is no arithmetic, which may take half of the cores.
+TEST_F(EmulationTest, WaitsForLayers_DoNotCountAsArithmetic) {
+  DeviceEmulation emulation(
+      {.stages = {{0.010, 0.020, 0.030, 0.040}}, .weight_done = {{1.0}}, .workers = 2, .cores = 2},
+      clock_, [this](absl::Duration time) { clock_.now_ns += absl::ToInt64Nanoseconds(time); },
+      [] { return absl::OkStatus(); });
+  for (int i = 0; i < 500; ++i) {
+    const int64_t start_ns = clock_.now_ns;
+    clock_.now_ns += 10 * kMs;
+    ASSERT_THAT(emulation.AwaitLayer(StageId(0), 0, start_ns), IsOk());
+    ASSERT_THAT(emulation.Await(ActionKind::kBackwardWeight, StageId(0), start_ns), IsOk());
+  }
+}
+
 TEST_F(EmulationTest, ArithmeticThatTakesLonger_IsNotWaitedFor) {
   EXPECT_EQ(PassMs(ActionKind::kForward, 0, 15), 15);
   EXPECT_EQ(PassMs(ActionKind::kUpdate, 1, 2), 2);

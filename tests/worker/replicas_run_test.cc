@@ -90,6 +90,59 @@ TEST_F(ReplicasRun, EveryMethodAndNumbers_IsTheSerialReference) {
   }
 }
 
+// Layers of half a megabyte, each of them a bucket of gradients that leaves while the W of those before it goes on.
+v1::JobSpec WideJobOf(const std::string& method, const Replicas& replicas) {
+  v1::JobSpec spec = JobOf(method, replicas);
+  spec.mutable_model()->mutable_gpt()->set_width(128);
+  spec.mutable_validation()->set_every_steps(0);
+  spec.mutable_training()->set_steps(2);
+  return spec;
+}
+
+TEST_F(ReplicasRun, SeveralBucketsOfGradients_IsTheSerialReference) {
+  for (const char* method : {"pipedream-2bw", "paci", "zb-h1", "1f1b", "pipedream"}) {
+    for (const Replicas& replicas : {Replicas{2}, {3}, {2, 3}}) {
+      const v1::JobSpec spec = WideJobOf(method, replicas);
+      PENSTOCK_ASSERT_OK_AND_ASSIGN(const ResolvedJob job, ResolveJob(spec));
+      for (const LayerRange& layers : EvenSplit(kLayers, Stages(replicas))) {
+        ASSERT_GT(GradientBucketsOfLayers(job.model, layers).size(), 1u);
+      }
+      ExpectEqual(spec, replicas, /*delay_seed=*/replicas.size());
+    }
+  }
+}
+
+// Both stages of a worker have several, whose messages share the edges.
+TEST_F(ReplicasRun, SeveralBucketsAndStagesOnAWorker_IsTheSerialReference) {
+  for (const char* method : {"looped-bfs", "zb-v"}) {
+    v1::JobSpec spec = WideJobOf(method, {2, 2});
+    spec.mutable_training()->set_microbatches(2 * spec.training().microbatches());
+    spec.mutable_training()->set_batch(2 * spec.training().microbatches());
+    spec.mutable_training()->mutable_clip()->set_global_norm(0.5);
+    ExpectEqual(spec, {2, 2}, /*delay_seed=*/1);
+  }
+}
+
+// The first bucket leaves before the last W ends, whatever the timing.
+TEST_F(ReplicasRun, TimelineOfSeveralBuckets_ShowsThemBesideTheLastW) {
+  PENSTOCK_ASSERT_OK_AND_ASSIGN(
+      const Trained cluster,
+      TrainCluster({.spec = WideJobOf("1f1b", {2}), .layers = EvenSplit(kLayers, 1)}, files_));
+  int seen = 0;
+  for (const Span& reduction : cluster.timeline.spans) {
+    if (reduction.lane != Lane::kTransfer) continue;
+    EXPECT_EQ(reduction.action.kind, ActionKind::kReduce);
+    for (const Span& span : cluster.timeline.spans) {
+      if (span.worker != reduction.worker || span.action.kind != ActionKind::kBackwardWeight) {
+        continue;
+      }
+      seen += span.start_ns <= reduction.start_ns && reduction.start_ns < span.end_ns;
+    }
+    EXPECT_GT(reduction.end_ns, reduction.start_ns);
+  }
+  EXPECT_EQ(seen, 4) << "two steps on two workers";
+}
+
 // Their replicas are whole pipelines: both ends of a V are on one worker, and hold the tied weight.
 TEST_F(ReplicasRun, SeveralStagesOnAWorker_IsTheSerialReference) {
   for (const char* method : {"interleaved-1f1b", "looped-bfs", "zb-v", "dualpipe-v"}) {

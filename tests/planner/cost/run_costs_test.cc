@@ -168,15 +168,38 @@ TEST(RunCosts, Traffic_IsWhatTheWorkersSend) {
   ASSERT_EQ(traffic.groups.size(), run.topology.groups.size());
   ASSERT_EQ(traffic.groups.size(), 2u) << "the replicas of the first place, and tied ends";
   double parts = 0.0;
-  for (const double part : traffic.groups[0].parts) parts += part;
+  for (const Traffic::OfGroup::Bucket& bucket : traffic.groups[0].buckets) {
+    for (const double part : bucket.parts) parts += part;
+    EXPECT_THAT(bucket.parts, SizeIs(4));
+  }
   EXPECT_DOUBLE_EQ(parts, 4.0 * static_cast<double>(GradientsOfLayers(run.job.model, {0, 10})));
-  EXPECT_THAT(traffic.groups[0].parts, SizeIs(4));
-  EXPECT_THAT(traffic.groups[1].parts, IsEmpty());
+  EXPECT_GT(traffic.groups[0].buckets.size(), 1u);
+  EXPECT_THAT(traffic.groups[1].buckets, IsEmpty());
   ASSERT_THAT(traffic.groups[1].tied, SizeIs(1));
   EXPECT_DOUBLE_EQ(traffic.groups[1].tied[0].bytes, 256.0 * 192 * 4) << "the embedding";
   EXPECT_EQ(traffic.groups[1].tied[0].sum, (TiedSum{.parts = {0, 1}, .exchanges = true}));
   EXPECT_THAT(traffic.sums, IsEmpty());
   EXPECT_THAT(traffic.norms, ElementsAre(80, 80, 80, 80, 40)) << "8 bytes for each layer";
+}
+
+// Every layer takes as long as any other, so the time tells which of the ten a bucket ends with.
+TEST(RunCosts, BucketsOfGradients_AreWholeWhenWOfTheirLayersIs) {
+  const SplitRun run(Replicated({4, 1}), {{0, 10}, {10, 5}});
+  const auto times = ParseDeviceTimes(
+      "model: {forward_ms: 80, backward_input_ms: 40, backward_weight_ms: 60}\n"
+      "links: [{gigabits_per_second: 1}]\n",
+      "times.yaml");
+  ASSERT_THAT(times, IsOk());
+  PENSTOCK_ASSERT_OK_AND_ASSIGN(const SimulationCosts costs,
+                                RunCostsOf(*times, run.job, run.topology, run.layers));
+  const std::vector<GradientBucket> gradients = GradientBucketsOfLayers(run.job.model, {0, 10});
+  const std::vector<Traffic::OfGroup::Bucket>& buckets = costs.traffic.groups[0].buckets;
+  ASSERT_EQ(buckets.size(), gradients.size());
+  ASSERT_GT(buckets.size(), 2u);
+  for (size_t i = 0; i < buckets.size(); ++i) {
+    EXPECT_NEAR(buckets[i].done, (10.0 - gradients[i].layer) / 10.0, 1e-12);
+  }
+  EXPECT_EQ(gradients.back().layer, 0);
 }
 
 TEST(RunCosts, TrafficThereAndBack_HasSumsAndCopies) {
