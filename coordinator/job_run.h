@@ -107,7 +107,7 @@ struct JobRunLimits {
   int64_t stop_timeout_ms = 30'000;
   // A worker at a dead link, which the coordinator may not reach either though it hears its heartbeats, counts as gone after
   // this time.
-  int64_t dead_link_stop_ms = 500;
+  int64_t dead_link_stop_ms = 300;
   // After a restart of the coordinator, the workers of a run are waited for so long: they may be connecting to the address of
   // before (5 s) and try again after a pause.
   int64_t adopt_timeout_ms = 10'000;
