@@ -45,7 +45,7 @@ Traffic TrafficOfPlan(absl::Span<const PlannedStage> stages, const Topology& top
   for (const ReduceGroup& group : topology.groups) {
     const PlannedStage& stage = stages[topology[group.stages.front()].place];
     const double part = stage.parameter_bytes / stage.replicas;
-    traffic.groups.push_back({.parts = std::vector<double>(stage.replicas, part)});
+    traffic.groups.push_back({.buckets = {{.parts = std::vector<double>(stage.replicas, part)}}});
   }
   return traffic;
 }
