@@ -115,6 +115,27 @@ TEST_F(WeightVersionsTest, Renumber_GivesTheCurrentVersionAnotherNumber) {
   EXPECT_THAT(versions.Advance(51, true, 50), IsOk());
 }
 
+TEST_F(WeightVersionsTest, BorrowedArrays_AreThereUntilTheyAreDropped) {
+  for (const bool with_mirror : {false, true}) {
+    WeightVersions versions =
+        *WeightVersions::Create(pool_, 100, with_mirror, 1, /*with_arrays=*/false);
+    EXPECT_FALSE(versions.has_arrays());
+    EXPECT_EQ(versions.current().weights(), nullptr);
+    EXPECT_EQ(pool_.stats().bytes_in_use, 0);
+    for (const int64_t number : {4, 5, 9}) {
+      Buffer f32 = pool_.Acquire(100 * sizeof(float));
+      const void* const array = f32.data();
+      ASSERT_THAT(versions.PutArrays(number, std::move(f32)), IsOk());
+      EXPECT_EQ(versions.current().weights(), array);
+      EXPECT_EQ(versions.current().mirror() != nullptr, with_mirror);
+      EXPECT_EQ(versions.Find(number), &versions.current());
+      EXPECT_EQ(versions.Find(number - 1), nullptr);
+      versions.DropArrays();
+      EXPECT_EQ(pool_.stats().bytes_in_use, 0);
+    }
+  }
+}
+
 class NoMemory : public MemorySource {
  public:
   void* Allocate(int64_t) override { return nullptr; }
