@@ -1,7 +1,9 @@
 #include "schedule/lower.h"
 
 #include <algorithm>
+#include <set>
 #include <utility>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "absl/types/span.h"
@@ -53,7 +55,8 @@ class Lowering {
     std::vector<int32_t> begun;  // groups, until their REDUCE
     for (size_t i = 0; i < compute.size(); ++i) {
       const Action& action = compute[i];
-      if (const size_t w = FirstWeight(compute, i); w < compute.size() && IsLast(compute, w)) {
+      if (const size_t w = FirstWeight(compute, i);
+          options_.reduces_early && w < compute.size() && IsLast(compute, w)) {
         begun.push_back(replica_group_[action.index]);
         result.push_back({ActionKind::kBeginReduce, begun.back()});
       }
@@ -253,6 +256,28 @@ bool HasNone(const Schedule& schedule, Predicate predicate) {
       [&](const Program& program) { return FindAction(program, predicate) == nullptr; });
 }
 
+// True if nobody reduces two groups, one right after the other, in another order than somebody else.
+bool ReduceInOneOrder(absl::Span<const Program> programs) {
+  std::set<std::pair<int32_t, int32_t>> before;
+  for (const Program& program : programs) {
+    for (const ActionList* list : {&program.prologue, &program.period, &program.epilogue}) {
+      std::vector<int32_t> together;
+      for (const Action& action : *list) {
+        if (action.kind != ActionKind::kReduce) {
+          together.clear();
+          continue;
+        }
+        for (const int32_t group : together) {
+          if (before.count({action.index, group}) > 0) return false;
+          before.insert({group, action.index});
+        }
+        together.push_back(action.index);
+      }
+    }
+  }
+  return true;
+}
+
 }  // namespace
 
 Program Lower(const Program& compute, const Topology& topology, WorkerId worker,
@@ -264,6 +289,21 @@ Program Lower(const Program& compute, const Topology& topology, WorkerId worker,
   program.epilogue = lowering.Lower(compute.epilogue);
   program.epilogue.push_back({ActionKind::kFlush});
   return program;
+}
+
+std::vector<Program> LowerAll(absl::Span<const Program> compute, const Topology& topology,
+                              LowerOptions options) {
+  const auto lower_all = [&] {
+    std::vector<Program> lowered;
+    for (size_t id = 0; id < compute.size(); ++id) {
+      lowered.push_back(Lower(compute[id], topology, WorkerId(static_cast<int32_t>(id)), options));
+    }
+    return lowered;
+  };
+  std::vector<Program> lowered = lower_all();
+  if (ReduceInOneOrder(lowered)) return lowered;
+  options.reduces_early = false;
+  return lower_all();
 }
 
 absl::StatusOr<Schedule> CompleteSchedule(Schedule compute, const LowerOptions& options) {
@@ -295,8 +335,8 @@ absl::StatusOr<Schedule> CompleteSchedule(Schedule compute, const LowerOptions& 
         if (topology[stage].updates) program.epilogue.push_back({ActionKind::kUpdate, stage.value});
       }
     }
-    program = Lower(program, topology, worker, lower);
   }
+  compute.programs = LowerAll(compute.programs, topology, lower);
   return compute;
 }
 

@@ -31,8 +31,10 @@
 #pragma once
 
 #include <cstdint>
+#include <vector>
 
 #include "absl/status/statusor.h"
+#include "absl/types/span.h"
 #include "schedule/program.h"
 #include "schedule/schedule.h"
 
@@ -49,6 +51,8 @@ struct LowerOptions {
   bool send_gradient_early = false;
   // In an evaluate range no stage keeps its input.
   bool forwards_only = false;
+  // BEGIN_REDUCE is added. REQUIRES: workers that have two groups in common begin these in the same order.
+  bool reduces_early = true;
   // The list has its messages already; only R, what comes before updates, and FLUSH are added.
   bool has_messages = false;
 };
@@ -57,6 +61,11 @@ struct LowerOptions {
 // it has them.
 Program Lower(const Program& compute, const Topology& topology, WorkerId worker,
               const LowerOptions& options);
+
+// The same for all workers of a schedule, by WorkerId. Where two of them would begin the same two reductions in different orders, and so
+// wait for each other for ever, none begins early.
+std::vector<Program> LowerAll(absl::Span<const Program> compute, const Topology& topology,
+                              LowerOptions options);
 
 // A whole schedule from lists as people and other tools write them: compute actions (and REDUCE of weights)
 // alone, or with all messages (those of PyTorch's pipelining). A worker whose list has no UPDATE gets

@@ -682,11 +682,11 @@ absl::StatusOr<Schedule> BuildSchedule(const Method& method, const ScheduleOptio
       .global_norm = options.global_norm,
       .send_gradient_early = options.send_gradient_early || method.sends_gradient_early,
       .has_messages = options.listed != nullptr && !IsComputeOnly(*options.listed)};
+  std::vector<Program> compute;
   for (int32_t id = 0; id < options.topology.workers; ++id) {
-    const WorkerId worker(id);
-    schedule.programs.push_back(
-        Lower(ProgramOf(method, options, worker, range), options.topology, worker, lower));
+    compute.push_back(ProgramOf(method, options, WorkerId(id), range));
   }
+  schedule.programs = LowerAll(compute, options.topology, lower);
   if (!options.offload.none()) {
     AddOffload(StashesOnDevice(method, options, range), schedule.programs);
   }
