@@ -126,7 +126,7 @@ bool Crew::AllGone() const { return std::all_of(parts_.begin(), parts_.end(), Is
 std::vector<WorkerOffer> Crew::StillTaken(bool reachable) const {
   std::vector<WorkerOffer> taken;
   for (const Part& part : parts_) {
-    const bool may_stop = !part.unreachable && !part.stuck;
+    const bool may_stop = !part.unreachable && !part.stuck && !part.given_up;
     if (!IsGone(part) && (!reachable || may_stop)) taken.push_back(part.worker);
   }
   return taken;
@@ -193,7 +193,7 @@ void Crew::Stop(const std::string& reason) {
 
 void Crew::GiveUpAtDeadLinks() {
   for (Part& part : parts_) {
-    part.unreachable = part.unreachable || (part.at_dead_link && !IsGone(part));
+    part.given_up = part.at_dead_link;
   }
 }
 

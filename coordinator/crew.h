@@ -38,6 +38,7 @@ class Crew {
     bool stopped = false;
     bool lost = false;
     bool at_dead_link = false;  // between two workers, of which this is one
+    bool given_up = false;      // GiveUpAtDeadLinks
     bool unreachable = false;   // it was asked to stop, and nobody was there
     int64_t next_sequence = 0;  // of the first event that it has not reported
     // Of the first event that the record lacks, as it was saved last, and as it is stored for sure.
@@ -99,7 +100,7 @@ class Crew {
                 const std::string& schedule_digest, Now now);
   // Asks all to stop that have not stopped, a lost one only once and only if it was not done.
   void Stop(const std::string& reason);
-  // The workers at a dead link were asked to stop, and have had time to. Those that have not answered are not there.
+  // The workers at a dead link were asked to stop, and have had time to: those that have not answered are not waited for.
   void GiveUpAtDeadLinks();
   // Takes a response to Stop. Others are ignored.
   void OnStopped(int32_t worker_index, const WorkerResponse& response);

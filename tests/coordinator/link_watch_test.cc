@@ -85,12 +85,18 @@ TEST(PlaceApart, NoOrderDoes_LeavesThemAsTheyAre) {
   EXPECT_THAT(Placed(3, {{0, 1}, {1, 2}}, dead), ElementsAre("b", "c", "d"));
 }
 
+// Submits the job, and returns its ID once it trains.
+std::string Running(SimulatedCluster& cluster, const v1::JobSpec& spec) {
+  cluster.RunFor(10);
+  std::string job = cluster.Submit(spec);
+  EXPECT_TRUE(cluster.RunUntilState(job, v1::JOB_STATE_RUNNING));
+  return job;
+}
+
 // Runs a job of `stages` stages, and cuts the link between its first two workers in it.
 v1::GetJobResponse RunWithDeadLink(int workers, int stages, int64_t cut_ms) {
   SimulatedCluster cluster({.workers = workers, .attached = true});
-  cluster.RunFor(10);
-  const std::string job = cluster.Submit(SavedJob(100, stages));
-  EXPECT_TRUE(cluster.RunUntilState(job, v1::JOB_STATE_RUNNING));
+  const std::string job = Running(cluster, SavedJob(100, stages));
   cluster.RunFor(1000);
   cluster.CutLink(0, 1);
   const int64_t since_ms = cluster.now().unix_ms;
@@ -137,9 +143,7 @@ TEST(DeadLink, NobodyElse_TheJobGoesOnWhenItIsMended) {
 // The coordinator hears a worker that takes no calls, so that it does not answer when it is asked to stop.
 TEST(DeadLink, OfAWorkerThatTakesNoCalls_SpareTakesItsPlaceAtOnce) {
   SimulatedCluster cluster({.workers = 3, .attached = true});
-  cluster.RunFor(10);
-  const std::string job = cluster.Submit(SavedJob(100, 2));
-  ASSERT_TRUE(cluster.RunUntilState(job, v1::JOB_STATE_RUNNING));
+  const std::string job = Running(cluster, SavedJob(100, 2));
   cluster.RunFor(1000);
   cluster.CutLink(0, 1);
   cluster.Deafen(1);
@@ -154,9 +158,7 @@ TEST(DeadLink, OfAWorkerThatTakesNoCalls_SpareTakesItsPlaceAtOnce) {
 
 TEST(DeadLink, ForASecond_EndsNoAttempt) {
   SimulatedCluster cluster({.workers = 2, .attached = true});
-  cluster.RunFor(10);
-  const std::string job = cluster.Submit(SavedJob(100, 2));
-  ASSERT_TRUE(cluster.RunUntilState(job, v1::JOB_STATE_RUNNING));
+  const std::string job = Running(cluster, SavedJob(100, 2));
   cluster.CutLink(0, 1);
   cluster.RunFor(1500);
   cluster.MendLink(0, 1);
@@ -167,9 +169,7 @@ TEST(DeadLink, ForASecond_EndsNoAttempt) {
 // Its streams may come back in time, and end the run themselves if they do not.
 TEST(DeadLink, JobThatDoesNotRecover_WaitsForTheLink) {
   SimulatedCluster cluster({.workers = 2, .attached = true});
-  cluster.RunFor(10);
-  const std::string job = cluster.Submit(SmallJob(100, 2));
-  ASSERT_TRUE(cluster.RunUntilState(job, v1::JOB_STATE_RUNNING));
+  const std::string job = Running(cluster, SmallJob(100, 2));
   cluster.CutLink(0, 1);
   cluster.RunFor(4000);
   cluster.MendLink(0, 1);
