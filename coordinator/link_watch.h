@@ -38,8 +38,8 @@ class HeartbeatLog {
 
 class LinkWatch {
  public:
-  // A link may be silent for so long, counted from a question that was not answered. A process that is frozen for that long
-  // has missed so many heartbeats that it is not mistaken for a dead link, and so has one that was frozen.
+  // A link may be silent for this time, counted from a question that was not answered. A process that is or was frozen for as long
+  // has missed too many heartbeats to be mistaken for a dead link.
   static constexpr int64_t kLimitMs = 2000;
 
   // `reporter` has heard nothing from `peer` for `silent_ms`. Returns whether the link between them is dead.

@@ -200,7 +200,7 @@ class TrainingJob final : public JobRun {
   int64_t WorkersAmong(int64_t free) const override { return WorkersFor(spec(), resolved(), free); }
   std::unique_ptr<JobPhase> FirstPhase(std::unique_ptr<Crew> crew) override;
   std::unique_ptr<JobPhase> AfterRestart(Now now) override;
-  // Returns which places of an attempt on so many workers send to each other: those of neighbouring stages, as in the last
+  // Returns which places of an attempt on `workers` workers send to each other: those of neighbouring stages, as in the last
   // attempt. If that had another number of workers, or workers combine what they have with all others, returns all pairs.
   std::set<PlacePair> PlacesThatTalk(int64_t workers) const;
   std::string WhyNotSaved() const override {
