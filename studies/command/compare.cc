@@ -17,7 +17,6 @@
 #include "services/cli/coordinator_client.h"
 #include "services/cli/follow.h"
 #include "services/cli/interrupt.h"
-#include "services/cli/json_output.h"
 #include "services/cli/local_cluster.h"
 #include "services/cli/text.h"
 #include "services/cli/train_job.h"
@@ -151,15 +150,12 @@ absl::Status RunCompare(const CompareOptions& options, Console& console) {
   PENSTOCK_ASSIGN_OR_RETURN(const v1::DeviceTimes times, TimesOf(options, jobs.front()));
   PENSTOCK_ASSIGN_OR_RETURN(const StudyResult result, CompareMethods(jobs, times, options.until));
   const double seconds = static_cast<double>(RealClock().MonotonicNs() - start_ns) * 1e-9;
-  PENSTOCK_ASSIGN_OR_RETURN(const std::vector<std::string> files,
-                            WriteStudyFiles(options.output, "compare", result));
-  if (options.json) {
-    PrintJson(StudyJson("compare", result, seconds, files), console);
-  } else {
-    console.out << ComparisonText(result);
-  }
-  console.err << "wrote " << absl::StrJoin(files, ", ") << " in " << FormatDuration(seconds)
-              << "\n";
+  PENSTOCK_RETURN_IF_ERROR(ShowStudy({.directory = options.output,
+                                      .study = "compare",
+                                      .text = ComparisonText(result),
+                                      .json = options.json,
+                                      .seconds = seconds},
+                                     result, console));
   if (failed.empty()) return absl::OkStatus();
   return FailedError(
       absl::StrCat("not compared, because training failed:\n", absl::StrJoin(failed, "\n")));

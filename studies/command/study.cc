@@ -12,8 +12,6 @@
 #include "base/files.h"
 #include "base/status.h"
 #include "services/cli/interrupt.h"
-#include "services/cli/json_output.h"
-#include "services/cli/text.h"
 #include "studies/command/commands.h"
 #include "studies/command/curve_files.h"
 #include "studies/command/study_output.h"
@@ -74,16 +72,12 @@ absl::Status RunStudyCommand(const StudyOptions& options, Console& console) {
                                                           ? RunForecast(options)
                                                           : RunPaci(options, console, interrupt));
   const double seconds = static_cast<double>(RealClock().MonotonicNs() - start_ns) * 1e-9;
-  PENSTOCK_ASSIGN_OR_RETURN(const std::vector<std::string> files,
-                            WriteStudyFiles(options.output, options.study, result));
-  if (options.json) {
-    PrintJson(StudyJson(options.study, result, seconds, files), console);
-  } else {
-    console.out << StudyText(result);
-  }
-  console.err << "wrote " << absl::StrJoin(files, ", ") << " in " << FormatDuration(seconds)
-              << "\n";
-  return absl::OkStatus();
+  return ShowStudy({.directory = options.output,
+                    .study = options.study,
+                    .text = StudyText(result),
+                    .json = options.json,
+                    .seconds = seconds},
+                   result, console);
 }
 
 }  // namespace

@@ -140,4 +140,17 @@ absl::StatusOr<std::vector<std::string>> WriteStudyFiles(const std::string& dire
   return paths;
 }
 
+absl::Status ShowStudy(const StudyShow& show, const StudyResult& result, Console& console) {
+  PENSTOCK_ASSIGN_OR_RETURN(const std::vector<std::string> files,
+                            WriteStudyFiles(show.directory, show.study, result));
+  if (show.json) {
+    PrintJson(StudyJson(show.study, result, show.seconds, files), console);
+  } else {
+    console.out << show.text;
+  }
+  console.err << "wrote " << absl::StrJoin(files, ", ") << " in " << FormatDuration(show.seconds)
+              << "\n";
+  return absl::OkStatus();
+}
+
 }  // namespace penstock

@@ -6,7 +6,9 @@
 #include <string>
 #include <vector>
 
+#include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "services/cli/console.h"
 #include "services/cli/json_output.h"
 #include "studies/theory/study.h"
 
@@ -32,5 +34,16 @@ std::string CurvesCsv(const std::vector<StudyChart>& charts);
 absl::StatusOr<std::vector<std::string>> WriteStudyFiles(const std::string& directory,
                                                          const std::string& study,
                                                          const StudyResult& result);
+
+// How a command shows a study that took `seconds`.
+struct StudyShow {
+  std::string directory;  // for its files
+  std::string study;
+  std::string text;   // what people read
+  bool json = false;  // StudyJson instead
+  double seconds = 0.0;
+};
+// Writes the files, prints the result, and says on standard error which files there are. Errors: those of WriteStudyFiles.
+absl::Status ShowStudy(const StudyShow& show, const StudyResult& result, Console& console);
 
 }  // namespace penstock

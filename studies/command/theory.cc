@@ -8,13 +8,10 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_join.h"
 #include "base/clock.h"
 #include "base/files.h"
 #include "base/status.h"
 #include "services/cli/interrupt.h"
-#include "services/cli/json_output.h"
-#include "services/cli/text.h"
 #include "studies/command/commands.h"
 #include "studies/command/drawn_numbers.h"
 #include "studies/command/study_output.h"
@@ -241,16 +238,12 @@ absl::Status RunTheory(const TheoryOptions& options, Console& console) {
   const absl::StatusOr<StudyResult> result = RunStudy(options, console, interrupt);
   PENSTOCK_RETURN_IF_ERROR(result.status());
   const double seconds = static_cast<double>(RealClock().MonotonicNs() - start_ns) * 1e-9;
-  PENSTOCK_ASSIGN_OR_RETURN(const std::vector<std::string> files,
-                            WriteStudyFiles(options.output, options.study, *result));
-  if (options.json) {
-    PrintJson(StudyJson(options.study, *result, seconds, files), console);
-  } else {
-    console.out << StudyText(*result);
-  }
-  console.err << "wrote " << absl::StrJoin(files, ", ") << " in " << FormatDuration(seconds)
-              << "\n";
-  return absl::OkStatus();
+  return ShowStudy({.directory = options.output,
+                    .study = options.study,
+                    .text = StudyText(*result),
+                    .json = options.json,
+                    .seconds = seconds},
+                   *result, console);
 }
 
 }  // namespace
