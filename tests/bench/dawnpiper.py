@@ -14,6 +14,7 @@ With --train the largest batch of each planner is trained by four workers, each 
 96 MiB for the process itself. The most that a worker had beyond an idle one is given beside the limit.
 """
 import argparse
+import functools
 import json
 import pathlib
 import subprocess
@@ -163,16 +164,23 @@ def judge_jobs(directory, names):
         penstock("profile", files["job"], "--samples", ",".join(map(str, SAMPLES)), "--seconds", "0.05", "--device", "cpu",
                  "-o", files["profile"])
 
-        def plans(samples, limit_bytes):
+        @functools.cache
+        def free(samples):
+            """The fastest candidate without a limit."""
             write(files["job"], job_text(name, samples))
-            free = fastest([one for one in plan_job(files, cluster(directory, None), "penstock") if one["recompute"] == "none"])
-            if limit_bytes is None:
-                return free
+            runs = [one for one in plan_job(files, cluster(directory, None), "penstock") if one["recompute"] == "none"]
+            if not runs:
+                raise clusters.Trouble(f"{name}, {samples} samples: there is no plan without a limit")
+            return fastest(runs)
+
+        def plans(samples, limit_bytes):
+            none = free(samples)
+            write(files["job"], job_text(name, samples))
             path = cluster(directory, limit_bytes)
-            return {"none": free if memory_of(free) <= limit_bytes else None,
+            return {"none": none if memory_of(none) <= limit_bytes else None,
                     "dawnpiper": fastest(plan_job(files, path, "dawnpiper")), "ours": fastest(plan_job(files, path, "penstock"))}
 
-        needs = memory_of(plans(4, None))
+        needs = memory_of(free(4))
         for share in SHARES:
             times = [run and 1e3 * run["step_seconds"] for run in plans(4, share * needs).values()]
             row(f"{name} | {share:.0%} of {needs / MIB:.1f} MiB", *times)
