@@ -138,7 +138,8 @@ void SendingStream::Write(const grpc::ByteBuffer& frame) {
 void SendingStream::OnWritten(bool ok) {
   call_->writing = false;
   call_->can_write = call_->can_write && ok;
-  if (std::exchange(writes_tensor_, false)) {
+  if (std::exchange(writes_tensor_, false) &&
+      ok) {  // a call that was given up brings its writes back
     call_->last_sign = LinkMeter::Now();
     // A question waits behind what is still going out.
     if (awaits_answer()) silent_since_.store(call_->last_sign, std::memory_order_relaxed);
@@ -235,7 +236,7 @@ void SendingStream::OnQuiet(bool expired) {
   }
   call_->asks = true;
   AwaitAnswer(now);
-  AskAfter(std::min({2 * call_->quiet, options_.limits.ask_max, patience_}));
+  AskAfter(std::min({2 * call_->quiet, options_.limits.ask_max, patience_ - mute}));
   Pump();
 }
 

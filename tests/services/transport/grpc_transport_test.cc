@@ -232,8 +232,8 @@ class DisturbedEdge {
   static constexpr int64_t kElements = 1000;
   static constexpr int kCapacity = 3;
 
-  explicit DisturbedEdge(const StreamLimits& limits = {})
-      : cluster_(/*epoch=*/1, rpc_limits::kConnectionAge, limits) {
+  explicit DisturbedEdge(const StreamLimits& limits = {}, int64_t elements = kElements)
+      : elements_(elements), cluster_(/*epoch=*/1, rpc_limits::kConnectionAge, limits) {
     auto receiver = cluster_.right().OpenReceiver(kEdge, kCapacity, kLimit, pool(1));
     auto sender = cluster_.left().OpenSender(kEdge, kCapacity, kLimit);
     EXPECT_THAT(receiver, IsOk());
@@ -243,14 +243,14 @@ class DisturbedEdge {
   }
 
   absl::Status Send(int64_t message) {
-    Tensor tensor = pool(0).AcquireTensor(DType::kF32, {kElements});
-    for (int64_t i = 0; i < kElements; ++i) tensor.data<float>()[i] = Value(message, i);
+    Tensor tensor = pool(0).AcquireTensor(DType::kF32, {elements_});
+    for (int64_t i = 0; i < elements_; ++i) tensor.data<float>()[i] = Value(message, i);
     return sender_->Send(message, tensor, Later());
   }
   void ExpectArrives(int64_t message) {
     PENSTOCK_ASSERT_OK_AND_ASSIGN(const Tensor tensor,
-                                  receiver_->Receive({message, DType::kF32, {kElements}}, Later()));
-    for (int64_t i = 0; i < kElements; ++i) ASSERT_EQ(tensor.data<float>()[i], Value(message, i));
+                                  receiver_->Receive({message, DType::kF32, {elements_}}, Later()));
+    for (int64_t i = 0; i < elements_; ++i) ASSERT_EQ(tensor.data<float>()[i], Value(message, i));
   }
   // Sends and receives messages from `first` on, and calls `disturb` when half have arrived.
   void Exchange(int64_t first, int64_t count, const std::function<void(TcpProxy&)>& disturb) {
@@ -280,12 +280,13 @@ class DisturbedEdge {
     cluster_.workers[0].transport.reset();
   }
   absl::Status Receive(int64_t message) {
-    return receiver_->Receive({message, DType::kF32, {kElements}}, Later()).status();
+    return receiver_->Receive({message, DType::kF32, {elements_}}, Later()).status();
   }
 
  private:
   static float Value(int64_t message, int64_t i) { return float(message * 37 + i % 911); }
 
+  const int64_t elements_;  // of a message
   TestCluster cluster_;
   std::unique_ptr<Receiver> receiver_;
   std::unique_ptr<Sender> sender_;
@@ -415,6 +416,22 @@ TEST(DisturbedEdge, SilentReceiver_IsToldUntilItAnswers) {
   edge.cluster().workers[1].proxy->Thaw();
   edge.ExpectArrives(1);
   while (edge.Traffic(0).silent_ns > 0) absl::SleepFor(absl::Milliseconds(10));
+}
+
+// What could not leave comes back when its stream is given up, and says nothing of the receiver.
+TEST(DisturbedEdge, WriteThatIsGivenUp_EndsNoSilence) {
+  StreamLimits limits;
+  limits.ask_min = limits.dial = absl::Milliseconds(50);
+  limits.silence = absl::Milliseconds(400);
+  DisturbedEdge edge(limits, /*elements=*/4 << 20);
+  ASSERT_THAT(edge.Send(0), IsOk());
+  edge.ExpectArrives(0);
+  edge.cluster().workers[1].proxy->Freeze();
+  ASSERT_THAT(edge.Send(1), IsOk());
+  while (edge.Traffic(0).redials == 0) absl::SleepFor(absl::Milliseconds(1));
+  EXPECT_GE(edge.Traffic(0).silent_ns, absl::ToInt64Nanoseconds(limits.silence));
+  edge.cluster().workers[1].proxy->Thaw();
+  edge.ExpectArrives(1);
 }
 
 // It is busy for long, and the sender asks now and then.
