@@ -30,7 +30,8 @@ ProfileGatherer::ProfileGatherer(v1::ProfileSpec spec, const ResolvedJob& job,
       workers_(std::move(workers)),
       layers_(workers_.size()),
       done_(workers_.size(), 0),
-      links_(workers_.size()) {
+      links_(workers_.size()),
+      offload_bytes_per_second_(workers_.size(), 0.0) {
   for (int32_t i = 0; i < this->workers(); ++i) {
     const auto known = std::find_if(kinds_.begin(), kinds_.end(), [&](const Kind& kind) {
       return kind.times.device() == workers_[i].device;
@@ -170,6 +171,12 @@ absl::Status ProfileGatherer::OnLinks(int32_t worker_index, const v1::LinksMeasu
   return absl::OkStatus();
 }
 
+absl::Status ProfileGatherer::OnCopies(int32_t worker_index, const v1::CopiesMeasured& measured) {
+  PENSTOCK_RETURN_IF_ERROR(CheckRate("copies.bytes_per_second", measured.bytes_per_second()));
+  offload_bytes_per_second_[worker_index] = measured.bytes_per_second();
+  return absl::OkStatus();
+}
+
 absl::Status ProfileGatherer::CheckModel(const v1::ModelProfile& model) const {
   PENSTOCK_RETURN_IF_ERROR(CheckModelProfile(model));
   PENSTOCK_RETURN_IF_ERROR(CheckProfileFits(model, job_.model));
@@ -226,12 +233,13 @@ std::optional<KeepLayerTimes> ProfileGatherer::Kept(int32_t worker_index) const 
 v1::ClusterProfile ProfileGatherer::Result() const {
   v1::ClusterProfile profile;
   for (const Kind& kind : kinds_) *profile.add_devices() = kind.times;
-  for (const WorkerOffer& worker : workers_) {
+  for (int32_t i = 0; i < workers(); ++i) {
     v1::ProfiledWorker& entry = *profile.add_workers();
-    entry.set_worker(worker.name);
-    entry.set_device(worker.device);
-    entry.set_memory_bytes(worker.memory_bytes);
-    entry.set_host(HostOf(worker.address));
+    entry.set_worker(workers_[i].name);
+    entry.set_device(workers_[i].device);
+    entry.set_memory_bytes(workers_[i].memory_bytes);
+    entry.set_host(HostOf(workers_[i].address));
+    entry.set_offload_bytes_per_second(offload_bytes_per_second_[i]);
   }
   for (int32_t from = 0; from < workers(); ++from) {
     if (!links_[from].has_value()) continue;  // the only worker

@@ -49,6 +49,7 @@ class ProfileGatherer {
   void OnBegun(int32_t worker_index, const v1::MeasurementBegun& begun);
   // Errors, of all the rest: InvalidArgument saying what is wrong with the report.
   absl::Status OnLinks(int32_t worker_index, const v1::LinksMeasured& measured);
+  absl::Status OnCopies(int32_t worker_index, const v1::CopiesMeasured& measured);
   absl::Status OnLayers(int32_t worker_index, const v1::LayersTimed& timed);
   // Checks that it has reported all it was to measure.
   absl::Status CheckDone(int32_t worker_index) const;
@@ -83,6 +84,7 @@ class ProfileGatherer {
   std::vector<std::optional<v1::ModelProfile>> layers_;  // by worker: what it timed
   std::vector<int64_t> done_;                            // by worker
   std::vector<std::optional<v1::LinksMeasured>> links_;  // by worker
+  std::vector<double> offload_bytes_per_second_;         // by worker; 0: it did not say
 };
 
 }  // namespace penstock

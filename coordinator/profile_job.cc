@@ -54,6 +54,9 @@ class Measuring final : public JobPhase {
       case v1::RunEvent::kLinksMeasured:
         taken = gatherer_->OnLinks(worker_index, event.links_measured());
         break;
+      case v1::RunEvent::kCopiesMeasured:
+        taken = gatherer_->OnCopies(worker_index, event.copies_measured());
+        break;
       case v1::RunEvent::kLayersTimed:
         taken = gatherer_->OnLayers(worker_index, event.layers_timed());
         if (taken.ok()) Keep(gatherer_->Kept(worker_index));

@@ -95,6 +95,7 @@ NextPhase AttemptPhase::OnEvent(int32_t worker_index, const v1::RunEvent& event,
       return FailIfBlamed(now);
     case v1::RunEvent::kMeasurementBegun:
     case v1::RunEvent::kLinksMeasured:
+    case v1::RunEvent::kCopiesMeasured:
     case v1::RunEvent::kLayersTimed:
     case v1::RunEvent::KIND_NOT_SET:
       return nullptr;  // of a profile, or of a newer version

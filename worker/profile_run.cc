@@ -10,8 +10,11 @@
 #include "job/profile/cluster_profile.h"
 #include "job/profile/device_times.h"
 #include "model/describe.h"
+#include "worker/copy_rate.h"
 #include "worker/layer_profiler.h"
 #include "worker/link_probe.h"
+#include "worker/open_offload_store.h"
+#include "worker/spill_file.h"
 
 namespace penstock {
 namespace {
@@ -21,6 +24,7 @@ constexpr absl::Duration kLinkTimeout = absl::Minutes(2);
 
 constexpr double kMsPerSecond = 1e3;
 constexpr double kUsPerSecond = 1e6;
+constexpr double kBytesOfGigabit = 1e9 / 8;
 
 v1::MeasuredTime Exactly(double seconds) {
   v1::MeasuredTime time;
@@ -151,6 +155,8 @@ absl::Status ProfileRun::MayGoOn() {
 absl::Status ProfileRun::Measure() {
   PENSTOCK_RETURN_IF_ERROR(MayGoOn());
   if (workers() > 1) PENSTOCK_RETURN_IF_ERROR(MeasureLinks());
+  PENSTOCK_RETURN_IF_ERROR(MayGoOn());
+  MeasureCopies();
   return request_.times_layers() ? TimeLayers() : absl::OkStatus();
 }
 
@@ -182,6 +188,25 @@ absl::Status ProfileRun::MeasureLinks() {
   }
   environment_.events(std::move(event));
   return absl::OkStatus();
+}
+
+// A worker that cannot offload can still train, so whatever fails here fails no profile: its plans do not offload.
+void ProfileRun::MeasureCopies() {
+  absl::StatusOr<double> rate = absl::UnavailableError("an emulated device copies nothing");
+  if (!emulates()) {
+    Backend& backend = environment_.backend;
+    absl::StatusOr<std::unique_ptr<OffloadStore>> store =
+        OpenOffloadStore(backend, environment_.offload_directory, SpillFile::RoomOf(kCopyRateBytes),
+                         environment_.clock);
+    rate = store.ok() ? MeasureCopyRate(backend, **store) : store.status();
+  } else if (const v1::DeviceTimes& times = environment_.emulated_device->times;
+             times.has_offload_gigabits_per_second()) {
+    rate = times.offload_gigabits_per_second() * kBytesOfGigabit;
+  }
+  if (!rate.ok()) return;
+  v1::RunEvent event;
+  event.mutable_copies_measured()->set_bytes_per_second(*rate);
+  environment_.events(std::move(event));
 }
 
 absl::Status ProfileRun::TimeLayers() {

@@ -1,8 +1,8 @@
 // ProfileRun: one worker's part in a profile of the cluster: it measures its links to all other workers and, if
 // it was chosen for its kind of device, times every layer of the job's model.
 //
-// Links come first, while the workers are otherwise idle (link_probe.h); then the layers, on all that time them
-// at once, as all workers of a pipeline compute at once. Nothing is trained, and no data is read. A worker that
+// Links come first, while the workers are otherwise idle (link_probe.h), then the copies of stashes to the host
+// (copy_rate.h) and the layers, each on all workers at once, as all workers of a pipeline copy and compute at once. Nothing is trained, and no data is read. A worker that
 // emulates a device reports the times it would take as that device, and the memory of its own.
 //
 // Thread safety: as worker/run.h.
@@ -55,6 +55,7 @@ class ProfileRun : public Run {
 
   absl::Status Measure();
   absl::Status MeasureLinks();
+  void MeasureCopies();
   absl::Status TimeLayers();
   bool emulates() const { return environment_.emulated_device.has_value(); }
   // Puts the times of the emulated device in place of those measured.

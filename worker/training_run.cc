@@ -16,6 +16,7 @@
 #include "planner/cost/run_memory.h"
 #include "worker/layer_state.h"
 #include "worker/open_data.h"
+#include "worker/open_offload_store.h"
 #include "worker/pretrained.h"
 #include "worker/snapshot_reader.h"
 #include "worker/spill_file.h"
@@ -121,19 +122,9 @@ absl::Status TrainingRun::MakeOffloadStore() {
              SpillFile::RoomOf(local.stage->activation_bytes().stash);
   }
   if (bytes == 0) return absl::OkStatus();
-  Backend& backend = environment_.backend;
-  if (&backend.pool() != &backend.host_pool()) {
-    offload_store_ = std::make_unique<HostOffload>(backend);
-  } else if (environment_.offload_directory.empty()) {
-    return absl::FailedPreconditionError(
-        "pipeline.offload: this worker has no directory for offloaded stashes; start it with "
-        "--offload-dir, or leave the key out");
-  } else {
-    PENSTOCK_ASSIGN_OR_RETURN(
-        offload_store_,
-        SpillFile::Create({.directory = environment_.offload_directory, .bytes_max = bytes},
-                          backend.pool(), environment_.clock));
-  }
+  PENSTOCK_ASSIGN_OR_RETURN(
+      offload_store_, OpenOffloadStore(environment_.backend, environment_.offload_directory, bytes,
+                                       environment_.clock));
   for (LocalStage& local : stages_) {
     if (local.offloads) local.stage->OffloadTo(*offload_store_);
   }

@@ -94,6 +94,10 @@ absl::StatusOr<std::set<std::string>> CheckWorkers(const v1::ClusterProfile& pro
       return InvalidKey(key + ".memory_bytes", absl::StrCat("is ", worker.memory_bytes(),
                                                             "; expected 0 to ", kMemoryBytesMax));
     }
+    if (worker.offload_bytes_per_second() != 0.0) {
+      PENSTOCK_RETURN_IF_ERROR(
+          CheckRate(key + ".offload_bytes_per_second", worker.offload_bytes_per_second()));
+    }
     if (worker.host().empty()) {
       return InvalidKey(key + ".host", "is missing; expected the machine that the worker runs on");
     }
@@ -167,11 +171,12 @@ absl::Status CheckLinkNumbers(const std::string& key, double latency_us, double 
   if (!(std::isfinite(latency_us) && latency_us >= 0.0)) {
     return InvalidKey(key + ".latency_us", absl::StrCat("is ", latency_us, "; expected 0 or more"));
   }
-  if (!(std::isfinite(bytes_per_second) && bytes_per_second > 0.0)) {
-    return InvalidKey(key + ".bytes_per_second",
-                      absl::StrCat("is ", bytes_per_second, "; expected more than 0"));
-  }
-  return absl::OkStatus();
+  return CheckRate(key + ".bytes_per_second", bytes_per_second);
+}
+
+absl::Status CheckRate(const std::string& key, double bytes_per_second) {
+  if (std::isfinite(bytes_per_second) && bytes_per_second > 0.0) return absl::OkStatus();
+  return InvalidKey(key, absl::StrCat("is ", bytes_per_second, "; expected more than 0"));
 }
 
 absl::Status CheckClusterProfile(const v1::ClusterProfile& profile) {

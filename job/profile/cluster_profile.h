@@ -30,11 +30,14 @@ absl::Status CheckProfileSpec(const v1::ProfileSpec& spec);
 // Checks the numbers of a link. Errors: InvalidArgument with the key: a latency or a bandwidth that is not
 // finite, a negative latency, no bandwidth.
 absl::Status CheckLinkNumbers(const std::string& key, double latency_us, double bytes_per_second);
+// Errors: InvalidArgument with the key: a rate that is not finite or not above 0.
+absl::Status CheckRate(const std::string& key, double bytes_per_second);
 
 // Errors: InvalidArgument with the key: what CheckModelProfile finds in a device's model; no devices or workers;
 // a device, worker or link twice; a device that is of another model or other sizes than the first; a worker
-// without host, with a device that is none of `devices`, or with a memory that is negative; a device that no
-// worker has; a link of a worker that there is not, or to itself, or two workers without one; CheckLinkNumbers'.
+// without host, with a device that is none of `devices`, with a memory that is negative, or with a rate of offloading
+// that is neither 0 nor what CheckRate wants; a device that no worker has; a link of a worker that there is not, or to
+// itself, or two workers without one; CheckLinkNumbers'.
 absl::Status CheckClusterProfile(const v1::ClusterProfile& profile);
 
 // `file_name` is for messages. Errors: InvalidArgument with file, line and column: what ReadYamlMessage and

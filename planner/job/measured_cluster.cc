@@ -69,6 +69,7 @@ class Measured {
       if (worker.memory_bytes() > 0) {
         planned.memory_bytes = static_cast<double>(worker.memory_bytes());
       }
+      planned.offload_bytes_per_second = worker.offload_bytes_per_second();
       host_of_[worker.worker()] = host->second;
       cluster.workers.push_back(std::move(planned));
     }

@@ -48,10 +48,15 @@ std::string DeviceText(const v1::ClusterProfile& profile, const v1::DeviceProfil
 }
 
 std::string WorkersText(const v1::ClusterProfile& profile) {
-  Table table({{"WORKER"}, {"HOST"}, {"MEMORY", Table::Align::kRight}, {"DEVICE"}});
+  Table table({{"WORKER"},
+               {"HOST"},
+               {"MEMORY", Table::Align::kRight},
+               {"OFFLOAD MB/S", Table::Align::kRight},
+               {"DEVICE"}});
   for (const v1::ProfiledWorker& worker : profile.workers()) {
-    table.AddRow(
-        {worker.worker(), worker.host(), FormatBytes(worker.memory_bytes()), worker.device()});
+    const double rate = worker.offload_bytes_per_second();
+    table.AddRow({worker.worker(), worker.host(), FormatBytes(worker.memory_bytes()),
+                  rate > 0 ? FormatFixed(rate / kBytesPerMegabyte, 1) : "-", worker.device()});
   }
   return table.Render();
 }
@@ -131,6 +136,7 @@ Json WorkerJson(const v1::ProfiledWorker& worker) {
   return {{"worker", worker.worker()},
           {"device", worker.device()},
           {"memory_bytes", worker.memory_bytes()},
+          {"offload_bytes_per_second", worker.offload_bytes_per_second()},
           {"host", worker.host()}};
 }
 

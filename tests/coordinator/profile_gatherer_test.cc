@@ -198,6 +198,21 @@ TEST_F(ProfileGathererTest, WhateverChangesTimes_ChangesTheKey) {
   expect_another("shapes");
 }
 
+TEST_F(ProfileGathererTest, RatesOfCopies_AreInTheProfileOfThoseThatToldThem) {
+  ProfileGatherer gatherer = On({"cpu", "cpu"});
+  v1::CopiesMeasured copies;
+  copies.set_bytes_per_second(2.5e9);
+  ASSERT_THAT(gatherer.OnCopies(1, copies), IsOk());
+  for (const int32_t i : {0, 1}) {
+    ASSERT_THAT(gatherer.OnLinks(i, LinksTo({1 - i})), IsOk());
+    ASSERT_THAT(gatherer.OnLayers(i, Timed()), IsOk());
+    ASSERT_THAT(gatherer.CheckDone(i), IsOk()) << "the rate is no duty";
+  }
+  const v1::ClusterProfile profile = gatherer.Result();
+  EXPECT_EQ(profile.workers(0).offload_bytes_per_second(), 0.0);
+  EXPECT_EQ(profile.workers(1).offload_bytes_per_second(), 2.5e9);
+}
+
 TEST_F(ProfileGathererTest, WrongReports_AreRefused) {
   ProfileGatherer gatherer = On({"cpu", "gpu", "cpu"});
   v1::DeviceProfile known;
@@ -216,6 +231,13 @@ TEST_F(ProfileGathererTest, WrongReports_AreRefused) {
   links = LinksTo({1, 2});
   links.mutable_links(0)->set_latency_us(NAN);
   EXPECT_THAT(gatherer.OnLinks(0, links), StatusIs(kInvalid, HasSubstr("latency_us: is nan")));
+
+  for (const double rate : {0.0, -1.0, double{NAN}, double{INFINITY}}) {
+    v1::CopiesMeasured copies;
+    copies.set_bytes_per_second(rate);
+    EXPECT_THAT(gatherer.OnCopies(0, copies),
+                StatusIs(kInvalid, HasSubstr("copies.bytes_per_second: is ")));
+  }
 
   EXPECT_THAT(gatherer.OnLayers(1, Timed()), StatusIs(kInvalid, HasSubstr("nobody asked")));
   v1::LayersTimed timed = Timed();

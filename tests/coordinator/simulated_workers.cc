@@ -33,6 +33,8 @@ std::string Describe(const v1::RunEvent& event) {
       return absl::StrCat("MeasurementBegun ", event.measurement_begun().what());
     case v1::RunEvent::kLinksMeasured:
       return absl::StrCat("LinksMeasured ", event.links_measured().links_size());
+    case v1::RunEvent::kCopiesMeasured:
+      return absl::StrCat("CopiesMeasured ", event.copies_measured().bytes_per_second());
     case v1::RunEvent::kLayersTimed:
       return absl::StrCat("LayersTimed ", event.layers_timed().model().layers_size());
     case v1::RunEvent::KIND_NOT_SET:

@@ -110,6 +110,8 @@ TEST(ClusterProfile, WrongWorkers_AreRefusedWithTheirPlace) {
                                        HasSubstr("other is none of `devices`"))));
   EXPECT_THAT(With("memory_bytes: 1000", "memory_bytes: -1"),
               StatusIs(kInvalid, HasSubstr("workers[0].memory_bytes: is -1")));
+  EXPECT_THAT(With("memory_bytes: 1000", "offload_bytes_per_second: -5"),
+              StatusIs(kInvalid, HasSubstr("workers[0].offload_bytes_per_second: is -5")));
   EXPECT_THAT(With(", host: beta", ""),
               StatusIs(kInvalid, HasSubstr("workers[1].host: is missing")));
 }

@@ -239,6 +239,7 @@ constexpr Trait kTraits[] = {&Traits::shares, &Traits::carries, &Traits::statist
 std::vector<Feature> JobFeatures() {
   std::vector<Feature> features = {
       {"recomputation", "pipeline: {recompute: all}"},
+      {"offloaded stashes", "pipeline: {offload: all}"},
       {"streamed weights", "pipeline: {stream_weights: on}"},
       {"replicas, as many of each stage", "pipeline: {replicas: [2]}"},
       {"replicas, unlike numbers", "pipeline: {replicas: [2, 1, 1, 1]}"},

@@ -61,7 +61,8 @@ class ProfileRuns {
                   if (on_event) on_event(worker, event);
                   workers_[worker].events.push_back(std::move(event));
                 },
-            .emulated_device = emulated_device};
+            .emulated_device = emulated_device,
+            .offload_directory = offload_directory};
   }
 
   absl::Status Prepare() {
@@ -100,6 +101,7 @@ class ProfileRuns {
 
   std::function<void(int worker, const v1::RunEvent&)> on_event;
   std::optional<EmulatedDevice> emulated_device;
+  std::string offload_directory = "/tmp";
 
  private:
   struct Worker {
@@ -143,6 +145,27 @@ TEST(ProfileRun, ThreeWorkers_ReportTheirLinksAndOneTheLayers) {
   EXPECT_THAT(CheckModelProfile(model), IsOk());
   EXPECT_THAT(CheckProfileFits(model, ChainOf(SmallJob("1f1b"))), IsOk());
   EXPECT_EQ(model.shapes(0).sizes_size(), 2);
+}
+
+TEST(ProfileRun, WorkersThatCanOffload_SayHowFast) {
+  ProfileRuns runs(2);
+  ASSERT_THAT(runs.Prepare(), IsOk());
+  for (const absl::Status& end : runs.Execute()) ASSERT_THAT(end, IsOk());
+  for (int worker = 0; worker < 2; ++worker) {
+    const v1::RunEvent* copies = runs.Find(worker, v1::RunEvent::kCopiesMeasured);
+    ASSERT_NE(copies, nullptr);
+    EXPECT_THAT(CheckRate("copies", copies->copies_measured().bytes_per_second()), IsOk());
+  }
+}
+
+TEST(ProfileRun, WorkerThatCannotOffload_SaysNothingOfIt) {
+  for (const char* directory : {"", "/no/such/place"}) {
+    ProfileRuns runs(1);
+    runs.offload_directory = directory;
+    ASSERT_THAT(runs.Prepare(), IsOk());
+    EXPECT_THAT(runs.Execute()[0], IsOk());
+    EXPECT_EQ(runs.Find(0, v1::RunEvent::kCopiesMeasured), nullptr) << directory;
+  }
 }
 
 TEST(ProfileRun, Progress_CountsLinksAndLayersOnce) {

@@ -62,6 +62,7 @@ TEST_F(MeasuredClusterTest, KindsHostsAndPaths_AreWhatWasMeasured) {
   AddWorker("a0", "old", "a", 1'000);
   AddWorker("a1", "old", "a", 0);
   AddWorker("b0", "new", "b", 2'000);
+  profile_.mutable_workers(2)->set_offload_bytes_per_second(3e9);
   AddWorker("c0", "new", "c", 2'000);
   AddLink("a0", "a1", 1e9, 5);
   AddLink("a0", "b0", 1e8, 50);
@@ -77,6 +78,8 @@ TEST_F(MeasuredClusterTest, KindsHostsAndPaths_AreWhatWasMeasured) {
   EXPECT_EQ(measured.cluster.workers[2].speed, 4.0);
   EXPECT_EQ(measured.cluster.workers[0].memory_bytes, 1'000);
   EXPECT_EQ(measured.cluster.workers[1].memory_bytes, std::numeric_limits<double>::infinity());
+  EXPECT_EQ(measured.cluster.workers[1].offload_bytes_per_second, 0.0) << "not known";
+  EXPECT_EQ(measured.cluster.workers[2].offload_bytes_per_second, 3e9);
   ASSERT_EQ(measured.cluster.hosts.size(), 3u);
   EXPECT_EQ(measured.cluster.hosts[0].inside_bytes_per_second, 1e9);
   EXPECT_DOUBLE_EQ(measured.cluster.hosts[0].inside_latency_s, 5e-6);

@@ -1,0 +1,24 @@
+// OpenOffloadStore: the store that fits a worker's device (compute/offload_store.h).
+//
+// Thread safety: the thread that owns the back-end.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+
+#include "absl/status/statusor.h"
+#include "base/clock.h"
+#include "compute/backend.h"
+#include "compute/offload_store.h"
+
+namespace penstock {
+
+// Returns pinned memory of the host where the device has memory of its own, otherwise a file in `directory` with room for
+// `bytes_max` (SpillFile::RoomOf all stashes that are out at once). REQUIRES: the back-end and `clock` outlive the store.
+// Errors: those of SpillFile::Create; FailedPrecondition (it needs a directory, and none was named).
+absl::StatusOr<std::unique_ptr<OffloadStore>> OpenOffloadStore(Backend& backend,
+                                                               const std::string& directory,
+                                                               int64_t bytes_max, Clock& clock);
+
+}  // namespace penstock
