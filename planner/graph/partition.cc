@@ -59,8 +59,11 @@ class Partitioner {
     for (int stage = 1; stage <= stages_; ++stage) {
       std::vector<double> next(layers_ + 1, kInfinity);
       for (int end = stage; end <= layers_; ++end) {
-        for (int first = stage - 1; first < end; ++first) {
-          next[end] = std::min(next[end], std::max(largest[first], Cost(stage - 1, first, end)));
+        // A last stage that begins earlier only costs more.
+        for (int first = end - 1; first >= stage - 1; --first) {
+          const double cost = Cost(stage - 1, first, end);
+          if (cost >= next[end]) break;
+          next[end] = std::min(next[end], std::max(largest[first], cost));
         }
       }
       largest = std::move(next);
@@ -81,7 +84,8 @@ class Partitioner {
       for (int first = 0; first < layers_; ++first) {
         for (int end = first + 1; end <= layers_; ++end) {
           const double cost = Cost(stages_ - stage, first, end);
-          if (cost > limit || cost * cost + squares[end] >= next[first]) continue;
+          if (cost > limit) break;
+          if (cost * cost + squares[end] >= next[first]) continue;
           next[first] = cost * cost + squares[end];
           end_of[stage][first] = end;
         }

@@ -16,7 +16,8 @@
 namespace penstock {
 
 // Returns the first layer of each of `stages` contiguous, non-empty stages; the first entry is 0. `layer_costs` are
-// times of one microbatch in any unit. Takes O(stages * layers^2) time.
+// times of one microbatch in any unit. Takes O(stages * layers * w) time, where w layers make the longest stage that is
+// no slower than the slowest one has to be.
 //
 // Errors: InvalidArgument if stages < 1, stages > layers, or a cost is negative or not finite.
 absl::StatusOr<std::vector<int>> PartitionChain(absl::Span<const double> layer_costs, int stages);

@@ -10,6 +10,8 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "base/status.h"
+#include "planner/graph/column_search.h"
+#include "planner/graph/host_bound.h"
 #include "planner/graph/ideals.h"
 #include "planner/graph/improve_placement.h"
 #include "planner/graph/in_order_search.h"
@@ -25,6 +27,7 @@ constexpr double kOptimalGap = 1e-9;
 constexpr int64_t kCutsMax = 2'500;
 constexpr int kOrderedCutsMax = 400;       // of sweeps over orders of workers
 constexpr int kOrderedUnitsMax = 64;       // the same
+constexpr double kHostBoundShare = 0.3;    // of the time left
 constexpr int64_t kStagesMax = 5'000'000;  // that branch and bound looks at: a second or two
 
 absl::Status CheckRequest(const LayerGraph& graph, const PlacementRequest& request) {
@@ -153,6 +156,11 @@ class Planner {
       Consider(costs, PlacementOf(family, stages));
     }
     ConsiderEvenStages(costs);
+    ConsiderColumns(costs);
+    if (family.complete()) {
+      TimeBudget part = budget_.Part(kHostBoundShare);
+      host_bound_s_ = HostBound(graph_, family, cluster_, KnownPeriod(costs), part);
+    }
     ConsiderOrders(costs);
     const bool is_proven = Refine(costs);
     if (!best_.has_value()) return NothingFits(costs);
@@ -273,14 +281,19 @@ class Planner {
     }
   }
 
-  // Considers PipeDream-2BW's plans: every depth with as many workers for each stage, data parallelism among them.
-  void ConsiderEvenStages(const PlacementCosts& costs) {
-    const CutFamily& family = costs.family();
-    // The chain has one cut of each number of layers, each inside the next.
+  // Returns cuts that are each inside the next, from the empty one on.
+  static std::vector<int> NestedCuts(const CutFamily& family) {
     std::vector<int> chain = {0};
     for (int cut = 1; cut < family.size(); ++cut) {
       if (family.Inside(chain.back(), cut)) chain.push_back(cut);
     }
+    return chain;
+  }
+
+  // Considers PipeDream-2BW's plans: every depth with as many workers for each stage, data parallelism among them.
+  void ConsiderEvenStages(const PlacementCosts& costs) {
+    const CutFamily& family = costs.family();
+    const std::vector<int> chain = NestedCuts(family);
     const int layers = static_cast<int>(chain.size()) - 1;
     for (int depth = 1; depth <= std::min(layers, cluster_.size()); ++depth) {
       if (budget_.IsSpent(0)) return;
@@ -296,6 +309,27 @@ class Planner {
       }
       Consider(costs, std::move(placement));
     }
+  }
+
+  // Returns the period of the best plan, or one that is always long enough.
+  double KnownPeriod(const PlacementCosts& costs) const {
+    return best_.has_value() && request_.goal == PlacementGoal::kPeriod ? best_->score
+                                                                        : LongestPeriod(costs);
+  }
+
+  // Considers runs of layers on hosts of their own, which are fast where there are many hosts.
+  void ConsiderColumns(const PlacementCosts& costs) {
+    if (!IsUniform(cluster_) || cluster_.hosts.size() < 2) return;
+    const CutFamily& family = costs.family();
+    const std::vector<int> kept =
+        family.size() > kOrderedCutsMax ? Thinned(family) : std::vector<int>();
+    std::vector<int> chain = NestedCuts(kept.empty() ? family : family.Subfamily(kept));
+    if (!kept.empty()) {
+      for (int& cut : chain) cut = kept[cut];
+    }
+    std::optional<ClusterPlacement> found =
+        SearchColumns(costs, chain, KnownPeriod(costs), budget_);
+    if (found.has_value()) Consider(costs, std::move(*found));
   }
 
   // Returns orders of the workers worth trying, as units that a stage takes whole.
@@ -434,7 +468,7 @@ class Planner {
   void Bound(const PlacementCosts& costs, bool is_proven, StagePlan& plan) const {
     double speed = 0;
     for (const PlanWorker& worker : cluster_.workers) speed += worker.speed;
-    double bound_s = std::max(flat_bound_s_, TotalWorkS(graph_) / speed);
+    double bound_s = std::max({flat_bound_s_, host_bound_s_, TotalWorkS(graph_) / speed});
     if (costs.family().complete()) {
       bound_s = std::max(bound_s, PrefixBound(costs.family(), cluster_)
                                       .PeriodS(costs.family().size() - 1, cluster_.size(), speed));
@@ -489,6 +523,7 @@ class Planner {
   const SortedGraph sorted_;
   const PlacementJudge& judge_;
   double flat_bound_s_ = 0;
+  double host_bound_s_ = 0;
   std::optional<ScoredPlacement> best_;
 };
 

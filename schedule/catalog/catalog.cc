@@ -319,7 +319,7 @@ absl::Status CheckSteps(const Method& method, const ScheduleOptions& options,
   PENSTOCK_RETURN_IF_ERROR(CheckRounds(method, options));
   PENSTOCK_RETURN_IF_ERROR(CheckReplicas(method, options, range));
   PENSTOCK_RETURN_IF_ERROR(CheckFillsPipeline(method, options));
-  const int64_t most = ListedMicrobatchesMax(options.topology.depth());
+  const int64_t most = ListedMicrobatchesMax(options.topology.depth(), options.step_actions_max);
   if (RunsWholeSteps(method) && per_step > most) {
     return absl::InvalidArgumentError(
         absl::StrCat("a step of ", per_step, " microbatches on ", options.topology.stages(),
@@ -657,9 +657,9 @@ absl::StatusOr<const Method*> FindMethod(absl::string_view name) {
                                           absl::StrJoin(names, ", ")));
 }
 
-int64_t ListedMicrobatchesMax(int32_t stages) {
+int64_t ListedMicrobatchesMax(int32_t stages, int64_t actions_max) {
   constexpr int64_t kActions = 7;  // F, I, W, two receives, two sends
-  return std::max<int64_t>(1, kStepActionsMax / (kActions * std::max(stages, 1)));
+  return std::max<int64_t>(1, actions_max / (kActions * std::max(stages, 1)));
 }
 
 absl::Status CheckBuildable(const Method& method, const ScheduleOptions& options,

@@ -19,6 +19,10 @@
 
 namespace penstock {
 
+// The most actions that a step may have, all workers together. The coordinator lists and verifies steps between two
+// heartbeats, which takes a second or two at this limit.
+inline constexpr int64_t kStepActionsMax = 2'000'000;
+
 // A catalog schedule depends on these and on the range.
 struct ScheduleOptions {
   Topology topology;
@@ -40,6 +44,8 @@ struct ScheduleOptions {
   std::optional<int64_t> microbatches_per_update = std::nullopt;
   // The stages that keep only some of their stashes on the device. None that recompute, and none there and back.
   OffloadChoice offload;
+  // More than kStepActionsMax is for simulations of what no coordinator runs.
+  int64_t step_actions_max = kStepActionsMax;
 };
 
 // A method sets these defaults for the updates of a job that does not set them (job.proto has the meaning of each).
@@ -116,12 +122,9 @@ const Method& SearchedMethod();
 // Of the catalog, or SearchedMethod. Errors: NotFound, listing the names there are.
 absl::StatusOr<const Method*> FindMethod(absl::string_view name);
 
-// The most actions that a step may have, all workers together. The coordinator lists and verifies steps between two
-// heartbeats, which takes a second or two at this limit.
-inline constexpr int64_t kStepActionsMax = 2'000'000;
-// The most microbatches that a step may have in a pipeline of `stages` stages. (The R of stages that recompute is not
-// counted.)
-int64_t ListedMicrobatchesMax(int32_t stages);
+// The most microbatches that a step may have in a pipeline of `stages` stages, so that it has no more than `actions_max`
+// actions. (The R of stages that recompute is not counted.)
+int64_t ListedMicrobatchesMax(int32_t stages, int64_t actions_max = kStepActionsMax);
 
 // Checks that BuildSchedule can build this, without building it. Errors: those of BuildSchedule.
 absl::Status CheckBuildable(const Method& method, const ScheduleOptions& options,

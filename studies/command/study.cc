@@ -1,5 +1,5 @@
-// penstock study: a method's own experiment, trained in this process and stamped with simulated time, and how well the
-// curves of finished runs are forecast.
+// penstock study: a method's own experiment, trained in this process and stamped with simulated time; how well the
+// curves of finished runs are forecast; and which method is fastest over the internet.
 #include <algorithm>
 #include <memory>
 #include <string>
@@ -11,12 +11,15 @@
 #include "base/clock.h"
 #include "base/files.h"
 #include "base/status.h"
+#include "job/profile/model_profile.h"
 #include "services/cli/interrupt.h"
 #include "studies/command/commands.h"
 #include "studies/command/curve_files.h"
 #include "studies/command/study_output.h"
+#include "studies/command/study_runner.h"
 #include "studies/command/training_runner.h"
 #include "studies/experiments/forecast_study.h"
+#include "studies/experiments/internet_study.h"
 #include "studies/experiments/paci_study.h"
 
 namespace penstock {
@@ -24,10 +27,14 @@ namespace {
 
 constexpr char kPaci[] = "paci";
 constexpr char kForecast[] = "forecast";
+constexpr char kInternet[] = "internet";
 constexpr int64_t kStepsMax = 10'000'000;
 constexpr int64_t kBatchMax = 65'536;
 constexpr double kRateMin = 1e-6;
 constexpr double kRateMax = 1e3;
+constexpr int kHostsMax = 4096;
+constexpr int kBlocksMax = 100'000;
+constexpr int64_t kMicrobatchesMax = 1'000'000;
 
 struct StudyOptions {
   std::string study;
@@ -35,6 +42,8 @@ struct StudyOptions {
   bool only_finished = false;
   std::vector<std::string> curves;
   double seen_percent = 30;
+  std::string profile_path;
+  InternetStudy internet;
   std::string output = "study-results";
   int threads = std::max(1, static_cast<int>(std::thread::hardware_concurrency()));
   bool json = false;
@@ -65,12 +74,29 @@ absl::StatusOr<StudyResult> RunForecast(const StudyOptions& options) {
   return RunForecastStudy(curves, options.seen_percent / 100);
 }
 
+absl::StatusOr<StudyResult> RunInternet(const StudyOptions& options, Console& console,
+                                        Interrupt& interrupt) {
+  if (options.profile_path.empty()) {
+    return absl::InvalidArgumentError(
+        "--profile: the study internet needs the measured times of a model; give the file that "
+        "`penstock profile JOB.yaml -o FILE` wrote");
+  }
+  PENSTOCK_ASSIGN_OR_RETURN(const v1::ModelProfile profile, ReadModelProfile(options.profile_path));
+  StudyRunner runner(options.threads, console, RealClock(), interrupt);
+  return RunInternetStudy(options.internet, profile, runner);
+}
+
+absl::StatusOr<StudyResult> RunStudy(const StudyOptions& options, Console& console,
+                                     Interrupt& interrupt) {
+  if (options.study == kForecast) return RunForecast(options);
+  if (options.study == kInternet) return RunInternet(options, console, interrupt);
+  return RunPaci(options, console, interrupt);
+}
+
 absl::Status RunStudyCommand(const StudyOptions& options, Console& console) {
   PENSTOCK_ASSIGN_OR_RETURN(Interrupt interrupt, Interrupt::Create());
   const int64_t start_ns = RealClock().MonotonicNs();
-  PENSTOCK_ASSIGN_OR_RETURN(const StudyResult result, options.study == kForecast
-                                                          ? RunForecast(options)
-                                                          : RunPaci(options, console, interrupt));
+  PENSTOCK_ASSIGN_OR_RETURN(const StudyResult result, RunStudy(options, console, interrupt));
   const double seconds = static_cast<double>(RealClock().MonotonicNs() - start_ns) * 1e-9;
   return ShowStudy({.directory = options.output,
                     .study = options.study,
@@ -92,12 +118,15 @@ CommandRunner DeclareStudy(CLI::App& app) {
     rates.push_back(absl::StrCat(optimizer.learning_rate, " with ", optimizer.name));
     lengths.push_back(absl::StrCat(optimizer.steps, " with ", optimizer.name));
   }
-  app.add_option("STUDY", options->study,
-                 "paci: PACI against Flush, zb-h1 and zb-h2, in the time to a loss; "
-                 "forecast: when finished runs reached a loss, forecast from their beginnings")
+  app.add_option(
+         "STUDY", options->study,
+         "paci: PACI against Flush, zb-h1 and zb-h2, in the time to a loss; "
+         "forecast: when finished runs reached a loss, forecast from their beginnings; "
+         "internet: which method is fastest with which bandwidth and latency between hosts, "
+         "by the measured times of a model")
       ->required()
       ->type_name("")
-      ->check(CLI::IsMember({kPaci, kForecast}));
+      ->check(CLI::IsMember({kPaci, kForecast, kInternet}));
   PaciStudy& paci = options->paci;
   app.add_option("--data", paci.text_path, "The text to train on, such as Tiny Shakespeare")
       ->type_name("FILE");
@@ -137,6 +166,50 @@ CommandRunner DeclareStudy(CLI::App& app) {
       ->type_name("PERCENT")
       ->capture_default_str()
       ->check(CLI::Range(1, 99));
+  InternetStudy& internet = options->internet;
+  app.add_option("--profile", options->profile_path,
+                 "Of internet: the measured times of a model, as `penstock profile -o` writes them")
+      ->type_name("FILE");
+  app.add_option("--hosts", internet.hosts, "Of internet: the hosts, each with one worker")
+      ->type_name("N")
+      ->capture_default_str()
+      ->check(CLI::Range(2, kHostsMax));
+  app.add_option(
+         "--blocks", internet.blocks,
+         "Of internet: how many equal blocks the deeper model has; default: so many that of "
+         "two stages on each host none is shorter than the longest layer")
+      ->type_name("N")
+      ->check(CLI::Range(1, kBlocksMax));
+  app.add_option("--samples", internet.samples,
+                 "Of internet: the samples of a microbatch; default: the most that were measured")
+      ->type_name("N")
+      ->check(CLI::Range(int64_t{1}, kBatchMax));
+  app.add_option("--speed", internet.speed,
+                 "Of internet: how many times as fast as the measured device each host is")
+      ->type_name("X")
+      ->capture_default_str()
+      ->check(CLI::Range(1e-3, 1e6));
+  app.add_option("--gigabits", internet.gigabits,
+                 "Of internet: the bandwidths of a host, each way; default: 1,2,5,10")
+      ->type_name("LIST")
+      ->delimiter(',')
+      ->check(CLI::Range(1e-6, 1e6));
+  app.add_option("--latency", internet.latencies_ms,
+                 "Of internet: the latencies of all links in ms; default: 5,10,20,50")
+      ->type_name("LIST")
+      ->delimiter(',')
+      ->check(CLI::Range(0.0, 1e5));
+  app.add_option("--microbatches", internet.microbatches,
+                 "Of internet: the microbatches of a step; default: as many as hosts, and four "
+                 "times as many")
+      ->type_name("LIST")
+      ->delimiter(',')
+      ->check(CLI::Range(int64_t{1}, kMicrobatchesMax));
+  app.add_option(
+         "--method", internet.methods,
+         absl::StrCat("Of internet: the methods; default: ", absl::StrJoin(internet.methods, ",")))
+      ->type_name("LIST")
+      ->delimiter(',');
   app.add_option("-o,--output", options->output,
                  "Where CSV and SVG files go, and where finished runs are kept and found")
       ->type_name("DIR")

@@ -31,6 +31,8 @@ constexpr double kMarginBottom = 58;
 constexpr double kLegendRow = 21;
 constexpr double kLegendWidth = 18;  // of a line's sample
 constexpr double kCharacterWidth = 6.6;
+constexpr int kDot = 4;  // radius
+constexpr int kLargeDot = 18;
 constexpr double kTicks = 6;  // about this many on an axis
 
 std::string Px(double value) { return SvgNumber(value, 1); }
@@ -275,15 +277,15 @@ class Picture {
       }
     }
     path += stretch;
-    if (!path.empty()) {
+    if (!path.empty() && !line.apart) {
       Add("<path class=\"line s%d%s\" d=\"%s\"/>\n", colour, line.dashed ? " dash" : "", path);
     }
-    if (!line.marked) return;
+    if (!line.marked && !line.apart) return;
     for (const ChartPoint& point : line.points) {
       if (!Has(point)) continue;
-      Add("<circle class=\"f%d\" cx=\"%s\" cy=\"%s\" r=\"4\"><title>%s: %s, %s</title></circle>\n",
-          colour, Px(X(point.x)), Px(Y(point.y)), SvgText(line.label), Number(point.x),
-          Number(point.y));
+      Add("<circle class=\"f%d\" cx=\"%s\" cy=\"%s\" r=\"%d\"><title>%s: %s, %s</title></circle>\n",
+          colour, Px(X(point.x)), Px(Y(point.y)), line.apart ? kLargeDot : kDot,
+          SvgText(line.label), Number(point.x), Number(point.y));
     }
   }
 

@@ -24,6 +24,7 @@ struct ChartLine {
   std::vector<ChartPoint> points;  // by x
   bool dashed = false;             // a reference, such as a formula
   bool marked = false;             // a dot at every point: few, measured ones
+  bool apart = false;              // large dots and no line: what belongs to a place, as on a map
 };
 
 struct LineChart {
