@@ -12,107 +12,185 @@ namespace {
 
 constexpr double kTolerance = 1e-3;  // of the period known
 constexpr double kRounding = 1e-9;
-constexpr int kPrices = 12;
+constexpr int kRounds = 12;
+constexpr double kSettled =
+    1e-3;  // when shares change by less than this part, they are left at that
 
 // Decides for one period after the other whether the NICs can carry what it needs.
 class NicLoad {
  public:
   NicLoad(const LayerGraph& graph, const CutFamily& family, const Cluster& cluster)
-      : family_(family) {
+      : family_(family), last_(family.size() - 1) {
     const double ways = cluster.full_duplex ? 1 : 2;
     const std::vector<std::vector<int>> by_host = WorkersByHost(cluster);
     for (size_t host = 0; host < by_host.size(); ++host) {
+      if (by_host[host].empty()) continue;
       double speed = 0;
       for (const int worker : by_host[host]) speed += cluster.workers[worker].speed;
       host_speed_ = std::max(host_speed_, speed);
-      if (!by_host[host].empty()) nics_ += cluster.hosts[host].nic_bytes_per_second / ways;
+      const double nic = cluster.hosts[host].nic_bytes_per_second / ways;
+      widest_nic_ = std::max(widest_nic_, nic);
+      all_nics_ += nic;
+      ++hosts_;
     }
-    SetPrices(graph);
+    for (const LayerNode& node : graph.nodes) {
+      work_s_.push_back(node.work_s());
+      parameter_bytes_.push_back(node.parameter_bytes);
+    }
+    SetPrices();
+    FindPlaces();
   }
 
-  bool IsLimited() const { return nics_ < kInfinity; }
+  bool IsLimited() const { return hosts_ > 1 && all_nics_ < kInfinity; }
 
-  // Returns whether all NICs together can carry what they have to with this period.
+  // Returns whether the NICs can carry what they have to with this period, or the budget is spent.
   bool Carries(double period_s, TimeBudget& budget) const {
-    const double room_s = period_s * host_speed_;  // for the work of a host
-    const int last = family_.size() - 1;
-    std::vector<double> least_bytes(family_.size(),
-                                    kInfinity);  // of a partition of what is inside a cut
-    least_bytes[0] = 0;
-    for (int to = 1; to <= last; ++to) {
-      const double output_bytes = to == last ? 0 : family_.live_bytes(to);
-      for (int from = 0; from < to; ++from) {
-        const double before_bytes = least_bytes[from] + output_bytes + InputBytes(from);
-        if (before_bytes >= least_bytes[to] || !family_.Inside(from, to)) continue;
-        least_bytes[to] =
-            std::min(least_bytes[to], before_bytes + 2 * SentParameterBytes(from, to, room_s));
+    std::vector<double> most_share(work_s_.size(), 1.0);
+    for (int round = 0; round < kRounds; ++round) {
+      const Carried carried = CarriedWith(most_share, period_s * host_speed_, budget);
+      if (budget.IsSpent(0)) return true;
+      if (carried.partition_bytes * (1 - kRounding) > period_s * all_nics_) return false;
+      bool changes = false;
+      for (size_t node = 0; node < most_share.size(); ++node) {
+        if (carried.around_bytes[node] <= 0) continue;
+        const double share = period_s * widest_nic_ / carried.around_bytes[node] * (1 + kRounding);
+        if (share * hosts_ < 1) return false;
+        if (share >= most_share[node]) continue;
+        changes = changes || share < most_share[node] * (1 - kSettled);
+        most_share[node] = share;
       }
-      if (budget.IsSpent(to * 10)) return true;
+      if (!changes) break;
     }
-    return least_bytes[last] * (1 - kRounding) <= period_s * nics_;
+    return true;
   }
 
  private:
-  // What a second of work on a host saves at most, and what layers save beyond that, by cut over the layers inside.
-  struct Price {
-    double bytes_per_s = 0;
-    std::vector<double> above_bytes;
+  // The least bytes of a partition, and of a run around each layer, for a share of 1.
+  struct Carried {
+    double partition_bytes = 0;
+    std::vector<double> around_bytes;  // by node
   };
 
-  double InputBytes(int cut) const { return cut == 0 ? 0.0 : family_.live_bytes(cut); }
+  double EndBytes(int cut) const { return cut == 0 || cut == last_ ? 0 : family_.live_bytes(cut); }
 
-  // Prices are those at which the layers with the most bytes for their work add up to all work, half of it, and so on.
-  void SetPrices(const LayerGraph& graph) {
-    std::vector<int> by_ratio(graph.nodes.size());
-    std::iota(by_ratio.begin(), by_ratio.end(), 0);
+  // Prices are those at which the layers with the most bytes for their work add up to all work, half of it, and so on
+  // down to that of one host, where a second of work on a host saves so many bytes at most.
+  void SetPrices() {
     const auto ratio = [&](int node) {
-      const LayerNode& layer = graph.nodes[node];
-      return layer.work_s() > 0 ? layer.parameter_bytes / layer.work_s() : kInfinity;
+      return work_s_[node] > 0 ? parameter_bytes_[node] / work_s_[node] : kInfinity;
     };
+    std::vector<int> by_ratio(work_s_.size());
+    std::iota(by_ratio.begin(), by_ratio.end(), 0);
     std::stable_sort(by_ratio.begin(), by_ratio.end(),
                      [&](int a, int b) { return ratio(a) > ratio(b); });
-    const double total_s = TotalWorkS(graph);
-    for (int halvings = 0; halvings < kPrices; ++halvings) {
-      double work_s = 0;
+    const double total_s = std::accumulate(work_s_.begin(), work_s_.end(), 0.0);
+    prices_ = {0};
+    for (double part = 1; part * hosts_ >= 0.25; part /= 2) {
+      double inside_s = 0;
       for (const int node : by_ratio) {
-        work_s += graph.nodes[node].work_s();
-        if (work_s < std::ldexp(total_s, -halvings) || ratio(node) == kInfinity) continue;
-        AddPrice(graph, ratio(node));
+        inside_s += work_s_[node];
+        if (inside_s < part * total_s || ratio(node) == kInfinity) continue;
+        if (std::find(prices_.begin(), prices_.end(), ratio(node)) == prices_.end()) {
+          prices_.push_back(ratio(node));
+        }
         break;
       }
     }
-    AddPrice(graph, 0);
   }
 
-  void AddPrice(const LayerGraph& graph, double bytes_per_s) {
-    Price price{.bytes_per_s = bytes_per_s};
-    for (int cut = 0; cut < family_.size(); ++cut) {
-      double bytes = 0;
+  // Finds for each cut one inside it, so that sums over the layers inside take few steps, and for each layer the last cut
+  // without it and the first with it: a run around it begins no later than at the one and ends no earlier than at the
+  // other.
+  void FindPlaces() {
+    base_.assign(family_.size(), 0);
+    added_.resize(family_.size());
+    last_without_.assign(work_s_.size(), 0);
+    first_with_.assign(work_s_.size(), last_);
+    ending_.resize(family_.size());
+    for (int cut = 1; cut <= last_; ++cut) {
+      int inner = cut - 1;
+      while (!family_.Inside(inner, cut)) --inner;
+      base_[cut] = inner;
+      added_[cut] = family_.NodesBetween(inner, cut);
+      std::vector<bool> is_inside(work_s_.size());
       for (const int node : family_.NodesBetween(0, cut)) {
-        const LayerNode& layer = graph.nodes[node];
-        bytes += std::max(0.0, layer.parameter_bytes - bytes_per_s * layer.work_s());
+        is_inside[node] = true;
+        first_with_[node] = std::min(first_with_[node], cut);
       }
-      price.above_bytes.push_back(bytes);
+      for (size_t node = 0; node < work_s_.size(); ++node) {
+        if (!is_inside[node]) last_without_[node] = cut;
+      }
     }
-    prices_.push_back(std::move(price));
+    for (size_t node = 0; node < work_s_.size(); ++node) {
+      ending_[last_without_[node]].push_back(static_cast<int>(node));
+    }
   }
 
-  // Returns the least parameters that a run must send, of a host with room for so much work.
-  double SentParameterBytes(int from, int to, double room_s) const {
-    const double all_bytes = family_.StageParameterBytes(from, to);
-    double kept_bytes = all_bytes;
-    for (const Price& price : prices_) {
-      kept_bytes =
-          std::min(kept_bytes, price.bytes_per_s * room_s +
-                                   std::max(0.0, price.above_bytes[to] - price.above_bytes[from]));
+  // Returns by price and cut what the layers inside save at most beyond the price of their work.
+  std::vector<std::vector<double>> SavedInside(const std::vector<double>& most_share) const {
+    std::vector<std::vector<double>> saved;
+    for (const double price : prices_) {
+      std::vector<double> inside(family_.size());
+      for (int cut = 1; cut <= last_; ++cut) {
+        inside[cut] = inside[base_[cut]];
+        for (const int node : added_[cut]) {
+          inside[cut] +=
+              std::max(0.0, parameter_bytes_[node] - price * work_s_[node]) * most_share[node];
+        }
+      }
+      saved.push_back(std::move(inside));
     }
-    return all_bytes - kept_bytes;
+    return saved;
+  }
+
+  Carried CarriedWith(const std::vector<double>& most_share, double room_s,
+                      TimeBudget& budget) const {
+    const std::vector<std::vector<double>> saved = SavedInside(most_share);
+    std::vector<double> partition(family_.size(), kInfinity);
+    partition[0] = 0;
+    std::vector<double> kept(family_.size());
+    std::vector<double> run(family_.size());  // from the cut at hand to each
+    std::vector<double> least(family_.size(),
+                              kInfinity);  // of runs that begin no later and end no earlier
+    Carried carried{.around_bytes = std::vector<double>(work_s_.size(), kInfinity)};
+    for (int from = 0; from < last_; ++from) {
+      if (budget.IsSpent((last_ - from) * static_cast<int64_t>(prices_.size()))) break;
+      std::fill(kept.begin() + from, kept.end(), kInfinity);
+      for (size_t price = 0; price < prices_.size(); ++price) {
+        const double* inside = saved[price].data();
+        const double paid = prices_[price] * room_s - inside[from];
+        for (int to = from + 1; to <= last_; ++to) kept[to] = std::min(kept[to], paid + inside[to]);
+      }
+      double least_run = kInfinity;
+      for (int to = last_; to > from; --to) {
+        if (family_.Inside(from, to)) {
+          const double sent = std::max(0.0, family_.StageParameterBytes(from, to) - kept[to]);
+          run[to] = EndBytes(from) + EndBytes(to) + 2 * sent;
+          partition[to] = std::min(partition[to], partition[from] + run[to]);
+          least_run = std::min(least_run, run[to]);
+        }
+        least[to] = std::min(least[to], least_run);
+      }
+      for (const int node : ending_[from]) carried.around_bytes[node] = least[first_with_[node]];
+    }
+    carried.partition_bytes = partition[last_];
+    return carried;
   }
 
   const CutFamily& family_;
-  double host_speed_ = 0;  // of the fastest, all its workers together
-  double nics_ = 0;        // bytes a second of all hosts
-  std::vector<Price> prices_;
+  const int last_;
+  int hosts_ = 0;                         // those with workers
+  double host_speed_ = 0;                 // of the fastest, all its workers together
+  double widest_nic_ = 0;                 // bytes a second
+  double all_nics_ = 0;                   // of all hosts
+  std::vector<double> work_s_;            // by node
+  std::vector<double> parameter_bytes_;   // by node
+  std::vector<double> prices_;            // bytes for a second of work
+  std::vector<int> base_;                 // by cut
+  std::vector<std::vector<int>> added_;   // by cut: the nodes beyond its base
+  std::vector<int> last_without_;         // by node
+  std::vector<int> first_with_;           // by node
+  std::vector<std::vector<int>> ending_;  // by cut: the nodes with which it is the last one without
 };
 
 }  // namespace
