@@ -138,6 +138,7 @@ class ColumnSearch {
     while (furthest[used] < to) ++used;
     int end = to;
     while (end > from) {
+      while (furthest[used - 1] >= end) --used;  // these are as good, and leave no stage empty
       // Some number of workers was enough to get here; a shorter stage is in time as well.
       int workers = 1;
       while (FurthestStage(furthest[used - workers], workers, width, period_s) < end) ++workers;

@@ -114,7 +114,8 @@ constexpr Command kCommands[] = {
      "  penstock study paci --data tinyshakespeare.txt --optimizer adamw --steps "
      "1000,2000,8000,24000\n"
      "  penstock study paci --data tinyshakespeare.txt --finished --json\n"
-     "  penstock study forecast --curves study-results/paci-runs",
+     "  penstock study forecast --curves study-results/paci-runs\n"
+     "  penstock study internet --profile profile.yaml --hosts 100",
      DeclareStudy},
     {"completion", kShell, "Print a script that completes commands, flags and values",
      "Examples:\n"

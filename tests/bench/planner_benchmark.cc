@@ -147,9 +147,7 @@ PLAN_LEVELS(gnmt_large);
 PLAN_LEVELS(inception_v3_compressed);
 
 // Hosts of eight workers that share a NIC, within the ten seconds of `penstock plan`.
-void PlacePlan(benchmark::State& state) {
-  const LayerGraph graph = Chain(static_cast<int>(state.range(0)));
-  const int workers = static_cast<int>(state.range(1));
+void Place(benchmark::State& state, const LayerGraph& graph, int workers) {
   const PlacementRequest request = {
       .cluster = UniformCluster(std::max(1, workers / 8), std::min(workers, 8), kTenGigabits, 12e9),
       .memory = GuessMemory(graph, 2)};
@@ -164,11 +162,28 @@ void PlacePlan(benchmark::State& state) {
   state.counters["gap_percent"] = (plan.period_s / plan.lower_bound_s - 1) * 100;
   state.counters["in_time"] = plan.in_time ? 1 : 0;
 }
+
+void PlacePlan(benchmark::State& state) {
+  Place(state, Chain(static_cast<int>(state.range(0))), static_cast<int>(state.range(1)));
+}
 BENCHMARK(PlacePlan)
     ->ArgNames({"layers", "workers"})
-    ->ArgsProduct({{50, 500, 2000}, {4, 64, 1024}})
+    ->ArgsProduct({{50, 500, 2000}, {4, 16, 64, 256, 1024}})
     ->Iterations(1)
     ->Unit(benchmark::kMillisecond);
+
+void PlaceProfile(benchmark::State& state, const std::string& name) {
+  Place(state, Published(name), static_cast<int>(state.range(0)));
+}
+#define PLACE_PROFILE(name)                    \
+  BENCHMARK_CAPTURE(PlaceProfile, name, #name) \
+      ->ArgName("workers")                     \
+      ->ArgsProduct({{16, 64, 256, 1024}})     \
+      ->Iterations(1)                          \
+      ->Unit(benchmark::kMillisecond)
+PLACE_PROFILE(vgg16);
+PLACE_PROFILE(resnet101);
+PLACE_PROFILE(gnmt_large);
 
 }  // namespace
 }  // namespace penstock

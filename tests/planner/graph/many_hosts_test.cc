@@ -45,16 +45,16 @@ double BoundOf(const LayerGraph& graph, const Cluster& cluster, double known_s) 
 }
 
 TEST(HostBound, TwoLayersOnTwoHosts_IsTheOneByHand) {
-  // With both layers on one host the period is 2, and NICs are idle. For a period T below it each host has work for
-  // T of the 2 seconds, so of each layer's gradients 1 - T/2 crosses, twice, or a cut of 1000 bytes does on both sides.
-  // Both NICs together carry 2 T bytes: 2 * 200 * (1 - T/2) = 2 T at T = 400 / 202.
+  // With both layers on one host the period is 2, and NICs are idle. For a shorter period T each host has work for T of
+  // the 2 seconds, so shares of T/2 and 1 - T/2 at best; gradients of 200 bytes then send 400 (T/2) (1 - T/2) bytes
+  // over each NIC, which carries T of them at T = 1.99. A cut of 1000 bytes is no way out.
   const LayerGraph graph = EqualChain(2, 1, 1000, 100);
   const Cluster cluster = UniformCluster(2, 1, 1, kInfinity);
-  EXPECT_NEAR(BoundOf(graph, cluster, 2), 400.0 / 202, 2e-3 * 2);
-  // Where NICs carry both ways in turn they have half of the bytes a second: 2 * 200 * (1 - T/2) = T.
+  EXPECT_NEAR(BoundOf(graph, cluster, 2), 1.99, 2.1e-3);
+  // Where NICs carry both ways in turn they have half of the bytes a second.
   Cluster half = cluster;
   half.full_duplex = false;
-  EXPECT_NEAR(BoundOf(graph, half, 2), 400.0 / 201, 2e-3 * 2);
+  EXPECT_NEAR(BoundOf(graph, half, 2), 1.995, 2.1e-3);
 }
 
 TEST(HostBound, CheapCut_IsWhatCrosses) {

@@ -56,6 +56,16 @@ TEST(LineChartTest, PointsWithoutAPlace_InterruptTheLine) {
   EXPECT_EQ(std::count(data.begin(), data.end(), 'M'), 2) << data;
 }
 
+TEST(LineChartTest, PointsApart_AreLargeDotsWithoutALine) {
+  const LineChart chart{
+      .lines = {{.label = "here", .points = {At(1, 1), At(2, 3)}, .apart = true}}};
+  const std::string svg = RenderLineChart(chart);
+  EXPECT_THAT(svg, HasSubstr("r=\"18\"><title>here: 2, 3</title>"));
+  const std::string plot =
+      svg.substr(svg.find("<g clip-path"), svg.find("</g>") - svg.find("<g clip-path"));
+  EXPECT_THAT(plot, Not(HasSubstr("<path")));
+}
+
 TEST(LineChartTest, NothingToDraw_IsStillAPicture) {
   for (const bool logarithmic : {false, true}) {
     LineChart chart{.x_log = logarithmic, .y_log = logarithmic};
