@@ -8,9 +8,9 @@
 namespace penstock {
 namespace {
 
-constexpr double kTolerance = 1e-3;
-constexpr int kNarrow = 16;  // up to here columns of every width are tried
-constexpr double kWidthRatio = 1.15;
+constexpr double kColumnTolerance = 1e-3;
+constexpr int kNarrowColumns = 16;  // up to here columns of every width are tried
+constexpr double kColumnWidthRatio = 1.15;
 
 class ColumnSearch {
  public:
@@ -29,7 +29,8 @@ class ColumnSearch {
     const int count = static_cast<int>(hosts_.size());
     for (int width = 1; width < count;) {
       widths_.push_back(width);
-      width = width < kNarrow ? width + 1 : static_cast<int>(std::ceil(width * kWidthRatio));
+      width = width < kNarrowColumns ? width + 1
+                                     : static_cast<int>(std::ceil(width * kColumnWidthRatio));
     }
     widths_.push_back(count);
   }
@@ -192,7 +193,7 @@ std::optional<ClusterPlacement> SearchColumns(const PlacementCosts& costs,
   double high_s = must_beat_s;
   std::optional<ClusterPlacement> best;
   double best_s = must_beat_s;
-  while (high_s - low_s > kTolerance * high_s && !budget.IsSpent(0)) {
+  while (high_s - low_s > kColumnTolerance * high_s && !budget.IsSpent(0)) {
     const double middle_s = (low_s + high_s) / 2;
     std::optional<ClusterPlacement> found = search.Run(middle_s, budget);
     if (!found.has_value()) {

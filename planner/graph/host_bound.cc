@@ -10,10 +10,10 @@
 namespace penstock {
 namespace {
 
-constexpr double kTolerance = 1e-3;  // of the period known
-constexpr double kRounding = 1e-9;
-constexpr int kRounds = 12;
-constexpr double kSettled =
+constexpr double kHostBoundTolerance = 1e-3;  // of the period known
+constexpr double kHostBoundRounding = 1e-9;
+constexpr int kShareRounds = 12;
+constexpr double kSharesSettled =
     1e-3;  // when shares change by less than this part, they are left at that
 
 // Decides for one period after the other whether the NICs can carry what it needs.
@@ -46,17 +46,18 @@ class NicLoad {
   // Returns whether the NICs can carry what they have to with this period, or the budget is spent.
   bool Carries(double period_s, TimeBudget& budget) const {
     std::vector<double> most_share(work_s_.size(), 1.0);
-    for (int round = 0; round < kRounds; ++round) {
+    for (int round = 0; round < kShareRounds; ++round) {
       const Carried carried = CarriedWith(most_share, period_s * host_speed_, budget);
       if (budget.IsSpent(0)) return true;
-      if (carried.partition_bytes * (1 - kRounding) > period_s * all_nics_) return false;
+      if (carried.partition_bytes * (1 - kHostBoundRounding) > period_s * all_nics_) return false;
       bool changes = false;
       for (size_t node = 0; node < most_share.size(); ++node) {
         if (carried.around_bytes[node] <= 0) continue;
-        const double share = period_s * widest_nic_ / carried.around_bytes[node] * (1 + kRounding);
+        const double share =
+            period_s * widest_nic_ / carried.around_bytes[node] * (1 + kHostBoundRounding);
         if (share * hosts_ < 1) return false;
         if (share >= most_share[node]) continue;
-        changes = changes || share < most_share[node] * (1 - kSettled);
+        changes = changes || share < most_share[node] * (1 - kSharesSettled);
         most_share[node] = share;
       }
       if (!changes) break;
@@ -201,7 +202,7 @@ double HostBound(const LayerGraph& graph, const CutFamily& family, const Cluster
   if (!load.IsLimited()) return 0;
   double low_s = 0;
   double high_s = known_s;
-  while (high_s - low_s > kTolerance * known_s && !budget.IsSpent(0)) {
+  while (high_s - low_s > kHostBoundTolerance * known_s && !budget.IsSpent(0)) {
     const double middle_s = (low_s + high_s) / 2;
     (load.Carries(middle_s, budget) ? high_s : low_s) = middle_s;
   }
