@@ -54,6 +54,7 @@ class MemoryOfWorker {
     memory.optimizer += arrays.optimizer;
     memory.predicted_weights += arrays.predicted;
     memory.buffers += arrays.buffers;
+    if (options.stores_state) memory.in_file += StoredBytesOf(run_.job.model, options).in_file;
     const int64_t versions = DeviceVersionsOf(options.stash, own_memory_, options.versions_max);
     memory.stashed_weights += (versions - 1) * arrays.version;
   }
@@ -119,12 +120,14 @@ class MemoryOfWorker {
     bytes.sum = BufferPool::BlockBytes(SumFloats(Gradients(id), topology_[id].last) * float_bytes);
     if (topology_.streams_weights) {
       bytes.gradients = Gradients(id) > 0 ? BufferPool::BlockBytes(Gradients(id) * float_bytes) : 0;
-      if (!options.borrows_weights) return;
+      if (!options.borrows_weights && !options.stores_state) return;
       bytes.streamed_weights = StreamedBytes(id);
       if (options.precision == Precision::kBf16) {
         bytes.streamed_mirror = BufferPool::BlockBytes(
             ParameterArena(run_.job.model, options.layers).weight_count() * SizeOf(DType::kBf16));
       }
+      if (!options.stores_state) return;
+      bytes.updated = StoredBytesOf(run_.job.model, options).updated;
       return;
     }
     const int64_t weights = BufferPool::BlockBytes(
@@ -139,6 +142,7 @@ class MemoryOfWorker {
       const StageId source = topology_.table[id].source;
       if (source.value < 0 || topology_.worker(source) != worker_) continue;
       stages[id].streamed_weights = StreamedBytes(StageId(id));
+      stages[id].in_file = topology_.weights_in_file;
     }
   }
 
