@@ -1,6 +1,9 @@
 #include "worker/training_run.h"
 
+#include <malloc.h>
+
 #include <algorithm>
+#include <limits>
 #include <optional>
 #include <set>
 #include <utility>
@@ -35,6 +38,13 @@ v1::LayerDigest DigestMessage(int layer, const std::string& name, const std::str
   return digest;
 }
 
+// What layers took on their way to or from a checkpoint.
+void GiveHeapBack() {
+#ifdef __GLIBC__
+  malloc_trim(0);
+#endif
+}
+
 EarlyStop::Course CourseOf(const v1::PrepareRunRequest& request) {
   EarlyStop::Course course = {.since_best = request.validations_since_best()};
   if (request.has_best_validation_loss()) course.best = request.best_validation_loss();
@@ -62,6 +72,12 @@ TrainingRun::TrainingRun(v1::PrepareRunRequest request, RunPlan plan, RunEnviron
       [this](int64_t step, const absl::StatusOr<SnapshotKeeper::Kept>& kept) {
         ReportSnapshot(step, kept);
       });
+}
+
+TrainingRun::~TrainingRun() {
+  if (state_file_ != nullptr) {
+    environment_.backend.pool().HoldAtMost(std::numeric_limits<int64_t>::max());
+  }
 }
 
 std::unique_ptr<FileStore> TrainingRun::OpenRemoteCheckpoints() {
@@ -108,6 +124,10 @@ absl::Status TrainingRun::MakeStages() {
   memory_bytes_ =
       environment_.backend.pool().stats().bytes_in_use + environment_.backend.scratch_bytes();
   PENSTOCK_ASSIGN_OR_RETURN(predicted_memory_bytes_, PredictMemory());
+  if (state_file_ != nullptr) {
+    environment_.backend.pool().HoldAtMost(predicted_memory_bytes_ -
+                                           environment_.backend.scratch_bytes());
+  }
   if (!plan_.job.draws()) return absl::OkStatus();
   // The moment when the most versions are live is random, too; it must not be the middle of a run
   // that finds no memory for them.
@@ -183,6 +203,12 @@ absl::StatusOr<int64_t> TrainingRun::PredictMemory() const {
 }
 
 absl::Status TrainingRun::LoadStart() {
+  PENSTOCK_RETURN_IF_ERROR(LoadLayersAndState());
+  if (state_file_ != nullptr) GiveHeapBack();
+  return absl::OkStatus();
+}
+
+absl::Status TrainingRun::LoadLayersAndState() {
   if (request_.has_snapshot()) return LoadSnapshot();
   const std::string& directory = request_.checkpoint();
   if (directory.empty()) {
@@ -600,6 +626,7 @@ absl::StatusOr<std::vector<SavedLayer>> TrainingRun::SaveFromFile(const std::str
       std::move(saved.begin(), saved.end(), std::back_inserter(all));
     }
   }
+  GiveHeapBack();
   return all;
 }
 

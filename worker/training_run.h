@@ -40,6 +40,7 @@ namespace penstock {
 class TrainingRun : public Run {
  public:
   TrainingRun(v1::PrepareRunRequest request, RunPlan plan, RunEnvironment environment);
+  ~TrainingRun() override;
 
   // The steps of Run::Prepare, in this order; each may fail.
   absl::Status OpenData();
@@ -67,6 +68,7 @@ class TrainingRun : public Run {
   // earlier than the cut's if the run was cut short.
   absl::StatusOr<int64_t> TrainToCut(int64_t from_step, const Cut& cut);
   absl::Status Validate(int64_t step);
+  absl::Status LoadLayersAndState();
   absl::Status LoadFirstWeights(LocalStage& local);
   absl::Status LoadSnapshot();
   // From the files in `directory`, whose manifest is given. Where weights and state live in the worker's own file, they go
@@ -102,7 +104,7 @@ class TrainingRun : public Run {
   int64_t ActivationBytesSent(StageId stage) const;
   // For the stages that offload, which are made. Errors: those of SpillFile; FailedPrecondition (no directory for it).
   absl::Status MakeOffloadStore();
-  // For those whose weights and state are not in memory. Errors: those of StateFile; FailedPrecondition (no directory for
+  // For those whose weights and state are not in memory; then what is idle does not stay in memory, either. Errors: those of StateFile; FailedPrecondition (no directory for
   // it, or a device with memory of its own).
   absl::Status MakeStateFile();
   // The directory for what is not in memory. Errors: FailedPrecondition (there is none), naming `key`.

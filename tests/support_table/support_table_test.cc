@@ -240,6 +240,7 @@ std::vector<Feature> JobFeatures() {
   std::vector<Feature> features = {
       {"recomputation", "pipeline: {recompute: all}"},
       {"streamed weights", "pipeline: {stream_weights: on}"},
+      {"weights and state in files", "pipeline: {stream_weights: file}"},
       {"replicas, as many of each stage", "pipeline: {replicas: [2]}"},
       {"replicas, unlike numbers", "pipeline: {replicas: [2, 1, 1, 1]}"},
       {"local steps", "pipeline: {local_steps: 2}"},
