@@ -225,6 +225,17 @@ absl::StatusOr<WorkerMemory> PredictWorkerMemory(const RunLayout& run, WorkerId 
   return MemoryOfWorker(run, worker, needs, own_memory).Predict();
 }
 
+int64_t UpdateBytesOf(const ResolvedJob& job, LayerRange layers) {
+  const StageOptions options = {.layers = layers,
+                                .precision = job.precision,
+                                .drops_gradients = true,
+                                .stores_state = true,
+                                .optimizer = job.optimizer};
+  const int64_t gradients = GradientsOfLayers(job.model, layers) * SizeOf(DType::kF32);
+  return StoredBytesOf(job.model, options).updated +
+         (gradients > 0 ? BufferPool::BlockBytes(gradients) : 0);
+}
+
 int64_t MostBytes(absl::Span<const WorkerMemory> workers) {
   int64_t most = 0;
   for (const WorkerMemory& worker : workers) most = std::max(most, worker.total());

@@ -52,6 +52,9 @@ absl::StatusOr<WorkerMemory> PredictWorkerMemory(const RunLayout& run, WorkerId 
                                                  absl::Span<const TapeNeeds> needs,
                                                  bool own_memory);
 
+// Returns what an update of `layers` takes where weights and state live in files: all that they have, gradients included.
+int64_t UpdateBytesOf(const ResolvedJob& job, LayerRange layers);
+
 // Predicts by worker, all of whose devices are like that of `profile`. `layers` is by stage of the topology of
 // `schedule`, all replicas and ways back included (LayersOfStages).
 // Errors: InvalidArgument (the profile is of another model or precision, or has no microbatches of this size);
