@@ -142,8 +142,11 @@ Tensor BufferPool::AcquireTensor(DType dtype, const Shape& shape) {
 }
 
 void BufferPool::HoldAtMost(int64_t bytes) {
-  MutexLock lock(state_->mutex);
-  state_->held_max = bytes;
+  {
+    MutexLock lock(state_->mutex);
+    state_->held_max = bytes;
+  }
+  state_->MakeRoom(0);
 }
 
 BufferPool::Stats BufferPool::stats() const {

@@ -40,8 +40,8 @@ class BufferPool {
   Buffer Acquire(int64_t size_bytes);
   Tensor AcquireTensor(DType dtype, const Shape& shape);
 
-  // From now on blocks that wait for reuse, the largest first, go back to the source where the pool would hold more than this
-  // with a new block. Without it none goes back before the pool ends.
+  // Now, and from now on where the pool would hold more than this with a new block, blocks that wait for reuse go back to the
+  // source, the largest first. Without it none goes back before the pool ends.
   void HoldAtMost(int64_t bytes);
 
   // Returns the bytes that a block of this size takes from the pool.

@@ -38,13 +38,6 @@ v1::LayerDigest DigestMessage(int layer, const std::string& name, const std::str
   return digest;
 }
 
-// What layers took on their way to or from a checkpoint.
-void GiveHeapBack() {
-#ifdef __GLIBC__
-  malloc_trim(0);
-#endif
-}
-
 EarlyStop::Course CourseOf(const v1::PrepareRunRequest& request) {
   EarlyStop::Course course = {.since_best = request.validations_since_best()};
   if (request.has_best_validation_loss()) course.best = request.best_validation_loss();
@@ -124,10 +117,6 @@ absl::Status TrainingRun::MakeStages() {
   memory_bytes_ =
       environment_.backend.pool().stats().bytes_in_use + environment_.backend.scratch_bytes();
   PENSTOCK_ASSIGN_OR_RETURN(predicted_memory_bytes_, PredictMemory());
-  if (state_file_ != nullptr) {
-    environment_.backend.pool().HoldAtMost(predicted_memory_bytes_ -
-                                           environment_.backend.scratch_bytes());
-  }
   if (!plan_.job.draws()) return absl::OkStatus();
   // The moment when the most versions are live is random, too; it must not be the middle of a run
   // that finds no memory for them.
@@ -187,6 +176,13 @@ absl::Status TrainingRun::MakeStateFile() {
   return absl::OkStatus();
 }
 
+void TrainingRun::KeepIdleBlocks(bool keep) {
+  if (state_file_ == nullptr) return;
+  const int64_t predicted = predicted_memory_bytes_ - environment_.backend.scratch_bytes();
+  environment_.backend.pool().HoldAtMost(keep ? predicted : 0);
+  malloc_trim(0);  // what layers took on their way
+}
+
 absl::StatusOr<int64_t> TrainingRun::PredictMemory() const {
   const ModelGraph& model = plan_.job.model;
   std::vector<TapeNeeds> needs(model.nodes.size());  // of the nodes that are here
@@ -203,8 +199,9 @@ absl::StatusOr<int64_t> TrainingRun::PredictMemory() const {
 }
 
 absl::Status TrainingRun::LoadStart() {
+  KeepIdleBlocks(false);
   PENSTOCK_RETURN_IF_ERROR(LoadLayersAndState());
-  if (state_file_ != nullptr) GiveHeapBack();
+  KeepIdleBlocks(true);
   return absl::OkStatus();
 }
 
@@ -614,6 +611,7 @@ void TrainingRun::Attach(LayerSnapshot& layer) const {
 }
 
 absl::StatusOr<std::vector<SavedLayer>> TrainingRun::SaveFromFile(const std::string& staging) {
+  KeepIdleBlocks(false);
   std::vector<SavedLayer> all;
   for (LocalStage& local : stages_) {
     if (!plan_.topology()[local.id].of_model) continue;
@@ -626,7 +624,7 @@ absl::StatusOr<std::vector<SavedLayer>> TrainingRun::SaveFromFile(const std::str
       std::move(saved.begin(), saved.end(), std::back_inserter(all));
     }
   }
-  GiveHeapBack();
+  KeepIdleBlocks(true);
   return all;
 }
 
@@ -767,6 +765,7 @@ void TrainingRun::ReportEnd(const absl::StatusOr<int64_t>& step) {
 }
 
 absl::StatusOr<std::vector<v1::LayerDigest>> TrainingRun::LayerDigests() {
+  KeepIdleBlocks(false);
   std::vector<v1::LayerDigest> digests;
   for (LocalStage& local : stages_) {
     if (!plan_.topology()[local.id].of_model) continue;

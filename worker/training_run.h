@@ -107,6 +107,9 @@ class TrainingRun : public Run {
   // For those whose weights and state are not in memory; then what is idle does not stay in memory, either. Errors: those of StateFile; FailedPrecondition (no directory for
   // it, or a device with memory of its own).
   absl::Status MakeStateFile();
+  // Where weights and state live in a file: whether blocks that wait for reuse stay in memory, up to what was predicted.
+  // Layers on their way to or from a checkpoint take memory beside the pool's.
+  void KeepIdleBlocks(bool keep);
   // The directory for what is not in memory. Errors: FailedPrecondition (there is none), naming `key`.
   absl::StatusOr<std::string> FileDirectory(absl::string_view key, absl::string_view content) const;
   absl::Status MakeEmulation();
