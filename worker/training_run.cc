@@ -3,7 +3,6 @@
 #include <malloc.h>
 
 #include <algorithm>
-#include <limits>
 #include <optional>
 #include <set>
 #include <utility>
@@ -65,12 +64,6 @@ TrainingRun::TrainingRun(v1::PrepareRunRequest request, RunPlan plan, RunEnviron
       [this](int64_t step, const absl::StatusOr<SnapshotKeeper::Kept>& kept) {
         ReportSnapshot(step, kept);
       });
-}
-
-TrainingRun::~TrainingRun() {
-  if (state_file_ != nullptr) {
-    environment_.backend.pool().HoldAtMost(std::numeric_limits<int64_t>::max());
-  }
 }
 
 std::unique_ptr<FileStore> TrainingRun::OpenRemoteCheckpoints() {

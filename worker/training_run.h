@@ -40,7 +40,6 @@ namespace penstock {
 class TrainingRun : public Run {
  public:
   TrainingRun(v1::PrepareRunRequest request, RunPlan plan, RunEnvironment environment);
-  ~TrainingRun() override;
 
   // The steps of Run::Prepare, in this order; each may fail.
   absl::Status OpenData();

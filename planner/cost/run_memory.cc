@@ -49,12 +49,12 @@ class MemoryOfWorker {
  private:
   void AddArrays(const StageOptions& options, WorkerMemory& memory) const {
     const ArrayBytes arrays = ArrayBytesOf(run_.job.model, options);
+    if (options.stores_state) memory.in_file += StoredBytesOf(run_.job.model, options).in_file;
     memory.weights += arrays.version + arrays.frozen;
     memory.gradients += arrays.gradients;
     memory.optimizer += arrays.optimizer;
     memory.predicted_weights += arrays.predicted;
     memory.buffers += arrays.buffers;
-    if (options.stores_state) memory.in_file += StoredBytesOf(run_.job.model, options).in_file;
     const int64_t versions = DeviceVersionsOf(options.stash, own_memory_, options.versions_max);
     memory.stashed_weights += (versions - 1) * arrays.version;
   }
