@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <atomic>
 #include <functional>
+#include <limits>
 #include <map>
 #include <utility>
 #include <vector>
@@ -57,7 +58,24 @@ struct BufferPool::State {
     return block;
   }
 
+  // Gives idle blocks back until `more` bytes fit into what may be held, or there are no more.
+  void MakeRoom(int64_t more) {
+    MutexLock lock(mutex);
+    for (auto largest = blocks_of_size.rbegin(); largest != blocks_of_size.rend(); ++largest) {
+      Blocks& blocks = largest->second;
+      while (!blocks.idle.empty() && stats.bytes_held + more > held_max) {
+        Buffer::Block* const block = blocks.idle.back();
+        blocks.idle.pop_back();
+        --blocks.made;
+        stats.bytes_held -= block->size_bytes;
+        source.Free(block->data, block->size_bytes);
+        delete block;
+      }
+    }
+  }
+
   Buffer::Block* MakeBlock(int64_t size_bytes) {
+    MakeRoom(size_bytes);
     void* data = source.Allocate(size_bytes);
     if (data == nullptr) {
       return nullptr;
@@ -94,6 +112,7 @@ struct BufferPool::State {
   mutable Mutex mutex;
   std::map<int64_t, Blocks> blocks_of_size ABSL_GUARDED_BY(mutex);
   Stats stats ABSL_GUARDED_BY(mutex);
+  int64_t held_max ABSL_GUARDED_BY(mutex) = std::numeric_limits<int64_t>::max();
 };
 
 BufferPool::BufferPool(MemorySource& source) : state_(std::make_shared<State>(source)) {}
@@ -120,6 +139,14 @@ Buffer BufferPool::Acquire(int64_t size_bytes) {
 
 Tensor BufferPool::AcquireTensor(DType dtype, const Shape& shape) {
   return {Acquire(shape.elements() * SizeOf(dtype)), dtype, shape};
+}
+
+void BufferPool::HoldAtMost(int64_t bytes) {
+  {
+    MutexLock lock(state_->mutex);
+    state_->held_max = bytes;
+  }
+  state_->MakeRoom(0);
 }
 
 BufferPool::Stats BufferPool::stats() const {

@@ -40,6 +40,10 @@ class BufferPool {
   Buffer Acquire(int64_t size_bytes);
   Tensor AcquireTensor(DType dtype, const Shape& shape);
 
+  // Now, and from now on where the pool would hold more than this with a new block, blocks that wait for reuse go back to the
+  // source, the largest first. Without it none goes back before the pool ends.
+  void HoldAtMost(int64_t bytes);
+
   // Returns the bytes that a block of this size takes from the pool.
   static int64_t BlockBytes(int64_t size_bytes);
 

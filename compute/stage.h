@@ -53,6 +53,10 @@ struct StageOptions {
   bool drops_gradients = false;
   // Weights come with PutWeights and go with DropWeights. REQUIRES: it makes no updates, and drops gradients.
   bool borrows_weights = false;
+  // Weights and the optimizer's state are somewhere else, come with PutWeights and PutState and go with DropWeights and
+  // DropState; what a call reads is to be there. REQUIRES: it drops gradients, borrows no weights, and keeps no average
+  // and no history.
+  bool stores_state = false;
   bool cuda_graphs = false;  // capture passes, where the device can
   OptimizerConfig optimizer;
   HistoryOptions history;
@@ -230,14 +234,24 @@ class Stage {
   bool updates() const { return options_.updates; }
   void CopyWeights(float* to);
   absl::Status AdoptWeights(int64_t version, const float* weights);
-  // Streamed weights, all that a version has: a copy, or the array of version `version` of a stage that borrows them, until
-  // DropWeights. REQUIRES: weight_shape() f32 on the device; of PutWeights: an array of its own, which nobody else
+  // Streamed weights, all that a version has: a copy, or the array of version `version` of a stage that borrows or stores
+  // them, until DropWeights. REQUIRES: weight_shape() f32 on the device; of PutWeights: an array of its own, which nobody else
   // writes to. Errors: FailedPrecondition (there are weights already), InvalidArgument (shape or type),
   // ResourceExhausted.
   Shape weight_shape() const { return {std::max<int64_t>(arena_.weight_count(), 1)}; }
   void CopyAllWeights(float* to);
   absl::Status PutWeights(int64_t version, Tensor weights);
   void DropWeights() { versions_.DropArrays(); }
+  bool has_weights() const { return versions_.has_arrays(); }
+  // Of a stage that stores its state: what is there, no copies, and the arrays of the optimizer's state, until DropState.
+  // REQUIRES: state_count() of state_shape() f32 on the device, which nobody else writes to.
+  Tensor Weights();
+  int64_t state_count() const;
+  Shape state_shape() const { return {arena_.trained_count()}; }
+  std::vector<Tensor> State();
+  void PutState(absl::Span<const Tensor> arrays);
+  void DropState() { PutState({}); }
+  bool stores_state() const { return options_.stores_state; }
 
   // The buffers of all nodes (model/op.h), statistics first; a tensor [buffer_count()] f32 that refers to them (no
   // copy).

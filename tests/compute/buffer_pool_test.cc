@@ -66,6 +66,27 @@ TEST(BufferPool, Acquire_IsAlignedAndLargeEnough) {
   }
 }
 
+// Blocks in use stay, whatever they come to; of those that wait the largest goes first.
+TEST(BufferPool, HoldAtMost_GivesIdleBlocksBackToTheSource) {
+  CountingMemory memory;
+  BufferPool pool(memory);
+  Buffer used = pool.Acquire(1000 * 64);
+  { const Buffer blocks[] = {pool.Acquire(64), pool.Acquire(300 * 64), pool.Acquire(200 * 64)}; }
+  EXPECT_EQ(memory.bytes(), 1501 * 64);
+  pool.HoldAtMost(1300 * 64);
+  EXPECT_EQ(memory.bytes(), 1201 * 64) << "without the block of 300";
+  EXPECT_EQ(pool.stats().bytes_held, 1201 * 64);
+  Buffer other = pool.Acquire(100 * 64);
+  EXPECT_EQ(memory.bytes(), 1101 * 64) << "without that of 200, for a new one";
+  pool.HoldAtMost(0);
+  EXPECT_EQ(memory.bytes(), 1100 * 64);
+  other = Buffer();
+  EXPECT_EQ(memory.bytes(), 1100 * 64) << "until a new block is made";
+  used = Buffer();
+  const Buffer small = pool.Acquire(64);
+  EXPECT_EQ(memory.bytes(), 64);
+}
+
 // In whatever order blocks came back, so that the same ones are given out for the same needs.
 TEST(BufferPool, Acquire_AfterReleases_ReusesTheLowestAddress) {
   CountingMemory memory;

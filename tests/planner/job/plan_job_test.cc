@@ -22,6 +22,7 @@ namespace {
 
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
+using ::testing::StartsWith;
 
 std::vector<int> Counts(const JudgedCandidate& judged) {
   std::vector<int> counts;
@@ -257,6 +258,26 @@ TEST(JudgeCandidate, WhatCannotRun_SaysWhy) {
   EXPECT_THAT(why({.method = "1f1b", .stages = 2, .microbatches = 5}),
               HasSubstr("training.microbatches"));
   EXPECT_THAT(why({.method = "1f2b", .stages = 2, .microbatches = 8}), HasSubstr("1f2b"));
+}
+
+// With weights in files a worker holds little more than one stage, so what cannot be cut decides.
+TEST(JudgeCandidate, LayerThatIsTooLargeByItself_IsNamed) {
+  Cluster small = Alike(2);
+  small.workers[0].memory_bytes = 100;
+  PlanningInput input = InputOf(kPlannedJob, small);
+  input.spec.mutable_pipeline()->set_method("roundpipe");
+  input.spec.mutable_pipeline()->set_stream_weights("file");
+  const Candidate candidate = {.method = "roundpipe", .stages = 2, .microbatches = 8};
+  PENSTOCK_ASSERT_OK_AND_ASSIGN(JudgedCandidate judged, JudgeCandidate(input, candidate));
+  EXPECT_THAT(judged.rejected, HasSubstr("alone needs"));
+  EXPECT_THAT(judged.rejected, HasSubstr("on host-0/0, which has 0.0001 MB; a layer is never cut"));
+  EXPECT_TRUE(judged.lacks_memory);
+  // A byte less than the whole, which is more than one layer.
+  ASSERT_FALSE(judged.memory.empty());
+  EXPECT_GT(judged.memory[0].in_file, 0);
+  input.cluster.workers[0].memory_bytes = static_cast<double>(judged.memory[0].total() - 1);
+  PENSTOCK_ASSERT_OK_AND_ASSIGN(judged, JudgeCandidate(input, candidate));
+  EXPECT_THAT(judged.rejected, StartsWith("needs "));
 }
 
 TEST(JudgeCandidate, ProfileOfAnotherModel_IsRefused) {
