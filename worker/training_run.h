@@ -109,7 +109,6 @@ class TrainingRun : public Run {
   // Where weights and state live in a file: whether blocks that wait for reuse stay in memory, up to what was predicted.
   // Layers on their way to or from a checkpoint take memory beside the pool's.
   void KeepIdleBlocks(bool keep);
-  // The directory for what is not in memory. Errors: FailedPrecondition (there is none), naming `key`.
   absl::Status MakeEmulation();
   absl::Status EmulateLinks();
   // Where data and first weights are read.
