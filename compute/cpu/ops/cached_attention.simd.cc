@@ -37,14 +37,14 @@ void Attend(const Head& a, float* scores, float* output) {
     scores[step] = SumLanes(sum) * a.scale;
   }
   const float inverse = 1.0f / ExpRow(scores, a.steps, RowMax(scores, a.steps));
-  ForVectors(a.size, [&](int64_t c, auto lanes) { Store(Floats{}, output + c, lanes); });
-  for (int64_t step = 0; step < a.steps; ++step) {
-    const float* const value = a.values + step * a.stride;
-    const float weight = scores[step] * inverse;
-    ForVectors(a.size, [&](int64_t c, auto lanes) {
-      Store(Load(output + c, lanes) + Load(value + c, lanes) * weight, output + c, lanes);
-    });
-  }
+  for (int64_t step = 0; step < a.steps; ++step) scores[step] *= inverse;
+  ForVectors(a.size, [&](int64_t c, auto lanes) {
+    Floats sum = {};
+    for (int64_t step = 0; step < a.steps; ++step) {
+      sum += Load(a.values + step * a.stride + c, lanes) * scores[step];
+    }
+    Store(sum, output + c, lanes);
+  });
 }
 
 }  // namespace
