@@ -354,6 +354,10 @@ class Stage {
   absl::StatusOr<std::vector<float>> Predictions(int64_t version, Tensor input,
                                                  absl::Span<const Tensor> ports,
                                                  MicrobatchStart start = {});
+  // Evaluates with the weights of `other`'s current version, and carries on what `other` carries when it evaluates: the same
+  // memory, no copies. REQUIRES: it borrows weights, and has none; both have the same parameters, samples and carried
+  // buffers, as a model in time steps of other counts has (model/decode_step.h). Errors: those of PutWeights.
+  absl::Status EvaluateFor(const Stage& other);
 
  private:
   // A microbatch between F and W.

@@ -101,4 +101,15 @@ void Stage::PutState(absl::Span<const Tensor> arrays) {
   }
 }
 
+absl::Status Stage::EvaluateFor(const Stage& other) {
+  PENSTOCK_CHECK(buffer_layout_.offsets == other.buffer_layout_.offsets &&
+                 arena_.frozen_count() == other.arena_.frozen_count());
+  const WeightVersions::Version& current = other.versions_.current();
+  PENSTOCK_RETURN_IF_ERROR(
+      PutWeights(current.number, {current.arrays.f32, DType::kF32, other.weight_shape()}));
+  frozen_ = other.frozen_;
+  evaluation_carries_ = other.evaluation_carries_;
+  return absl::OkStatus();
+}
+
 }  // namespace penstock
