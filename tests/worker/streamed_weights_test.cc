@@ -455,8 +455,9 @@ TEST_F(StreamedRun, SystemSeesNoMoreThanIsPredictedOfAModelInFiles) {
   RecordProperty("taken", absl::StrCat(taken));
   RecordProperty("predicted", absl::StrCat(predicted));
   RecordProperty("state", absl::StrCat(state));
-  // Beside what is predicted there are threads, kernels, and a layer on its way.
-  EXPECT_LE(taken, predicted + (24 << 20));
+  // Beside what is predicted there are heaps of threads, compiled kernels, and a layer on its way.
+  constexpr int64_t kOfWorker = 16 << 20;
+  EXPECT_LE(taken, predicted + 4 * kOfWorker);
   EXPECT_GE(state, 5 * taken / 4) << "of all four workers " << taken;
 }
 
