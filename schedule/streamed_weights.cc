@@ -50,15 +50,19 @@ ActionList StreamedSlots(const Topology& topology, WorkerId worker,
   TickedList list;
   const int64_t begin = slots.empty() ? 0 : slots.front().tick - 1;
   std::vector<int64_t> asks(topology.workers, begin);  // by worker: the tick of its slot before
+  std::vector<StageId> passed(topology.workers, StageId(-1));  // and the stage
   for (const WeightSlot& slot : slots) {
     const StageWiring& row = topology[slot.stage];
     const int64_t asked = std::exchange(asks[row.worker.value], slot.tick);
     const int64_t first = slot.microbatches.first;
     const bool streams = row.source.value >= 0;
     const bool loads = topology.Loads(slot.stage);
+    const bool again = std::exchange(passed[row.worker.value], slot.stage) == slot.stage;
     if (row.worker == worker) {
       if (streams) list.Add(asked, Phase::kAsk, ActionKind::kSendRequest, slot.stage, first);
-      if (loads) list.Add(asked, Phase::kAsk, ActionKind::kLoadWeights, slot.stage, first);
+      // One worker with one stage has its weights once.
+      const int64_t loaded = again ? slot.tick : asked;
+      if (loads) list.Add(loaded, Phase::kAsk, ActionKind::kLoadWeights, slot.stage, first);
       if (streams) list.Add(slot.tick, Phase::kGet, ActionKind::kRecvWeights, slot.stage, first);
       AddPasses(row, slot, options.forwards_only, list);
       const int64_t last = slot.tick + slot.microbatches.count - 1;

@@ -89,8 +89,9 @@ std::optional<WorkerFlags> ParseWorkerFlags(int argc, char** argv, int& exit_cod
       ->default_str("256GiB");
   app.add_option(
          "--offload-dir", flags.offload_directory,
-         "where stashes wait that a job offloads from the CPU (pipeline.offload), in a file "
-         "without a name; a disk, not memory")
+         "where stashes wait that a job offloads from the CPU (pipeline.offload), and weights that "
+         "it keeps there (pipeline.stream_weights: file), in files without names; a disk, not "
+         "memory")
       ->type_name("DIR");
   app.add_option("--checkpoint-root", flags.checkpoint_root,
                  "directory below which jobs may have their checkpoints; or the word coordinator: "

@@ -144,7 +144,10 @@ TEST(StreamedWeights, InFiles_AreLoadedAndReadASlotAheadAndUpdatedAtOnce) {
     if (!of_passes && !StreamsWeights(action.kind)) continue;
     absl::StrAppend(&text, text.empty() ? "" : " ", ToString(action));
   }
-  EXPECT_EQ(text, "?");
+  EXPECT_EQ(text,
+            "0SEND_Q0 1RECV_Q0 4SEND_Q0 0RECV_P0 0F0 1SEND_P0 0F1 5RECV_Q0 0F2 5SEND_P0 0F3 0DROP0 "
+            "8LOAD4 4RECV_P0 4I0 4I1 4I2 4I3 4DROP0 12LOAD4 8F4 8F5 8F6 8F7 8DROP4 12I4 12I5 12I6 "
+            "12I7 12DROP4 12UPDATE");
 }
 
 // A tick of reading hides behind a pass, an update waits for both directions.
