@@ -91,6 +91,8 @@ class TrainingRun : public Run {
   int64_t ActivationBytesSent(StageId stage) const;
   // For the stages that offload, which are made. Errors: those of SpillFile; FailedPrecondition (no directory for it).
   absl::Status MakeOffloadStore();
+  // Counts the stage's nodes that compute by slow kernels, and says why the first does.
+  void TellFallbacks(LocalStage& local) const;
   absl::Status MakeEmulation();
   absl::Status EmulateLinks();
   // Where data and first weights are read.

@@ -111,15 +111,19 @@ CudaContext::~CudaContext() {
   }
 }
 
-absl::StatusOr<const Sdpa*> CudaContext::SdpaFor(const AttentionShape& shape) {
+absl::StatusOr<const CudaContext::KnownSdpa*> CudaContext::SdpaFor(const AttentionShape& shape) {
   for (const KnownSdpa& known : sdpas_) {
-    if (Same(known.shape, shape)) return known.sdpa.get();
+    if (Same(known.shape, shape)) return &known;
   }
   absl::StatusOr<std::unique_ptr<Sdpa>> sdpa = Sdpa::Create(dnn_, shape, repeatability_);
-  if (absl::IsUnimplemented(sdpa.status())) sdpa = nullptr;
+  std::string why_not;
+  if (absl::IsUnimplemented(sdpa.status())) {
+    why_not = std::string(sdpa.status().message());
+    sdpa = nullptr;
+  }
   PENSTOCK_RETURN_IF_ERROR(sdpa.status());
-  sdpas_.push_back({shape, *std::move(sdpa)});
-  return sdpas_.back().sdpa.get();
+  sdpas_.push_back({shape, *std::move(sdpa), std::move(why_not)});
+  return &sdpas_.back();
 }
 
 absl::StatusOr<const Convolution*> CudaContext::ConvolutionFor(const ConvolutionShape& shape) {

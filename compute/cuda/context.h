@@ -16,7 +16,9 @@
 #include <cudnn.h>
 
 #include <cstdint>
+#include <deque>
 #include <memory>
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -83,9 +85,14 @@ class CudaContext {
   int64_t* sample_memory() const { return static_cast<int64_t*>(sample_memory_.data()); }
   void set_reads_sample_memory(bool reads) { reads_sample_memory_ = reads; }
 
-  // cuDNN's fused attention for a shape, shared by all layers; null where cuDNN has none.
+  // cuDNN's fused attention for a shape, shared by all layers; null where cuDNN has none, and then `why_not` says why.
+  struct KnownSdpa {
+    AttentionShape shape;
+    std::unique_ptr<Sdpa> sdpa;
+    std::string why_not;
+  };
   // Errors: those of cuDNN.
-  absl::StatusOr<const Sdpa*> SdpaFor(const AttentionShape& shape);
+  absl::StatusOr<const KnownSdpa*> SdpaFor(const AttentionShape& shape);
   // Convolutions of a shape, shared by all nodes. Errors: those of cuDNN.
   absl::StatusOr<const Convolution*> ConvolutionFor(const ConvolutionShape& shape);
 
@@ -118,11 +125,7 @@ class CudaContext {
   Buffer library_workspace_;
   Buffer sample_memory_;  // one int64
   bool reads_sample_memory_ = false;
-  struct KnownSdpa {
-    AttentionShape shape;
-    std::unique_ptr<Sdpa> sdpa;
-  };
-  std::vector<KnownSdpa> sdpas_;
+  std::deque<KnownSdpa> sdpas_;
   struct KnownConvolution {
     ConvolutionShape shape;
     std::unique_ptr<Convolution> convolution;

@@ -12,6 +12,7 @@
 #include <memory>
 
 #include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
 #include "compute/block_layout.h"
 #include "compute/cuda/context.h"
 #include "compute/cuda/linear.h"
@@ -43,6 +44,8 @@ class Middle {
   // Bytes that a microbatch keeps from F to I, and that one pass uses.
   virtual int64_t stash_bytes() const = 0;
   virtual int64_t scratch_bytes() const = 0;
+  // As of OpKernels.
+  virtual absl::string_view fallback() const { return {}; }
 
   // hidden [rows, projected] from normal [rows, width].
   virtual absl::Status Forward(const WeightView& weights, const Number* normal, Number* hidden,
@@ -63,6 +66,7 @@ class ResidualBranch : public OpKernels {
                                                            std::unique_ptr<Middle<Number>> middle);
 
   TapeNeeds tape_needs() const override { return needs_; }
+  absl::string_view fallback() const override { return middle_->fallback(); }
   absl::Status Forward(const PassContext& context, const WeightView& weights,
                        const Tape& tape) override;
   absl::Status BackwardInput(const PassContext& context, const WeightView& weights,
