@@ -25,6 +25,8 @@ class OfDevice : public MemorySource {
   }
   void Free(void* data, int64_t /*size_bytes*/) override {
     (void)cudaSetDevice(device_);
+    // What was queued may still use a block that came back to the pool.
+    (void)cudaDeviceSynchronize();
     (void)Give(data);
   }
 

@@ -7,6 +7,7 @@
 
 #include "compute/cuda/copies.h"
 #include "compute/cuda/graphs.h"
+#include "compute/cuda/ipc.h"
 #include "compute/cuda/prefetch.h"
 #include "tests/compute/fake_cuda.h"
 #include "tests/support/status_matchers.h"
@@ -118,6 +119,47 @@ TEST_F(CudaStreamsTest, ToDevice_OtherSizes_HaveLandingsOfTheirOwn) {
     receive(10);
   }
   EXPECT_EQ(context_->pool().stats().bytes_held, held);
+}
+
+// ------------------------------------------------------------------------------- memory and sharing
+
+TEST_F(CudaStreamsTest, MemoryIsOut_IdleBlocksAreFreedAfterTheDeviceHasLeftThem) {
+  fake_cuda::Hold(true);
+  float seen = 0.0f;
+  {
+    const Tensor idle = OnDevice(3.0f, /*count=*/1024);
+    fake_cuda::Launch(context_->stream(), [&seen, idle = idle.data<float>()] { seen = *idle; });
+  }
+  const int freed = fake_cuda::Calls("cudaFree");
+  fake_cuda::FailNext("cudaMalloc", cudaErrorMemoryAllocation);
+  EXPECT_TRUE(context_->pool().Acquire(2048));
+  EXPECT_EQ(fake_cuda::Calls("cudaFree"), freed + 1);
+  EXPECT_EQ(seen, 3.0f);
+  EXPECT_THAT(context_->Check("memory"), IsOk());
+}
+
+TEST_F(CudaStreamsTest, MemoryIsOut_ExportedBlocksStay) {
+  IpcShare share(*context_, *copies_);
+  PENSTOCK_ASSERT_OK_AND_ASSIGN(const std::shared_ptr<Exporter> exporter, share.MakeExporter());
+  EXPECT_THAT(exporter->Describe(OnDevice(1.0f, /*count=*/1024)), IsOk());
+  const int freed = fake_cuda::Calls("cudaFree");
+  fake_cuda::FailNext("cudaMalloc", cudaErrorMemoryAllocation);
+  EXPECT_FALSE(context_->pool().Acquire(2048));
+  EXPECT_EQ(fake_cuda::Calls("cudaFree"), freed);
+}
+
+// The importer is another process: nothing orders its read after a copy that is still on its way.
+TEST_F(CudaStreamsTest, Offer_ItsProbesAreOnTheDevice) {
+  IpcShare share(*context_, *copies_);
+  PENSTOCK_ASSERT_OK_AND_ASSIGN(const std::shared_ptr<Exporter> exporter, share.MakeExporter());
+  PENSTOCK_ASSERT_OK_AND_ASSIGN(const std::unique_ptr<Importer> importer,
+                                share.Import(exporter->offer()));
+  const Tensor tensor = OnDevice(5.0f, /*count=*/3);
+  PENSTOCK_ASSERT_OK_AND_ASSIGN(const ShareBytes bytes, exporter->Describe(tensor));
+  PENSTOCK_ASSERT_OK_AND_ASSIGN(const Importer::Fetched fetched,
+                                importer->Fetch(bytes, tensor.dtype, tensor.shape));
+  fake_cuda::RunAll();
+  EXPECT_EQ(fetched.tensor.data<float>()[2], 5.0f);
 }
 
 // ------------------------------------------------------------------------------------------- graphs

@@ -1,6 +1,7 @@
 #include "tests/compute/fake_cuda.h"
 
 #include <cublasLt.h>
+#include <cuda.h>
 #include <cudnn.h>
 
 #include <cstdlib>
@@ -49,6 +50,8 @@ struct State {
   std::map<std::string, cudaError_t> fail_next;
   std::map<std::string, int> calls;
   std::set<cudaStream_t> streams;
+  std::vector<std::function<void()>> copies_on_their_way;  // to the device
+  std::map<void*, size_t> allocated;                       // bytes
 };
 State& Fake() {
   static State& state = *new State;
@@ -78,6 +81,14 @@ cudaError_t Unsafe(const std::string& function) {
     return Return(cudaErrorStreamCaptureUnsupported);
   }
   return Called(function);
+}
+
+CUresult AddressRange(CUdeviceptr* base, size_t* bytes, CUdeviceptr address) {
+  const auto block = Fake().allocated.find(reinterpret_cast<void*>(address));
+  if (block == Fake().allocated.end()) return CUDA_ERROR_INVALID_VALUE;
+  *base = address;
+  *bytes = block->second;
+  return CUDA_SUCCESS;
 }
 
 bool Step(cudaStream_t stream) {
@@ -142,19 +153,56 @@ cudaError_t cudaGetDeviceProperties(cudaDeviceProp* properties, int) {
   properties->major = 9;
   return cudaSuccess;
 }
-cudaError_t cudaDeviceSynchronize() { return RunAll(), cudaSuccess; }
+cudaError_t cudaDeviceSynchronize() {
+  if (const cudaError_t error = Called("cudaDeviceSynchronize"); error != cudaSuccess) return error;
+  for (const auto& copy : std::exchange(Fake().copies_on_their_way, {})) copy();
+  return RunAll(), cudaSuccess;
+}
 cudaError_t cudaMalloc(void** data, size_t bytes) {
   if (const cudaError_t error = Unsafe("cudaMalloc"); error != cudaSuccess) return error;
   *data = std::aligned_alloc(64, (bytes + 63) / 64 * 64);
+  Fake().allocated[*data] = bytes;
   return cudaSuccess;
 }
-cudaError_t cudaFree(void* data) { return std::free(data), cudaSuccess; }
+cudaError_t cudaFree(void* data) {
+  (void)Called("cudaFree");
+  Fake().allocated.erase(data);
+  return std::free(data), cudaSuccess;
+}
 cudaError_t cudaHostAlloc(void** data, size_t bytes, unsigned) { return cudaMalloc(data, bytes); }
 cudaError_t cudaFreeHost(void* data) { return cudaFree(data); }
 cudaError_t cudaMemcpyAsync(void* to, const void* from, size_t bytes, cudaMemcpyKind,
                             cudaStream_t stream) {
   if (const cudaError_t error = Called("cudaMemcpyAsync"); error != cudaSuccess) return error;
   Launch(stream, [=] { std::memcpy(to, from, bytes); });
+  return cudaSuccess;
+}
+cudaError_t cudaMemcpy(void* to, const void* from, size_t bytes, cudaMemcpyKind kind) {
+  if (const cudaError_t error = Called("cudaMemcpy"); error != cudaSuccess) return error;
+  if (kind != cudaMemcpyHostToDevice) return std::memcpy(to, from, bytes), cudaSuccess;
+  const auto* const begin = static_cast<const char*>(from);
+  Fake().copies_on_their_way.push_back([to, staged = std::vector<char>(begin, begin + bytes)] {
+    std::memcpy(to, staged.data(), staged.size());
+  });
+  return cudaSuccess;
+}
+cudaError_t cudaIpcGetMemHandle(cudaIpcMemHandle_t* handle, void* data) {
+  if (const cudaError_t error = Called("cudaIpcGetMemHandle"); error != cudaSuccess) return error;
+  *handle = {};
+  std::memcpy(handle, &data, sizeof(data));
+  return cudaSuccess;
+}
+cudaError_t cudaIpcOpenMemHandle(void** data, cudaIpcMemHandle_t handle, unsigned) {
+  if (const cudaError_t error = Called("cudaIpcOpenMemHandle"); error != cudaSuccess) return error;
+  std::memcpy(data, &handle, sizeof(*data));
+  return cudaSuccess;
+}
+cudaError_t cudaIpcCloseMemHandle(void*) { return Called("cudaIpcCloseMemHandle"); }
+cudaError_t cudaGetDriverEntryPointByVersion(const char*, void** function, unsigned,
+                                             unsigned long long,
+                                             cudaDriverEntryPointQueryResult* result) {
+  *function = reinterpret_cast<void*>(&AddressRange);  // the one that is asked for
+  *result = cudaDriverEntryPointSuccess;
   return cudaSuccess;
 }
 cudaError_t cudaGetLastError() { return std::exchange(Fake().last_error, cudaSuccess); }

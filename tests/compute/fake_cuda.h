@@ -1,7 +1,8 @@
 // FakeCuda: CUDA's run-time library as the test plays it, for the order of work on streams: its functions,
 // defined in fake_cuda.cc, take the place of the real ones in a program that is not linked with them.
 //
-// Memory of the device is the host's. What is queued on a stream waits until the test lets it go on; a capture
+// Memory of the device is the host's, and so is that of other processes. A copy that is not queued leaves the host at
+// once and reaches the device when the device is waited for. What is queued on a stream waits until the test lets it go on; a capture
 // refuses what a real one does. Of the libraries only their being started is played.
 //
 // Thread safety: one thread.
