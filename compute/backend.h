@@ -70,7 +70,9 @@ struct Incoming {
 class Backend : public Transfers {
  public:
   virtual absl::string_view name() const = 0;  // "cpu (oneDNN 2.6.3, avx512_core_bf16, 1 thread)"
-  virtual int64_t memory_bytes() const = 0;    // that the device has, in use or not
+  // For each of `processes` that compute on this device: on a CPU what the machine has, in use or not; on a GPU what was
+  // free when this back-end was made, shared among them, less what the others take before they compute anything.
+  virtual int64_t memory_bytes(int processes) const = 0;
   virtual BufferPool& pool() = 0;
   // Memory that the network reads and writes: pool() where the device computes on it.
   virtual BufferPool& host_pool() = 0;
@@ -148,6 +150,10 @@ absl::StatusOr<std::unique_ptr<Backend>> MakeCpuBackend(int threads);
 // Says whether a device may use faster algorithms whose results differ in the last bits from run to run
 // (training.deterministic). The CPU has none.
 enum class Repeatability : uint8_t { kBitwise, kFast };
+
+// The numbers of the GPUs that the CUDA back-end can compute on, ascending; none without a driver, or in a build
+// without CUDA. Asks the driver alone, and makes no context.
+std::vector<int> UsableGpus();
 
 // The CUDA back-end on GPU number `device`. Errors: Unavailable (this build has none, or no such GPU).
 absl::StatusOr<std::unique_ptr<Backend>> MakeCudaBackend(

@@ -9,15 +9,13 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "base/status.h"
+#include "compute/cuda/architectures.h"
 #include "compute/cuda/error.h"
 #include "compute/cuda/memory.h"
 
 namespace penstock::cuda {
 
 namespace {
-
-// The oldest architecture that cmake/penstock_cuda.cmake builds for.
-constexpr int kMajorMin = 8;
 
 constexpr std::chrono::minutes kWaitMax{10};
 // Waits shorter than this are polled for; sleeping costs more.
@@ -72,10 +70,10 @@ absl::Status CudaContext::Start() {
   PENSTOCK_RETURN_IF_ERROR(ToStatus(cudaSetDevice(device_), "choosing the device"));
   PENSTOCK_RETURN_IF_ERROR(
       ToStatus(cudaGetDeviceProperties(&properties_, device_), "reading its properties"));
-  if (properties_.major < kMajorMin) {
-    return absl::UnavailableError(
-        absl::StrFormat("%s has compute capability %d.%d; this build is for %d.0 and newer",
-                        properties_.name, properties_.major, properties_.minor, kMajorMin));
+  if (properties_.major < kCapabilityMajorMin) {
+    return absl::UnavailableError(absl::StrFormat(
+        "%s has compute capability %d.%d; this build is for %d.0 and newer", properties_.name,
+        properties_.major, properties_.minor, kCapabilityMajorMin));
   }
   for (cudaStream_t* stream : {&compute_, &copy_in_, &copy_out_, &prefetch_}) {
     PENSTOCK_RETURN_IF_ERROR(
@@ -95,6 +93,10 @@ absl::Status CudaContext::Start() {
   sample_memory_ = pool_.Acquire(sizeof(int64_t));
   if (!library_workspace_ || !sample_memory_)
     return absl::ResourceExhaustedError("no memory for the libraries");
+  size_t free_bytes = 0, total_bytes = 0;
+  PENSTOCK_RETURN_IF_ERROR(
+      ToStatus(cudaMemGetInfo(&free_bytes, &total_bytes), "asking for the free memory"));
+  free_bytes_ = static_cast<int64_t>(free_bytes) + pool_.stats().bytes_held;
   return absl::OkStatus();
 }
 

@@ -63,6 +63,8 @@ class CudaContext {
   int device() const { return device_; }
   Repeatability repeatability() const { return repeatability_; }
   const cudaDeviceProp& properties() const { return properties_; }
+  // That the device had left when this context was ready, with what its pool holds.
+  int64_t free_bytes() const { return free_bytes_; }
   cudaStream_t stream() const { return compute_; }
   cudaStream_t copy_in() const { return copy_in_; }
   cudaStream_t copy_out() const { return copy_out_; }
@@ -116,6 +118,7 @@ class CudaContext {
   const int device_;
   const Repeatability repeatability_;
   cudaDeviceProp properties_ = {};
+  int64_t free_bytes_ = 0;
   cudaStream_t compute_ = nullptr, copy_in_ = nullptr, copy_out_ = nullptr, prefetch_ = nullptr;
   cudaEvent_t stream_done_ = nullptr;
   cublasLtHandle_t blas_ = nullptr;

@@ -249,7 +249,8 @@ class Worker {
                                     MakeBackendOn(flags_.device, flags_.threads));
           std::string name(backend->name());
           if (flags_.emulated) absl::StrAppend(&name, " as ", NameOfTimes(*flags_.emulated));
-          return DeviceDescription{std::move(name), backend->memory_bytes()};
+          return DeviceDescription{std::move(name),
+                                   backend->memory_bytes(flags_.workers_on_device)};
         },
         .check =
             [this](const RunRequest& request) {

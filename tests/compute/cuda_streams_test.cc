@@ -8,6 +8,7 @@
 #include "compute/cuda/copies.h"
 #include "compute/cuda/graphs.h"
 #include "compute/cuda/ipc.h"
+#include "compute/cuda/memory.h"
 #include "compute/cuda/prefetch.h"
 #include "tests/compute/fake_cuda.h"
 #include "tests/support/status_matchers.h"
@@ -122,6 +123,23 @@ TEST_F(CudaStreamsTest, ToDevice_OtherSizes_HaveLandingsOfTheirOwn) {
 }
 
 // ------------------------------------------------------------------------------- memory and sharing
+
+// Not what the device has: other processes, and this one's context, have some of it.
+TEST_F(CudaStreamsTest, FreeMemory_IsWhatTheDeviceHasLeftAndThePoolHolds) {
+  constexpr int64_t kMiB = int64_t{1} << 20;
+  fake_cuda::SetFreeMemory(40960 * kMiB);
+  const auto context = CudaContext::Create(0, Repeatability::kBitwise);
+  ASSERT_THAT(context, IsOk());
+  const int64_t free_bytes = (*context)->free_bytes();
+  EXPECT_GE(free_bytes, (40960 + 32) * kMiB) << "the pool's workspace for libraries is the job's";
+  EXPECT_LT(free_bytes, (40960 + 33) * kMiB);
+  EXPECT_EQ(ShareOfMemory(free_bytes, 1), free_bytes);
+  EXPECT_EQ(ShareOfMemory(40960 * kMiB, 4), (40960 - 3 * 1024) * kMiB / 4);
+  EXPECT_EQ(ShareOfMemory(1024 * kMiB, 3), 0);
+
+  fake_cuda::FailNext("cudaMemGetInfo");
+  EXPECT_FALSE(CudaContext::Create(0, Repeatability::kBitwise).ok());
+}
 
 TEST_F(CudaStreamsTest, MemoryIsOut_IdleBlocksAreFreedAfterTheDeviceHasLeftThem) {
   fake_cuda::Hold(true);

@@ -46,6 +46,7 @@ namespace {
 
 struct State {
   bool hold = false;
+  int64_t free_bytes = int64_t{1} << 30;
   cudaError_t last_error = cudaSuccess;
   std::map<std::string, cudaError_t> fail_next;
   std::map<std::string, int> calls;
@@ -128,11 +129,13 @@ void RunAll() {
 void FailNext(const std::string& function, cudaError_t error) {
   Fake().fail_next[function] = error;
 }
+void SetFreeMemory(int64_t bytes) { Fake().free_bytes = bytes; }
 int Calls(const std::string& function) { return Fake().calls[function]; }
 void Reset() {
   Fake().fail_next.clear();
   Fake().last_error = cudaSuccess;
   Fake().hold = false;
+  Fake().free_bytes = int64_t{1} << 30;
   RunAll();
 }
 
@@ -162,6 +165,12 @@ cudaError_t cudaMalloc(void** data, size_t bytes) {
   if (const cudaError_t error = Unsafe("cudaMalloc"); error != cudaSuccess) return error;
   *data = std::aligned_alloc(64, (bytes + 63) / 64 * 64);
   Fake().allocated[*data] = bytes;
+  return cudaSuccess;
+}
+cudaError_t cudaMemGetInfo(size_t* free, size_t* total) {
+  if (const cudaError_t error = Called("cudaMemGetInfo"); error != cudaSuccess) return error;
+  *free = Fake().free_bytes;
+  *total = size_t{100} << 30;
   return cudaSuccess;
 }
 cudaError_t cudaFree(void* data) {

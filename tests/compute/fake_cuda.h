@@ -27,6 +27,9 @@ void RunAll();
 // The next call of this function fails.
 void FailNext(const std::string& function, cudaError_t error = cudaErrorUnknown);
 
+// What the device has left besides allocations, 1 GiB at first.
+void SetFreeMemory(int64_t bytes);
+
 // How often it was called.
 int Calls(const std::string& function);
 
