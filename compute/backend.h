@@ -137,6 +137,10 @@ class Backend : public Transfers {
   // Waits until all calls so far are done. Errors: the first since the last status, of the device.
   virtual absl::Status Synchronize() = 0;
 
+  // Says, after an error, whether this process can compute on the device again. Errors: Unavailable (an error that every
+  // later call returns too, as one of a kernel on a GPU: only a new process gets a new context).
+  virtual absl::Status CheckUsable() { return absl::OkStatus(); }
+
   // `count` marks, numbered from 0; null where calls return when their work is done, so that the host's
   // clock tells the device's time. REQUIRES: the back-end outlives them.
   // Errors: of the device.

@@ -165,6 +165,15 @@ absl::Status CudaContext::Check(absl::string_view what) {
   return error == cudaErrorNotReady ? absl::OkStatus() : ToStatus(error, what);
 }
 
+absl::Status CudaContext::CheckUsable() const {
+  (void)cudaGetLastError();  // told by now; one that stays is returned again
+  const cudaError_t error = cudaStreamQuery(compute_);
+  if (error == cudaSuccess || error == cudaErrorNotReady) return absl::OkStatus();
+  return absl::UnavailableError(absl::StrCat("this process cannot use GPU ", device_,
+                                             " any more: ", cudaGetErrorName(error), ": ",
+                                             cudaGetErrorString(error)));
+}
+
 void CudaContext::Note(absl::Status status) {
   if (error_.ok()) error_ = std::move(status);
 }

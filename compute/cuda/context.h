@@ -101,6 +101,8 @@ class CudaContext {
   // The first error since the last call, of what was queued so far as far as it is known. `what`: the
   // call that asks.
   absl::Status Check(absl::string_view what);
+  // As Backend::CheckUsable.
+  absl::Status CheckUsable() const;
   // Waits until an event has happened, or all of the compute stream so far. Errors: DeadlineExceeded after
   // ten minutes, since a device that takes longer hangs; of the device.
   absl::Status WaitFor(cudaEvent_t event, absl::string_view what) const;

@@ -161,6 +161,7 @@ class CudaBackend : public Backend {
     context_->Note(context_->WaitForStream("what was queued"));
     return context_->Check("waiting for the GPU");
   }
+  absl::Status CheckUsable() override { return context_->CheckUsable(); }
   absl::StatusOr<std::unique_ptr<DeviceMarks>> MakeMarks(int count) override {
     return cuda::MakeMarks(*context_, count);
   }

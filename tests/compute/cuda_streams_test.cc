@@ -141,6 +141,18 @@ TEST_F(CudaStreamsTest, FreeMemory_IsWhatTheDeviceHasLeftAndThePoolHolds) {
   EXPECT_FALSE(CudaContext::Create(0, Repeatability::kBitwise).ok());
 }
 
+TEST_F(CudaStreamsTest, CheckUsable_OnlyAnErrorThatStaysIsTheEndOfIt) {
+  fake_cuda::FailNext("cudaMemcpyAsync", cudaErrorMemoryAllocation);
+  EXPECT_FALSE(copies_->StartToHost(OnDevice(1.0f)).ok());
+  fake_cuda::Hold(true);
+  fake_cuda::Launch(context_->stream(), [] {});
+  EXPECT_THAT(context_->CheckUsable(), IsOk());
+  fake_cuda::Stick(cudaErrorIllegalAddress);
+  EXPECT_THAT(context_->CheckUsable(),
+              StatusIs(absl::StatusCode::kUnavailable, HasSubstr("cannot use GPU 0 any more")));
+  fake_cuda::Stick(cudaSuccess);
+}
+
 TEST_F(CudaStreamsTest, MemoryIsOut_IdleBlocksAreFreedAfterTheDeviceHasLeftThem) {
   fake_cuda::Hold(true);
   float seen = 0.0f;

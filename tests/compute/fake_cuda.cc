@@ -46,6 +46,7 @@ namespace {
 
 struct State {
   bool hold = false;
+  cudaError_t sticky = cudaSuccess;
   int64_t free_bytes = int64_t{1} << 30;
   cudaError_t last_error = cudaSuccess;
   std::map<std::string, cudaError_t> fail_next;
@@ -129,12 +130,14 @@ void RunAll() {
 void FailNext(const std::string& function, cudaError_t error) {
   Fake().fail_next[function] = error;
 }
+void Stick(cudaError_t error) { Fake().sticky = error; }
 void SetFreeMemory(int64_t bytes) { Fake().free_bytes = bytes; }
 int Calls(const std::string& function) { return Fake().calls[function]; }
 void Reset() {
   Fake().fail_next.clear();
   Fake().last_error = cudaSuccess;
   Fake().hold = false;
+  Fake().sticky = cudaSuccess;
   Fake().free_bytes = int64_t{1} << 30;
   RunAll();
 }
@@ -229,6 +232,10 @@ cudaError_t cudaStreamCreateWithFlags(cudaStream_t* stream, unsigned) {
 cudaError_t cudaStreamDestroy(cudaStream_t stream) {
   Fake().streams.erase(stream);
   return delete stream, cudaSuccess;
+}
+cudaError_t cudaStreamQuery(cudaStream_t stream) {
+  if (Fake().sticky != cudaSuccess) return Return(Fake().sticky);
+  return stream->work.empty() ? cudaSuccess : Return(cudaErrorNotReady);
 }
 cudaError_t cudaStreamSynchronize(cudaStream_t) { return RunAll(), cudaSuccess; }
 cudaError_t cudaEventCreateWithFlags(cudaEvent_t* event, unsigned) {

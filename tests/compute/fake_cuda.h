@@ -27,6 +27,9 @@ void RunAll();
 // The next call of this function fails.
 void FailNext(const std::string& function, cudaError_t error = cudaErrorUnknown);
 
+// From now on calls that ask about work fail with this error, as after an error of a kernel; not any more with cudaSuccess.
+void Stick(cudaError_t error);
+
 // What the device has left besides allocations, 1 GiB at first.
 void SetFreeMemory(int64_t bytes);
 
