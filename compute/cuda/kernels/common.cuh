@@ -97,6 +97,13 @@ __device__ inline uint4 Philox(uint64_t key, uint4 c) {
   return c;
 }
 
+// One of the four by its number. Not an array: one that is indexed by a number known only when it runs lies in local memory.
+__device__ inline uint32_t WordOf(const uint4& words, int number) {
+  const uint32_t low = number == 0 ? words.x : words.y;
+  const uint32_t high = number == 2 ? words.z : words.w;
+  return number < 2 ? low : high;
+}
+
 // The numbering of compute/rounding.h.
 __device__ inline Bf16 RoundAtRandom(float value, int64_t element, const StochasticRounding& r) {
   if (value != value) return FromFloat<Bf16>(value);
@@ -104,8 +111,8 @@ __device__ inline Bf16 RoundAtRandom(float value, int64_t element, const Stochas
   const uint4 random =
       Philox(r.key, make_uint4(counter, static_cast<uint32_t>(r.parameter),
                                static_cast<uint32_t>(r.parameter >> 32), r.version));
-  const uint32_t words[4] = {random.x, random.y, random.z, random.w};
-  return static_cast<Bf16>(StochasticBf16(__float_as_uint(value), words[element % 64 / 16]));
+  const uint32_t word = WordOf(random, static_cast<int>(element % 64 / 16));
+  return static_cast<Bf16>(StochasticBf16(__float_as_uint(value), word));
 }
 
 // Returns dropout's factor for an element: 0 or the scale. Elements are numbered as in
@@ -123,8 +130,7 @@ __device__ inline float DropoutFactor(const DeviceMask& d, int64_t row, int64_t 
   const uint4 random =
       Philox(d.key, make_uint4(first + lane, d.layer, static_cast<uint32_t>(sample),
                                static_cast<uint32_t>(sample >> 32)));
-  const uint32_t words[4] = {random.x, random.y, random.z, random.w};
-  return words[word] < d.drop_below ? 0.0f : d.scale;
+  return WordOf(random, word) < d.drop_below ? 0.0f : d.scale;
 }
 
 }  // namespace penstock::cuda
