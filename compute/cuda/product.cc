@@ -9,9 +9,6 @@
 namespace penstock::cuda {
 namespace {
 
-// Parameters begin at multiples of 16 numbers: 32 bytes where they are bf16.
-constexpr int kAlignmentBytes = 32;
-
 // The auxiliary's rows must be a multiple of this: documentation of CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_LD.
 constexpr int kAuxiliaryMultiple = 8;
 
@@ -137,12 +134,13 @@ absl::Status MatrixProduct::Run(const ProductOperands& o) const {
   if (o.auxiliary != nullptr) {
     PENSTOCK_RETURN_IF_ERROR(Set(CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_POINTER, o.auxiliary));
   }
-  const float beta = shape_.accumulate ? 1.0f : 0.0f;
-  return ToStatus(cublasLtMatmul(context_->blas(), product_, &o.alpha, o.right, right_, o.left,
-                                 left_, &beta, o.result, result_, o.result, result_, &algorithm_,
-                                 context_->library_workspace(), context_->library_workspace_bytes(),
-                                 context_->stream()),
-                  "a matrix product");
+  const float beta = shape_.accumulate || shape_.adds ? 1.0f : 0.0f;
+  const void* const addend = shape_.adds ? o.addend : o.result;
+  return ToStatus(
+      cublasLtMatmul(context_->blas(), product_, &o.alpha, o.right, right_, o.left, left_, &beta,
+                     addend, result_, o.result, result_, &algorithm_, context_->library_workspace(),
+                     context_->library_workspace_bytes(), context_->stream()),
+      "a matrix product");
 }
 
 MatrixProduct::MatrixProduct(MatrixProduct&& other) noexcept { Swap(other); }

@@ -1,4 +1,4 @@
-// MatrixProduct: C = alpha A B, or C += alpha A B, of fixed shapes, through cuBLASLt with the algorithm
+// MatrixProduct: C = alpha A B, C += alpha A B, or C = alpha A B + D, of fixed shapes, through cuBLASLt with the algorithm
 // its heuristics rank first, chosen once.
 //
 // A and B are float or bf16, row-major, either may be stored transposed; sums run in float. With float
@@ -31,6 +31,7 @@ struct ProductShape {
   bool transposed_left = false;   // A is stored as [inner, rows]
   bool transposed_right = false;  // B is stored as [columns, inner]
   bool accumulate = false;        // C += instead of C =
+  bool adds = false;              // C = A B + D; with kBias that comes on top
   int64_t left_stride = 0;        // numbers from row to row as stored; 0: dense
   int64_t right_stride = 0;
   int64_t result_stride = 0;
@@ -43,8 +44,9 @@ struct ProductOperands {
   const void* left = nullptr;
   const void* right = nullptr;
   void* result = nullptr;
-  const void* bias = nullptr;  // [columns]
-  void* auxiliary = nullptr;   // [rows, columns]
+  const void* addend = nullptr;  // D, laid out as C
+  const void* bias = nullptr;    // [columns]
+  void* auxiliary = nullptr;     // [rows, columns]
   float alpha = 1.0f;
 };
 
@@ -57,6 +59,13 @@ class MatrixProduct {
   MatrixProduct(MatrixProduct&& other) noexcept;
   MatrixProduct& operator=(MatrixProduct&& other) noexcept;
   ~MatrixProduct();
+
+  // Whether a matrix begins where algorithms are chosen for: parameters do, at multiples of 16 numbers, which are 32 bytes
+  // where they are bf16.
+  static constexpr uintptr_t kAlignmentBytes = 32;
+  static bool IsAligned(const void* matrix) {
+    return reinterpret_cast<uintptr_t>(matrix) % kAlignmentBytes == 0;
+  }
 
   // Queues the product. Errors: those of cuBLASLt.
   absl::Status Run(const ProductOperands& operands) const;

@@ -10,6 +10,7 @@
 #pragma once
 
 #include <memory>
+#include <optional>
 
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
@@ -78,6 +79,9 @@ class ResidualBranch : public OpKernels {
   ResidualBranch(CudaContext& context, const BranchShape& shape, const Dropout& dropout,
                  std::unique_ptr<Middle<Number>> middle);
   absl::Status MakeProducts();
+  // The projection, its bias and the residual in one product, where no mask comes between them.
+  absl::Status MakeResidualProduct();
+  bool ProjectsOntoResidual(const Tape& tape) const;
   // The gradient of the projection's output, as the products read it: where masks or bf16 need a copy,
   // the copy in the weight stash.
   const Number* ProjectedGradient(const Tape& tape) const;
@@ -88,6 +92,7 @@ class ResidualBranch : public OpKernels {
   const bool copies_gradient_;
   const std::unique_ptr<Middle<Number>> middle_;
   MatrixProduct projection_, expansion_backward_;
+  std::optional<MatrixProduct> residual_projection_;  // none: projection_ and a kernel of our own
   WeightGradient<Number> projection_weight_, expansion_weight_;
 
   TapeNeeds needs_;

@@ -28,16 +28,14 @@ __global__ void PartialSquares(const Slice* slices, const SliceBlock* blocks, co
   if (threadIdx.x == 0) partial_sums[blockIdx.x] = sum;
 }
 
-// Each slice adds its blocks in order.
-__global__ void AddPartialSums(int64_t count, const Slice* slices, const double* partial_sums,
-                               double* norms) {
-  const int64_t slice = int64_t{blockIdx.x} * blockDim.x + threadIdx.x;
-  if (slice >= count) return;
-  const int64_t first = slices[slice].first_block;
-  const int64_t blocks = (slices[slice].count + kSliceBlock - 1) / kSliceBlock;
+// A block for each slice, whose threads share the sums of its blocks: a table of many rows has thousands.
+__global__ void AddPartialSums(const Slice* slices, const double* partial_sums, double* norms) {
+  const Slice& slice = slices[blockIdx.x];
+  const int64_t end = slice.first_block + (slice.count + kSliceBlock - 1) / kSliceBlock;
   double sum = 0.0;
-  for (int64_t b = first; b < first + blocks; ++b) sum += partial_sums[b];
-  norms[slice] = sum;
+  for (int64_t b = slice.first_block + threadIdx.x; b < end; b += kBlock) sum += partial_sums[b];
+  sum = BlockSum(sum);
+  if (threadIdx.x == 0) norms[blockIdx.x] = sum;
 }
 
 __device__ void StoreWeight(const StepArrays& a, const Slice& slice, int64_t i, float weight) {
@@ -150,8 +148,7 @@ void SquaredNorms(cudaStream_t stream, int64_t slices, int64_t blocks, const Sli
                   double* norms) {
   if (blocks == 0) return;  // of a stage without parameters
   PartialSquares<<<blocks, kBlock, 0, stream>>>(slice_table, block_table, values, partial_sums);
-  AddPartialSums<<<CeilDiv(slices, kBlock), kBlock, 0, stream>>>(slices, slice_table, partial_sums,
-                                                                 norms);
+  AddPartialSums<<<slices, kBlock, 0, stream>>>(slice_table, partial_sums, norms);
 }
 
 }  // namespace penstock::cuda
