@@ -29,6 +29,7 @@
 #include "compute/buffer_pool.h"
 #include "compute/cuda/convolution.h"
 #include "compute/cuda/kernels/kernels.h"
+#include "compute/cuda/product_shape.h"
 #include "compute/cuda/sdpa.h"
 #include "compute/dropout.h"
 
@@ -87,6 +88,9 @@ class CudaContext {
   int64_t* sample_memory() const { return static_cast<int64_t*>(sample_memory_.data()); }
   void set_reads_sample_memory(bool reads) { reads_sample_memory_ = reads; }
 
+  // Of products that were timed.
+  ProductChoices& product_choices() { return product_choices_; }
+
   // cuDNN's fused attention for a shape, shared by all layers; null where cuDNN has none, and then `why_not` says why.
   struct KnownSdpa {
     AttentionShape shape;
@@ -130,6 +134,7 @@ class CudaContext {
   Buffer library_workspace_;
   Buffer sample_memory_;  // one int64
   bool reads_sample_memory_ = false;
+  ProductChoices product_choices_;
   std::deque<KnownSdpa> sdpas_;
   struct KnownConvolution {
     ConvolutionShape shape;

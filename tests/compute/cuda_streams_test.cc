@@ -10,6 +10,7 @@
 #include "compute/cuda/ipc.h"
 #include "compute/cuda/memory.h"
 #include "compute/cuda/prefetch.h"
+#include "compute/cuda/product.h"
 #include "tests/compute/fake_cuda.h"
 #include "tests/support/status_matchers.h"
 
@@ -190,6 +191,63 @@ TEST_F(CudaStreamsTest, Offer_ItsProbesAreOnTheDevice) {
                                 importer->Fetch(bytes, tensor.dtype, tensor.shape));
   fake_cuda::RunAll();
   EXPECT_EQ(fetched.tensor.data<float>()[2], 5.0f);
+}
+
+// ----------------------------------------------------------------------------------------- products
+
+class CudaProductsTest : public CudaStreamsTest {
+ protected:
+  static constexpr ProductShape kShape = {.rows = 2, .columns = 3, .inner = 4};
+
+  // The algorithm that a product of this shape takes.
+  static int AlgorithmOf(CudaContext& context, const ProductShape& shape = kShape) {
+    const auto product = MatrixProduct::Create(context, shape);
+    EXPECT_THAT(product, IsOk());
+    fake_cuda::TakeProducts();
+    EXPECT_THAT(product->Run({}), IsOk());
+    return fake_cuda::TakeProducts().back();
+  }
+  static std::unique_ptr<CudaContext> Fast() {
+    return *CudaContext::Create(0, Repeatability::kFast);
+  }
+};
+
+TEST_F(CudaProductsTest, Repeatable_TakesTheFirstAndTimesNothing) {
+  fake_cuda::SetProductTimes({3.0f, 1.0f});
+  const auto product = MatrixProduct::Create(*context_, kShape);
+  ASSERT_THAT(product, IsOk());
+  EXPECT_THAT(fake_cuda::TakeProducts(), IsEmpty());
+  EXPECT_EQ(AlgorithmOf(*context_), 0);
+}
+
+TEST_F(CudaProductsTest, NotRepeatable_TakesTheFastestOfThoseThatRun) {
+  const auto context = Fast();
+  fake_cuda::SetProductTimes({3.0f, -1.0f, 1.0f, 2.0f});
+  EXPECT_EQ(AlgorithmOf(*context), 2);
+  EXPECT_THAT(context->Check("products"), IsOk());
+}
+
+TEST_F(CudaProductsTest, NotRepeatable_EachShapeIsTimedOnce) {
+  const auto context = Fast();
+  fake_cuda::SetProductTimes({3.0f, 1.0f});
+  EXPECT_EQ(AlgorithmOf(*context), 1);
+  fake_cuda::SetProductTimes({1.0f, 3.0f});
+  EXPECT_EQ(AlgorithmOf(*context), 1);
+  ProductShape other = kShape;
+  other.adds = true;
+  EXPECT_EQ(AlgorithmOf(*context, other), 0);
+}
+
+TEST_F(CudaProductsTest, NotRepeatable_NoMemoryOrNoTime_TakesTheFirst) {
+  const auto context = Fast();
+  fake_cuda::SetProductTimes({3.0f, 1.0f});
+  fake_cuda::FailNext("cudaMalloc", cudaErrorMemoryAllocation);
+  EXPECT_EQ(AlgorithmOf(*context), 0);
+  fake_cuda::FailNext("cudaEventCreate");
+  EXPECT_EQ(AlgorithmOf(*context), 0);
+  EXPECT_THAT(context->Check("products"), IsOk());
+  fake_cuda::SetProductTimes({-1.0f, -1.0f});
+  EXPECT_THAT(MatrixProduct::Create(*context, kShape), IsOk());
 }
 
 // ------------------------------------------------------------------------------------------- graphs

@@ -4,6 +4,7 @@
 #include <cuda.h>
 #include <cudnn.h>
 
+#include <algorithm>
 #include <cstdlib>
 #include <cstring>
 #include <deque>
@@ -21,6 +22,7 @@
 struct CUevent_st {
   int64_t recorded = 0;  // moments so far, and those that have happened
   int64_t happened = 0;
+  float ms = 0.0f;  // the device's time of the last
 };
 struct CUgraph_st {
   std::vector<std::function<void()>> kernels;
@@ -46,6 +48,9 @@ namespace {
 
 struct State {
   bool hold = false;
+  float now_ms = 0.0f;
+  std::vector<float> product_ms = {1.0f};
+  std::vector<int> products;
   cudaError_t sticky = cudaSuccess;
   int64_t free_bytes = int64_t{1} << 30;
   cudaError_t last_error = cudaSuccess;
@@ -100,7 +105,10 @@ bool Step(cudaStream_t stream) {
   const CUstream_st::Work work = std::move(first);
   stream->work.pop_front();
   if (work.kernel) work.kernel();
-  if (work.record != nullptr) work.record->happened = std::max(work.record->happened, work.moment);
+  if (work.record != nullptr) {
+    work.record->happened = std::max(work.record->happened, work.moment);
+    work.record->ms = Fake().now_ms;
+  }
   return true;
 }
 
@@ -130,6 +138,8 @@ void RunAll() {
 void FailNext(const std::string& function, cudaError_t error) {
   Fake().fail_next[function] = error;
 }
+void SetProductTimes(std::vector<float> ms) { Fake().product_ms = std::move(ms); }
+std::vector<int> TakeProducts() { return std::exchange(Fake().products, {}); }
 void Stick(cudaError_t error) { Fake().sticky = error; }
 void SetFreeMemory(int64_t bytes) { Fake().free_bytes = bytes; }
 int Calls(const std::string& function) { return Fake().calls[function]; }
@@ -138,6 +148,8 @@ void Reset() {
   Fake().last_error = cudaSuccess;
   Fake().hold = false;
   Fake().sticky = cudaSuccess;
+  Fake().product_ms = {1.0f};
+  Fake().products.clear();
   Fake().free_bytes = int64_t{1} << 30;
   RunAll();
 }
@@ -169,6 +181,9 @@ cudaError_t cudaMalloc(void** data, size_t bytes) {
   *data = std::aligned_alloc(64, (bytes + 63) / 64 * 64);
   Fake().allocated[*data] = bytes;
   return cudaSuccess;
+}
+cudaError_t cudaMemset(void* data, int value, size_t bytes) {
+  return std::memset(data, value, bytes), Called("cudaMemset");
 }
 cudaError_t cudaMemGetInfo(size_t* free, size_t* total) {
   if (const cudaError_t error = Called("cudaMemGetInfo"); error != cudaSuccess) return error;
@@ -241,6 +256,13 @@ cudaError_t cudaStreamSynchronize(cudaStream_t) { return RunAll(), cudaSuccess; 
 cudaError_t cudaEventCreateWithFlags(cudaEvent_t* event, unsigned) {
   return *event = new CUevent_st, cudaSuccess;
 }
+cudaError_t cudaEventCreate(cudaEvent_t* event) {
+  if (const cudaError_t error = Called("cudaEventCreate"); error != cudaSuccess) return error;
+  return *event = new CUevent_st, cudaSuccess;
+}
+cudaError_t cudaEventElapsedTime(float* ms, cudaEvent_t start, cudaEvent_t stop) {
+  return *ms = stop->ms - start->ms, Called("cudaEventElapsedTime");
+}
 cudaError_t cudaEventDestroy(cudaEvent_t event) { return delete event, cudaSuccess; }
 cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream) {
   if (const cudaError_t error = Unsafe("cudaEventRecord"); error != cudaSuccess) return error;
@@ -297,6 +319,53 @@ cublasStatus_t cublasLtCreate(cublasLtHandle_t* handle) {
   return *handle = nullptr, CUBLAS_STATUS_SUCCESS;
 }
 cublasStatus_t cublasLtDestroy(cublasLtHandle_t) { return CUBLAS_STATUS_SUCCESS; }
+cublasStatus_t cublasLtMatmulDescCreate(cublasLtMatmulDesc_t* made, cublasComputeType_t,
+                                        cudaDataType_t) {
+  return *made = nullptr, CUBLAS_STATUS_SUCCESS;
+}
+cublasStatus_t cublasLtMatmulDescDestroy(cublasLtMatmulDesc_t) { return CUBLAS_STATUS_SUCCESS; }
+cublasStatus_t cublasLtMatmulDescSetAttribute(cublasLtMatmulDesc_t, cublasLtMatmulDescAttributes_t,
+                                              const void*, size_t) {
+  return CUBLAS_STATUS_SUCCESS;
+}
+cublasStatus_t cublasLtMatrixLayoutCreate(cublasLtMatrixLayout_t* made, cudaDataType, uint64_t,
+                                          uint64_t, int64_t) {
+  return *made = nullptr, CUBLAS_STATUS_SUCCESS;
+}
+cublasStatus_t cublasLtMatrixLayoutDestroy(cublasLtMatrixLayout_t) { return CUBLAS_STATUS_SUCCESS; }
+cublasStatus_t cublasLtMatmulPreferenceCreate(cublasLtMatmulPreference_t* made) {
+  return *made = nullptr, CUBLAS_STATUS_SUCCESS;
+}
+cublasStatus_t cublasLtMatmulPreferenceDestroy(cublasLtMatmulPreference_t) {
+  return CUBLAS_STATUS_SUCCESS;
+}
+cublasStatus_t cublasLtMatmulPreferenceSetAttribute(cublasLtMatmulPreference_t,
+                                                    cublasLtMatmulPreferenceAttributes_t,
+                                                    const void*, size_t) {
+  return CUBLAS_STATUS_SUCCESS;
+}
+cublasStatus_t cublasLtMatmulAlgoGetHeuristic(cublasLtHandle_t, cublasLtMatmulDesc_t,
+                                              cublasLtMatrixLayout_t, cublasLtMatrixLayout_t,
+                                              cublasLtMatrixLayout_t, cublasLtMatrixLayout_t,
+                                              cublasLtMatmulPreference_t, int wanted,
+                                              cublasLtMatmulHeuristicResult_t* results,
+                                              int* found) {
+  *found = std::min(wanted, static_cast<int>(Fake().product_ms.size()));
+  for (int i = 0; i < *found; ++i) results[i].algo.data[0] = i;
+  return CUBLAS_STATUS_SUCCESS;
+}
+cublasStatus_t cublasLtMatmul(cublasLtHandle_t, cublasLtMatmulDesc_t, const void*, const void*,
+                              cublasLtMatrixLayout_t, const void*, cublasLtMatrixLayout_t,
+                              const void*, const void*, cublasLtMatrixLayout_t, void*,
+                              cublasLtMatrixLayout_t, const cublasLtMatmulAlgo_t* algorithm, void*,
+                              size_t, cudaStream_t stream) {
+  const int number = static_cast<int>(algorithm->data[0]);
+  const float ms = Fake().product_ms[number];
+  if (ms < 0.0f) return CUBLAS_STATUS_NOT_SUPPORTED;
+  Fake().products.push_back(number);
+  Launch(stream, [ms] { Fake().now_ms += ms; });
+  return CUBLAS_STATUS_SUCCESS;
+}
 const char* cublasLtGetStatusName(cublasStatus_t) { return "error"; }
 const char* cublasLtGetStatusString(cublasStatus_t) { return "as the test wants it"; }
 cudnnStatus_t cudnnCreate(cudnnHandle_t* handle) { return *handle = nullptr, CUDNN_STATUS_SUCCESS; }

@@ -3,7 +3,8 @@
 //
 // Memory of the device is the host's, and so is that of other processes. A copy that is not queued leaves the host at
 // once and reaches the device when the device is waited for. What is queued on a stream waits until the test lets it go on; a capture
-// refuses what a real one does. Of the libraries only their being started is played.
+// refuses what a real one does. Of cuDNN only its being started is played, of cuBLASLt its
+// choice of algorithms.
 //
 // Thread safety: one thread.
 #pragma once
@@ -12,6 +13,7 @@
 
 #include <functional>
 #include <string>
+#include <vector>
 
 namespace penstock::fake_cuda {
 
@@ -32,6 +34,11 @@ void Stick(cudaError_t error);
 
 // What the device has left besides allocations, 1 GiB at first.
 void SetFreeMemory(int64_t bytes);
+
+// The algorithms that cuBLASLt's heuristics propose, the first first: how long a product by each takes; negative: it fails.
+void SetProductTimes(std::vector<float> ms);
+// Which of them products took since the last call.
+std::vector<int> TakeProducts();
 
 // How often it was called.
 int Calls(const std::string& function);
