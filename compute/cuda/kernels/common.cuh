@@ -44,39 +44,40 @@ __device__ inline float WarpMax(float value) {
   return value;
 }
 
-// Over a block of kBlock threads; every thread gets the sum.
-template <typename T>
+// Over a block of kThreads; every thread gets the sum.
+template <int kThreads = kBlock, typename T>
 __device__ inline T BlockSum(T value) {
-  __shared__ T warps[kBlock / kWarp];
+  __shared__ T warps[kThreads / kWarp];
   value = WarpSum(value);
   __syncthreads();  // a call before may still be reading
   if (threadIdx.x % kWarp == 0) warps[threadIdx.x / kWarp] = value;
   __syncthreads();
   T sum = 0;
-  for (int warp = 0; warp < kBlock / kWarp; ++warp) sum += warps[warp];
+  for (int warp = 0; warp < kThreads / kWarp; ++warp) sum += warps[warp];
   return sum;
 }
 
 // Over a block that works on a row: this thread's part of the target's rank, as Tape::ranks has it.
-template <typename Number>
+template <int kThreads = kBlock, typename Number>
 __device__ int HigherScores(const Number* scores, int64_t classes, int32_t target) {
   const float score = ToFloat(scores[target]);
   int higher = 0;
-  for (int64_t c = threadIdx.x; c < classes; c += kBlock) {
+  for (int64_t c = threadIdx.x; c < classes; c += kThreads) {
     const float other = ToFloat(scores[c]);
     if (other > score || (other == score && c < target)) ++higher;
   }
   return higher;
 }
 
+template <int kThreads = kBlock>
 __device__ inline float BlockMax(float value) {
-  __shared__ float warps[kBlock / kWarp];
+  __shared__ float warps[kThreads / kWarp];
   value = WarpMax(value);
   __syncthreads();
   if (threadIdx.x % kWarp == 0) warps[threadIdx.x / kWarp] = value;
   __syncthreads();
   float maximum = warps[0];
-  for (int warp = 1; warp < kBlock / kWarp; ++warp) maximum = fmaxf(maximum, warps[warp]);
+  for (int warp = 1; warp < kThreads / kWarp; ++warp) maximum = fmaxf(maximum, warps[warp]);
   return maximum;
 }
 
