@@ -215,8 +215,8 @@ void ColumnSums(cudaStream_t stream, int64_t rows, int64_t width, const Number* 
   constexpr int kPart = 16 / sizeof(Number);
   const bool in_packs = IsInPacks(width, values);
   const auto kernel = in_packs ? BandKernel<Number, kPart> : BandKernel<Number, 1>;
-  kernel<<<BandGrid(rows, width, in_packs ? kPart : 1), kBandBlock, 0, stream>>>(
-      rows, width, values, workspace);
+  kernel<<<BandGrid(rows, width, in_packs ? kPart : 1), kBandBlock, 0, stream>>>(rows, width,
+                                                                                 values, workspace);
   BandsKernel<<<CeilDiv(width, kWarp), kBlock, 0, stream>>>(ColumnBands(rows), width, 0, width,
                                                             workspace, sums);
 }
