@@ -91,6 +91,9 @@ absl::Status Stage::Build() {
           options_.precision);
       if (!kernels.ok()) return Annotate(kernels.status(), node.name);
       needs_.push_back((*kernels)->tape_needs());
+      if (const absl::string_view why = (*kernels)->fallback(); !why.empty()) {
+        if (fallbacks_.nodes++ == 0) fallbacks_.first = absl::StrCat(node.name, ": ", why);
+      }
       kernels_.push_back(*std::move(kernels));
       first_parameters_.push_back(parameter);
       layer_of_node_.push_back(layer);

@@ -339,6 +339,12 @@ class Stage {
     int64_t predicted_bytes = 0;  // of predicted weights
   };
   MemoryStats memory() const;
+  // Nodes that compute by slow kernels, and why the first does (OpKernels::fallback).
+  struct Fallbacks {
+    int64_t nodes = 0;
+    std::string first;
+  };
+  const Fallbacks& fallbacks() const { return fallbacks_; }
   // Returns zeros without CUDA graphs. Any thread.
   PassGraphs::Stats graph_stats() const {
     return graphs_ == nullptr ? PassGraphs::Stats() : graphs_->stats();
@@ -506,6 +512,7 @@ class Stage {
   std::vector<int> slice_owners_;         // by slice: the layer of the model that it belongs to
   std::unique_ptr<Optimizer> optimizer_;  // null, as the norms: nothing here is trained
   std::unique_ptr<SliceNorms> norms_;
+  Fallbacks fallbacks_;
   std::unique_ptr<PassGraphs> graphs_;  // null: passes are asked for call by call
 
   WeightArrays frozen_;

@@ -104,6 +104,7 @@ absl::Status TrainingRun::MakeStages() {
     }
     local.meter = std::make_unique<StageMeter>(environment_.limits.duration_samples_max);
     local.offloads = plan_.counts[id.value].offloaded_peak > 0;
+    TellFallbacks(local);
     stages_.push_back(std::move(local));
   }
   PENSTOCK_RETURN_IF_ERROR(MakeOffloadStore());
@@ -116,6 +117,15 @@ absl::Status TrainingRun::MakeStages() {
   // that finds no memory for them.
   for (LocalStage& local : stages_) PENSTOCK_RETURN_IF_ERROR(local.stage->ReserveVersions());
   return absl::OkStatus();
+}
+
+void TrainingRun::TellFallbacks(LocalStage& local) const {
+  const Stage::Fallbacks& fallbacks = local.stage->fallbacks();
+  local.meter->figure(v1::StageReport::kAttentionFallbacksFieldNumber).Set(fallbacks.nodes);
+  if (fallbacks.nodes == 0) return;
+  environment_.notice(absl::StrCat("stage ", local.id.value,
+                                   ": attention is several times slower than it could be in ",
+                                   fallbacks.nodes, " of its nodes, the first ", fallbacks.first));
 }
 
 absl::Status TrainingRun::MakeOffloadStore() {

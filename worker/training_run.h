@@ -109,6 +109,8 @@ class TrainingRun : public Run {
   // Where weights and state live in a file: whether blocks that wait for reuse stay in memory, up to what was predicted.
   // Layers on their way to or from a checkpoint take memory beside the pool's.
   void KeepIdleBlocks(bool keep);
+  // Counts the stage's nodes that compute by slow kernels, and says why the first does.
+  void TellFallbacks(LocalStage& local) const;
   absl::Status MakeEmulation();
   absl::Status EmulateLinks();
   // Where data and first weights are read.

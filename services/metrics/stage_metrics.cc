@@ -76,6 +76,11 @@ const StageRows& TimeRows() {
        "Passes of the stage's layers where the device may capture them as CUDA graphs "
        "(training.cuda_graphs).",
        AddGraphPasses},
+      {kGauge, "penstock_stage_attention_fallbacks", "",
+       "Nodes of attention in bf16 that a GPU computes several times slower than cuDNN's "
+       "attention, "
+       "which has none for their shape.",
+       Value<&Stage::attention_fallbacks>},
   };
   return rows;
 }

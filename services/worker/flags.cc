@@ -113,6 +113,9 @@ std::optional<WorkerFlags> ParseWorkerFlags(int argc, char** argv, int& exit_cod
       ->check([](const std::string& text) {
         return std::string(ParseDevice(text).status().message());
       });
+  app.add_option("--workers-on-device", flags.workers_on_device,
+                 "how many workers compute on the same GPU: each has its part of the memory")
+      ->check(CLI::Range(1, 256));
   std::string emulated;
   app.add_option("--emulate", emulated,
                  "file with a device's times, which passes then take (docs/emulation.md)")

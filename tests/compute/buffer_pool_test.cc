@@ -157,6 +157,71 @@ TEST(BufferPool, Acquire_SourceExhausted_IsEmptyAndThePoolGoesOn) {
   EXPECT_TRUE(pool.Acquire(1024));
 }
 
+TEST(BufferPool, Acquire_SourceExhausted_IdleBlocksOfOtherSizesMakeRoom) {
+  CountingMemory memory(1024);
+  BufferPool pool(memory);
+  const Buffer used = pool.Acquire(128);
+  pool.Acquire(512);
+  pool.Acquire(256);
+  EXPECT_EQ(memory.bytes(), 896);
+  const Buffer large = pool.Acquire(896);
+  EXPECT_TRUE(large);
+  EXPECT_EQ(memory.bytes(), 1024);
+  EXPECT_EQ(pool.stats().bytes_held, 1024);
+  EXPECT_EQ(pool.stats().bytes_in_use, 1024);
+  EXPECT_EQ(pool.stats().releases, 2);
+  EXPECT_FALSE(pool.Acquire(64)) << "what is in use stays";
+}
+
+TEST(BufferPool, Acquire_SourceExhausted_OneBlockThatIsLargeEnoughMakesRoom) {
+  CountingMemory memory(1024);
+  BufferPool pool(memory);
+  { const std::vector<Buffer> blocks = {pool.Acquire(64), pool.Acquire(576), pool.Acquire(320)}; }
+  EXPECT_TRUE(pool.Acquire(256));  // the block of 320 goes
+  EXPECT_EQ(pool.stats().releases, 1);
+  const int64_t allocations = pool.stats().allocations;
+  { const std::vector<Buffer> blocks = {pool.Acquire(64), pool.Acquire(576)}; }
+  EXPECT_EQ(pool.stats().allocations, allocations);
+}
+
+// Other processes may have it open.
+TEST(BufferPool, Acquire_SourceExhausted_KeptBlockStays) {
+  CountingMemory memory(1024);
+  BufferPool pool(memory);
+  void* kept = nullptr;
+  {
+    const Buffer first = pool.Acquire(512);
+    const Buffer second = pool.Acquire(512);
+    second.KeepInPool();
+    kept = second.data();
+  }
+  EXPECT_FALSE(pool.Acquire(1024));
+  EXPECT_EQ(memory.bytes(), 512);
+  EXPECT_EQ(pool.Acquire(512).data(), kept);
+  EXPECT_TRUE(pool.Acquire(256)) << "of the memory that the other made room for";
+}
+
+TEST(BufferPool, ManyThreads_LittleMemory_LoseNothing) {
+  CountingMemory memory(int64_t{8} << 10);
+  {
+    BufferPool pool(memory);
+    std::vector<std::thread> threads;
+    threads.reserve(4);
+    for (int t = 0; t < 4; ++t) {
+      threads.emplace_back([&pool, t] {
+        for (int i = 0; i < 2000; ++i) {
+          const Buffer buffer = pool.Acquire(64 << ((i + t) % 6));
+          if (buffer) *static_cast<int*>(buffer.data()) = t;
+        }
+      });
+    }
+    for (std::thread& thread : threads) thread.join();
+    EXPECT_EQ(pool.stats().bytes_in_use, 0);
+    EXPECT_EQ(pool.stats().bytes_held, memory.bytes());
+  }
+  EXPECT_EQ(memory.bytes(), 0);
+}
+
 TEST(BufferPool, Stats_FollowUse) {
   CountingMemory memory;
   BufferPool pool(memory);
