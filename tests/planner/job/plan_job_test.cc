@@ -266,7 +266,8 @@ TEST(JudgeCandidate, LayerThatIsTooLargeByItself_IsNamed) {
   PlanningInput input = InputOf(kPlannedJob, small);
   input.spec.mutable_pipeline()->set_method("roundpipe");
   input.spec.mutable_pipeline()->set_stream_weights("file");
-  const Candidate candidate = {.method = "roundpipe", .stages = 2, .microbatches = 8};
+  const Candidate candidate = {
+      .method = "roundpipe", .stages = 2, .microbatches = 8, .recompute = {.all = true}};
   PENSTOCK_ASSERT_OK_AND_ASSIGN(JudgedCandidate judged, JudgeCandidate(input, candidate));
   EXPECT_THAT(judged.rejected, HasSubstr("alone needs"));
   EXPECT_THAT(judged.rejected, HasSubstr("on host-0/0, which has 0.0001 MB; a layer is never cut"));
