@@ -8,7 +8,7 @@ system enforces by a memory cgroup for each, from the start of the job on: throu
 second job that resumes it and trains on. The same jobs run without limits first, with the weights streamed from memory and with them in files.
 
 Given for each: the most that a worker's process had beyond an idle one (VmHWM), and of its pool, beside what was predicted of it; tokens per
-second of both jobs; and the bytes that all workers sent, beside those of the schedule. DIR has the files: a disk, not memory.
+second of both jobs; the bytes that all workers sent; and digests of the weights, which are the same for all. DIR has the files: a disk, not memory.
 """
 import argparse
 import json
@@ -34,7 +34,7 @@ def parameters(layers, width):
 
 
 def job_text(mode, steps, resume, folder):
-    stages = OPTIONS.layers + 2
+    stages = 2 * OPTIONS.layers + 3  # one for each layer, of which a block has two
     stream = "on" if mode == "streamed" else "file"
     resumes = ", resume: latest" if resume else ""
     return f"""\
@@ -64,7 +64,7 @@ def in_group(cluster, worker):
 
 
 def train(mode, limit_bytes):
-    """Both jobs. Returns a row of the table."""
+    """Both jobs. Prints what they took."""
     folder = pathlib.Path(tempfile.mkdtemp(dir=OPTIONS.directory))
     clusters.write_job(folder, 1, 1)
     cluster = clusters.Cluster(pathlib.Path(OPTIONS.penstock).parent, folder, lambda *_: None, workers=WORKERS, restarts=False,
@@ -85,7 +85,7 @@ def train(mode, limit_bytes):
             if OPTIONS.keep:
                 pathlib.Path(OPTIONS.keep, f"{mode}-{limit_bytes}-{number}.json").write_text(json.dumps(job), encoding="utf-8")
         peak = max(of_process(cluster.pid(worker), "VmHWM:") - idle[worker] for worker in cluster.workers)
-    return row(mode, limit_bytes, peak, jobs)
+    print_row(mode, limit_bytes, peak, jobs)
 
 
 def await_end(cluster, job_id):
@@ -93,11 +93,8 @@ def await_end(cluster, job_id):
                               "the job has ended", seconds=3600)
 
 
-def row(mode, limit_bytes, peak, jobs):
+def print_row(mode, limit_bytes, peak, jobs):
     stages = [stage for job in jobs for stage in job["per_stage"]]
-    by_worker = {}
-    for stage in stages:
-        by_worker.setdefault(stage["worker"], stage)
     pool = max(stage["peak_memory_bytes"] for stage in stages)
     predicted = max(stage["predicted_memory_bytes"] for stage in stages)
     sent = sum(stage["bytes_sent"] - stage.get("validation_bytes_sent", 0) for stage in stages)
