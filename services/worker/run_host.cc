@@ -140,8 +140,8 @@ void RunHost::DropRun(Attempt& attempt, const absl::Status& outcome) {
   PENSTOCK_FAULT_POINT(kRunAfterEnd);
   {
     MutexLock lock(mutex_);
+    desk_.End(attempt, outcome);  // with its own error
     if (!usable.ok()) desk_.Close(std::string(usable.message()));
-    desk_.End(attempt, outcome);
   }
   changed_.NotifyAll();
   if (!usable.ok()) parts_.on_device_lost(usable);

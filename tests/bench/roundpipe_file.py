@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """RoundPipe with weights and optimizer's state in files: four workers train a GPT whose state is five times what the system lets each have.
 
-usage: tests/bench/roundpipe_file.py PENSTOCK [--directory DIR] [--width N] [--layers N] [--steps N] [--keep DIR]      as root, for the memory cgroups
+usage: tests/bench/roundpipe_file.py PENSTOCK [--directory DIR] [--width N] [--layers N] [--microbatches N] [--steps N] [--keep DIR]      as root, for the memory cgroups
 
 Weights, gradients and AdamW's state are 16 bytes for each parameter. A fifth of them is what each worker may take beyond an idle one, which the
 system enforces by a memory cgroup for each, from the start of the job on: through first weights, training, validation and a checkpoint, and through a
@@ -21,7 +21,6 @@ sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent / "support
 import cluster as clusters  # noqa: E402  (it is beside this folder)
 
 WORKERS = 4
-MICROBATCHES = 8
 CONTEXT = 64
 BYTES_OF_PARAMETER = 16  # weight, gradient, and two numbers of AdamW
 MIB = 1 << 20
@@ -41,7 +40,7 @@ def job_text(mode, steps, resume, folder):
 name: roundpipe-file
 model: {{gpt: {{layers: {OPTIONS.layers}, width: {OPTIONS.width}, heads: 8, context: {CONTEXT}, tied_head: false}}}}
 data: {{text: {{path: input.txt, tokenizer: bytes, validation_fraction: 0.1}}}}
-training: {{steps: {steps}, batch: {MICROBATCHES}, microbatches: {MICROBATCHES}, optimizer: {{adamw: {{learning_rate: 0.001}}}}, seed: 1}}
+training: {{steps: {steps}, batch: {OPTIONS.microbatches}, microbatches: {OPTIONS.microbatches}, optimizer: {{adamw: {{learning_rate: 0.001}}}}, seed: 1}}
 validation: {{every_steps: {OPTIONS.steps}, batches: 1}}
 checkpoint: {{directory: {folder}/checkpoints, every_steps: {OPTIONS.steps}{resumes}}}
 recovery: {{wait_seconds: 600}}
@@ -94,21 +93,22 @@ def await_end(cluster, job_id):
 
 
 def print_row(mode, limit_bytes, peak, jobs):
-    stages = [stage for job in jobs for stage in job["per_stage"]]
+    stages = [stage for job in jobs for stage in job["result"]["per_stage"]]
     pool = max(stage["peak_memory_bytes"] for stage in stages)
     predicted = max(stage["predicted_memory_bytes"] for stage in stages)
     sent = sum(stage["bytes_sent"] - stage.get("validation_bytes_sent", 0) for stage in stages)
     print(json.dumps({"mode": mode, "limit_mib": limit_bytes and limit_bytes / MIB, "peak_mib": peak / MIB, "pool_mib": pool / MIB,
-                      "predicted_mib": predicted / MIB, "tokens_per_second": [job["tokens_per_second"] for job in jobs],
-                      "bytes_sent": sent, "weights_sha256": [job.get("weights_sha256") for job in jobs],
-                      "validation_loss": [job.get("validation_loss") for job in jobs]}), flush=True)
+                      "predicted_mib": predicted / MIB, "tokens_per_second": [job["result"]["tokens_per_second"] for job in jobs],
+                      "bytes_sent": sent, "weights_sha256": [job["result"]["weights_sha256"] for job in jobs],
+                      "validation_loss": [job["result"]["validation_loss"] for job in jobs]}), flush=True)
 
 
 PARSER = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
 PARSER.add_argument("penstock")
 PARSER.add_argument("--directory", default="/var/tmp")
-PARSER.add_argument("--width", type=int, default=512)
-PARSER.add_argument("--layers", type=int, default=20)
+PARSER.add_argument("--width", type=int, default=384)
+PARSER.add_argument("--layers", type=int, default=36)
+PARSER.add_argument("--microbatches", type=int, default=4)
 PARSER.add_argument("--steps", type=int, default=2)
 PARSER.add_argument("--keep", help="a directory for what the jobs report")
 OPTIONS = PARSER.parse_args()
