@@ -2,10 +2,11 @@
 PRESET ?= release
 TEXT ?=
 
-# Of gpu-check: where the figures go as JSON, and the steps to run (all of them if empty). Of fuzz: one target. Of
+# Of gpu-check: where the figures go as JSON, and the part or the steps to run (all of them if empty). Of fuzz: one target. Of
 # fault-points: the points whose names contain it. Of injections: parts of their names. Of planted: numbers of bugs, or parts of their names.
 JSON ?=
 ONLY ?=
+PART ?=
 
 # Of fuzz: how long each target runs, and with what it is built: fuzz, or fuzz-fast without sanitizers.
 SECONDS ?= 60
@@ -66,7 +67,7 @@ test-compose: build
 fault-points:
 	@$(MAKE) --no-print-directory configure PRESET=faults
 	@cmake --build --preset faults
-	@PYTHONDONTWRITEBYTECODE=1 python3 tests/fault_points/fault_points_test.py build/faults --times $(TIMES) $(if $(ONLY),--only $(ONLY))
+	@PYTHONDONTWRITEBYTECODE=1 python3 tests/fault_points/fault_points_test.py build/faults --times $(TIMES) $(if $(PART),--part $(PART)) $(if $(ONLY),--only $(ONLY))
 
 # Disturbs real clusters at random and compares weights; half of the time workers that are killed stay away.
 chaos: programs

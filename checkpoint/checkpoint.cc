@@ -303,15 +303,16 @@ absl::StatusOr<FoundCheckpoint> FindLatestCheckpoint(Files& files, const std::st
 }
 
 absl::StatusOr<LayerState> LoadLayer(FileReader& files, const std::string& directory,
-                                     const Manifest& manifest, int32_t layer) {
+                                     const Manifest& manifest, int32_t layer, LayerFiles wanted) {
   PENSTOCK_FAULT_POINT_STATUS(kCheckpointBeforeLoad);
   LayerState state = {.layer = layer};
-  bool has_weights = false;
-  bool has_optimizer = false;
+  bool has_weights = wanted == LayerFiles::kOptimizerState;
+  bool has_optimizer = wanted == LayerFiles::kWeights;
   for (const CheckpointFile& file : manifest.files) {
     if (file.layer != layer) continue;
     const bool weights = absl::StartsWith(file.name, kWeightsPrefix);
     if (!weights && !absl::StartsWith(file.name, kOptimizerPrefix)) continue;
+    if (wanted == (weights ? LayerFiles::kOptimizerState : LayerFiles::kWeights)) continue;
     PENSTOCK_ASSIGN_OR_RETURN(std::string content, ReadVerified(files, directory, file));
     absl::StatusOr<std::vector<NamedArray>> arrays = ReadSafetensors(absl::string_view(content));
     if (!arrays.ok()) {
@@ -335,15 +336,15 @@ const int* OwnerOf(const std::string& array, const std::map<std::string, int>& o
 
 absl::StatusOr<LayerState> LoadWholeLayer(FileReader& files, const std::string& directory,
                                           const Manifest& manifest, const ModelGraph& model,
-                                          int32_t layer) {
-  PENSTOCK_ASSIGN_OR_RETURN(LayerState state,
-                            LoadLayer(files, directory, manifest, model.layers[layer].number));
+                                          int32_t layer, LayerFiles wanted) {
+  PENSTOCK_ASSIGN_OR_RETURN(
+      LayerState state, LoadLayer(files, directory, manifest, model.layers[layer].number, wanted));
   const std::map<std::string, int> elsewhere = model.OwnersElsewhere(layer);
   std::set<int> owners;
   for (const auto& [name, owner] : elsewhere) owners.insert(owner);
   for (const int owner : owners) {
-    PENSTOCK_ASSIGN_OR_RETURN(const LayerState kept,
-                              LoadLayer(files, directory, manifest, model.layers[owner].number));
+    PENSTOCK_ASSIGN_OR_RETURN(const LayerState kept, LoadLayer(files, directory, manifest,
+                                                               model.layers[owner].number, wanted));
     const auto add = [&](const std::vector<NamedArray>& from, std::vector<NamedArray>& to) {
       std::copy_if(from.begin(), from.end(), std::back_inserter(to), [&](const NamedArray& array) {
         const int* of_array = OwnerOf(array.name, elsewhere);

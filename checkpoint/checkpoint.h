@@ -95,14 +95,17 @@ struct FoundCheckpoint {
 // Unimplemented (one is of a later format), those of Files.
 absl::StatusOr<FoundCheckpoint> FindLatestCheckpoint(Files& files, const std::string& root);
 
+// What of a layer is loaded.
+enum class LayerFiles : uint8_t { kBoth, kWeights, kOptimizerState };
 // One layer of a verified checkpoint. The files are checked once more, before any value is used.
 // Errors: DataLoss or NotFound naming the file.
 absl::StatusOr<LayerState> LoadLayer(FileReader& files, const std::string& directory,
-                                     const Manifest& manifest, int32_t layer);
+                                     const Manifest& manifest, int32_t layer,
+                                     LayerFiles wanted = LayerFiles::kBoth);
 // Together with the parameters, and the state for them, that it shares with a layer before it, with which they are kept.
 absl::StatusOr<LayerState> LoadWholeLayer(FileReader& files, const std::string& directory,
                                           const Manifest& manifest, const ModelGraph& model,
-                                          int32_t layer);
+                                          int32_t layer, LayerFiles wanted = LayerFiles::kBoth);
 // Whether an array is one of the parameters, or of the optimizer's state for one: "wte.weight.<slot>"; if so, its entry.
 const int* OwnerOf(const std::string& array, const std::map<std::string, int>& owners);
 

@@ -28,11 +28,12 @@ ArrayBytes ArrayBytesOf(const ModelGraph& model, const StageOptions& options) {
   const HistoryOptions& history = options.history;
   const int64_t motions = history.momentum_average ? std::max<int64_t>(history.averages_max, 1) : 0;
   ArrayBytes bytes;
-  if (!options.borrows_weights) bytes.version = array + mirror;
+  if (!options.borrows_weights && !options.stores_state) bytes.version = array + mirror;
   bytes.frozen = BytesOf(arena.frozen_count(), DType::kF32) +
                  (has_mirror ? BytesOf(arena.frozen_count(), DType::kBf16) : 0);
   if (!options.drops_gradients) bytes.gradients = BytesOf(arena.gradient_count(), DType::kF32);
-  bytes.optimizer = (options.updates ? states : 0) * BytesOf(arena.trained_count(), DType::kF32) +
+  const bool has_state = options.updates && !options.stores_state;
+  bytes.optimizer = (has_state ? states : 0) * BytesOf(arena.trained_count(), DType::kF32) +
                     (motions + (history.last_update ? 1 : 0) + (history.mean_square ? 1 : 0)) *
                         BlockOf(arena.trained_count(), DType::kF32);
   const bool averages = options.keeps_average && options.updates;
@@ -42,6 +43,17 @@ ArrayBytes ArrayBytesOf(const ModelGraph& model, const StageOptions& options) {
   if (history.updates()) bytes.predicted = array + (history.momentum_average ? mirror : 0);
   if (averages && options.evaluates_average) bytes.predicted += mirror;
   return bytes;
+}
+
+StoredBytes StoredBytesOf(const ModelGraph& model, StageOptions options) {
+  options.stores_state = false;
+  const ArrayBytes arrays = ArrayBytesOf(model, options);
+  const ParameterArena arena(model, options.layers);
+  const auto states = static_cast<int64_t>(StateNamesOf(options.optimizer).size());
+  const int64_t trained = BytesOf(arena.trained_count(), DType::kF32);
+  return {.in_file =
+              RoomInFile(BlockOf(arena.weight_count(), DType::kF32)) + states * RoomInFile(trained),
+          .updated = arrays.version + arrays.optimizer};
 }
 
 int64_t DeviceVersionsOf(StashPlace stash, bool own_memory, int64_t versions) {

@@ -1,5 +1,5 @@
-// ArrayBytes: what the arrays of a stage take that it holds from its first pass to its last. Weights that it borrows, and
-// gradients that it drops, are none of them.
+// ArrayBytes: what the arrays of a stage take that it holds from its first pass to its last. Weights that it borrows, weights
+// and state that it stores elsewhere, and gradients that it drops, are none of them.
 //
 // Follows what Stage::Create and the steps acquire, block for block, so that a stage's memory can be told without
 // a device (planner/cost/run_memory.h). For activations see compute/activation_bytes.h.
@@ -33,6 +33,13 @@ inline int64_t FloatsOf(const BufferSpec& buffer) {
 }
 
 ArrayBytes ArrayBytesOf(const ModelGraph& model, const StageOptions& options);
+
+// What a stage that stores its weights and state elsewhere takes of a file, and what an update brings in of it.
+struct StoredBytes {
+  int64_t in_file = 0;
+  int64_t updated = 0;
+};
+StoredBytes StoredBytesOf(const ModelGraph& model, StageOptions options);
 
 // Weight versions on the device at once if `versions` are live. `own_memory`: whether the device's memory is
 // apart from the host's, so that what waits on the host is not on it.

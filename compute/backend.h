@@ -70,7 +70,9 @@ struct Incoming {
 class Backend : public Transfers {
  public:
   virtual absl::string_view name() const = 0;  // "cpu (oneDNN 2.6.3, avx512_core_bf16, 1 thread)"
-  virtual int64_t memory_bytes() const = 0;    // that the device has, in use or not
+  // For each of `processes` that compute on this device: on a CPU what the machine has, in use or not; on a GPU what was
+  // free when this back-end was made, shared among them, less what the others take before they compute anything.
+  virtual int64_t memory_bytes(int processes) const = 0;
   virtual BufferPool& pool() = 0;
   // Memory that the network reads and writes: pool() where the device computes on it.
   virtual BufferPool& host_pool() = 0;
@@ -135,6 +137,10 @@ class Backend : public Transfers {
   // Waits until all calls so far are done. Errors: the first since the last status, of the device.
   virtual absl::Status Synchronize() = 0;
 
+  // Says, after an error, whether this process can compute on the device again. Errors: Unavailable (an error that every
+  // later call returns too, as one of a kernel on a GPU: only a new process gets a new context).
+  virtual absl::Status CheckUsable() { return absl::OkStatus(); }
+
   // `count` marks, numbered from 0; null where calls return when their work is done, so that the host's
   // clock tells the device's time. REQUIRES: the back-end outlives them.
   // Errors: of the device.
@@ -148,6 +154,10 @@ absl::StatusOr<std::unique_ptr<Backend>> MakeCpuBackend(int threads);
 // Says whether a device may use faster algorithms whose results differ in the last bits from run to run
 // (training.deterministic). The CPU has none.
 enum class Repeatability : uint8_t { kBitwise, kFast };
+
+// The numbers of the GPUs that the CUDA back-end can compute on, ascending; none without a driver, or in a build
+// without CUDA. Asks the driver alone, and makes no context.
+std::vector<int> UsableGpus();
 
 // The CUDA back-end on GPU number `device`. Errors: Unavailable (this build has none, or no such GPU).
 absl::StatusOr<std::unique_ptr<Backend>> MakeCudaBackend(

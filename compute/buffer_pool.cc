@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <atomic>
 #include <functional>
+#include <limits>
 #include <map>
 #include <utility>
 #include <vector>
@@ -21,6 +22,7 @@ struct Buffer::Block {
   void* data = nullptr;
   int64_t size_bytes = 0;
   std::atomic<int64_t> references{0};
+  std::atomic<bool> kept{false};             // never given back while the pool lives
   std::shared_ptr<BufferPool::State> owner;  // set while the block is out
 };
 
@@ -57,7 +59,24 @@ struct BufferPool::State {
     return block;
   }
 
+  // Gives idle blocks back until `more` bytes fit into what may be held, or there are no more.
+  void MakeRoom(int64_t more) {
+    MutexLock lock(mutex);
+    for (auto largest = blocks_of_size.rbegin(); largest != blocks_of_size.rend(); ++largest) {
+      Blocks& blocks = largest->second;
+      while (!blocks.idle.empty() && stats.bytes_held + more > held_max) {
+        Buffer::Block* const block = blocks.idle.back();
+        blocks.idle.pop_back();
+        --blocks.made;
+        stats.bytes_held -= block->size_bytes;
+        source.Free(block->data, block->size_bytes);
+        delete block;
+      }
+    }
+  }
+
   Buffer::Block* MakeBlock(int64_t size_bytes) {
+    MakeRoom(size_bytes);
     void* data = source.Allocate(size_bytes);
     if (data == nullptr) {
       return nullptr;
@@ -77,6 +96,48 @@ struct BufferPool::State {
     return block;
   }
 
+  // Gives idle blocks back to the source: the smallest that has `size_bytes`, else the largest ones until they have it
+  // together. Returns false if there is none.
+  bool Release(int64_t size_bytes) {
+    std::vector<Buffer::Block*> released;
+    {
+      MutexLock lock(mutex);
+      for (auto of_size = blocks_of_size.lower_bound(size_bytes);
+           released.empty() && of_size != blocks_of_size.end(); ++of_size) {
+        TakeOneUnkept(of_size->second, released);
+      }
+      int64_t released_bytes = released.empty() ? 0 : size_bytes;
+      for (auto of_size = blocks_of_size.rbegin(); of_size != blocks_of_size.rend(); ++of_size) {
+        while (released_bytes < size_bytes && TakeOneUnkept(of_size->second, released)) {
+          released_bytes += of_size->first;
+        }
+      }
+      for (const Buffer::Block* block : released) stats.bytes_held -= block->size_bytes;
+      stats.releases += static_cast<int64_t>(released.size());
+    }
+    for (Buffer::Block* block : released) {
+      source.Free(block->data, block->size_bytes);
+      delete block;
+    }
+    return !released.empty();
+  }
+
+  // Moves an idle block out, the one with the highest address; false if there is none.
+  static bool TakeOneUnkept(Blocks& blocks, std::vector<Buffer::Block*>& to) {
+    std::vector<Buffer::Block*>& idle = blocks.idle;
+    const auto taken = std::min_element(idle.begin(), idle.end(),
+                                        [](const Buffer::Block* a, const Buffer::Block* b) {
+                                          if (a->kept != b->kept) return !a->kept;
+                                          return HasHigherAddress(a, b);
+                                        });
+    if (taken == idle.end() || (*taken)->kept) return false;
+    to.push_back(*taken);
+    idle.erase(taken);
+    std::make_heap(idle.begin(), idle.end(), HasHigherAddress);
+    --blocks.made;
+    return true;
+  }
+
   void GiveBack(Buffer::Block* block) {
     MutexLock lock(mutex);
     std::vector<Buffer::Block*>& idle = blocks_of_size[block->size_bytes].idle;
@@ -94,6 +155,7 @@ struct BufferPool::State {
   mutable Mutex mutex;
   std::map<int64_t, Blocks> blocks_of_size ABSL_GUARDED_BY(mutex);
   Stats stats ABSL_GUARDED_BY(mutex);
+  int64_t held_max ABSL_GUARDED_BY(mutex) = std::numeric_limits<int64_t>::max();
 };
 
 BufferPool::BufferPool(MemorySource& source) : state_(std::make_shared<State>(source)) {}
@@ -110,6 +172,9 @@ Buffer BufferPool::Acquire(int64_t size_bytes) {
   if (block == nullptr) {
     block = state_->MakeBlock(rounded);
   }
+  while (block == nullptr && state_->Release(rounded)) {
+    block = state_->MakeBlock(rounded);
+  }
   if (block == nullptr) {
     return Buffer();
   }
@@ -120,6 +185,14 @@ Buffer BufferPool::Acquire(int64_t size_bytes) {
 
 Tensor BufferPool::AcquireTensor(DType dtype, const Shape& shape) {
   return {Acquire(shape.elements() * SizeOf(dtype)), dtype, shape};
+}
+
+void BufferPool::HoldAtMost(int64_t bytes) {
+  {
+    MutexLock lock(state_->mutex);
+    state_->held_max = bytes;
+  }
+  state_->MakeRoom(0);
 }
 
 BufferPool::Stats BufferPool::stats() const {
@@ -145,6 +218,10 @@ Buffer::~Buffer() {
 
 void* Buffer::data() const { return block_ == nullptr ? nullptr : block_->data; }
 bool Buffer::shared() const { return block_ != nullptr && block_->references.load() > 1; }
+
+void Buffer::KeepInPool() const {
+  if (block_ != nullptr) block_->kept = true;
+}
 
 int64_t Buffer::size_bytes() const { return block_ == nullptr ? 0 : block_->size_bytes; }
 

@@ -4,7 +4,8 @@
 // Blocks are kept by exact size, rounded up to 64 bytes. Training repeats the same few sizes, so after
 // the first microbatches every request is served from what came back, the lowest address first: which
 // blocks a pass gets then follows from which are in use and not from the order in which they came back, so
-// that in a steady state the same few come together again and again (compute/pass_graphs.h).
+// that in a steady state the same few come together again and again (compute/pass_graphs.h). Where the source has no
+// more memory, idle blocks of other sizes go back to it first.
 //
 // Thread safety: all methods, and the release of buffers, may be called from any thread.
 #pragma once
@@ -36,9 +37,14 @@ class BufferPool {
   BufferPool(const BufferPool&) = delete;
   BufferPool& operator=(const BufferPool&) = delete;
 
-  // A block of at least `size_bytes`, uninitialised. Empty when the source has no more memory.
+  // A block of at least `size_bytes`, uninitialised. Empty when the source has no more memory, and no idle block is left
+  // that could make room.
   Buffer Acquire(int64_t size_bytes);
   Tensor AcquireTensor(DType dtype, const Shape& shape);
+
+  // Now, and from now on where the pool would hold more than this with a new block, blocks that wait for reuse go back to the
+  // source, the largest first. Without it none goes back before the pool ends.
+  void HoldAtMost(int64_t bytes);
 
   // Returns the bytes that a block of this size takes from the pool.
   static int64_t BlockBytes(int64_t size_bytes);
@@ -48,6 +54,7 @@ class BufferPool {
     int64_t bytes_in_use = 0;
     int64_t bytes_peak = 0;  // of bytes_in_use
     int64_t bytes_held = 0;  // in use or waiting for reuse
+    int64_t releases = 0;    // idle blocks given back to the source so far, to make room for others
     int64_t bytes_held_peak = 0;
   };
   Stats stats() const;

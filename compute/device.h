@@ -6,6 +6,7 @@
 
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
+#include "absl/types/span.h"
 #include "compute/backend.h"
 
 namespace penstock {
@@ -18,6 +19,15 @@ struct Device {
 
 // "auto" (the first GPU, or else the CPU), "cpu" or "cuda:N". Errors: InvalidArgument.
 absl::StatusOr<Device> ParseDevice(absl::string_view text);
+
+// The device of worker number `worker` where all are given `device` and the machine has these GPUs: with "auto" one GPU after
+// the other, from the first again after the last.
+std::string DeviceOfWorker(const std::string& device, int worker, absl::Span<const int> gpus);
+// Whether workers that are given `device` compute on GPUs.
+bool UsesGpu(const std::string& device, absl::Span<const int> gpus);
+// How many of `workers` have the GPU of worker number `worker`, itself included; 1 without a GPU.
+int WorkersOnDeviceOf(const std::string& device, int worker, int workers,
+                      absl::Span<const int> gpus);
 
 // `threads`: of the CPU's kernels. Errors: those of MakeCpuBackend and MakeCudaBackend; kAuto passes over a
 // GPU that is Unavailable only.

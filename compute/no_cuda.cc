@@ -4,6 +4,8 @@
 
 namespace penstock {
 
+std::vector<int> UsableGpus() { return {}; }
+
 absl::StatusOr<std::unique_ptr<Backend>> MakeCudaBackend(int /*device*/,
                                                          Repeatability /*repeatability*/) {
   return absl::UnavailableError(

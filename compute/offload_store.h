@@ -25,6 +25,12 @@ struct CopySpan {
   int64_t end_ns = 0;
 };
 
+// Where a store is a file, what goes there begins at multiples of kFileAlignment and takes as many: RoomInFile of its bytes.
+inline constexpr int64_t kFileAlignment = 4096;
+constexpr int64_t RoomInFile(int64_t bytes) {
+  return (bytes + kFileAlignment - 1) / kFileAlignment * kFileAlignment;
+}
+
 class OffloadStore {
  public:
   virtual ~OffloadStore() = default;

@@ -19,6 +19,7 @@
 #include <vector>
 
 #include "absl/status/status.h"
+#include "absl/strings/string_view.h"
 #include "compute/tensor.h"
 #include "model/graph.h"
 
@@ -133,6 +134,9 @@ class OpKernels {
   virtual ~OpKernels() = default;
 
   virtual TapeNeeds tape_needs() const = 0;
+
+  // Why these are not the kernels that the device has for most such nodes, but much slower ones; empty where they are.
+  virtual absl::string_view fallback() const { return {}; }
 
   // Reads the inputs, writes the output; a loss its mean over the microbatch's valid targets, one f32 (0 if there is
   // none), and the ranks of the targets, if they are asked for.

@@ -35,6 +35,12 @@ absl::Status CheckOptions(const ModelGraph& model, const StageOptions& options) 
     return absl::InvalidArgumentError(
         "a stage that borrows its weights makes no updates, and drops its gradients");
   }
+  if (options.stores_state && (options.borrows_weights || !options.drops_gradients ||
+                               options.keeps_average || options.history.any())) {
+    return absl::InvalidArgumentError(
+        "a stage that stores its weights and state elsewhere drops its gradients, borrows no "
+        "weights, and keeps no average and no history");
+  }
   if (options.versions_max < 1 || options.microbatches_in_flight_max < 1) {
     return absl::InvalidArgumentError(
         absl::StrFormat("versions_max is %d and microbatches_in_flight_max %d; expected at least 1",
@@ -85,6 +91,9 @@ absl::Status Stage::Build() {
           options_.precision);
       if (!kernels.ok()) return Annotate(kernels.status(), node.name);
       needs_.push_back((*kernels)->tape_needs());
+      if (const absl::string_view why = (*kernels)->fallback(); !why.empty()) {
+        if (fallbacks_.nodes++ == 0) fallbacks_.first = absl::StrCat(node.name, ": ", why);
+      }
       kernels_.push_back(*std::move(kernels));
       first_parameters_.push_back(parameter);
       layer_of_node_.push_back(layer);
@@ -115,7 +124,8 @@ absl::Status Stage::AllocateArrays() {
   const bool with_mirror = options_.precision == Precision::kBf16;
   PENSTOCK_ASSIGN_OR_RETURN(
       versions_, WeightVersions::Create(backend_.pool(), arena_.weight_count(), with_mirror,
-                                        options_.versions_max, !options_.borrows_weights));
+                                        options_.versions_max,
+                                        !options_.borrows_weights && !options_.stores_state));
   if (stashes_on_host()) versions_.StashOnHost(backend_);
   if (versions_.has_arrays()) {
     backend_.Fill(versions_.current().weights(), 0.0f, arena_.weight_count());
@@ -131,7 +141,8 @@ absl::Status Stage::AllocateArrays() {
   RefreshFrozenMirror();
   if (!options_.drops_gradients) PENSTOCK_RETURN_IF_ERROR(EnsureGradients());
   const absl::Span<const absl::string_view> states = StateNamesOf(options_.optimizer);
-  for (size_t slot = 0; options_.updates && slot < states.size(); ++slot) {
+  const bool has_state = options_.updates && !options_.stores_state;
+  for (size_t slot = 0; has_state && slot < states.size(); ++slot) {
     PENSTOCK_ASSIGN_OR_RETURN(Buffer state, Acquire(arena_.trained_count() * SizeOf(DType::kF32)));
     auto* array = static_cast<float*>(state.data());
     backend_.Fill(array, 0.0f, arena_.trained_count());
@@ -152,7 +163,8 @@ absl::Status Stage::AllocateArrays() {
     state_names_.insert(state_names_.end(), names.begin(), names.end());
     state_arrays_.insert(state_arrays_.end(), arrays.begin(), arrays.end());
   };
-  if (options_.updates) keep(states, optimizer_arrays_);
+  optimizer_arrays_.resize(options_.updates ? states.size() : 0);
+  keep(options_.updates ? states : absl::Span<const absl::string_view>(), optimizer_arrays_);
   keep(history_.state_names(), history_.state());
   if (average_.exists()) {
     state_names_.push_back(kWeightAverageState);
@@ -226,7 +238,7 @@ absl::StatusOr<const WeightVersions::Version*> Stage::LiveVersion(int64_t number
         absl::StrFormat("weight version %d is not live; the current one is %d and %d are live",
                         number, versions_.current().number, versions_.live()));
   }
-  if (options_.borrows_weights && !versions_.has_arrays()) {
+  if (!versions_.has_arrays() && (options_.borrows_weights || options_.stores_state)) {
     return absl::FailedPreconditionError(absl::StrFormat(
         "layers %d to %d have no weights here", options_.layers.first, options_.layers.end() - 1));
   }

@@ -53,6 +53,10 @@ struct StageOptions {
   bool drops_gradients = false;
   // Weights come with PutWeights and go with DropWeights. REQUIRES: it makes no updates, and drops gradients.
   bool borrows_weights = false;
+  // Weights and the optimizer's state are somewhere else, come with PutWeights and PutState and go with DropWeights and
+  // DropState; what a call reads is to be there. REQUIRES: it drops gradients, borrows no weights, and keeps no average
+  // and no history.
+  bool stores_state = false;
   bool cuda_graphs = false;  // capture passes, where the device can
   OptimizerConfig optimizer;
   HistoryOptions history;
@@ -230,14 +234,24 @@ class Stage {
   bool updates() const { return options_.updates; }
   void CopyWeights(float* to);
   absl::Status AdoptWeights(int64_t version, const float* weights);
-  // Streamed weights, all that a version has: a copy, or the array of version `version` of a stage that borrows them, until
-  // DropWeights. REQUIRES: weight_shape() f32 on the device; of PutWeights: an array of its own, which nobody else
+  // Streamed weights, all that a version has: a copy, or the array of version `version` of a stage that borrows or stores
+  // them, until DropWeights. REQUIRES: weight_shape() f32 on the device; of PutWeights: an array of its own, which nobody else
   // writes to. Errors: FailedPrecondition (there are weights already), InvalidArgument (shape or type),
   // ResourceExhausted.
   Shape weight_shape() const { return {std::max<int64_t>(arena_.weight_count(), 1)}; }
   void CopyAllWeights(float* to);
   absl::Status PutWeights(int64_t version, Tensor weights);
   void DropWeights() { versions_.DropArrays(); }
+  bool has_weights() const { return versions_.has_arrays(); }
+  // Of a stage that stores its state: what is there, no copies, and the arrays of the optimizer's state, until DropState.
+  // REQUIRES: state_count() of state_shape() f32 on the device, which nobody else writes to.
+  Tensor Weights();
+  int64_t state_count() const;
+  Shape state_shape() const { return {arena_.trained_count()}; }
+  std::vector<Tensor> State();
+  void PutState(absl::Span<const Tensor> arrays);
+  void DropState() { PutState({}); }
+  bool stores_state() const { return options_.stores_state; }
 
   // The buffers of all nodes (model/op.h), statistics first; a tensor [buffer_count()] f32 that refers to them (no
   // copy).
@@ -325,6 +339,12 @@ class Stage {
     int64_t predicted_bytes = 0;  // of predicted weights
   };
   MemoryStats memory() const;
+  // Nodes that compute by slow kernels, and why the first does (OpKernels::fallback).
+  struct Fallbacks {
+    int64_t nodes = 0;
+    std::string first;
+  };
+  const Fallbacks& fallbacks() const { return fallbacks_; }
   // Returns zeros without CUDA graphs. Any thread.
   PassGraphs::Stats graph_stats() const {
     return graphs_ == nullptr ? PassGraphs::Stats() : graphs_->stats();
@@ -340,6 +360,10 @@ class Stage {
   absl::StatusOr<std::vector<float>> Predictions(int64_t version, Tensor input,
                                                  absl::Span<const Tensor> ports,
                                                  MicrobatchStart start = {});
+  // Evaluates with the weights of `other`'s current version, and carries on what `other` carries when it evaluates: the same
+  // memory, no copies. REQUIRES: it borrows weights, and has none; both have the same parameters, samples and carried
+  // buffers, as a model in time steps of other counts has (model/decode_step.h). Errors: those of PutWeights.
+  absl::Status EvaluateFor(const Stage& other);
 
  private:
   // A microbatch between F and W.
@@ -488,6 +512,7 @@ class Stage {
   std::vector<int> slice_owners_;         // by slice: the layer of the model that it belongs to
   std::unique_ptr<Optimizer> optimizer_;  // null, as the norms: nothing here is trained
   std::unique_ptr<SliceNorms> norms_;
+  Fallbacks fallbacks_;
   std::unique_ptr<PassGraphs> graphs_;  // null: passes are asked for call by call
 
   WeightArrays frozen_;

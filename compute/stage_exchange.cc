@@ -63,7 +63,8 @@ void Stage::CopyAllWeights(float* to) {
 
 absl::Status Stage::PutWeights(int64_t version, Tensor weights) {
   PENSTOCK_RETURN_IF_ERROR(CheckTensor("weights", weights, DType::kF32, weight_shape()));
-  if (!options_.borrows_weights || versions_.has_arrays()) {
+  const bool come_and_go = options_.borrows_weights || options_.stores_state;
+  if (!come_and_go || versions_.has_arrays()) {
     return absl::FailedPreconditionError(
         absl::StrFormat("weights for layers %d to %d, which have theirs", options_.layers.first,
                         options_.layers.end() - 1));
@@ -71,6 +72,43 @@ absl::Status Stage::PutWeights(int64_t version, Tensor weights) {
   steps_ += version - versions_.current().number;  // those that were made elsewhere
   PENSTOCK_RETURN_IF_ERROR(versions_.PutArrays(version, std::move(weights.buffer)));
   RefreshMirror();
+  return absl::OkStatus();
+}
+
+Tensor Stage::Weights() { return {versions_.current().arrays.f32, DType::kF32, weight_shape()}; }
+
+int64_t Stage::state_count() const {
+  return arena_.trained_count() > 0 ? static_cast<int64_t>(state_names_.size()) : 0;
+}
+
+std::vector<Tensor> Stage::State() {
+  std::vector<Tensor> arrays;
+  for (const Buffer& state : optimizer_state_) {
+    arrays.push_back({state, DType::kF32, state_shape()});
+  }
+  return arrays;
+}
+
+void Stage::PutState(absl::Span<const Tensor> arrays) {
+  PENSTOCK_CHECK(options_.stores_state);
+  PENSTOCK_CHECK(arrays.empty() || static_cast<int64_t>(arrays.size()) == state_count());
+  optimizer_state_.clear();
+  for (size_t slot = 0; slot < optimizer_arrays_.size(); ++slot) {
+    const bool comes = slot < arrays.size();
+    if (comes) optimizer_state_.push_back(arrays[slot].buffer);
+    optimizer_arrays_[slot] = comes ? static_cast<float*>(arrays[slot].buffer.data()) : nullptr;
+    state_arrays_[slot] = optimizer_arrays_[slot];
+  }
+}
+
+absl::Status Stage::EvaluateFor(const Stage& other) {
+  PENSTOCK_CHECK(buffer_layout_.offsets == other.buffer_layout_.offsets &&
+                 arena_.frozen_count() == other.arena_.frozen_count());
+  const WeightVersions::Version& current = other.versions_.current();
+  PENSTOCK_RETURN_IF_ERROR(
+      PutWeights(current.number, {current.arrays.f32, DType::kF32, other.weight_shape()}));
+  frozen_ = other.frozen_;
+  evaluation_carries_ = other.evaluation_carries_;
   return absl::OkStatus();
 }
 

@@ -82,7 +82,7 @@ void Stage::InitializeWeights() {
   RefreshMirror();
   RefreshFrozenMirror();
   for (float* array : state_arrays_) {
-    backend_.Fill(array, 0.0f, arena_.trained_count());
+    if (array != nullptr) backend_.Fill(array, 0.0f, arena_.trained_count());
   }
   history_.Forget();
   average_.Begin(versions_.current());
@@ -164,7 +164,7 @@ float* Stage::WeightPlace(int layer, size_t parameter) const {
 }
 
 float* Stage::StatePlace(int layer, size_t parameter, float* array) const {
-  if (layer_spec(layer).parameters[parameter].frozen) return nullptr;
+  if (array == nullptr || layer_spec(layer).parameters[parameter].frozen) return nullptr;
   return array + arena_.weight_offsets(layer)[parameter];
 }
 

@@ -46,6 +46,9 @@ class Buffer {
   void* data() const;
   int64_t size_bytes() const;
   bool shared() const;  // another handle refers to the block, too
+  // From now on the pool does not give the block back to where it is from to make room for others: somebody else knows
+  // its address.
+  void KeepInPool() const;
 
   // This handle's reference as a plain pointer, for C interfaces that hand one back later: exactly one
   // Attach must follow. The handle is empty then.

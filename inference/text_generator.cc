@@ -14,6 +14,7 @@ namespace penstock {
 namespace {
 
 constexpr int64_t kByteVocabulary = 256;
+constexpr int64_t kBlockLogitsMax = 16 << 20;  // floats that a pass over a block of all texts makes
 
 }  // namespace
 
@@ -112,32 +113,69 @@ absl::StatusOr<Tensor> TextGenerator::PortOf(Stage& stage, int port,
                                                 values.size() * sizeof(int32_t)));
 }
 
-absl::StatusOr<std::vector<float>> TextGenerator::LogitsOfStep(
-    absl::Span<const std::vector<int32_t>> texts) {
-  std::vector<float> logits;
-  bool is_fed = false;
-  while (!is_fed) {
-    is_fed = true;
-    std::vector<int32_t> tokens, places;
-    for (size_t i = 0; i < texts.size(); ++i) {
-      const auto size = static_cast<int64_t>(texts[i].size());
-      const int64_t place = std::min(fed_[i], size - 1);
+// A text that has no more tokens gives its last one again, which attention takes without harm.
+absl::StatusOr<std::vector<float>> TextGenerator::Feed(
+    Stage& stage, int64_t steps, absl::Span<const std::vector<int32_t>> texts) {
+  const bool is_first =
+      std::all_of(fed_.begin(), fed_.end(), [](int64_t count) { return count == 0; });
+  std::vector<int32_t> tokens, places;
+  for (size_t i = 0; i < texts.size(); ++i) {
+    for (int64_t k = 0; k < steps; ++k) {
+      const int64_t place = std::min(fed_[i], static_cast<int64_t>(texts[i].size()) - 1);
       tokens.push_back(texts[i][place]);
       places.push_back(static_cast<int32_t>(place));
       fed_[i] = place + 1;
-      is_fed = is_fed && fed_[i] == size;
     }
-    // The targets are for the loss alone, and an LSTM needs no place.
-    std::vector<Tensor> ports;
-    for (const int port : step_->ports()) {
-      Tensor& given = ports.emplace_back();
-      if (port == 1) continue;
-      PENSTOCK_ASSIGN_OR_RETURN(given, PortOf(*step_, port, port == 0 ? tokens : places));
-    }
-    PENSTOCK_ASSIGN_OR_RETURN(logits, step_->Predictions(step_->version(), Tensor(), ports,
-                                                         {0, /*afresh=*/places.front() == 0}));
   }
-  return logits;
+  // The targets are for the loss alone, and an LSTM needs no place.
+  std::vector<Tensor> ports;
+  for (const int port : stage.ports()) {
+    Tensor& given = ports.emplace_back();
+    if (port == 1) continue;
+    PENSTOCK_ASSIGN_OR_RETURN(given, PortOf(stage, port, port == 0 ? tokens : places));
+  }
+  return stage.Predictions(stage.version(), Tensor(), ports, {0, /*afresh=*/is_first});
+}
+
+absl::Status TextGenerator::ReadBlocks(absl::Span<const std::vector<int32_t>> texts) {
+  int64_t rest = 0;  // of the text with the most to read, without its last token
+  for (size_t i = 0; i < texts.size(); ++i) {
+    rest = std::max(rest, static_cast<int64_t>(texts[i].size()) - 1 - fed_[i]);
+  }
+  const int64_t logits = options_.texts * model_.graph.ports[0].ids;  // of a time step
+  const int64_t most = std::min(options_.block, kBlockLogitsMax / logits);
+  if (rest < 2 || most < 2) return absl::OkStatus();
+  const int64_t blocks = (rest + most - 1) / most;
+  const int64_t steps = rest / blocks;  // so that less than a token for each block is left
+  if (steps < 2) return absl::OkStatus();
+  PENSTOCK_ASSIGN_OR_RETURN(const ModelGraph graph, DecodeStepOf(model_.graph, steps));
+  const StageOptions options = {.layers = {0, graph.size()},
+                                .samples = options_.texts,
+                                .step_samples = options_.texts,
+                                .updates = false,
+                                .drops_gradients = true,
+                                .borrows_weights = true,
+                                .optimizer = SgdConfig()};
+  PENSTOCK_ASSIGN_OR_RETURN(const std::unique_ptr<Stage> stage,
+                            Stage::Create(*backend_, graph, options));
+  PENSTOCK_RETURN_IF_ERROR(stage->EvaluateFor(*step_));
+  for (int64_t block = 0; block < blocks; ++block) {
+    PENSTOCK_RETURN_IF_ERROR(Feed(*stage, steps, texts).status());
+  }
+  return absl::OkStatus();
+}
+
+absl::StatusOr<std::vector<float>> TextGenerator::LogitsOfStep(
+    absl::Span<const std::vector<int32_t>> texts) {
+  PENSTOCK_RETURN_IF_ERROR(ReadBlocks(texts));
+  while (true) {
+    PENSTOCK_ASSIGN_OR_RETURN(std::vector<float> logits, Feed(*step_, 1, texts));
+    bool is_fed = true;
+    for (size_t i = 0; i < texts.size(); ++i) {
+      is_fed = is_fed && fed_[i] == static_cast<int64_t>(texts[i].size());
+    }
+    if (is_fed) return logits;
+  }
 }
 
 absl::StatusOr<std::vector<float>> TextGenerator::LogitsOfWindow(

@@ -2,7 +2,7 @@
 //
 // Texts are tokens of the model's tokenizer, which its checkpoint has (AttachedFile); without one, a token is a byte. The model
 // sees the last `context` tokens. As long as a text is no longer than that, a new token costs a pass over itself alone
-// (model/decode_step.h), and else one over all of them.
+// (model/decode_step.h), and else one over all of them. The tokens that texts begin with are read in blocks.
 //
 // Thread-compatible.
 #pragma once
@@ -43,7 +43,8 @@ struct GeneratorOptions {
       0;  // the ids below it are tokens; the model may know more, which are never chosen
   int64_t texts = 1;  // that are continued at once
   int threads = 1;
-  bool caches = true;  // false: every token costs a pass over all
+  bool caches = true;   // false: every token costs a pass over all
+  int64_t block = 256;  // tokens of each text that are read at once, at most
 };
 
 class TextGenerator {
@@ -67,6 +68,11 @@ class TextGenerator {
   bool UsesStep(absl::Span<const std::vector<int32_t>> texts) const;
   // [texts, ids]: what follows the last token of each text.
   absl::StatusOr<std::vector<float>> LogitsOfStep(absl::Span<const std::vector<int32_t>> texts);
+  // Lets what the step keeps have seen the texts but for the last token of the longest, and perhaps a few before it.
+  absl::Status ReadBlocks(absl::Span<const std::vector<int32_t>> texts);
+  // Passes over the next tokens of each text, as many as `stage` has time steps, and returns what follows each of them.
+  absl::StatusOr<std::vector<float>> Feed(Stage& stage, int64_t steps,
+                                          absl::Span<const std::vector<int32_t>> texts);
   absl::StatusOr<std::vector<float>> LogitsOfWindow(absl::Span<const std::vector<int32_t>> texts);
   absl::StatusOr<Tensor> PortOf(Stage& stage, int port, absl::Span<const int32_t> values);
 

@@ -70,6 +70,7 @@ struct ResolvedJob {
   RecomputeChoice recompute;               // which stages do, by place in a pipeline
   OffloadChoice offload;                   // likewise
   bool streams_weights = false;            // roundpipe: only who updates a stage keeps its weights
+  bool weights_in_file = false;            // in a file, with the optimizer's state
   Order order = Order::kStatic;
   int32_t in_flight_factor = 1;  // of recorded order
   std::optional<int64_t> delta;  // of rpd: the greatest delay; absent: PipeDream's

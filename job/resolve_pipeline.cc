@@ -310,7 +310,8 @@ absl::StatusOr<OffloadChoice> OffloadOf(const v1::PipelineSpec& pipeline, const 
 
 absl::StatusOr<bool> StreamsWeightsOf(const v1::PipelineSpec& pipeline, const ResolvedJob& job) {
   constexpr absl::string_view kKey = "pipeline.stream_weights";
-  if (pipeline.stream_weights() != "on") return false;
+  const bool from_file = pipeline.stream_weights() == kStreamsFromFile;
+  if (pipeline.stream_weights() != "on" && !from_file) return false;
   if (job.method->placement != Placement::kRoundTrip) {
     return InvalidKey(kKey, absl::StrCat("is not for ", job.method->name,
                                          ", whose workers keep the stages that they pass; use "
@@ -320,6 +321,11 @@ absl::StatusOr<bool> StreamsWeightsOf(const v1::PipelineSpec& pipeline, const Re
     return InvalidKey(kKey,
                       "cannot be together with training.cuda_graphs, which repeat passes with "
                       "weights at the same addresses; leave one of them out");
+  }
+  if (from_file && job.average_decay.has_value()) {
+    return InvalidKey(kKey,
+                      "cannot be file together with training.ema, whose average of the weights "
+                      "stays in memory; use on, or leave training.ema out");
   }
   return true;
 }

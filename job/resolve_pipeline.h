@@ -48,7 +48,8 @@ absl::StatusOr<std::vector<int32_t>> StageReplicasOf(const v1::PipelineSpec& pip
 absl::StatusOr<RecomputeChoice> RecomputeOf(const v1::PipelineSpec& pipeline,
                                             const ResolvedJob& job);
 
-// Whether weights are streamed. Errors: InvalidArgument naming the key.
+// Whether weights are streamed; the word for those that live in files. Errors: InvalidArgument naming the key.
+inline constexpr char kStreamsFromFile[] = "file";
 absl::StatusOr<bool> StreamsWeightsOf(const v1::PipelineSpec& pipeline, const ResolvedJob& job);
 // The stages that offload. Errors: InvalidArgument naming the key.
 absl::StatusOr<OffloadChoice> OffloadOf(const v1::PipelineSpec& pipeline, const ResolvedJob& job);

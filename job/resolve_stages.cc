@@ -33,7 +33,8 @@ absl::StatusOr<Topology> PlaceStages(const ResolvedJob& job, int64_t stages) {
   absl::StatusOr<Topology> topology =
       Place(job.method->placement, static_cast<int32_t>(stages),
             static_cast<int32_t>(job.WorkersOf(stages)), job.microbatches, job.replicas);
-  return topology.ok() && job.streams_weights ? StreamWeights(*topology) : topology;
+  return topology.ok() && job.streams_weights ? StreamWeights(*topology, job.weights_in_file)
+                                              : topology;
 }
 
 // The methods that can have the stages where the job's cannot.

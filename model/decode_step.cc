@@ -26,7 +26,9 @@ constexpr const Op* kStepwise[] = {
 
 class StepMaker {
  public:
-  explicit StepMaker(const ModelGraph& model) : model_(model), step_(model) { step_.nodes.clear(); }
+  StepMaker(const ModelGraph& model, int64_t steps) : model_(model), step_(model), steps_(steps) {
+    step_.nodes.clear();
+  }
 
   absl::StatusOr<ModelGraph> Make() && {
     PENSTOCK_RETURN_IF_ERROR(MakePorts());
@@ -56,8 +58,8 @@ class StepMaker {
       return absl::UnimplementedError("the model does not read tokens and their targets alone");
     }
     time_ = model_.ports[0].type.dims[0];
-    for (Port& port : step_.ports) port.type.dims = {1};
-    step_.ports.push_back({.name = kPlace, .type = {DType::kI32, {1}}, .ids = time_});
+    for (Port& port : step_.ports) port.type.dims = {steps_};
+    step_.ports.push_back({.name = kPlace, .type = {DType::kI32, {steps_}}, .ids = time_});
     return absl::OkStatus();
   }
 
@@ -196,7 +198,7 @@ class StepMaker {
     if (model_.TypeOf(node.inputs[0]).dims[0] != time_ || dims[0] != time_) {
       return absl::UnimplementedError("reshape mixes time steps");
     }
-    dims[0] = 1;
+    dims[0] = steps_;
     return Add(node, ops::kReshape, {{"dims", std::move(dims)}}, InputsOf(node), {}).status();
   }
 
@@ -214,6 +216,7 @@ class StepMaker {
 
   const ModelGraph& model_;
   ModelGraph step_;
+  const int64_t steps_;
   int64_t time_ = 0;
   std::vector<int> values_;  // by value of the model: that of the step
 };
@@ -224,6 +227,8 @@ bool IsStepwise(const Op& op) {
   return std::find(std::begin(kStepwise), std::end(kStepwise), &op) != std::end(kStepwise);
 }
 
-absl::StatusOr<ModelGraph> DecodeStepOf(const ModelGraph& model) { return StepMaker(model).Make(); }
+absl::StatusOr<ModelGraph> DecodeStepOf(const ModelGraph& model, int64_t steps) {
+  return StepMaker(model, steps).Make();
+}
 
 }  // namespace penstock

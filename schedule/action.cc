@@ -13,10 +13,10 @@ namespace {
 
 // By ActionKind.
 constexpr std::array<absl::string_view, kActionKinds> kNames = {
-    "RECV_F", "F",      "SEND_F",  "RECV_B",      "R",        "I",      "W",
-    "SEND_B", "REDUCE", "NORM",    "UPDATE",      "FLUSH",    "SEND_R", "RECV_R",
-    "SEND_W", "RECV_W", "OFFLOAD", "EVICT",       "PREFETCH", "SEND_Q", "RECV_Q",
-    "SEND_P", "RECV_P", "DROP",    "BEGIN_REDUCE"};
+    "RECV_F", "F",      "SEND_F",  "RECV_B",       "R",        "I",      "W",
+    "SEND_B", "REDUCE", "NORM",    "UPDATE",       "FLUSH",    "SEND_R", "RECV_R",
+    "SEND_W", "RECV_W", "OFFLOAD", "EVICT",        "PREFETCH", "SEND_Q", "RECV_Q",
+    "SEND_P", "RECV_P", "DROP",    "BEGIN_REDUCE", "LOAD"};
 
 std::optional<ActionKind> FindOp(absl::string_view name) {
   for (int kind = 0; kind < kActionKinds; ++kind) {
@@ -64,8 +64,8 @@ absl::StatusOr<Action> ParseAction(absl::string_view text) {
     return error(
         "<stage><operation><microbatch> such as 0F3, the operation being one of F, R, I, "
         "W, SEND_F, RECV_F, SEND_B, RECV_B, SEND_R, RECV_R, SEND_W, RECV_W, OFFLOAD, EVICT, "
-        "PREFETCH, SEND_Q, RECV_Q, SEND_P, RECV_P, DROP, BEGIN_REDUCE, REDUCE, NORM, UPDATE, "
-        "FLUSH");
+        "PREFETCH, SEND_Q, RECV_Q, SEND_P, RECV_P, LOAD, DROP, BEGIN_REDUCE, REDUCE, NORM, "
+        "UPDATE, FLUSH");
   }
   Action action{*kind};
   const bool may_have_index = *kind == ActionKind::kNorm && !index.empty();

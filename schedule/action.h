@@ -10,8 +10,10 @@
 // device's memory, 0PREFETCH3 takes memory and begins to copy it back, which I waits for. Where weights are
 // streamed there and back, 4SEND_Q8 takes memory for those with which stage 4 passes the microbatches from 8 on
 // and asks for them, the worker that has them answers with 4RECV_Q8 and 4SEND_P8, 4RECV_P8 waits for them, and
-// 4DROP8 gives the memory back. All five name the stage that gets the weights. 0BEGIN_REDUCE
-// announces that the next W is the last before 0REDUCE: its gradients leave layer by layer, while it runs.
+// 4DROP8 gives the memory back. All five name the stage that gets the weights. Where these live in files, 5LOAD8 takes
+// memory for those of a stage that its own worker updates and begins to read them, which the passes wait for; 5DROP8 gives
+// the memory back. 0BEGIN_REDUCE announces that the next W is the last before 0REDUCE: its gradients leave layer by layer,
+// while it runs.
 //
 // There is no fused backward: it is I followed at once by W, and printing may show the pair as B.
 // An action holds no time (idle time is a result) and no weight version (versions follow from the
@@ -55,8 +57,9 @@ enum class ActionKind : uint8_t {
   kRecvWeights,
   kDropWeights,  // gives that memory back
   kBeginReduce,  // of a group: what the next W of its stage here finishes, REDUCE combines beside it
+  kLoadWeights,  // takes memory for weights that are in the worker's own file, and begins to read them
 };
-inline constexpr int kActionKinds = 25;
+inline constexpr int kActionKinds = 26;
 
 struct Action {
   ActionKind kind;
@@ -97,9 +100,10 @@ constexpr bool MovesStash(ActionKind kind) {
 constexpr bool ServesWeights(ActionKind kind) {
   return kind == ActionKind::kRecvRequest || kind == ActionKind::kSendWeights;
 }
-// Moves of weights between workers, which passes wait for.
+// Moves of weights between workers, or from a file, which passes wait for.
 constexpr bool StreamsWeights(ActionKind kind) {
-  return kind >= ActionKind::kSendRequest && kind <= ActionKind::kDropWeights;
+  return (kind >= ActionKind::kSendRequest && kind <= ActionKind::kDropWeights) ||
+         kind == ActionKind::kLoadWeights;
 }
 // Those whose index is a group's.
 constexpr bool IsOfGroup(ActionKind kind) {

@@ -153,12 +153,18 @@ absl::StatusOr<CostsNs> CostsNs::From(const SimulationCosts& costs, const Topolo
          {costs.host.offload_bytes_per_second, costs.host.prefetch_bytes_per_second}) {
       PENSTOCK_RETURN_IF_ERROR(Annotate(CheckSpeed({.bytes_per_second = speed}, stage.stash_bytes),
                                         absl::StrCat("stash of stage ", s)));
+      PENSTOCK_RETURN_IF_ERROR(Annotate(
+          CheckSpeed({.bytes_per_second = speed}, std::max(stage.weight_bytes, stage.state_bytes)),
+          absl::StrCat("weights of stage ", s)));
     }
     result.stages_.push_back(
         {ToNs(stage.forward_s), ToNs(stage.recompute_s.value_or(stage.forward_s)),
          ToNs(stage.backward_input_s), ToNs(stage.backward_weight_s), ToNs(stage.update_s),
          ToNs(stage.stash_bytes / costs.host.offload_bytes_per_second),
-         ToNs(stage.stash_bytes / costs.host.prefetch_bytes_per_second)});
+         ToNs(stage.stash_bytes / costs.host.prefetch_bytes_per_second),
+         ToNs(stage.weight_bytes / costs.host.prefetch_bytes_per_second),
+         ToNs(stage.state_bytes / costs.host.prefetch_bytes_per_second),
+         ToNs(stage.state_bytes / costs.host.offload_bytes_per_second)});
   }
   for (int32_t s = 0; s < links; ++s) {
     const LinkCosts link = costs.links.empty() ? LinkCosts() : costs.links[s];
@@ -193,7 +199,8 @@ int64_t CostsNs::longest_ns() const {
   for (const Stage& stage : stages_) {
     longest =
         std::max({longest, stage.forward_ns, stage.recompute_ns, stage.backward_input_ns,
-                  stage.backward_weight_ns, stage.update_ns, stage.offload_ns, stage.prefetch_ns});
+                  stage.backward_weight_ns, stage.update_ns, stage.offload_ns, stage.prefetch_ns,
+                  stage.load_ns, stage.read_state_ns, stage.write_state_ns});
   }
   for (const Link& link : links_) longest = std::max({longest, link.transfer_ns, link.latency_ns});
   return longest;

@@ -36,6 +36,12 @@ class CostsNs {
   // What the copies of a stash take.
   int64_t offload_ns(const Action& action) const { return stages_[action.index].offload_ns; }
   int64_t prefetch_ns(const Action& action) const { return stages_[action.index].prefetch_ns; }
+  // What it takes to read weights from their file, and to read them with the optimizer's state, and to write both.
+  int64_t load_ns(const Action& action) const { return stages_[action.index].load_ns; }
+  int64_t read_state_ns(const Action& action) const { return stages_[action.index].read_state_ns; }
+  int64_t write_state_ns(const Action& action) const {
+    return stages_[action.index].write_state_ns;
+  }
   // The time that a message takes on the link that a SEND uses.
   int64_t transfer_ns(const Action& send) const {
     if (pairs_ != nullptr) return TransferBetweenWorkers(send);
@@ -58,6 +64,7 @@ class CostsNs {
   struct Stage {
     int64_t forward_ns, recompute_ns, backward_input_ns, backward_weight_ns, update_ns;
     int64_t offload_ns, prefetch_ns;
+    int64_t load_ns, read_state_ns, write_state_ns;
   };
   struct Link {
     int64_t transfer_ns, latency_ns;

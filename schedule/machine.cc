@@ -9,6 +9,8 @@
 namespace penstock {
 namespace {
 
+bool IsDrop(const Action& action) { return action.kind == ActionKind::kDropWeights; }
+
 // A stash, wherever it is.
 constexpr Holdings kAnyStash = kStash | kLeavingStash | kOffloadedStash;
 
@@ -130,8 +132,9 @@ absl::StatusOr<Effect> Machine::Advance(const Action& action) {
                     absl::StrCat("the stage it goes to already holds its ", NameOf(hand.what)));
     }
   }
-  if (rule.reads_weights && Streams(stage) && stage.weights != Stage::Weights::kHere) {
-    return Refuse(action, "the stage has no weights here: RECV_P must come before it");
+  if (rule.reads_weights) {
+    const std::string obstacle = ObstacleToRead(stage);
+    if (!obstacle.empty()) return Refuse(action, obstacle);
   }
   if (ReadsOtherStep(action, stage)) {
     return Refuse(action, absl::StrCat("the weights are not those of its step; ",
@@ -164,6 +167,7 @@ absl::StatusOr<Effect> Machine::Advance(const Action& action) {
 
   if (flight == nullptr) flight = &stage.flights.Insert(action.microbatch);
   flight->holds = static_cast<Holdings>((holds & ~rule.takes) | rule.leaves);
+  if (rule.reads_weights && topology_->Loads(stage.id)) stage.weights = Stage::Weights::kHere;
   Effect effect = Perform(action.kind, action.microbatch, stage, *flight);
   GradientLedger& gradient = stage.gradient;
   if (action.kind == ActionKind::kBackwardWeight &&
@@ -303,15 +307,9 @@ absl::StatusOr<Effect> Machine::Update(const Action& action) {
     return Refuse(action, "the gradient is not reduced over its groups");
   }
 
-  // Its worker passes other rounds with the same weights.
-  for (const Stage& other : stages_) {
-    if (!topology_->streams_weights || (*topology_)[other.id].part != (*topology_)[stage.id].part) {
-      continue;
-    }
-    if (other.counts.activations_live > 0) {
-      return Refuse(action,
-                    absl::StrCat("stage ", other.id.value, " has microbatches between F and W"));
-    }
+  if (topology_->streams_weights) {
+    const std::string obstacle = ObstacleToUpdate(stage);
+    if (!obstacle.empty()) return Refuse(action, obstacle);
   }
 
   for (Group& group : groups_) {
@@ -399,12 +397,55 @@ absl::Status Machine::ReceiveSum(const Action& action) {
   return absl::OkStatus();
 }
 
+std::string Machine::ObstacleToRead(const Stage& stage) const {
+  if (stage.weights == Stage::Weights::kHere) return "";
+  if (Streams(stage)) return "the stage has no weights here: RECV_P must come before it";
+  if (!topology_->Loads(stage.id)) return "";
+  if (stage.weights == Stage::Weights::kNone) {
+    return "the stage has no weights here: LOAD must come before it";
+  }
+  for (const Stage& other : stages_) {
+    const bool same_part = (*topology_)[other.id].part == (*topology_)[stage.id].part;
+    if (!same_part || other.weights != Stage::Weights::kHere) continue;
+    return absl::StrCat("stage ", other.id.value,
+                        " of the same part has weights here; DROP must come before it");
+  }
+  return "";
+}
+
+std::string Machine::ObstacleToUpdate(const Stage& stage) const {
+  const int32_t part = (*topology_)[stage.id].part;
+  for (const Stage& other : stages_) {
+    if ((*topology_)[other.id].part != part) continue;
+    // Its worker passes other rounds with the same weights.
+    if (other.counts.activations_live > 0) {
+      return absl::StrCat("stage ", other.id.value, " has microbatches between F and W");
+    }
+    if (topology_->weights_in_file && other.weights != Stage::Weights::kNone) {
+      return absl::StrCat("stage ", other.id.value,
+                          " still has weights from the file; DROP must come before it");
+    }
+  }
+  for (size_t id = 0; topology_->weights_in_file && id < asked_.size(); ++id) {
+    if (asked_[id] < 0 || topology_->table[id].part != part) continue;
+    return absl::StrCat("stage ", id,
+                        " waits for weights from the file; SEND_P must come before it");
+  }
+  return "";
+}
+
 absl::StatusOr<Effect> Machine::Stream(const Action& action) {
   const int32_t id = action.index;
   if (id < 0 || id >= topology_->stages()) return Refuse(action, "there is no such stage");
   const StageWiring& row = (*topology_)[action.stage()];
-  if (row.source.value < 0) {
-    return Refuse(action, "the weights of the stage are on its own worker, there is no message");
+  const bool loads = topology_->Loads(action.stage());
+  if (action.kind == ActionKind::kLoadWeights
+          ? !loads
+          : row.source.value < 0 && !(loads && IsDrop(action))) {
+    return Refuse(action, action.kind == ActionKind::kLoadWeights
+                              ? "the weights of the stage are in no file of this worker"
+                              : "the weights of the stage are on its own worker, there is no "
+                                "message");
   }
   if (IndexOf(ServesWeights(action.kind) ? row.source : action.stage()) < 0) {
     return Refuse(action, ServesWeights(action.kind)
@@ -417,13 +458,13 @@ absl::StatusOr<Effect> Machine::Stream(const Action& action) {
     return Refuse(action, "the stage does backwards only, which an evaluate range has none of");
   }
   if (action.kind == ActionKind::kRecvWeights) return ReceiveWeights(action);
-  PENSTOCK_RETURN_IF_ERROR(ServesWeights(action.kind)                ? ServeWeights(action)
-                           : action.kind == ActionKind::kSendRequest ? SendRequest(action)
-                                                                     : DropWeights(action));
+  PENSTOCK_RETURN_IF_ERROR(ServesWeights(action.kind) ? ServeWeights(action)
+                           : IsDrop(action)           ? DropWeights(action)
+                                                      : AskForWeights(action));
   return Effect();
 }
 
-absl::Status Machine::SendRequest(const Action& action) {
+absl::Status Machine::AskForWeights(const Action& action) {
   Stage& stage = stages_[IndexOf(action.stage())];
   if (stage.weights != Stage::Weights::kNone) {
     return Refuse(action, stage.weights == Stage::Weights::kHere
@@ -648,9 +689,9 @@ std::string Machine::Remainder() const {
   for (const Stage& stage : stages_) {
     if (stage.weights == Stage::Weights::kNone) continue;
     return absl::StrCat("stage ", stage.id.value,
-                        stage.weights == Stage::Weights::kHere
-                            ? " still has weights of another worker"
-                            : " still waits for weights");
+                        stage.weights != Stage::Weights::kHere ? " still waits for weights"
+                        : Streams(stage) ? " still has weights of another worker"
+                                         : " still has weights from the file");
   }
   for (size_t id = 0; id < asked_.size(); ++id) {
     if (asked_[id] >= 0) return absl::StrCat("stage ", id, " waits for weights of this worker");

@@ -58,7 +58,18 @@
 //   UPDATE s    no other stage of the part here     accumulated version + 1 of all stages of the part here
 //               has microbatches in flight
 //
-// so that what is on a worker of the weights of others, counted from SEND_Q until DROP, follows from its list.
+// so that what is on a worker of the weights of others, counted from SEND_Q until DROP, follows from its list. Where weights
+// live in files (Topology::weights_in_file), s being a stage whose part its own worker updates:
+//
+//   LOAD s m    s has no weights                    -           loading(s)
+//   F, R, I s   weights(s), or loading(s) and no    loading     weights(s)
+//               other stage of the part has them
+//   DROP s m    weights(s), no stash(s)             weights(s)  -
+//   UPDATE s    no stage of the part here has       accumulated (as above)
+//               weights, or asks this worker for
+//               them: what is read is not written
+//
+// UPDATE brings weights and optimizer's state in by itself, and puts them back.
 //
 // Nothing may be left twice (a second input of a microbatch is an error), and what is reduced or
 // normed takes no further W before its UPDATE. Replicas whose weights a group averages leave FLUSH equal:
@@ -195,7 +206,7 @@ class Machine {
     GradientLedger gradient;
     StageCounts counts;
     StageDelays delays;
-    // Streamed weights: from which microbatch on, and how far versions are ahead of steps, once they came.
+    // Weights that come and go: from which microbatch on, and how far versions are ahead of steps, once they were streamed.
     enum class Weights : uint8_t { kNone, kAsked, kHere };
     Weights weights = Weights::kNone;
     int64_t weights_from = 0;
@@ -225,10 +236,14 @@ class Machine {
   absl::Status ReceiveSum(const Action& action);
   // Of streamed weights.
   absl::StatusOr<Effect> Stream(const Action& action);
-  absl::Status SendRequest(const Action& action);
+  absl::Status AskForWeights(const Action& action);
   absl::StatusOr<Effect> ReceiveWeights(const Action& action);
   absl::Status DropWeights(const Action& action);
   absl::Status ServeWeights(const Action& action);
+  // Why the passes of `stage` cannot read its weights, or empty.
+  std::string ObstacleToRead(const Stage& stage) const;
+  // Why the weights of the part of `stage` cannot be updated, or empty.
+  std::string ObstacleToUpdate(const Stage& stage) const;
   bool Streams(const Stage& stage) const { return (*topology_)[stage.id].source.value >= 0; }
   // Why `action` is of no group here, or OK.
   absl::Status CheckGroup(const Action& action) const;
@@ -267,7 +282,7 @@ class Machine {
   std::vector<int64_t> asked_;
   int64_t updates_ =
       0;  // of the first stage here that makes any, since SetVersion; each step has one of each
-  int64_t streamed_live_ = 0;   // stages that have weights of other workers, or asked for them
+  int64_t streamed_live_ = 0;   // stages that have weights that come and go, or asked for them
   std::vector<int32_t> begun_;  // groups whose reduction has begun, in this order
 };
 

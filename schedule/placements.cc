@@ -171,9 +171,11 @@ Topology RoundTripPipelines(int32_t parts, int32_t workers, int64_t step) {
   return topology;
 }
 
-absl::StatusOr<Topology> StreamWeights(const Topology& round_trip) {
-  TopologyShape shape = {
-      .pipelines = round_trip.pipelines, .rounds = round_trip.rounds, .streams_weights = true};
+absl::StatusOr<Topology> StreamWeights(const Topology& round_trip, bool in_file) {
+  TopologyShape shape = {.pipelines = round_trip.pipelines,
+                         .rounds = round_trip.rounds,
+                         .streams_weights = true,
+                         .weights_in_file = in_file};
   for (const StageWiring& row : round_trip.table) shape.worker_of.push_back(row.worker);
   return Wire(shape);
 }

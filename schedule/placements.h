@@ -72,8 +72,9 @@ Topology PipelinesBesideEachOther(Placement placement, int32_t stages, int32_t w
 // REQUIRES: CheckPlacement is OK.
 Topology RoundTripPipelines(int32_t parts, int32_t workers, int64_t step);
 // The same with streamed weights (schedule/streamed_weights.h), and so without groups. REQUIRES: `round_trip` is such a
-// topology. Errors: InvalidArgument (fewer parts than workers).
-absl::StatusOr<Topology> StreamWeights(const Topology& round_trip);
+// topology. `in_file`: the workers that update the parts keep them in files. Errors: InvalidArgument (fewer parts than
+// workers).
+absl::StatusOr<Topology> StreamWeights(const Topology& round_trip, bool in_file = false);
 // Its rounds, and the number of its pipelines.
 Topology::Rounds RoundsOf(int32_t workers, int64_t step);
 int32_t RoundTripsOf(int32_t parts, int32_t workers, int64_t step);

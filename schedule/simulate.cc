@@ -31,14 +31,16 @@ class Timekeeper : public RunObserver {
   // `collectives`: null where they take the same time for all members. `cards`: null where they have no limit.
   Timekeeper(const Schedule& schedule, const CostsNs& costs, const SimulationOptions& options,
              int32_t channel_capacity, CollectiveClock* collectives, NetworkCards* cards)
-      : costs_(costs),
+      : topology_(schedule.topology),
+        costs_(costs),
         collectives_(collectives),
         cards_(cards),
         channel_capacity_(channel_capacity),
         spans_per_worker_max_(options.timeline_spans_max / schedule.topology.workers),
         workers_(schedule.topology.workers),
         stage_busy_ns_(schedule.topology.stages()),
-        copied_ns_(schedule.topology.stages()) {
+        copied_ns_(schedule.topology.stages()),
+        read_ns_(schedule.topology.stages()) {
     timeline_.workers = schedule.topology.workers;
     const size_t channels = schedule.topology.edges.size();
     link_free_ns_.resize(channels);
@@ -61,6 +63,8 @@ class Timekeeper : public RunObserver {
       worker.now_ns += costs_.overhead_ns();
       if (MovesStash(action.kind)) {
         Move(id, action);
+      } else if (action.kind == ActionKind::kLoadWeights) {
+        ReadWeights(id, action);
       } else if (action.kind != ActionKind::kFlush && action.kind != ActionKind::kDropWeights) {
         const int64_t start_ns = worker.now_ns;
         Compute(id, action);
@@ -69,6 +73,7 @@ class Timekeeper : public RunObserver {
         }
       }
     } else if (IsSend(action.kind)) {
+      if (action.kind == ActionKind::kSendWeights) AwaitWeights(id, action);
       Send(id, action, message);
     } else {
       Place& place = PlaceOf(message);
@@ -79,6 +84,8 @@ class Timekeeper : public RunObserver {
       WaitUntil(id, Wait::kInput, action, place.time_ns);
       Spend(id, Lane::kReceive, action, costs_.overhead_ns());
       place.time_ns = workers_[id.value].now_ns;
+      const bool asks = action.kind == ActionKind::kRecvRequest;
+      if (asks && topology_.weights_in_file) ReadWeights(id, action);
     }
     CountAction(id);
     return absl::OkStatus();
@@ -163,18 +170,32 @@ class Timekeeper : public RunObserver {
   }
 
   void Move(WorkerId id, const Action& action) {
-    Worker& worker = workers_[id.value];
     if (action.kind == ActionKind::kEvict) {
       AwaitCopy(id, action);
       return;
     }
     const bool offloads = action.kind == ActionKind::kOffload;
-    int64_t& free_ns = offloads ? worker.offload_free_ns : worker.prefetch_free_ns;
+    copied_ns_[action.index].Insert(action.microbatch) =
+        Copy(id, action, offloads ? Lane::kOffload : Lane::kPrefetch,
+             offloads ? costs_.offload_ns(action) : costs_.prefetch_ns(action));
+  }
+
+  // Begins a copy in a lane that has one at a time. Returns when it ends.
+  int64_t Copy(WorkerId id, const Action& action, Lane lane, int64_t duration_ns) {
+    Worker& worker = workers_[id.value];
+    int64_t& free_ns = lane == Lane::kOffload ? worker.offload_free_ns : worker.prefetch_free_ns;
     const int64_t start_ns = std::max(worker.now_ns, free_ns);
-    free_ns = start_ns + (offloads ? costs_.offload_ns(action) : costs_.prefetch_ns(action));
-    copied_ns_[action.index].Insert(action.microbatch) = free_ns;
-    if (free_ns == start_ns) return;
-    Keep({id, offloads ? Lane::kOffload : Lane::kPrefetch, Wait::kNone, action, start_ns, free_ns});
+    free_ns = start_ns + duration_ns;
+    if (duration_ns > 0) Keep({id, lane, Wait::kNone, action, start_ns, free_ns});
+    return free_ns;
+  }
+
+  // From the worker's own file.
+  void ReadWeights(WorkerId id, const Action& action) {
+    read_ns_[action.index] = Copy(id, action, Lane::kPrefetch, costs_.load_ns(action));
+  }
+  void AwaitWeights(WorkerId id, const Action& action) {
+    WaitUntil(id, Wait::kHost, action, read_ns_[action.index]);
   }
 
   // Waits for the last copy of the stash, if there is one.
@@ -188,9 +209,19 @@ class Timekeeper : public RunObserver {
 
   void Compute(WorkerId id, const Action& action) {
     if (action.kind == ActionKind::kBackwardInput) AwaitCopy(id, action);
+    const bool updates_file = topology_.weights_in_file && action.kind == ActionKind::kUpdate;
+    if (updates_file) {
+      WaitUntil(id, Wait::kHost, action,
+                Copy(id, action, Lane::kPrefetch, costs_.read_state_ns(action)));
+    } else {
+      AwaitWeights(id, action);
+    }
     const int64_t duration_ns = costs_.compute_ns(action);
     stage_busy_ns_[action.index] += duration_ns;
     Spend(id, Lane::kCompute, action, duration_ns);
+    if (!updates_file) return;
+    WaitUntil(id, Wait::kHost, action,
+              Copy(id, action, Lane::kOffload, costs_.write_state_ns(action)));
   }
 
   void Send(WorkerId id, const Action& action, MessageId message) {
@@ -265,6 +296,7 @@ class Timekeeper : public RunObserver {
     return times;
   }
 
+  const Topology& topology_;
   const CostsNs& costs_;
   CollectiveClock* const collectives_;
   NetworkCards* const cards_;
@@ -274,8 +306,9 @@ class Timekeeper : public RunObserver {
   std::vector<Worker> workers_;
   std::vector<int64_t> stage_busy_ns_;
   std::vector<MicrobatchTable<int64_t>> copied_ns_;  // by stage: when the last copy of a stash ends
-  std::vector<int64_t> link_free_ns_;                // by channel
-  std::vector<std::vector<Place>> places_;           // by channel and place
+  std::vector<int64_t> read_ns_;       // by stage: when its weights have last come from their file
+  std::vector<int64_t> link_free_ns_;  // by channel
+  std::vector<std::vector<Place>> places_;  // by channel and place
   Timeline timeline_;
   int64_t cut_ns_ =
       std::numeric_limits<int64_t>::max();  // the first start of a span that is not kept

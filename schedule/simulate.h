@@ -8,7 +8,9 @@
 // collective starts when the last member is there, or, where the links between workers are given, takes as
 // long as its messages do (collective_clock.h). What a BEGIN_REDUCE lets leave early is sent while its W runs,
 // bucket after bucket. An OFFLOAD or PREFETCH hands a stash to the worker's lane of that direction, which
-// copies one after the other beside the worker's own work; EVICT waits for the first, I for the second. Times
+// copies one after the other beside the worker's own work; EVICT waits for the first, I for the second. Where weights live
+// in files (Topology::weights_in_file), LOAD and RECV_Q begin to read them in the lane of PREFETCH, which the passes and
+// SEND_P wait for; UPDATE waits there for weights and state before it, and in the lane of OFFLOAD after it. Times
 // are counted in whole nanoseconds, so results are exact and repeatable.
 //
 // Staleness, versions and stash are not modelled but derived: the machines of run.h run underneath.
@@ -37,6 +39,9 @@ struct StageCosts {
   double update_s = 0.0;
   std::optional<double> recompute_s;  // of R; absent: as long as a forward
   double stash_bytes = 0.0;           // that OFFLOAD and PREFETCH copy
+  // Where weights live in files: those that LOAD and RECV_Q read, and those with the optimizer's state.
+  double weight_bytes = 0.0;
+  double state_bytes = 0.0;
 };
 
 // How fast stashes go from every worker's device to its host (memory, or a file) and back.

@@ -8,7 +8,7 @@ namespace penstock {
 namespace {
 
 // What comes first in a tick.
-enum class Phase : uint8_t { kAsk, kGet, kPass, kDrop, kAnswer };
+enum class Phase : uint8_t { kAsk, kGet, kPass, kDrop, kUpdate, kAnswer };
 
 // Collects the actions of a list in any order.
 class TickedList {
@@ -46,24 +46,35 @@ void AddPasses(const StageWiring& row, const WeightSlot& slot, bool forwards_onl
 }  // namespace
 
 ActionList StreamedSlots(const Topology& topology, WorkerId worker,
-                         absl::Span<const WeightSlot> slots, bool forwards_only) {
+                         absl::Span<const WeightSlot> slots, const StreamedSlotsOptions& options) {
   TickedList list;
   const int64_t begin = slots.empty() ? 0 : slots.front().tick - 1;
   std::vector<int64_t> asks(topology.workers, begin);  // by worker: the tick of its slot before
+  std::vector<StageId> passed(topology.workers, StageId(-1));  // and the stage
   for (const WeightSlot& slot : slots) {
     const StageWiring& row = topology[slot.stage];
     const int64_t asked = std::exchange(asks[row.worker.value], slot.tick);
     const int64_t first = slot.microbatches.first;
     const bool streams = row.source.value >= 0;
+    const bool loads = topology.Loads(slot.stage);
+    const bool again = std::exchange(passed[row.worker.value], slot.stage) == slot.stage;
     if (row.worker == worker) {
       if (streams) list.Add(asked, Phase::kAsk, ActionKind::kSendRequest, slot.stage, first);
+      // One worker with one stage has its weights once.
+      const int64_t loaded = again ? slot.tick : asked;
+      if (loads) list.Add(loaded, Phase::kAsk, ActionKind::kLoadWeights, slot.stage, first);
       if (streams) list.Add(slot.tick, Phase::kGet, ActionKind::kRecvWeights, slot.stage, first);
-      AddPasses(row, slot, forwards_only, list);
+      AddPasses(row, slot, options.forwards_only, list);
       const int64_t last = slot.tick + slot.microbatches.count - 1;
-      if (streams) list.Add(last, Phase::kDrop, ActionKind::kDropWeights, slot.stage, first);
+      if (streams || loads) {
+        list.Add(last, Phase::kDrop, ActionKind::kDropWeights, slot.stage, first);
+      }
+      const bool ends = options.updates_at_once && slot.microbatches.end() == options.step_end;
+      if (ends && row.updates) list.Add(last, Phase::kUpdate, ActionKind::kUpdate, slot.stage, 0);
     } else if (streams && topology.worker(row.source) == worker) {
+      const int64_t read = topology.weights_in_file ? std::min(asked + 1, slot.tick - 1) : asked;
       list.Add(asked, Phase::kAnswer, ActionKind::kRecvRequest, slot.stage, first);
-      list.Add(asked, Phase::kAnswer, ActionKind::kSendWeights, slot.stage, first);
+      list.Add(read, Phase::kAnswer, ActionKind::kSendWeights, slot.stage, first);
     }
   }
   return list.InOrder();

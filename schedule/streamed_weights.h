@@ -8,6 +8,11 @@
 // worker that has the weights answers after what it passes in the tick in which it is asked, so that nobody waits for long
 // where passes take the same time.
 //
+// Where weights live in files, a worker loads those of the slots whose part it updates in the same way, and reads those that
+// it sends between the question and the answer, for which it takes a tick if there is one. A part is updated right after its
+// last slot of the step, so that its gradients are gone before the next part's come, unless updates wait for the gradients
+// of all.
+//
 // A plain function.
 #pragma once
 
@@ -15,6 +20,7 @@
 
 #include "absl/types/span.h"
 #include "schedule/program.h"
+#include "schedule/schedule.h"
 #include "schedule/topology.h"
 
 namespace penstock {
@@ -25,9 +31,15 @@ struct WeightSlot {
   int64_t tick = 0;
 };
 
-// The list of `worker`: passes, and messages with weights. `slots` are those of all workers, by tick. `forwards_only`:
-// of an evaluate range. REQUIRES: the topology streams weights.
+// What a list has beside the passes.
+struct StreamedSlotsOptions {
+  bool forwards_only = false;    // of an evaluate range
+  bool updates_at_once = false;  // after the slot that ends in the microbatch before `step_end`
+  int64_t step_end = 0;
+};
+// The list of `worker`: passes, and messages with weights. `slots` are those of all workers, by tick. REQUIRES: the
+// topology streams weights.
 ActionList StreamedSlots(const Topology& topology, WorkerId worker,
-                         absl::Span<const WeightSlot> slots, bool forwards_only);
+                         absl::Span<const WeightSlot> slots, const StreamedSlotsOptions& options);
 
 }  // namespace penstock

@@ -161,8 +161,11 @@ class ScheduleParser {
                  : "rounds=<microbatches of a round>/<of a step>, for example rounds=4/8";
     }
     if (key == "stream") {
-      shape_.streams_weights = value == "weights";
-      return shape_.streams_weights ? "" : "what is streamed to the stages: stream=weights";
+      shape_.weights_in_file = value == "file";
+      shape_.streams_weights = value == "weights" || shape_.weights_in_file;
+      return shape_.streams_weights ? ""
+                                    : "what is streamed to the stages: stream=weights, or "
+                                      "stream=file where the weights live in files";
     }
     if (key == "recompute") {
       recomputes_.clear();

@@ -35,7 +35,9 @@ std::string PrintHeader(const Schedule& schedule) {
   if (schedule.topology.form == Topology::Form::kThereAndBack) {
     const Topology::Rounds& rounds = schedule.topology.rounds;
     absl::StrAppend(&header, " rounds=", rounds.microbatches, "/", rounds.step);
-    if (schedule.topology.streams_weights) absl::StrAppend(&header, " stream=weights");
+    if (schedule.topology.streams_weights) {
+      absl::StrAppend(&header, " stream=", schedule.topology.weights_in_file ? "file" : "weights");
+    }
   }
   if (const std::vector<StageId> recomputes = schedule.topology.Recomputing();
       !recomputes.empty()) {

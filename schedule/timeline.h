@@ -27,8 +27,8 @@ enum class Lane : uint8_t {
   kReceive,     // taking a message that is there
   kWait,        // nothing to do yet; `wait` says why
   kTransfer,    // a message on its way, from its send on
-  kOffload,     // a stash on its way to the host
-  kPrefetch,    // a stash on its way back to the device
+  kOffload,     // a stash on its way to the host, or weights and state to their file
+  kPrefetch,    // a stash on its way back to the device, or weights and state from their file
 };
 inline constexpr int kLanes = 8;
 // True for the lanes of what runs beside the worker's thread.
@@ -41,7 +41,7 @@ enum class Wait : uint8_t {
   kCredit,      // SEND: the channel is full
   kCollective,  // REDUCE, NORM: another member has not come
   kData,        // the samples of the microbatch are not read yet
-  kHost,        // EVICT, I: a stash is still on its way to or from the host
+  kHost,  // a stash is still on its way to or from the host, or weights and state to or from their file
 };
 inline constexpr int kWaits = 6;
 

@@ -32,7 +32,10 @@ absl::Status CheckRoundsOfShape(const TopologyShape& shape) {
 
 // Every worker has weights to send, and an UPDATE that ends its steps.
 absl::Status CheckStreamsOfShape(const TopologyShape& shape) {
-  if (!shape.streams_weights) return absl::OkStatus();
+  if (!shape.streams_weights) {
+    if (!shape.weights_in_file) return absl::OkStatus();
+    return absl::InvalidArgumentError("only weights that are streamed live in files");
+  }
   if (!shape.rounds.has_value()) {
     return absl::InvalidArgumentError(
         "weights are streamed where pipelines go there and back alone");
@@ -106,6 +109,7 @@ class Wiring {
                                         [](int32_t count) { return count > 1; });
     if (loops_) topology_.form = Topology::Form::kThereAndBack;
     topology_.streams_weights = shape.streams_weights;
+    topology_.weights_in_file = shape.weights_in_file;
     if (replicated) topology_.form = Topology::Form::kReplicas;
     topology_.cycle = loops_       ? topology_.rounds.step
                       : replicated ? CycleOf(shape.replicas)

@@ -144,6 +144,8 @@ struct Topology {
   Form form = Form::kPipelines;
   bool streams_weights =
       false;  // there and back: only the worker that updates a part keeps its weights
+  // Streamed weights live in the file of that worker, as does its optimizer's state, and not in its memory.
+  bool weights_in_file = false;
   std::vector<StageWiring> table;  // by StageId
   // By receiver; those of one kind into a stage beside each other, in the order in which its
   // microbatches take them. An edge's number is its place in this list.
@@ -229,6 +231,8 @@ struct Topology {
     return StageAt(parts() - 1, form == Form::kReplicas ? 0 : cycle - 1);
   }
   StageId TellsEvaluations() const { return StageAt(parts() - 1, 0); }
+  // True if the stage's weights are in the file of its own worker, and so are loaded for its passes.
+  bool Loads(StageId stage) const { return weights_in_file && (*this)[stage].source.value < 0; }
   // True if the members of `group` are the replicas of a place.
   bool IsOfReplicas(const ReduceGroup& group) const {
     const StageWiring& front = (*this)[group.stages.front()];
@@ -273,6 +277,7 @@ struct TopologyShape {
   std::vector<int32_t> replicas = {};  // by place, where places have several; empty: one at each
   std::optional<Topology::Rounds> rounds;  // there and back
   bool streams_weights = false;            // there and back
+  bool weights_in_file = false;            // where they are streamed
 };
 
 // The tables of `shape`, without groups. Errors: InvalidArgument if the pipelines are not equally

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Checks Penstock on this machine's GPU, in under nine minutes, and prints a table last (docs/gpu-check.md).
-#   scripts/gpu_check.sh [--only STEP,...] [--json FILE] [--dry-run] [...]   (--help lists all)
+# Checks Penstock on this machine's GPU, each part in under nine minutes, and prints a table last (docs/gpu-check.md).
+#   scripts/gpu_check.sh [--part PART | --only STEP,...] [--json FILE] [--dry-run] [...]   (--help lists all)
 # Needs Python; with PyTorch it compares the speed, with CMake and a compiler it builds the back-end.
 set -euo pipefail
 cd "$(dirname "$0")/.."

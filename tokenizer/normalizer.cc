@@ -60,23 +60,27 @@ class MarkOrder {
   std::vector<std::pair<int, char32_t>> marks_;
 };
 
-// utf8proc would sort marks by exchanging neighbours, which takes minutes for a text of nothing else. So it is given them
-// in order, and composes.
-// Returns what is left of `text` from the first byte on that is part of no character.
-absl::string_view ApplyNfc(absl::string_view text, std::string& result) {
-  std::vector<utf8proc_int32_t> codes;
-  codes.reserve(text.size());
+// Whether a character neither changes in NFC nor is put together with one before it.
+bool IsInert(char32_t code) {
+  if (code < 0x300) return true;  // nothing there does but by what follows it, which is above
+  const utf8proc_property_t& property = *utf8proc_get_property(static_cast<utf8proc_int32_t>(code));
+  // A syllable of Hangul is put together with what is behind it alone; these are what comes behind.
+  const bool is_jamo = (code >= 0x1161 && code <= 0x1175) || (code >= 0x11A8 && code <= 0x11C2);
+  const bool composes_with_one_before =
+      property.comb_index >= 0x8000 && property.comb_index != UINT16_MAX;
+  return property.combining_class == 0 && property.decomp_seqindex == UINT16_MAX &&
+         !composes_with_one_before && !is_jamo;
+}
+
+// Writes the characters of `text` in NFC. utf8proc would sort marks by exchanging neighbours, which takes minutes for a text of
+// nothing else. So it is given them in order, and composes.
+void ApplyNfc(absl::string_view text, std::vector<utf8proc_int32_t>& codes, std::string& result) {
+  codes.clear();
   MarkOrder order;
   const auto take = [&](char32_t code) { codes.push_back(static_cast<utf8proc_int32_t>(code)); };
   while (!text.empty()) {
     const Character character = ReadCharacter(text);
-    if (!character.valid) break;
     text.remove_prefix(character.bytes);
-    if (character.code < 0x80) {
-      order.Flush(take);
-      take(character.code);
-      continue;
-    }
     Decompose(character.code, [&](char32_t part) { order.Put(part, take); });
   }
   order.Flush(take);
@@ -87,18 +91,30 @@ absl::string_view ApplyNfc(absl::string_view text, std::string& result) {
   for (utf8proc_ssize_t k = 0; k < count; ++k) {
     AppendCharacter(static_cast<char32_t>(codes[k]), result);
   }
-  return text;
 }
 
-// Nothing below U+0300 composes or decomposes further in NFC but by what follows it, which is above.
-bool IsPlainlyNfc(absl::string_view text) {
-  for (size_t i = 0; i < text.size(); ++i) {
-    if (static_cast<uint8_t>(text[i]) < 0x80) continue;
-    const Character character = ReadCharacter(text.substr(i));
-    if (!character.valid || character.code >= 0x300) return false;
-    i += character.bytes - 1;
+// Copies what is inert. What is not changes together with the character before it. A byte that is part of no character stays,
+// and parts what is before it from what is behind.
+void ApplyNfcWhereNeeded(absl::string_view text, std::string& result) {
+  std::vector<utf8proc_int32_t> codes;
+  size_t copied = 0, before = 0;  // what the result has; where the character before begins
+  for (size_t at = 0; at < text.size();) {
+    const Character first = ReadCharacter(text.substr(at));
+    if (!first.valid || IsInert(first.code)) {
+      before = first.valid ? at : at + 1;
+      at += first.bytes;
+      continue;
+    }
+    while (at < text.size()) {
+      const Character next = ReadCharacter(text.substr(at));
+      if (!next.valid || IsInert(next.code)) break;
+      at += next.bytes;
+    }
+    result.append(text.data() + copied, before - copied);
+    ApplyNfc(text.substr(before, at - before), codes, result);
+    copied = before = at;
   }
-  return true;
+  result.append(text.data() + copied, text.size() - copied);
 }
 
 bool IsIdeograph(char32_t code) {
@@ -175,14 +191,7 @@ absl::string_view Normalizer::Apply(absl::string_view text, std::string& buffer)
     if (const auto* const bert = std::get_if<BertNormalization>(&step)) {
       BertRun(*bert, result).Run(text);
     } else {
-      if (IsPlainlyNfc(text)) continue;
-      while (!text.empty()) {
-        text = ApplyNfc(text, result);
-        while (!text.empty() && !ReadCharacter(text).valid) {
-          result += text.front();
-          text.remove_prefix(1);
-        }
-      }
+      ApplyNfcWhereNeeded(text, result);
     }
     buffer.swap(result);
     text = buffer;

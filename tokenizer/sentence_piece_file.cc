@@ -261,6 +261,14 @@ absl::StatusOr<CharacterTable> CharacterTable::Make(absl::string_view table) {
         "it");
   }
   made.FindKept();
+  made.FindSpaces();
+  for (int first = 0xC2; first <= 0xF4; ++first) {
+    bool ends = false;
+    const size_t place = made.Step(made.Start(), static_cast<uint8_t>(first), ends);
+    if (place == kNowhere) continue;
+    const auto bytes = static_cast<int>(CharacterBytes(static_cast<char>(first)));
+    made.FindFirst(place, static_cast<char32_t>(first & (0x7F >> bytes)), bytes - 1);
+  }
   return made;
 }
 
@@ -297,6 +305,45 @@ void CharacterTable::FindKept() {
       leads_on |= Step(place, static_cast<uint8_t>(second), ends_there) != kNowhere;
     }
     keeps_[first] = first != ' ' && !ends && !leads_on;
+  }
+}
+
+// `code`: the bits of the bytes that lead to `place`, which `bytes_left` more make a character.
+void CharacterTable::FindFirst(size_t place, char32_t code, int bytes_left) {
+  if (bytes_left == 0) {
+    if (code < kCharactersEnd) first_.Set(code, 0);
+    return;
+  }
+  for (uint32_t byte = 0x80; byte < 0xC0; ++byte) {
+    bool ends = false;
+    const size_t next = Step(place, static_cast<uint8_t>(byte), ends);
+    if (next != kNowhere) FindFirst(next, code << 6 | (byte & 0x3F), bytes_left - 1);
+  }
+}
+
+// Looks at every place that can be reached, but at each once, for a damaged table may lead in circles.
+void CharacterTable::FindSpaces() {
+  if (Start() >= units_.size()) return;
+  std::vector<bool> seen(units_.size());
+  std::vector<size_t> places = {Start()};
+  seen[Start()] = true;
+  while (!places.empty()) {
+    const size_t place = places.back();
+    places.pop_back();
+    for (int byte = 1; byte < 256; ++byte) {
+      bool ends = false;
+      const size_t next = Step(place, static_cast<uint8_t>(byte), ends);
+      if (next == kNowhere) continue;
+      if (byte == ' ' && place == Start()) {
+        for (int behind = 1; behind < 256; ++behind) {
+          replaces_beyond_spaces_ |= Step(next, static_cast<uint8_t>(behind), ends) != kNowhere;
+        }
+      }
+      replaces_beyond_spaces_ |= (byte == ' ' && place != Start()) || next == Start();
+      if (seen[next]) continue;
+      seen[next] = true;
+      places.push_back(next);
+    }
   }
 }
 

@@ -12,6 +12,8 @@
 
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
+#include "tokenizer/character_map.h"
+#include "tokenizer/characters.h"
 
 namespace penstock {
 
@@ -54,16 +56,21 @@ class CharacterTable {
   };
   // Of the longest match that `text` begins with.
   Replacement Find(absl::string_view text) const;
-  // How many characters of ASCII `text` begins with that are no spaces, and that nothing is put in the place of, whatever
-  // follows.
-  size_t KeptAscii(absl::string_view text) const {
-    size_t kept = 0;
-    while (kept < text.size() && keeps_[static_cast<uint8_t>(text[kept])] &&
-           (kept + 1 == text.size() || static_cast<uint8_t>(text[kept + 1]) < 0x80)) {
-      ++kept;
+  // The bytes of the character that `text` begins with, if it is no space and nothing is put in the place of it, whatever
+  // follows; or else 0. REQUIRES: text is not empty.
+  size_t KeptCharacter(absl::string_view text) const {
+    const auto first = static_cast<uint8_t>(text.front());
+    if (first < 0x80) {
+      return keeps_[first] && (text.size() == 1 || static_cast<uint8_t>(text[1]) < 0x80) ? 1 : 0;
     }
-    return kept;
+    const Character character = ReadCharacter(text);
+    return character.valid && first_.Of(character.code) == CharacterMap::kNone ? character.bytes
+                                                                               : 0;
   }
+  // Whether it replaces something in which a space is beside something else.
+  bool replaces_beyond_spaces() const { return replaces_beyond_spaces_; }
+  // All that it puts in the place of something.
+  absl::string_view texts() const { return texts_; }
 
  private:
   // A place in the array, from which bytes lead to others; kNowhere: from no match.
@@ -72,10 +79,14 @@ class CharacterTable {
   // Goes on by a byte. Sets `ends` if a match ends there.
   size_t Step(size_t place, uint8_t byte, bool& ends) const;
   void FindKept();
+  void FindFirst(size_t place, char32_t code, int bytes_left);
+  void FindSpaces();
 
   std::vector<uint32_t> units_;
   std::string texts_;                 // each with a zero behind it
   std::array<bool, 256> keeps_ = {};  // by ASCII character that another one follows
+  CharacterMap first_;                // those beyond ASCII that what is replaced begins with
+  bool replaces_beyond_spaces_ = false;
 };
 
 }  // namespace penstock

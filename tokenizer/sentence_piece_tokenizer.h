@@ -6,22 +6,26 @@
 
 #include <array>
 #include <cstdint>
-#include <limits>
 #include <memory>
+#include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/container/flat_hash_map.h"
-#include "tokenizer/byte_trie.h"
+#include "tokenizer/piece_merges.h"
 #include "tokenizer/sentence_piece_file.h"
+#include "tokenizer/sentence_piece_normalizer.h"
+#include "tokenizer/short_words.h"
 #include "tokenizer/tokenizer.h"
+#include "tokenizer/unigram_pieces.h"
 #include "tokenizer/word_cache.h"
 
 namespace penstock {
 
 class SentencePieceTokenizer final : public Tokenizer {
  public:
-  // Errors: InvalidArgument (the table of characters).
+  // Errors: InvalidArgument (the table of characters), OutOfRange (limits.h).
   static absl::StatusOr<std::unique_ptr<SentencePieceTokenizer>> Make(SentencePieceFile file);
 
   absl::StatusOr<std::vector<int32_t>> Encode(absl::string_view text,
@@ -31,85 +35,78 @@ class SentencePieceTokenizer final : public Tokenizer {
   // Where a text begins with a space that is put before it, line ends are spaces, and spaces are one, a line end is the
   // same as a beginning.
   bool can_be_cut() const override {
-    return file_.add_dummy_prefix && file_.remove_extra_whitespaces && lines_end_with_spaces_ &&
-           pieces_end_at_spaces_ && !has_user_defined_;
+    return file_->add_dummy_prefix && file_->remove_extra_whitespaces &&
+           normalizer_.lines_end_with_spaces() && pieces_end_at_spaces_ && !has_user_defined_;
   }
-  int64_t vocabulary_size() const override { return static_cast<int64_t>(file_.pieces.size()); }
+  int64_t vocabulary_size() const override { return static_cast<int64_t>(file_->pieces.size()); }
   std::optional<int32_t> IdOf(absl::string_view token) const override;
   std::optional<int32_t> SpecialId(SpecialToken which) const override;
 
   // The text as pieces are looked for in it: replaced by the table, with "\u2581" for spaces.
-  std::string Normalized(absl::string_view text) const;
+  std::string Normalized(absl::string_view text) const { return normalizer_.Normalized(text); }
 
  private:
-  static constexpr double kNoWay = -std::numeric_limits<double>::infinity();
-
-  // The best way to a place of a word. It is small, for a word may be a whole text.
-  struct Way {
-    float score = 0;
-    int32_t id = 0;
-    int32_t bytes = 0;  // of its last piece; 0: there is no way yet
-  };
-  // Exact sums from the word's beginning, of the best way and of the second best.
-  struct ExactSums {
-    double best = kNoWay, second = kNoWay;
-  };
-  struct Symbol {
-    int64_t begin = 0;
-    int64_t bytes = 0;  // 0: it is gone
-    int64_t previous = 0, next = 0;
-    bool is_frozen = false;  // user-defined
-  };
-  struct Candidate {
-    float score = 0;
-    int64_t left = 0, right = 0;
-    int64_t bytes = 0;
-    friend bool operator<(const Candidate& a,
-                          const Candidate& b) {  // for a heap with the best on top
-      return a.score != b.score ? a.score < b.score : a.left > b.left;
+  // Ids, with room behind them that is not cleared each time.
+  class Ids {
+   public:
+    void Clear() {
+      count_ = 0;
+      if (room_.size() > kKeptMax) room_ = {};
     }
+    // Where `count` ids can be put; End says how many were.
+    int32_t* Room(size_t count) {
+      if (room_.size() - count_ < count) room_.resize(2 * room_.size() + count);
+      return room_.data() + count_;
+    }
+    void End(size_t count) { count_ += count; }
+    std::vector<int32_t> Copy() const { return {room_.data(), room_.data() + count_}; }
+
+   private:
+    static constexpr size_t kKeptMax = 1 << 20;
+    std::vector<int32_t> room_;
+    size_t count_ = 0;
   };
   struct Scratch {
-    std::vector<Way> ways;
-    std::vector<ExactSums> sums;
-    std::vector<Symbol> symbols;
-    std::vector<Candidate> heap;
-    // The pieces of the normalized text: ids, and for what no piece has, the number of its bytes below zero.
-    std::vector<int32_t> parts;
-    WordCache words;
+    // Of the text so far.
+    Ids ids;
+    float score = 0;  // of unigram pieces
+    bool is_behind_unknown = false;
+
+    SentencePieceNormalizer::Result normalized;
+    std::vector<int32_t>
+        parts;  // of a word: ids, and for what no piece has, the number of its bytes below zero
+    UnigramPieces::Scratch unigram;
+    PieceMerges::Scratch merges;
+    ShortWords short_words;  // as they are in the text
+    WordCache words;         // as they are when they are normalized
   };
+  using Pieces = std::vector<std::pair<absl::string_view, int32_t>>;
 
-  explicit SentencePieceTokenizer(SentencePieceFile file, CharacterTable table);
+  // REQUIRES: exactly one of `unigram` and `merges` is there.
+  SentencePieceTokenizer(std::unique_ptr<const SentencePieceFile> file,
+                         SentencePieceNormalizer normalizer, std::optional<UnigramPieces> unigram,
+                         std::optional<PieceMerges> merges, bool has_user_defined);
 
-  CharacterTable::Replacement NormalizedPrefix(absl::string_view text) const;
-  void EncodeUnigram(absl::string_view text, Scratch& scratch) const;
-  // Goes on from a way to the word's beginning, with the score `before`, and returns that to its end. With `kMargin` it
-  // also sets `margin` to what the second best way is behind.
-  template <bool kMargin>
-  float EncodeUnigramWord(absl::string_view word, float before, Scratch& scratch,
-                          double& margin) const;
-  // Returns the largest score before a word, without its sign, at which rounding cannot make another way than that with
-  // `margin` the best.
-  float LimitOf(absl::string_view word, double margin) const;
-  float ScoreBehind(absl::Span<const int32_t> parts, float score) const;
-  void EncodeBpe(absl::string_view text, Scratch& scratch) const;
-  void EncodeBpeWord(absl::string_view text, Scratch& scratch) const;
-  int32_t PieceId(absl::string_view text) const;  // -1: none
+  // Where no piece goes over the beginning of a word, words are looked at one by one: those in the text that were seen before
+  // are not even normalized.
+  void EncodeByWords(absl::string_view text, Scratch& scratch) const;
+  void EncodeNormalized(absl::string_view text, Scratch& scratch) const;
+  // Puts the pieces of a word in `parts`. Returns the largest score before it, without its sign, at which they are the same;
+  // below zero if there is no such.
+  float EncodeWord(absl::string_view word, Scratch& scratch) const;
+  // Adds the ids of the parts of `word`.
+  void AddIds(absl::string_view word, Scratch& scratch) const;
 
-  const SentencePieceFile file_;
-  const CharacterTable table_;
-  ByteTrie pieces_;        // that text is cut into
-  ByteTrie user_defined_;  // that are cut before all others
-  bool has_user_defined_ = false;
-  bool pieces_end_at_spaces_ = true;    // none has a space behind another character
-  bool lines_end_with_spaces_ = false;  // the table makes spaces of line ends
-  absl::flat_hash_map<absl::string_view, int32_t> ids_;       // of all pieces
-  absl::flat_hash_map<absl::string_view, int32_t> text_ids_;  // of those that text is cut into
-  std::vector<float> scores_;                                 // by piece
+  const std::unique_ptr<const SentencePieceFile> file_;  // stays where it is, for views of it
+  const SentencePieceNormalizer normalizer_;
+  const std::optional<UnigramPieces> unigram_;
+  const std::optional<PieceMerges> merges_;
+  const bool has_user_defined_;
+  bool pieces_end_at_spaces_ = true;  // none has a space behind another character
+  absl::flat_hash_map<absl::string_view, int32_t> ids_;  // of all pieces
+  std::vector<int32_t> piece_bytes_;
   std::array<int32_t, 256> byte_ids_;
   int32_t unknown_ = 0;
-  float score_min_ = 0, score_max_ = 0;
-  float unknown_score_ = 0;
   mutable ScratchPool<Scratch> scratches_;
 };
 

@@ -5,6 +5,7 @@
 // kWays slots at most.
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <cstring>
 #include <memory>
@@ -13,18 +14,20 @@
 #include <vector>
 
 #include "absl/base/thread_annotations.h"
+#include "absl/numeric/int128.h"
 #include "absl/strings/string_view.h"
 #include "absl/types/span.h"
 #include "base/mutex.h"
 
 namespace penstock {
 
+// All bits of the result depend on all bytes, as caches take the low ones.
 inline uint64_t HashOfBytes(absl::string_view bytes) {
   constexpr uint64_t kMultiplier = 0x9E3779B97F4A7C15;
   uint64_t hash = bytes.size() * kMultiplier;
   const auto mix = [&](uint64_t part) {
-    hash = (hash ^ part) * kMultiplier;
-    hash ^= hash >> 32;
+    const absl::uint128 product = absl::uint128(hash ^ part) * kMultiplier;
+    hash = absl::Uint128Low64(product) ^ absl::Uint128High64(product);
   };
   while (bytes.size() > 8) {
     uint64_t part;
@@ -96,6 +99,9 @@ class WordCache {
 template <typename Scratch>
 class ScratchPool {
  public:
+  ScratchPool() = default;
+  ~ScratchPool() { delete last_.load(); }
+
   class Lease {
    public:
     explicit Lease(ScratchPool& pool) : pool_(pool), scratch_(pool.Take()) {}
@@ -113,6 +119,9 @@ class ScratchPool {
   static constexpr size_t kKeptMax = 16;
 
   std::unique_ptr<Scratch> Take() {
+    if (Scratch* const last = last_.exchange(nullptr, std::memory_order_acquire)) {
+      return std::unique_ptr<Scratch>(last);
+    }
     {
       MutexLock lock(mutex_);
       if (!idle_.empty()) {
@@ -124,10 +133,17 @@ class ScratchPool {
     return std::make_unique<Scratch>();
   }
   void Return(std::unique_ptr<Scratch> scratch) {
+    Scratch* none = nullptr;
+    if (last_.compare_exchange_strong(none, scratch.get(), std::memory_order_release,
+                                      std::memory_order_relaxed)) {
+      static_cast<void>(scratch.release());  // last_ owns it
+      return;
+    }
     MutexLock lock(mutex_);
     if (idle_.size() < kKeptMax) idle_.push_back(std::move(scratch));
   }
 
+  std::atomic<Scratch*> last_{nullptr};  // owned; the one that is taken without a lock
   Mutex mutex_;
   std::vector<std::unique_ptr<Scratch>> idle_ ABSL_GUARDED_BY(mutex_);
 };

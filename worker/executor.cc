@@ -53,6 +53,7 @@ bool Executor::BeginsMicrobatch(const Action& action) const {
     case ActionKind::kForward:
     case ActionKind::kSendRequest:
     case ActionKind::kRecvRequest:
+    case ActionKind::kLoadWeights:
       return true;
     case ActionKind::kRecvCheckpoint:
     case ActionKind::kRecompute:
@@ -267,6 +268,8 @@ absl::Status Executor::Dispatch(const Action& action, const Effect& effect) {
       return ReceiveWeights(action, effect);
     case ActionKind::kDropWeights:
       return DropWeights(Local(stage));
+    case ActionKind::kLoadWeights:
+      return LoadWeights(Local(stage));
     case ActionKind::kBeginReduce:
       return BeginReduce(action.group());
     case ActionKind::kReduce:
@@ -340,6 +343,7 @@ absl::Status Executor::DrainEdges() {
 }
 
 absl::Status Executor::Forward(LocalStage& local, int64_t microbatch, const Effect& effect) {
+  PENSTOCK_RETURN_IF_ERROR(AwaitWeights(local));
   if (!training_) return ForwardToEvaluate(local, microbatch, effect);
   Stage& stage = *local.stage;
   Tensor input;
@@ -394,6 +398,7 @@ absl::Status Executor::PutOutput(LocalStage& local, int64_t microbatch, Tensor o
 }
 
 absl::Status Executor::Recompute(LocalStage& local, int64_t microbatch, const Effect& effect) {
+  PENSTOCK_RETURN_IF_ERROR(AwaitWeights(local));
   Stage& stage = *local.stage;
   if (parts_.topology[local.id].ends_way_back) {
     PENSTOCK_RETURN_IF_ERROR(
@@ -428,6 +433,7 @@ absl::Status Executor::Prefetch(LocalStage& local, int64_t microbatch) {
 }
 
 absl::Status Executor::BackwardInput(LocalStage& local, int64_t microbatch, const Effect& effect) {
+  PENSTOCK_RETURN_IF_ERROR(AwaitWeights(local));
   Stage& stage = *local.stage;
   if (local.offloads) {
     PENSTOCK_ASSIGN_OR_RETURN(const std::optional<CopySpan> copy,
@@ -541,14 +547,29 @@ absl::Status Executor::SendRequest(const Action& action) {
 }
 
 absl::Status Executor::ReceiveRequest(const Action& action) {
-  return ReceiveTensor(action, DType::kF32, {kRequestFloats}).status();
+  PENSTOCK_RETURN_IF_ERROR(ReceiveTensor(action, DType::kF32, {kRequestFloats}).status());
+  if (parts_.state_file == nullptr) return absl::OkStatus();
+  LocalStage& source = Local(parts_.topology[action.stage()].source);
+  PENSTOCK_ASSIGN_OR_RETURN(answers_[action.index], parts_.state_file->StartReading(*source.stage));
+  CountFileBytes(source, StateFile::BytesOfWeights(*source.stage), 0);
+  return absl::OkStatus();
+}
+
+absl::StatusOr<Tensor> Executor::WeightsToSend(const Action& action, Stage& stage) {
+  if (parts_.state_file == nullptr) {
+    PENSTOCK_ASSIGN_OR_RETURN(
+        Tensor weights, AcquireTensor(parts_.backend.pool(), DType::kF32, stage.weight_shape()));
+    stage.CopyAllWeights(weights.data<float>());
+    return weights;
+  }
+  const StateFile::Reading reading = std::move(answers_.extract(action.index).mapped());
+  PENSTOCK_RETURN_IF_ERROR(NoteCopy(Lane::kPrefetch, parts_.state_file->Finish(reading)));
+  return reading.weights;
 }
 
 absl::Status Executor::SendWeights(const Action& action) {
   Stage& stage = *Local(parts_.topology[action.stage()].source).stage;
-  PENSTOCK_ASSIGN_OR_RETURN(const Tensor weights, AcquireTensor(parts_.backend.pool(), DType::kF32,
-                                                                stage.weight_shape()));
-  stage.CopyAllWeights(weights.data<float>());
+  PENSTOCK_ASSIGN_OR_RETURN(const Tensor weights, WeightsToSend(action, stage));
   return Send(action, weights);
 }
 
@@ -563,6 +584,45 @@ absl::Status Executor::DropWeights(LocalStage& local) {
   local.stage->DropWeights();
   if (training_) local.meter->Publish(machine_.counts(local.id), machine_.delays(local.id));
   return absl::OkStatus();
+}
+
+absl::Status Executor::LoadWeights(LocalStage& local) {
+  PENSTOCK_ASSIGN_OR_RETURN(local.reading, parts_.state_file->StartReading(*local.stage));
+  CountFileBytes(local, StateFile::BytesOfWeights(*local.stage), 0);
+  timer_.Lap(Lane::kReceive);
+  return absl::OkStatus();
+}
+
+absl::Status Executor::AwaitWeights(LocalStage& local) {
+  if (!local.reading.has_value()) return absl::OkStatus();
+  const StateFile::Reading reading = *std::exchange(local.reading, std::nullopt);
+  PENSTOCK_RETURN_IF_ERROR(NoteCopy(Lane::kPrefetch, parts_.state_file->Finish(reading)));
+  return local.stage->PutWeights(local.stage->version(), reading.weights);
+}
+
+absl::Status Executor::NoteCopy(Lane lane, const absl::StatusOr<CopySpan>& copied) {
+  PENSTOCK_RETURN_IF_ERROR(copied.status());
+  timer_.Lap(Lane::kWait, Wait::kHost);
+  timer_.Beside(lane, copied->start_ns, copied->end_ns);
+  return absl::OkStatus();
+}
+
+void Executor::CountFileBytes(LocalStage& local, int64_t read, int64_t written) {
+  if (!training_) return;
+  local.meter->figure(v1::StageReport::kFileBytesReadFieldNumber).Add(read);
+  local.meter->figure(v1::StageReport::kFileBytesWrittenFieldNumber).Add(written);
+}
+
+absl::Status Executor::UpdateInFile(LocalStage& local, const Effect& effect, double learning_rate) {
+  Stage& stage = *local.stage;
+  StateFile& file = *parts_.state_file;
+  const int64_t bytes =
+      StateFile::BytesOfWeights(stage) + stage.state_count() * StateFile::BytesOfState(stage);
+  PENSTOCK_RETURN_IF_ERROR(NoteCopy(Lane::kPrefetch, file.BringIn(stage, {})));
+  PENSTOCK_RETURN_IF_ERROR(Update(local, effect, learning_rate));
+  timer_.Lap(Lane::kCompute);
+  CountFileBytes(local, bytes, bytes);
+  return NoteCopy(Lane::kOffload, file.PutBack(stage));
 }
 
 absl::Status Executor::BeginReduce(GroupId id) {
@@ -666,8 +726,9 @@ absl::Status Executor::Step(LocalStage& local, const Effect& effect) {
   const double learning_rate = RateOfUpdate(parts_.job, local.lateness, effect.microbatches);
   PENSTOCK_FAULT_POINT_STATUS(kExecutorBeforeUpdate);
   PENSTOCK_RETURN_IF_ERROR(
-      effect.moves ? Update(local, effect, learning_rate)
-                   : local.stage->KeepWeights(effect.version, effect.oldest_live_version));
+      !effect.moves ? local.stage->KeepWeights(effect.version, effect.oldest_live_version)
+      : parts_.state_file != nullptr ? UpdateInFile(local, effect, learning_rate)
+                                     : Update(local, effect, learning_rate));
   PENSTOCK_FAULT_POINT_STATUS(kExecutorAfterUpdate);
   PENSTOCK_RETURN_IF_ERROR(EndPass(ActionKind::kUpdate, local));
   local.meter->Publish(machine_.counts(local.id), machine_.delays(local.id));

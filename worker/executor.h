@@ -16,6 +16,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <map>
 #include <memory>
 #include <optional>
 #include <string>
@@ -44,6 +45,7 @@
 #include "worker/loss_ledger.h"
 #include "worker/port_reader.h"
 #include "worker/stage_edges.h"
+#include "worker/state_file.h"
 #include "worker/training_window.h"
 #include "worker/update_rule.h"
 #include "worker/valid_targets.h"
@@ -71,6 +73,7 @@ struct ExecutorParts {
   DeviceSpans* device_spans;   // null where the host's clock tells the device's time
   DeviceEmulation* emulation;  // null: passes take what they take
   Collectives& collectives;
+  StateFile* state_file;            // null: weights and state are in memory
   std::vector<LocalStage>& stages;  // this worker's, ascending
   StageEdges& edges;
   // In recorded order: the bell that wakes it, and the bounds of schedule/ready_order.h by stage.
@@ -162,6 +165,13 @@ class Executor {
   absl::Status SendRequest(const Action& action);
   absl::Status ReceiveRequest(const Action& action);
   absl::Status SendWeights(const Action& action);
+  absl::StatusOr<Tensor> WeightsToSend(const Action& action, Stage& stage);
+  // Those that live in the file of this worker: begins to read them for the passes of a stage, and waits for that.
+  absl::Status LoadWeights(LocalStage& local);
+  absl::Status AwaitWeights(LocalStage& local);
+  // An update of what is in the file.
+  absl::Status UpdateInFile(LocalStage& local, const Effect& effect, double learning_rate);
+  void CountFileBytes(LocalStage& local, int64_t read, int64_t written);
   absl::Status ReceiveWeights(const Action& action, const Effect& effect);
   absl::Status DropWeights(LocalStage& local);
   absl::Status BeginReduce(GroupId id);
@@ -173,6 +183,8 @@ class Executor {
   absl::Status Norm(int32_t index);
   absl::Status Step(LocalStage& local, const Effect& effect);
   absl::Status Update(LocalStage& local, const Effect& effect, double learning_rate);
+  // What the file says of a copy that was waited for.
+  absl::Status NoteCopy(Lane lane, const absl::StatusOr<CopySpan>& copied);
   // The arithmetic of a pass is done. Errors: those of DeviceEmulation.
   absl::Status EndPass(ActionKind kind, const LocalStage& local);
 
@@ -256,6 +268,8 @@ class Executor {
   int64_t last_microbatch_ = 0;  // whose W was the last
   PortReader ports_;
   ValidTargets valid_targets_;
+  std::map<int32_t, StateFile::Reading>
+      answers_;  // by stage of another worker, from RECV_Q to SEND_P
   std::optional<WorkerId> failed_peer_;
   bool not_finite_ = false;
 

@@ -371,8 +371,8 @@ absl::Status Profiler::MeasureAlone(int shape, int64_t samples, v1::SizeProfile&
 }
 
 LayerRange Profiler::RunFrom(int first) const {
-  const int64_t bytes_max =
-      options_.memory_bytes > 0 ? options_.memory_bytes : backend_.memory_bytes() / 2;
+  const int64_t bytes_max = options_.memory_bytes > 0 ? options_.memory_bytes
+                                                      : backend_.memory_bytes(/*processes=*/1) / 2;
   int64_t bytes = 0;
   int end = first;
   do {

@@ -30,13 +30,19 @@ struct LayerSnapshot {
 
 // Snapshots of all layers of `stage`, which holds `layers` of `model`. REQUIRES: nothing is in flight.
 std::vector<LayerSnapshot> CopyLayers(Stage& stage, const ModelGraph& model, LayerRange layers);
+// One of them (`layer` of the model) in two parts, for stages that have either alone at a time.
+void CopyWeights(Stage& stage, const ModelGraph& model, LayerRange layers, int layer,
+                 LayerSnapshot& snapshot);
+void CopyOptimizerState(Stage& stage, const ModelGraph& model, LayerRange layers, int layer,
+                        LayerSnapshot& snapshot);
 
 // Loads all layers of `stage` from a verified checkpoint, shared parameters from the layer that they belong to, and sets
-// the number of updates seen. `may_go_on` is asked before each layer.
+// the number of updates seen. A stage that makes no updates has no use for the optimizer's state. `may_go_on` is asked before each layer.
 // Errors: DataLoss or NotFound naming the file, InvalidArgument naming the tensor that does not fit, or
 // that of `may_go_on`.
 absl::Status LoadLayers(FileReader& files, const std::string& directory, const Manifest& manifest,
                         const ModelGraph& model, LayerRange layers,
-                        absl::FunctionRef<absl::Status()> may_go_on, Stage& stage);
+                        absl::FunctionRef<absl::Status()> may_go_on, Stage& stage,
+                        LayerFiles wanted = LayerFiles::kBoth);
 
 }  // namespace penstock

@@ -8,6 +8,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <utility>
 #include <vector>
 
@@ -17,6 +18,7 @@
 #include "job/run/run_schedule.h"
 #include "schedule/microbatch_table.h"
 #include "worker/stage_meter.h"
+#include "worker/state_file.h"
 
 namespace penstock {
 
@@ -48,6 +50,8 @@ struct LocalStage {
   int64_t first_version = 0;  // updates before this run
   Stage::MemoryStats memory;  // when it was made; of a shared one at its first stage alone
 
+  std::optional<StateFile::Reading> reading;  // from LOAD to the first pass
+
   TensorTable inputs;            // until F
   TensorTable outputs;           // from F to SEND_F
   OutgoingTable losses;          // from F to I, of the last stage
@@ -59,8 +63,9 @@ struct LocalStage {
   std::vector<double> squared_norms;   // by layer of the model
   std::vector<float> gradient_scales;  // by layer of the model
 
-  bool offloads = false;        // some of its stashes leave the device
-  bool told_of_graphs = false;  // why there are none
+  bool offloads = false;            // some of its stashes leave the device
+  bool file_is_waited_for = false;  // its worker keeps weights and state in a file
+  bool told_of_graphs = false;      // why there are none
 };
 
 }  // namespace penstock

@@ -221,7 +221,7 @@ absl::Status ProfileRun::TimeLayers() {
   // All workers of a host measure at once, in one memory if their devices are its processors.
   const std::vector<int> hosts = HostsOf(request_.plan());
   const int64_t sharing = std::count(hosts.begin(), hosts.end(), hosts[request_.worker_index()]);
-  options.memory_bytes = environment_.backend.memory_bytes() / 2 / sharing;
+  options.memory_bytes = environment_.backend.memory_bytes(/*processes=*/1) / 2 / sharing;
   PENSTOCK_ASSIGN_OR_RETURN(
       v1::ModelProfile model,
       ProfileLayers(environment_.backend, job_.model, options, environment_.clock,

@@ -53,7 +53,8 @@ void AddTimes(const LocalStage& local, const WorkerMeasures& worker, v1::StageRe
   for (const Wait cause : {Wait::kInput, Wait::kCredit, Wait::kCollective, Wait::kData}) {
     AddCause(WaitName(cause), meter.waiting_ns(cause), report);
   }
-  if (local.offloads) AddCause(WaitName(Wait::kHost), meter.waiting_ns(Wait::kHost), report);
+  if (local.offloads || local.file_is_waited_for)
+    AddCause(WaitName(Wait::kHost), meter.waiting_ns(Wait::kHost), report);
   AddCause("checkpoint", worker.checkpoint_wait_ns, report);
 }
 

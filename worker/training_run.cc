@@ -1,5 +1,7 @@
 #include "worker/training_run.h"
 
+#include <malloc.h>
+
 #include <algorithm>
 #include <optional>
 #include <set>
@@ -55,7 +57,7 @@ TrainingRun::TrainingRun(v1::PrepareRunRequest request, RunPlan plan, RunEnviron
       early_stop_(plan_.job.stop_after, CourseOf(request_)) {
   const std::optional<v1::SnapshotHolder> peer = PeerOf(request_.plan(), plan_.worker.value);
   if (environment_.snapshots == nullptr || !environment_.snapshots->memory().has_room() ||
-      !plan_.snapshots.any() || !peer.has_value()) {
+      !plan_.snapshots.any() || !peer.has_value() || plan_.topology().weights_in_file) {
     return;
   }
   snapshots_ = std::make_unique<SnapshotKeeper>(
@@ -102,9 +104,11 @@ absl::Status TrainingRun::MakeStages() {
     }
     local.meter = std::make_unique<StageMeter>(environment_.limits.duration_samples_max);
     local.offloads = plan_.counts[id.value].offloaded_peak > 0;
+    TellFallbacks(local);
     stages_.push_back(std::move(local));
   }
   PENSTOCK_RETURN_IF_ERROR(MakeOffloadStore());
+  PENSTOCK_RETURN_IF_ERROR(MakeStateFile());
   memory_bytes_ =
       environment_.backend.pool().stats().bytes_in_use + environment_.backend.scratch_bytes();
   PENSTOCK_ASSIGN_OR_RETURN(predicted_memory_bytes_, PredictMemory());
@@ -113,6 +117,15 @@ absl::Status TrainingRun::MakeStages() {
   // that finds no memory for them.
   for (LocalStage& local : stages_) PENSTOCK_RETURN_IF_ERROR(local.stage->ReserveVersions());
   return absl::OkStatus();
+}
+
+void TrainingRun::TellFallbacks(LocalStage& local) const {
+  const Stage::Fallbacks& fallbacks = local.stage->fallbacks();
+  local.meter->figure(v1::StageReport::kAttentionFallbacksFieldNumber).Set(fallbacks.nodes);
+  if (fallbacks.nodes == 0) return;
+  environment_.notice(absl::StrCat("stage ", local.id.value,
+                                   ": attention is several times slower than it could be in ",
+                                   fallbacks.nodes, " of its nodes, the first ", fallbacks.first));
 }
 
 absl::Status TrainingRun::MakeOffloadStore() {
@@ -131,6 +144,35 @@ absl::Status TrainingRun::MakeOffloadStore() {
   return absl::OkStatus();
 }
 
+absl::Status TrainingRun::MakeStateFile() {
+  if (!plan_.topology().weights_in_file) return absl::OkStatus();
+  constexpr absl::string_view kKey = "pipeline.stream_weights";
+  Backend& backend = environment_.backend;
+  if (&backend.pool() != &backend.host_pool()) {
+    return absl::FailedPreconditionError(absl::StrCat(
+        kKey, ": file is for workers that compute in the host's memory, but this one has ",
+        backend.name(), "; use on, or start it with --device cpu"));
+  }
+  PENSTOCK_ASSIGN_OR_RETURN(
+      const std::string directory,
+      OffloadDirectory(kKey, "weights and optimizer's state", environment_.offload_directory));
+  std::vector<Stage*> stored;
+  for (LocalStage& local : stages_) {
+    local.file_is_waited_for = true;
+    if (local.stage->stores_state()) stored.push_back(local.stage.get());
+  }
+  PENSTOCK_ASSIGN_OR_RETURN(
+      state_file_, StateFile::Create(directory, stored, backend.pool(), environment_.clock));
+  return absl::OkStatus();
+}
+
+void TrainingRun::KeepIdleBlocks(bool keep) {
+  if (state_file_ == nullptr) return;
+  const int64_t predicted = predicted_memory_bytes_ - environment_.backend.scratch_bytes();
+  environment_.backend.pool().HoldAtMost(keep ? predicted : 0);
+  malloc_trim(0);  // what layers took on their way
+}
+
 absl::StatusOr<int64_t> TrainingRun::PredictMemory() const {
   const ModelGraph& model = plan_.job.model;
   std::vector<TapeNeeds> needs(model.nodes.size());  // of the nodes that are here
@@ -147,6 +189,13 @@ absl::StatusOr<int64_t> TrainingRun::PredictMemory() const {
 }
 
 absl::Status TrainingRun::LoadStart() {
+  KeepIdleBlocks(false);
+  PENSTOCK_RETURN_IF_ERROR(LoadLayersAndState());
+  KeepIdleBlocks(true);
+  return absl::OkStatus();
+}
+
+absl::Status TrainingRun::LoadLayersAndState() {
   if (request_.has_snapshot()) return LoadSnapshot();
   const std::string& directory = request_.checkpoint();
   if (directory.empty()) {
@@ -163,9 +212,33 @@ absl::Status TrainingRun::LoadFirstWeights(LocalStage& local) {
   v1::ModelSpec model = request_.spec().model();
   PENSTOCK_RETURN_IF_ERROR(FetchPutWeights(environment_.data_fetcher, data_files(),
                                            environment_.may_go_on, plan_.job, local.layers, model));
-  return penstock::LoadFirstWeights(
+  // A new optimizer's state is in the file from the start.
+  const bool stores = local.stage->stores_state();
+  if (stores) {
+    PENSTOCK_RETURN_IF_ERROR(state_file_->BringIn(*local.stage, {.state = false}).status());
+  }
+  PENSTOCK_RETURN_IF_ERROR(penstock::LoadFirstWeights(
       {.files = data_files(), .root = environment_.data_root, .model = model, .job = plan_.job},
-      local.layers, environment_.may_go_on, *local.stage);
+      local.layers, environment_.may_go_on, *local.stage));
+  return stores ? state_file_->PutBack(*local.stage).status() : absl::OkStatus();
+}
+
+absl::Status TrainingRun::LoadLayersOf(LocalStage& local, FileReader& files,
+                                       const std::string& directory, const Manifest& manifest) {
+  Stage& stage = *local.stage;
+  const auto load = [&](LayerFiles wanted) {
+    return LoadLayers(files, directory, manifest, plan_.job.model, local.layers,
+                      environment_.may_go_on, stage, wanted);
+  };
+  if (!stage.stores_state()) return load(LayerFiles::kBoth);
+  for (const LayerFiles wanted : {LayerFiles::kWeights, LayerFiles::kOptimizerState}) {
+    const bool weights = wanted == LayerFiles::kWeights;
+    PENSTOCK_RETURN_IF_ERROR(
+        state_file_->BringIn(stage, {.weights = weights, .state = !weights}).status());
+    PENSTOCK_RETURN_IF_ERROR(load(wanted));
+    PENSTOCK_RETURN_IF_ERROR(state_file_->PutBack(stage).status());
+  }
+  return absl::OkStatus();
 }
 
 absl::Status TrainingRun::LoadSnapshot() {
@@ -199,8 +272,7 @@ absl::Status TrainingRun::LoadCheckpoint(FileReader& files, const std::string& d
     local.first_version = manifest.UpdatesOf(NumberOf(local.layers.first));
     if (SharesEarlierStage(local)) continue;
     NoticeOtherUpdates(manifest, local);
-    PENSTOCK_RETURN_IF_ERROR(LoadLayers(files, directory, manifest, plan_.job.model, local.layers,
-                                        environment_.may_go_on, *local.stage));
+    PENSTOCK_RETURN_IF_ERROR(LoadLayersOf(local, files, directory, manifest));
     if (!plan_.job.draws()) continue;
     if (manifest.method != plan_.job.method->name) {
       environment_.notice(
@@ -394,6 +466,7 @@ absl::Status TrainingRun::MakeExecutor() {
                     .device_spans = device_spans_.get(),
                     .emulation = emulation_.get(),
                     .collectives = *collectives_,
+                    .state_file = state_file_.get(),
                     .stages = stages_,
                     .edges = edges_,
                     .bell = &bell_,
@@ -427,7 +500,7 @@ absl::StatusOr<int64_t> TrainingRun::TrainToTheEnd() {
   }
   PENSTOCK_RETURN_IF_ERROR(WaitForCheckpoint());
   if (snapshots_ != nullptr) (void)snapshots_->Wait(kLastSnapshotTimeout);  // few will need it
-  final_digests_ = LayerDigests();
+  PENSTOCK_ASSIGN_OR_RETURN(final_digests_, LayerDigests());
   PENSTOCK_RETURN_IF_ERROR(environment_.backend.Synchronize());
   PENSTOCK_FAULT_POINT_STATUS(kRunBeforeDone);
   return step;
@@ -503,18 +576,60 @@ absl::StatusOr<std::vector<LayerSnapshot>> TrainingRun::CopyStages() {
 
 absl::Status TrainingRun::SaveCheckpoint(int64_t step) {
   PENSTOCK_RETURN_IF_ERROR(WaitForCheckpoint());
-  PENSTOCK_ASSIGN_OR_RETURN(std::vector<LayerSnapshot> layers, CopyStages());
-  saved_step_ = step;
-  for (LayerSnapshot& layer : layers) {
-    if (layer.state.layer == 0 && data_ != nullptr) layer.attached = data_->attached_files();
-  }
   const std::string staging =
       StagingPath(request_.spec().checkpoint().directory(), step, request_.staging_tag());
+  if (state_file_ != nullptr) {
+    const int64_t before_ns = environment_.clock.MonotonicNs();
+    const absl::StatusOr<std::vector<SavedLayer>> saved = SaveFromFile(staging);
+    checkpoint_wait_ns_.Add(environment_.clock.MonotonicNs() - before_ns);
+    saved_step_ = step;
+    ReportSave(step, saved);
+    return writer_.cancelled();
+  }
+  PENSTOCK_ASSIGN_OR_RETURN(std::vector<LayerSnapshot> layers, CopyStages());
+  saved_step_ = step;
+  for (LayerSnapshot& layer : layers) Attach(layer);
   writer_.Start(staging, std::move(layers),
                 [this, step](const absl::StatusOr<std::vector<SavedLayer>>& saved) {
                   ReportSave(step, saved);
                 });
   return absl::OkStatus();
+}
+
+void TrainingRun::Attach(LayerSnapshot& layer) const {
+  if (layer.state.layer == 0 && data_ != nullptr) layer.attached = data_->attached_files();
+}
+
+absl::StatusOr<std::vector<SavedLayer>> TrainingRun::SaveFromFile(const std::string& staging) {
+  KeepIdleBlocks(false);
+  std::vector<SavedLayer> all;
+  for (LocalStage& local : stages_) {
+    if (!plan_.topology()[local.id].of_model) continue;
+    for (int layer = local.layers.first; layer < local.layers.end(); ++layer) {
+      std::vector<LayerSnapshot> snapshot(1);
+      PENSTOCK_ASSIGN_OR_RETURN(snapshot.front(), CopyFromFile(local, layer));
+      PENSTOCK_ASSIGN_OR_RETURN(
+          std::vector<SavedLayer> saved,
+          SaveLayers(checkpoints(), staging, snapshot, [this] { return writer_.cancelled(); }));
+      std::move(saved.begin(), saved.end(), std::back_inserter(all));
+    }
+  }
+  KeepIdleBlocks(true);
+  return all;
+}
+
+absl::StatusOr<LayerSnapshot> TrainingRun::CopyFromFile(LocalStage& local, int layer) {
+  LayerSnapshot snapshot;
+  Stage& stage = *local.stage;
+  const ModelGraph& model = plan_.job.model;
+  PENSTOCK_RETURN_IF_ERROR(state_file_->BringIn(stage, {.state = false}).status());
+  CopyWeights(stage, model, local.layers, layer, snapshot);
+  StateFile::Drop(stage);
+  PENSTOCK_RETURN_IF_ERROR(state_file_->BringIn(stage, {.weights = false}).status());
+  CopyOptimizerState(stage, model, local.layers, layer, snapshot);
+  StateFile::Drop(stage);
+  Attach(snapshot);
+  return snapshot;
 }
 
 absl::Status TrainingRun::WaitForCheckpoint() {
@@ -639,15 +754,21 @@ void TrainingRun::ReportEnd(const absl::StatusOr<int64_t>& step) {
   Emit(std::move(event));
 }
 
-std::vector<v1::LayerDigest> TrainingRun::LayerDigests() {
+absl::StatusOr<std::vector<v1::LayerDigest>> TrainingRun::LayerDigests() {
+  KeepIdleBlocks(false);
   std::vector<v1::LayerDigest> digests;
   for (LocalStage& local : stages_) {
     if (!plan_.topology()[local.id].of_model) continue;
+    const bool stores = local.stage->stores_state();
+    if (stores) {
+      PENSTOCK_RETURN_IF_ERROR(state_file_->BringIn(*local.stage, {.state = false}).status());
+    }
     int layer = local.layers.first;
     for (const std::string& sha256 : local.stage->LayerDigests()) {
       digests.push_back(DigestMessage(NumberOf(layer), plan_.job.model.layers[layer].name, sha256));
       ++layer;
     }
+    if (stores) StateFile::Drop(*local.stage);
   }
   return digests;
 }

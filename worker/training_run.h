@@ -12,7 +12,9 @@
 #include <string>
 #include <vector>
 
+#include "absl/strings/string_view.h"
 #include "base/mutex.h"
+#include "checkpoint/checkpoint.h"
 #include "checkpoint/manifest.h"
 #include "job/early_stop.h"
 #include "worker/checkpoint_writer.h"
@@ -30,6 +32,7 @@
 #include "worker/run_plan.h"
 #include "worker/snapshot_keeper.h"
 #include "worker/stage_edges.h"
+#include "worker/state_file.h"
 #include "worker/timeline_recorder.h"
 
 namespace penstock {
@@ -64,13 +67,22 @@ class TrainingRun : public Run {
   // earlier than the cut's if the run was cut short.
   absl::StatusOr<int64_t> TrainToCut(int64_t from_step, const Cut& cut);
   absl::Status Validate(int64_t step);
+  absl::Status LoadLayersAndState();
   absl::Status LoadFirstWeights(LocalStage& local);
   absl::Status LoadSnapshot();
-  // From the files in `directory`, whose manifest is given.
+  // From the files in `directory`, whose manifest is given. Where weights and state live in the worker's own file, they go
+  // there one after the other.
   absl::Status LoadCheckpoint(FileReader& files, const std::string& directory,
                               const Manifest& manifest);
+  absl::Status LoadLayersOf(LocalStage& local, FileReader& files, const std::string& directory,
+                            const Manifest& manifest);
   absl::StatusOr<std::vector<LayerSnapshot>> CopyStages();
   absl::Status SaveCheckpoint(int64_t step);
+  // The same from the file, layer by layer, while training waits.
+  absl::StatusOr<std::vector<SavedLayer>> SaveFromFile(const std::string& staging);
+  absl::StatusOr<LayerSnapshot> CopyFromFile(LocalStage& local, int layer);
+  // Gives the model's first layer the files that belong to no layer.
+  void Attach(LayerSnapshot& layer) const;
   absl::Status WaitForCheckpoint();
   absl::Status KeepSnapshot(int64_t step);
   // REQUIRES: it was made, and is on this worker.
@@ -91,6 +103,14 @@ class TrainingRun : public Run {
   int64_t ActivationBytesSent(StageId stage) const;
   // For the stages that offload, which are made. Errors: those of SpillFile; FailedPrecondition (no directory for it).
   absl::Status MakeOffloadStore();
+  // For those whose weights and state are not in memory; then what is idle does not stay in memory, either. Errors: those of StateFile; FailedPrecondition (no directory for
+  // it, or a device with memory of its own).
+  absl::Status MakeStateFile();
+  // Where weights and state live in a file: whether blocks that wait for reuse stay in memory, up to what was predicted.
+  // Layers on their way to or from a checkpoint take memory beside the pool's.
+  void KeepIdleBlocks(bool keep);
+  // Counts the stage's nodes that compute by slow kernels, and says why the first does.
+  void TellFallbacks(LocalStage& local) const;
   absl::Status MakeEmulation();
   absl::Status EmulateLinks();
   // Where data and first weights are read.
@@ -119,7 +139,7 @@ class TrainingRun : public Run {
   void ReportEnd(const absl::StatusOr<int64_t>& step);
   // Of a layer of the job's order, by which checkpoints and digests name it.
   int NumberOf(int layer) const { return plan_.job.model.layers[layer].number; }
-  std::vector<v1::LayerDigest> LayerDigests();
+  absl::StatusOr<std::vector<v1::LayerDigest>> LayerDigests();
   void FillReports(google::protobuf::RepeatedPtrField<v1::StageReport>& stages) const;
 
   const v1::PrepareRunRequest request_;
@@ -135,6 +155,7 @@ class TrainingRun : public Run {
   std::unique_ptr<DataSource> data_;
   std::unique_ptr<OffloadStore> offload_store_;  // null: no stage here offloads
   std::vector<LocalStage> stages_;
+  std::unique_ptr<StateFile> state_file_;  // null: weights and state are in memory
   StageEdges edges_;
   std::unique_ptr<Collectives> collectives_;
   std::unique_ptr<Executor> executor_;

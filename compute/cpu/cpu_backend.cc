@@ -35,7 +35,7 @@ class CpuBackend : public Backend {
       : cpu_(threads, kernels), pool_(HostMemory()), name_(Describe(cpu_)) {}
 
   absl::string_view name() const override { return name_; }
-  int64_t memory_bytes() const override { return HostMemoryBytes(); }
+  int64_t memory_bytes(int /*processes*/) const override { return HostMemoryBytes(); }
   BufferPool& pool() override { return pool_; }
   BufferPool& host_pool() override { return pool_; }
 

@@ -18,8 +18,12 @@ absl::StatusOr<ScaledAttention<Number>> ScaledAttention<Number>::Create(CudaCont
   made.context_ = &context;
   made.shape_ = shape;
   if constexpr (!kIsFloat<Number>) {
-    if (!is_bounded) {
-      PENSTOCK_ASSIGN_OR_RETURN(made.fused_, context.SdpaFor(shape));
+    if (is_bounded) {
+      made.why_not_fused_ = "cuDNN's attention knows no lengths and no documents";
+    } else {
+      PENSTOCK_ASSIGN_OR_RETURN(const auto* known, context.SdpaFor(shape));
+      made.fused_ = known->sdpa.get();
+      made.why_not_fused_ = known->why_not;
     }
   }
   BlockLayout scratch;

@@ -4,6 +4,8 @@
 // Thread safety: none; the thread that owns the back-end.
 #pragma once
 
+#include <string>
+
 #include "absl/status/statusor.h"
 #include "compute/block_layout.h"
 #include "compute/cuda/context.h"
@@ -36,6 +38,8 @@ class ScaledAttention {
 
   const AttentionShape& shape() const { return shape_; }
   bool is_fused() const { return fused_ != nullptr; }
+  // Why it is not, in bf16; else empty.
+  const std::string& why_not_fused() const { return why_not_fused_; }
   // Of what F leaves for I.
   int64_t log_sums_floats() const { return shape_.batch * shape_.heads * shape_.queries; }
   // Memory that each pass may write; nothing in it is kept.
@@ -53,6 +57,7 @@ class ScaledAttention {
   CudaContext* context_ = nullptr;
   AttentionShape shape_ = {};
   const Sdpa* fused_ = nullptr;
+  std::string why_not_fused_;
   Place<float> dots_;        // scratch [batch, heads, queries], of our own kernels
   PlanWorkspace workspace_;  // scratch, if it is fused
   int64_t scratch_bytes_ = 0;

@@ -9,15 +9,13 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "base/status.h"
+#include "compute/cuda/architectures.h"
 #include "compute/cuda/error.h"
 #include "compute/cuda/memory.h"
 
 namespace penstock::cuda {
 
 namespace {
-
-// The oldest architecture that cmake/penstock_cuda.cmake builds for.
-constexpr int kMajorMin = 8;
 
 constexpr std::chrono::minutes kWaitMax{10};
 // Waits shorter than this are polled for; sleeping costs more.
@@ -72,10 +70,10 @@ absl::Status CudaContext::Start() {
   PENSTOCK_RETURN_IF_ERROR(ToStatus(cudaSetDevice(device_), "choosing the device"));
   PENSTOCK_RETURN_IF_ERROR(
       ToStatus(cudaGetDeviceProperties(&properties_, device_), "reading its properties"));
-  if (properties_.major < kMajorMin) {
-    return absl::UnavailableError(
-        absl::StrFormat("%s has compute capability %d.%d; this build is for %d.0 and newer",
-                        properties_.name, properties_.major, properties_.minor, kMajorMin));
+  if (properties_.major < kCapabilityMajorMin) {
+    return absl::UnavailableError(absl::StrFormat(
+        "%s has compute capability %d.%d; this build is for %d.0 and newer", properties_.name,
+        properties_.major, properties_.minor, kCapabilityMajorMin));
   }
   for (cudaStream_t* stream : {&compute_, &copy_in_, &copy_out_, &prefetch_}) {
     PENSTOCK_RETURN_IF_ERROR(
@@ -95,6 +93,10 @@ absl::Status CudaContext::Start() {
   sample_memory_ = pool_.Acquire(sizeof(int64_t));
   if (!library_workspace_ || !sample_memory_)
     return absl::ResourceExhaustedError("no memory for the libraries");
+  size_t free_bytes = 0, total_bytes = 0;
+  PENSTOCK_RETURN_IF_ERROR(
+      ToStatus(cudaMemGetInfo(&free_bytes, &total_bytes), "asking for the free memory"));
+  free_bytes_ = static_cast<int64_t>(free_bytes) + pool_.stats().bytes_held;
   return absl::OkStatus();
 }
 
@@ -111,15 +113,19 @@ CudaContext::~CudaContext() {
   }
 }
 
-absl::StatusOr<const Sdpa*> CudaContext::SdpaFor(const AttentionShape& shape) {
+absl::StatusOr<const CudaContext::KnownSdpa*> CudaContext::SdpaFor(const AttentionShape& shape) {
   for (const KnownSdpa& known : sdpas_) {
-    if (Same(known.shape, shape)) return known.sdpa.get();
+    if (Same(known.shape, shape)) return &known;
   }
   absl::StatusOr<std::unique_ptr<Sdpa>> sdpa = Sdpa::Create(dnn_, shape, repeatability_);
-  if (absl::IsUnimplemented(sdpa.status())) sdpa = nullptr;
+  std::string why_not;
+  if (absl::IsUnimplemented(sdpa.status())) {
+    why_not = std::string(sdpa.status().message());
+    sdpa = nullptr;
+  }
   PENSTOCK_RETURN_IF_ERROR(sdpa.status());
-  sdpas_.push_back({shape, *std::move(sdpa)});
-  return sdpas_.back().sdpa.get();
+  sdpas_.push_back({shape, *std::move(sdpa), std::move(why_not)});
+  return &sdpas_.back();
 }
 
 absl::StatusOr<const Convolution*> CudaContext::ConvolutionFor(const ConvolutionShape& shape) {
@@ -157,6 +163,15 @@ absl::Status CudaContext::Check(absl::string_view what) {
   const cudaError_t error = cudaGetLastError();
   // Asking for an event that has not happened yet leaves this error behind.
   return error == cudaErrorNotReady ? absl::OkStatus() : ToStatus(error, what);
+}
+
+absl::Status CudaContext::CheckUsable() const {
+  (void)cudaGetLastError();  // told by now; one that stays is returned again
+  const cudaError_t error = cudaStreamQuery(compute_);
+  if (error == cudaSuccess || error == cudaErrorNotReady) return absl::OkStatus();
+  return absl::UnavailableError(absl::StrCat("this process cannot use GPU ", device_,
+                                             " any more: ", cudaGetErrorName(error), ": ",
+                                             cudaGetErrorString(error)));
 }
 
 void CudaContext::Note(absl::Status status) {

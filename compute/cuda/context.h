@@ -16,7 +16,9 @@
 #include <cudnn.h>
 
 #include <cstdint>
+#include <deque>
 #include <memory>
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -27,6 +29,7 @@
 #include "compute/buffer_pool.h"
 #include "compute/cuda/convolution.h"
 #include "compute/cuda/kernels/kernels.h"
+#include "compute/cuda/product_shape.h"
 #include "compute/cuda/sdpa.h"
 #include "compute/dropout.h"
 
@@ -61,6 +64,8 @@ class CudaContext {
   int device() const { return device_; }
   Repeatability repeatability() const { return repeatability_; }
   const cudaDeviceProp& properties() const { return properties_; }
+  // That the device had left when this context was ready, with what its pool holds.
+  int64_t free_bytes() const { return free_bytes_; }
   cudaStream_t stream() const { return compute_; }
   cudaStream_t copy_in() const { return copy_in_; }
   cudaStream_t copy_out() const { return copy_out_; }
@@ -83,15 +88,25 @@ class CudaContext {
   int64_t* sample_memory() const { return static_cast<int64_t*>(sample_memory_.data()); }
   void set_reads_sample_memory(bool reads) { reads_sample_memory_ = reads; }
 
-  // cuDNN's fused attention for a shape, shared by all layers; null where cuDNN has none.
+  // Of products that were timed.
+  ProductChoices& product_choices() { return product_choices_; }
+
+  // cuDNN's fused attention for a shape, shared by all layers; null where cuDNN has none, and then `why_not` says why.
+  struct KnownSdpa {
+    AttentionShape shape;
+    std::unique_ptr<Sdpa> sdpa;
+    std::string why_not;
+  };
   // Errors: those of cuDNN.
-  absl::StatusOr<const Sdpa*> SdpaFor(const AttentionShape& shape);
+  absl::StatusOr<const KnownSdpa*> SdpaFor(const AttentionShape& shape);
   // Convolutions of a shape, shared by all nodes. Errors: those of cuDNN.
   absl::StatusOr<const Convolution*> ConvolutionFor(const ConvolutionShape& shape);
 
   // The first error since the last call, of what was queued so far as far as it is known. `what`: the
   // call that asks.
   absl::Status Check(absl::string_view what);
+  // As Backend::CheckUsable.
+  absl::Status CheckUsable() const;
   // Waits until an event has happened, or all of the compute stream so far. Errors: DeadlineExceeded after
   // ten minutes, since a device that takes longer hangs; of the device.
   absl::Status WaitFor(cudaEvent_t event, absl::string_view what) const;
@@ -109,6 +124,7 @@ class CudaContext {
   const int device_;
   const Repeatability repeatability_;
   cudaDeviceProp properties_ = {};
+  int64_t free_bytes_ = 0;
   cudaStream_t compute_ = nullptr, copy_in_ = nullptr, copy_out_ = nullptr, prefetch_ = nullptr;
   cudaEvent_t stream_done_ = nullptr;
   cublasLtHandle_t blas_ = nullptr;
@@ -118,11 +134,8 @@ class CudaContext {
   Buffer library_workspace_;
   Buffer sample_memory_;  // one int64
   bool reads_sample_memory_ = false;
-  struct KnownSdpa {
-    AttentionShape shape;
-    std::unique_ptr<Sdpa> sdpa;
-  };
-  std::vector<KnownSdpa> sdpas_;
+  ProductChoices product_choices_;
+  std::deque<KnownSdpa> sdpas_;
   struct KnownConvolution {
     ConvolutionShape shape;
     std::unique_ptr<Convolution> convolution;

@@ -17,6 +17,7 @@
 #include "compute/cuda/ipc.h"
 #include "compute/cuda/kernels/kernels.h"
 #include "compute/cuda/marks.h"
+#include "compute/cuda/memory.h"
 #include "compute/cuda/ops.h"
 #include "compute/cuda/plugin.h"
 #include "compute/cuda/prefetch.h"
@@ -46,8 +47,8 @@ class CudaBackend : public Backend {
         name_(Describe(*context_)) {}
 
   absl::string_view name() const override { return name_; }
-  int64_t memory_bytes() const override {
-    return static_cast<int64_t>(context_->properties().totalGlobalMem);
+  int64_t memory_bytes(int processes) const override {
+    return ShareOfMemory(context_->free_bytes(), processes);
   }
   BufferPool& pool() override { return context_->pool(); }
   BufferPool& host_pool() override { return context_->host_pool(); }
@@ -160,6 +161,7 @@ class CudaBackend : public Backend {
     context_->Note(context_->WaitForStream("what was queued"));
     return context_->Check("waiting for the GPU");
   }
+  absl::Status CheckUsable() override { return context_->CheckUsable(); }
   absl::StatusOr<std::unique_ptr<DeviceMarks>> MakeMarks(int count) override {
     return cuda::MakeMarks(*context_, count);
   }

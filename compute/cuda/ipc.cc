@@ -87,6 +87,9 @@ class IpcExporter final : public Exporter {
           "writing memory to be exported"));
       PENSTOCK_ASSIGN_OR_RETURN(probe.memory, exporter->HandleOf(memory.data()));
     }
+    // A copy from memory that is not page-locked returns before it has reached the device, and only this process's
+    // streams would wait for it.
+    PENSTOCK_RETURN_IF_ERROR(ToStatus(cudaDeviceSynchronize(), "writing memory to be exported"));
     exporter->offer_ = ShareBytes::From(offer);
     return std::shared_ptr<Exporter>(std::move(exporter));
   }
@@ -94,6 +97,7 @@ class IpcExporter final : public Exporter {
   const ShareBytes& offer() const override { return offer_; }
 
   absl::StatusOr<ShareBytes> Describe(const Tensor& tensor) override {
+    tensor.buffer.KeepInPool();  // the handle stays known here, and the memory open at the importer
     PENSTOCK_ASSIGN_OR_RETURN(const cudaIpcMemHandle_t memory, HandleOf(tensor.data<void>()));
     return ShareBytes::From(Descriptor{memory, tensor.buffer.size_bytes()});
   }
@@ -117,7 +121,6 @@ class IpcExporter final : public Exporter {
 
   const int device_;
   ShareBytes offer_;
-  // While a block of the pool is out, the pool frees no memory.
   std::array<Buffer, 2> probes_;
   Mutex mutex_;
   std::unordered_map<void*, cudaIpcMemHandle_t> handles_ ABSL_GUARDED_BY(mutex_);  // by block

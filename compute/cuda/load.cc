@@ -4,8 +4,10 @@
 #include <filesystem>
 #include <string>
 #include <system_error>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "compute/cuda/architectures.h"
 #include "compute/cuda/plugin.h"
 
 namespace penstock {
@@ -31,7 +33,40 @@ std::string LoaderError() {
   return message == nullptr ? "unknown error" : message;
 }
 
+// CUDA's driver, by the functions that are needed here; its header is not.
+constexpr int kCudaSuccess = 0;
+constexpr int kCapabilityMajor = 75;  // CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR
+
+template <typename Function>
+Function* FindIn(void* library, const char* name) {
+  return reinterpret_cast<Function*>(dlsym(library, name));
+}
+
 }  // namespace
+
+std::vector<int> UsableGpus() {
+  void* driver = dlopen("libcuda.so.1", RTLD_NOW | RTLD_LOCAL);  // stays loaded, once it is started
+  if (driver == nullptr) return {};
+  auto* const init = FindIn<int(unsigned)>(driver, "cuInit");
+  auto* const get_count = FindIn<int(int*)>(driver, "cuDeviceGetCount");
+  auto* const get_device = FindIn<int(int*, int)>(driver, "cuDeviceGet");
+  auto* const get_attribute = FindIn<int(int*, int, int)>(driver, "cuDeviceGetAttribute");
+  int count = 0;
+  if (init == nullptr || get_count == nullptr || get_device == nullptr ||
+      get_attribute == nullptr || init(0) != kCudaSuccess || get_count(&count) != kCudaSuccess) {
+    return {};
+  }
+  std::vector<int> usable;
+  for (int gpu = 0; gpu < count; ++gpu) {
+    int device = 0, major = 0;
+    if (get_device(&device, gpu) == kCudaSuccess &&
+        get_attribute(&major, kCapabilityMajor, device) == kCudaSuccess &&
+        major >= cuda::kCapabilityMajorMin) {
+      usable.push_back(gpu);
+    }
+  }
+  return usable;
+}
 
 absl::StatusOr<std::unique_ptr<Backend>> MakeCudaBackend(int device, Repeatability repeatability) {
   // Without a driver the libraries load all the same, and take 200 MB to find out.

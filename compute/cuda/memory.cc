@@ -2,12 +2,17 @@
 
 #include <cuda_runtime_api.h>
 
+#include <algorithm>
 #include <map>
 #include <memory>
 #include <mutex>
 
 namespace penstock::cuda {
 namespace {
+
+// Of a process that has computed nothing yet: its context, the code of its kernels and of the libraries, and their
+// workspace. Set aside, not measured: rather too much.
+constexpr int64_t kContextBytes = int64_t{1} << 30;
 
 // Buffers may be dropped by any thread, so each call says which device it means.
 class OfDevice : public MemorySource {
@@ -25,6 +30,8 @@ class OfDevice : public MemorySource {
   }
   void Free(void* data, int64_t /*size_bytes*/) override {
     (void)cudaSetDevice(device_);
+    // What was queued may still use a block that came back to the pool.
+    (void)cudaDeviceSynchronize();
     (void)Give(data);
   }
 
@@ -62,6 +69,11 @@ MemorySource& Immortal(int device) {
 }
 
 }  // namespace
+
+int64_t ShareOfMemory(int64_t free_bytes, int processes) {
+  const int64_t others_bytes = (processes - 1) * kContextBytes;
+  return std::max<int64_t>(0, free_bytes - others_bytes) / processes;
+}
 
 MemorySource& DeviceMemory(int device) { return Immortal<Device>(device); }
 MemorySource& PinnedMemory(int device) { return Immortal<Pinned>(device); }

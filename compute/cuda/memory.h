@@ -4,6 +4,8 @@
 // Thread safety: any thread.
 #pragma once
 
+#include <cstdint>
+
 #include "compute/buffer_pool.h"
 
 namespace penstock::cuda {
@@ -11,5 +13,9 @@ namespace penstock::cuda {
 // REQUIRES: 0 <= device. They live as long as the program, because buffers may outlive the back-end.
 MemorySource& DeviceMemory(int device);
 MemorySource& PinnedMemory(int device);
+
+// What each of `processes` has of the memory that one of them finds free, once it has its own context: the others' contexts
+// and libraries are still to come.
+int64_t ShareOfMemory(int64_t free_bytes, int processes);
 
 }  // namespace penstock::cuda

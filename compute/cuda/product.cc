@@ -1,16 +1,16 @@
 #include "compute/cuda/product.h"
 
+#include <array>
+#include <optional>
 #include <utility>
 
 #include "absl/strings/str_format.h"
 #include "base/status.h"
+#include "compute/block_layout.h"
 #include "compute/cuda/error.h"
 
 namespace penstock::cuda {
 namespace {
-
-// Parameters begin at multiples of 16 numbers: 32 bytes where they are bf16.
-constexpr int kAlignmentBytes = 32;
 
 // The auxiliary's rows must be a multiple of this: documentation of CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_LD.
 constexpr int kAuxiliaryMultiple = 8;
@@ -29,6 +29,10 @@ cublasLtEpilogue_t EpilogueOf(Epilogue epilogue) {
   return CUBLASLT_EPILOGUE_DEFAULT;
 }
 
+// How many of the algorithms that the heuristics rank first are timed, and how often each runs, after once untimed.
+constexpr int kTimed = 8;
+constexpr int kTimedRuns = 3;
+
 bool HasAuxiliary(Epilogue epilogue) {
   return epilogue == Epilogue::kBiasGelu || epilogue == Epilogue::kGeluSlope;
 }
@@ -40,6 +44,92 @@ absl::Status MakeLayout(cublasLtMatrixLayout_t& layout, cudaDataType_t type, int
       cublasLtMatrixLayoutCreate(&layout, type, columns, rows, stride == 0 ? columns : stride),
       "describing a matrix");
 }
+
+int64_t BytesOf(cudaDataType_t type) { return type == CUDA_R_32F ? 4 : 2; }
+
+// Of a matrix as it is stored.
+int64_t StoredBytes(cudaDataType_t type, int64_t rows, int64_t columns, int64_t stride) {
+  return rows * (stride == 0 ? columns : stride) * BytesOf(type);
+}
+
+// Operands of a shape in memory of their own, beside the pool, whose peak is the job's.
+class TimedMemory {
+ public:
+  explicit TimedMemory(const ProductShape& s) {
+    BlockLayout layout;
+    const auto left = layout.Add<char>(
+        s.transposed_left ? StoredBytes(s.operands, s.inner, s.rows, s.left_stride)
+                          : StoredBytes(s.operands, s.rows, s.inner, s.left_stride));
+    const auto right = layout.Add<char>(
+        s.transposed_right ? StoredBytes(s.operands, s.columns, s.inner, s.right_stride)
+                           : StoredBytes(s.operands, s.inner, s.columns, s.right_stride));
+    const int64_t result_bytes = StoredBytes(s.result, s.rows, s.columns, s.result_stride);
+    const auto result = layout.Add<char>(result_bytes);
+    const auto addend = layout.Add<char>(s.adds ? result_bytes : 0);
+    const auto bias = layout.Add<char>(s.columns * BytesOf(s.result));
+    const auto auxiliary =
+        layout.Add<char>(HasAuxiliary(s.epilogue) ? s.rows * s.columns * BytesOf(s.operands) : 0);
+    if (cudaMalloc(&block_, layout.size_bytes()) != cudaSuccess) return;
+    works_ = cudaMemset(block_, 0, layout.size_bytes()) == cudaSuccess;
+    operands_ = {.left = left.in(block_), .right = right.in(block_), .result = result.in(block_)};
+    if (s.adds) operands_.addend = addend.in(block_);
+    if (s.epilogue == Epilogue::kBias || s.epilogue == Epilogue::kBiasGelu) {
+      operands_.bias = bias.in(block_);
+    }
+    if (HasAuxiliary(s.epilogue)) operands_.auxiliary = auxiliary.in(block_);
+  }
+  ~TimedMemory() {
+    if (block_ != nullptr) (void)cudaFree(block_);
+  }
+  TimedMemory(const TimedMemory&) = delete;
+  TimedMemory& operator=(const TimedMemory&) = delete;
+
+  bool works() const { return works_; }
+  const ProductOperands& operands() const { return operands_; }
+
+ private:
+  void* block_ = nullptr;
+  bool works_ = false;
+  ProductOperands operands_;
+};
+
+// The device's time of what is queued on the compute stream.
+class Stopwatch {
+ public:
+  explicit Stopwatch(const CudaContext& context) : cuda_(context) {
+    works_ = cudaDeviceSynchronize() == cudaSuccess && cudaEventCreate(&start_) == cudaSuccess &&
+             cudaEventCreate(&stop_) == cudaSuccess;
+  }
+  ~Stopwatch() {
+    for (cudaEvent_t event : {start_, stop_}) {
+      if (event != nullptr) (void)cudaEventDestroy(event);
+    }
+  }
+  Stopwatch(const Stopwatch&) = delete;
+  Stopwatch& operator=(const Stopwatch&) = delete;
+
+  bool works() const { return works_; }
+  // Of some runs together; none if one fails.
+  template <typename Queue>
+  std::optional<float> Time(const Queue& queue) const {
+    if (!queue() || cudaEventRecord(start_, cuda_.stream()) != cudaSuccess) return std::nullopt;
+    for (int run = 0; run < kTimedRuns; ++run) {
+      if (!queue()) return std::nullopt;
+    }
+    float ms = 0.0f;
+    if (cudaEventRecord(stop_, cuda_.stream()) != cudaSuccess ||
+        !cuda_.WaitFor(stop_, "a timed product").ok() ||
+        cudaEventElapsedTime(&ms, start_, stop_) != cudaSuccess) {
+      return std::nullopt;
+    }
+    return ms;
+  }
+
+ private:
+  const CudaContext& cuda_;
+  bool works_ = false;
+  cudaEvent_t start_ = nullptr, stop_ = nullptr;
+};
 
 }  // namespace
 
@@ -94,7 +184,8 @@ absl::Status MatrixProduct::Choose() {
                                   ? CUBLASLT_REDUCTION_SCHEME_MASK
                                   : CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE;
   const auto alignment = static_cast<uint32_t>(kAlignmentBytes);
-  cublasLtMatmulHeuristicResult_t result = {};
+  const bool times = context_->repeatability() == Repeatability::kFast;
+  std::array<cublasLtMatmulHeuristicResult_t, kTimed> results = {};
   int found = 0;
   cublasStatus_t status = cublasLtMatmulPreferenceSetAttribute(
       preference, CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, &workspace, sizeof(workspace));
@@ -110,8 +201,9 @@ absl::Status MatrixProduct::Choose() {
         cublasLtMatmulPreferenceSetAttribute(preference, matrix, &alignment, sizeof(alignment));
   }
   if (status == CUBLAS_STATUS_SUCCESS) {
-    status = cublasLtMatmulAlgoGetHeuristic(context_->blas(), product_, right_, left_, result_,
-                                            result_, preference, 1, &result, &found);
+    status =
+        cublasLtMatmulAlgoGetHeuristic(context_->blas(), product_, right_, left_, result_, result_,
+                                       preference, times ? kTimed : 1, results.data(), &found);
   }
   (void)cublasLtMatmulPreferenceDestroy(preference);
   // It answers a combination that it does not know with either of two errors.
@@ -120,8 +212,31 @@ absl::Status MatrixProduct::Choose() {
   }
   PENSTOCK_RETURN_IF_ERROR(ToStatus(status, "looking for an algorithm"));
   if (found == 0) return absl::UnimplementedError("cuBLASLt has no algorithm for it");
-  algorithm_ = result.algo;
+  algorithm_ = Fastest(absl::MakeConstSpan(results).first(static_cast<size_t>(found)));
   return absl::OkStatus();
+}
+
+cublasLtMatmulAlgo_t MatrixProduct::Fastest(
+    absl::Span<const cublasLtMatmulHeuristicResult_t> candidates) const {
+  if (candidates.size() == 1) return candidates.front().algo;
+  ProductChoices& choices = context_->product_choices();
+  if (const cublasLtMatmulAlgo_t* known = choices.Find(shape_)) return *known;
+  const Stopwatch stopwatch(*context_);
+  const TimedMemory memory(shape_);
+  const cublasLtMatmulAlgo_t* fastest = &candidates.front().algo;
+  std::optional<float> least_ms;
+  if (stopwatch.works() && memory.works()) {
+    for (const cublasLtMatmulHeuristicResult_t& candidate : candidates) {
+      const std::optional<float> ms =
+          stopwatch.Time([&] { return Queue(memory.operands(), candidate.algo).ok(); });
+      if (!ms.has_value() || (least_ms.has_value() && *ms >= *least_ms)) continue;
+      least_ms = ms;
+      fastest = &candidate.algo;
+    }
+  }
+  (void)cudaGetLastError();  // of what could not be timed
+  if (least_ms.has_value()) choices.Add(shape_, *fastest);
+  return *fastest;
 }
 
 template <typename T>
@@ -130,19 +245,25 @@ absl::Status MatrixProduct::Set(cublasLtMatmulDescAttributes_t attribute, const 
                   "describing the product");
 }
 
-absl::Status MatrixProduct::Run(const ProductOperands& o) const {
+absl::Status MatrixProduct::Run(const ProductOperands& operands) const {
+  return Queue(operands, algorithm_);
+}
+
+absl::Status MatrixProduct::Queue(const ProductOperands& o,
+                                  const cublasLtMatmulAlgo_t& algorithm) const {
   if (o.bias != nullptr) {
     PENSTOCK_RETURN_IF_ERROR(Set(CUBLASLT_MATMUL_DESC_BIAS_POINTER, o.bias));
   }
   if (o.auxiliary != nullptr) {
     PENSTOCK_RETURN_IF_ERROR(Set(CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_POINTER, o.auxiliary));
   }
-  const float beta = shape_.accumulate ? 1.0f : 0.0f;
-  return ToStatus(cublasLtMatmul(context_->blas(), product_, &o.alpha, o.right, right_, o.left,
-                                 left_, &beta, o.result, result_, o.result, result_, &algorithm_,
-                                 context_->library_workspace(), context_->library_workspace_bytes(),
-                                 context_->stream()),
-                  "a matrix product");
+  const float beta = shape_.accumulate || shape_.adds ? 1.0f : 0.0f;
+  const void* const addend = shape_.adds ? o.addend : o.result;
+  return ToStatus(
+      cublasLtMatmul(context_->blas(), product_, &o.alpha, o.right, right_, o.left, left_, &beta,
+                     addend, result_, o.result, result_, &algorithm, context_->library_workspace(),
+                     context_->library_workspace_bytes(), context_->stream()),
+      "a matrix product");
 }
 
 MatrixProduct::MatrixProduct(MatrixProduct&& other) noexcept { Swap(other); }

@@ -1,8 +1,9 @@
-// MatrixProduct: C = alpha A B, or C += alpha A B, of fixed shapes, through cuBLASLt with the algorithm
-// its heuristics rank first, chosen once.
+// MatrixProduct: C = alpha A B, C += alpha A B, or C = alpha A B + D, of fixed shapes, through cuBLASLt with the algorithm
+// its heuristics rank first, chosen once. With Repeatability::kFast the first ones are timed, once for each shape, and the
+// fastest is taken.
 //
 // A and B are float or bf16, row-major, either may be stored transposed; sums run in float. With float
-// operands products are true f32, not TF32. Algorithms whose sums depend on timing are left out, so
+// operands products are true f32, not TF32. With kBitwise algorithms whose sums depend on timing are left out, so
 // results repeat bit for bit on one kind of device.
 #pragma once
 
@@ -12,39 +13,19 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "absl/types/span.h"
 #include "compute/cuda/context.h"
+#include "compute/cuda/product_shape.h"
 
 namespace penstock::cuda {
-
-// The operation of cuBLASLt on each element before it is written.
-enum class Epilogue : uint8_t {
-  kNone,
-  kBias,       // + bias[column]
-  kBiasGelu,   // z = product + bias is kept in `auxiliary`, the result is gelu(z) in its tanh form
-  kGeluSlope,  // * gelu'(auxiliary)
-};
-
-struct ProductShape {
-  int64_t rows = 0;     // of C and A
-  int64_t columns = 0;  // of C and B
-  int64_t inner = 0;
-  bool transposed_left = false;   // A is stored as [inner, rows]
-  bool transposed_right = false;  // B is stored as [columns, inner]
-  bool accumulate = false;        // C += instead of C =
-  int64_t left_stride = 0;        // numbers from row to row as stored; 0: dense
-  int64_t right_stride = 0;
-  int64_t result_stride = 0;
-  cudaDataType_t operands = CUDA_R_32F;  // A and B, and the auxiliary
-  cudaDataType_t result = CUDA_R_32F;    // C, and the bias
-  Epilogue epilogue = Epilogue::kNone;
-};
 
 struct ProductOperands {
   const void* left = nullptr;
   const void* right = nullptr;
   void* result = nullptr;
-  const void* bias = nullptr;  // [columns]
-  void* auxiliary = nullptr;   // [rows, columns]
+  const void* addend = nullptr;  // D, laid out as C
+  const void* bias = nullptr;    // [columns]
+  void* auxiliary = nullptr;     // [rows, columns]
   float alpha = 1.0f;
 };
 
@@ -58,12 +39,22 @@ class MatrixProduct {
   MatrixProduct& operator=(MatrixProduct&& other) noexcept;
   ~MatrixProduct();
 
+  // Whether a matrix begins where algorithms are chosen for: parameters do, at multiples of 16 numbers, which are 32 bytes
+  // where they are bf16.
+  static constexpr uintptr_t kAlignmentBytes = 32;
+  static bool IsAligned(const void* matrix) {
+    return reinterpret_cast<uintptr_t>(matrix) % kAlignmentBytes == 0;
+  }
+
   // Queues the product. Errors: those of cuBLASLt.
   absl::Status Run(const ProductOperands& operands) const;
 
  private:
   absl::Status Describe(const ProductShape& shape);
   absl::Status Choose();
+  // The fastest of these, timed on memory that is free; the first where there is none, or none can be timed.
+  cublasLtMatmulAlgo_t Fastest(absl::Span<const cublasLtMatmulHeuristicResult_t> candidates) const;
+  absl::Status Queue(const ProductOperands& operands, const cublasLtMatmulAlgo_t& algorithm) const;
   template <typename T>
   absl::Status Set(cublasLtMatmulDescAttributes_t attribute, const T& value) const;
   void Swap(MatrixProduct& other);

@@ -68,7 +68,24 @@ absl::Status ResidualBranch<Number>::MakeProducts() {
       projection_weight_, WeightGradient<Number>::Create(cuda_, shape_.projection(), kProjection));
   PENSTOCK_ASSIGN_OR_RETURN(expansion_weight_,
                             WeightGradient<Number>::Create(cuda_, shape_.expansion(), kExpansion));
+  return dropout_.active() ? absl::OkStatus() : MakeResidualProduct();
+}
+
+template <typename Number>
+absl::Status ResidualBranch<Number>::MakeResidualProduct() {
+  ProductShape shape = ForwardShape<Number>(shape_.projection(), CUDA_R_32F, Epilogue::kBias);
+  shape.adds = true;
+  absl::StatusOr<MatrixProduct> made = MatrixProduct::Create(cuda_, shape);
+  if (absl::IsUnimplemented(made.status())) return absl::OkStatus();
+  PENSTOCK_RETURN_IF_ERROR(made.status());
+  residual_projection_ = *std::move(made);
   return absl::OkStatus();
+}
+
+template <typename Number>
+bool ResidualBranch<Number>::ProjectsOntoResidual(const Tape& tape) const {
+  return residual_projection_.has_value() && MatrixProduct::IsAligned(tape.input()) &&
+         MatrixProduct::IsAligned(tape.result());
 }
 
 template <typename Number>
@@ -84,6 +101,15 @@ absl::Status ResidualBranch<Number>::Forward(const PassContext& context, const W
                    inverse_deviation_.in(stash), normal);
   PENSTOCK_RETURN_IF_ERROR(middle_->Forward(weights, normal, hidden, middle_stash_.in(stash),
                                             middle_scratch_.in(scratch)));
+  if (ProjectsOntoResidual(tape)) {
+    PENSTOCK_RETURN_IF_ERROR(
+        residual_projection_->Run({.left = hidden,
+                                   .right = ParameterOf<Number>(weights, kProjection),
+                                   .result = tape.result(),
+                                   .addend = tape.input(),
+                                   .bias = weights.parameter(kProjectionBias)}));
+    return cuda_.Check("forward of a block");
+  }
   PENSTOCK_RETURN_IF_ERROR(projection_.Run(
       {.left = hidden, .right = ParameterOf<Number>(weights, kProjection), .result = projected}));
   ResidualForward(cuda_.stream(), shape_.rows, shape_.width, tape.input(), projected,

@@ -10,8 +10,10 @@
 #pragma once
 
 #include <memory>
+#include <optional>
 
 #include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
 #include "compute/block_layout.h"
 #include "compute/cuda/context.h"
 #include "compute/cuda/linear.h"
@@ -43,6 +45,8 @@ class Middle {
   // Bytes that a microbatch keeps from F to I, and that one pass uses.
   virtual int64_t stash_bytes() const = 0;
   virtual int64_t scratch_bytes() const = 0;
+  // As of OpKernels.
+  virtual absl::string_view fallback() const { return {}; }
 
   // hidden [rows, projected] from normal [rows, width].
   virtual absl::Status Forward(const WeightView& weights, const Number* normal, Number* hidden,
@@ -63,6 +67,7 @@ class ResidualBranch : public OpKernels {
                                                            std::unique_ptr<Middle<Number>> middle);
 
   TapeNeeds tape_needs() const override { return needs_; }
+  absl::string_view fallback() const override { return middle_->fallback(); }
   absl::Status Forward(const PassContext& context, const WeightView& weights,
                        const Tape& tape) override;
   absl::Status BackwardInput(const PassContext& context, const WeightView& weights,
@@ -74,6 +79,9 @@ class ResidualBranch : public OpKernels {
   ResidualBranch(CudaContext& context, const BranchShape& shape, const Dropout& dropout,
                  std::unique_ptr<Middle<Number>> middle);
   absl::Status MakeProducts();
+  // The projection, its bias and the residual in one product, where no mask comes between them.
+  absl::Status MakeResidualProduct();
+  bool ProjectsOntoResidual(const Tape& tape) const;
   // The gradient of the projection's output, as the products read it: where masks or bf16 need a copy,
   // the copy in the weight stash.
   const Number* ProjectedGradient(const Tape& tape) const;
@@ -84,6 +92,7 @@ class ResidualBranch : public OpKernels {
   const bool copies_gradient_;
   const std::unique_ptr<Middle<Number>> middle_;
   MatrixProduct projection_, expansion_backward_;
+  std::optional<MatrixProduct> residual_projection_;  // none: projection_ and a kernel of our own
   WeightGradient<Number> projection_weight_, expansion_weight_;
 
   TapeNeeds needs_;

@@ -1,12 +1,14 @@
 #include "compute/cuda/sdpa.h"
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <cstddef>
 #include <limits>
 #include <utility>
 
 #include "absl/strings/str_format.h"
+#include "absl/types/span.h"
 #include "base/status.h"
 
 namespace penstock::cuda {
@@ -15,6 +17,8 @@ namespace {
 // Keys of a tile. From this version on cuDNN masks the rest of a tile itself.
 constexpr int64_t kTileKeys = 128;
 constexpr size_t kOldestWithPartialTiles = 91600;
+// Before, cuDNN expected zeros in the memory where gradients of queries are summed.
+constexpr size_t kOldestThatClearsSums = 90600;
 
 // The tensors of attention are [batch, heads, queries or keys, size], wherever their elements are. In products, each head
 // of keys and values stands for as many heads as read it.
@@ -23,6 +27,7 @@ struct Layouts {
   TensorLayout key;       // and value
   TensorLayout head_key;  // as key, by head of the queries
   TensorLayout output;
+  TensorLayout sums;        // as query, in float
   TensorLayout scores;      // [batch, heads, queries, keys], never stored
   TensorLayout statistics;  // [batch, heads, queries, 1]
 };
@@ -35,6 +40,7 @@ Layouts LayoutsOf(const AttentionShape& s) {
           .key = rows(s.key_value_heads, s.keys, s.key_stride),
           .head_key = DenseLayout({s.batch, s.heads, s.keys, s.size}),
           .output = rows(s.heads, s.queries, s.width()),
+          .sums = DenseLayout({s.batch, s.heads, s.queries, s.size}),
           .scores = DenseLayout({s.batch, s.heads, s.queries, s.keys}),
           .statistics = DenseLayout({s.batch, s.heads, s.queries, 1})};
 }
@@ -104,9 +110,10 @@ Graph ForwardGraph(const AttentionShape& shape) {
   return g;
 }
 
-// Memory: query, key, value, output, grad_output, stats, grad_query, grad_key, grad_value, and the
-// float workspace [batch, heads, queries] of grad_output . output.
-Graph BackwardGraph(const AttentionShape& shape) {
+// Memory: query, key, value, output, grad_output, stats, grad_query, grad_key, grad_value, the float workspace
+// [batch, heads, queries] of grad_output . output, and with sums the float workspace [batch, heads, queries, size] of
+// the gradient of the queries.
+Graph BackwardGraph(const AttentionShape& shape, bool has_sums) {
   const Layouts l = LayoutsOf(shape);
   Graph g;
   const GraphTensor query = g.Memory(l.query, CUDNN_DATA_BFLOAT16);
@@ -140,11 +147,23 @@ Graph BackwardGraph(const AttentionShape& shape) {
   const GraphTensor grad_scaled = g.Pointwise(CUDNN_POINTWISE_MUL, {centred, probabilities});
   const GraphTensor grad_products = g.Pointwise(CUDNN_POINTWISE_MUL, {grad_scaled, scale});
   ProductForKeys(shape, l, g, g.Transpose(grad_products, CUDNN_DATA_BFLOAT16), query, grad_key);
-  // Straight into the result: engines then store the gradient of the scores and sum it afterwards.
-  // They also know a pattern with a float sum in memory before the result, which needs no such
-  // storage, but its blocks add in the order in which they finish, and cuDNN does not mark it.
-  g.MatrixProduct(grad_products, g.Transpose(key_transposed, CUDNN_DATA_FLOAT), grad_query);
+  const GraphTensor key = g.Transpose(key_transposed, CUDNN_DATA_FLOAT);
+  // Straight into the result: engines then store the gradient of the scores and sum it afterwards. With a float sum in
+  // memory before the result they need no such storage, but their blocks add in the order in which they finish, and
+  // cuDNN does not mark that.
+  if (!has_sums) {
+    g.MatrixProduct(grad_products, key, grad_query);
+    return g;
+  }
+  const GraphTensor grad_query_sums = g.Memory(l.sums, CUDNN_DATA_FLOAT);
+  g.MatrixProduct(grad_products, key, grad_query_sums);
+  g.Pointwise(CUDNN_POINTWISE_IDENTITY, {grad_query_sums}, grad_query);
   return g;
+}
+
+// Whether the float sums of the gradient of the queries take less memory than the gradient of the scores in bf16.
+bool SumsAreSmaller(const AttentionShape& shape) {
+  return shape.size * int64_t{sizeof(float)} < shape.keys * int64_t{sizeof(Bf16)};
 }
 
 absl::Status CheckShape(const AttentionShape& shape) {
@@ -197,20 +216,36 @@ absl::StatusOr<std::unique_ptr<Sdpa>> Sdpa::CreateFor(const PlanTarget& target,
   PENSTOCK_RETURN_IF_ERROR(annotate(CheckShape(shape), ""));
   absl::StatusOr<Plan> forward = Plan::Create(target, ForwardGraph(shape));
   if (!forward.ok()) return annotate(forward.status(), " (forward)");
-  absl::StatusOr<Plan> backward = Plan::Create(target, BackwardGraph(shape));
+  bool has_sums = target.repeatability == Repeatability::kFast && SumsAreSmaller(shape) &&
+                  cudnnGetVersion() >= kOldestThatClearsSums;
+  absl::StatusOr<Plan> backward = Plan::Create(target, BackwardGraph(shape, has_sums));
+  if (has_sums && absl::IsUnimplemented(backward.status())) {
+    has_sums = false;
+    backward = Plan::Create(target, BackwardGraph(shape, has_sums));
+  }
   if (!backward.ok()) return annotate(backward.status(), " (backward)");
-  return std::unique_ptr<Sdpa>(new Sdpa(shape, *std::move(forward), *std::move(backward)));
+  return std::unique_ptr<Sdpa>(
+      new Sdpa(shape, *std::move(forward), *std::move(backward), has_sums));
 }
 
-Sdpa::Sdpa(const AttentionShape& shape, Plan forward, Plan backward)
-    : shape_(shape), forward_(std::move(forward)), backward_(std::move(backward)) {}
+Sdpa::Sdpa(const AttentionShape& shape, Plan forward, Plan backward, bool has_sums)
+    : shape_(shape),
+      has_sums_(has_sums),
+      forward_(std::move(forward)),
+      backward_(std::move(backward)) {}
 
 int64_t Sdpa::DotsBytes() const {
   return RoundUp(shape_.batch * shape_.heads * shape_.queries * int64_t{sizeof(float)});
 }
 
+int64_t Sdpa::SumsBytes() const {
+  if (!has_sums_) return 0;
+  return RoundUp(shape_.batch * shape_.queries * shape_.width() * int64_t{sizeof(float)});
+}
+
 int64_t Sdpa::workspace_bytes() const {
-  return std::max(forward_.workspace_bytes(), DotsBytes() + backward_.workspace_bytes());
+  return std::max(forward_.workspace_bytes(),
+                  DotsBytes() + SumsBytes() + backward_.workspace_bytes());
 }
 
 absl::Status Sdpa::Forward(cudnnHandle_t handle, const AttentionInputs<Bf16>& inputs, Bf16* output,
@@ -223,11 +258,21 @@ absl::Status Sdpa::Forward(cudnnHandle_t handle, const AttentionInputs<Bf16>& in
 absl::Status Sdpa::Backward(cudnnHandle_t handle, const AttentionInputs<Bf16>& inputs,
                             const Bf16* output, const Bf16* grad_output, const float* log_sums,
                             const AttentionGradients<Bf16>& gradients, void* workspace) const {
-  return backward_.Run(handle,
-                       {Input(inputs.query), Input(inputs.key), Input(inputs.value), Input(output),
-                        Input(grad_output), Input(log_sums), gradients.query, gradients.key,
-                        gradients.value, workspace},
-                       static_cast<std::byte*>(workspace) + DotsBytes());
+  std::byte* const dots = static_cast<std::byte*>(workspace);
+  std::byte* const sums = dots + DotsBytes();
+  const std::array<void*, 11> addresses = {Input(inputs.query),
+                                           Input(inputs.key),
+                                           Input(inputs.value),
+                                           Input(output),
+                                           Input(grad_output),
+                                           Input(log_sums),
+                                           gradients.query,
+                                           gradients.key,
+                                           gradients.value,
+                                           dots,
+                                           sums};
+  return backward_.Run(handle, absl::MakeConstSpan(addresses).first(has_sums_ ? 11 : 10),
+                       sums + SumsBytes());
 }
 
 }  // namespace penstock::cuda

@@ -2,9 +2,11 @@
 // others, arXiv 2205.14135), forward and backward, for one shape, over all keys of a sample or a window of them.
 //
 // The scores do not reach memory in the forward pass; the backward pass computes them again from the
-// log-sum-exp of each row. Sums run in float. Results repeat bit for bit on one kind of device: the
+// log-sum-exp of each row. Sums run in float. With kBitwise results repeat bit for bit on one kind of device: the
 // backward pass has the form that NVIDIA's own frontend gives it when asked for determinism, which
-// keeps the gradient of the scores in the workspace, 2 * batch * heads * queries * keys bytes.
+// keeps the gradient of the scores in the workspace, 2 * batch * heads * queries * keys bytes. With kFast it has the
+// frontend's other form where that needs less: the gradient of the queries is summed there, in
+// 4 * batch * heads * queries * size bytes, in the order in which blocks finish.
 //
 // Buffers are those of a microbatch, laid out as AttentionForward of kernels.h has them, 16-byte
 // aligned, as are the rows.
@@ -53,12 +55,14 @@ class Sdpa {
                         const AttentionGradients<Bf16>& gradients, void* workspace) const;
 
  private:
-  Sdpa(const AttentionShape& shape, Plan forward, Plan backward);
+  Sdpa(const AttentionShape& shape, Plan forward, Plan backward, bool has_sums);
 
-  // Bytes of the float [batch, heads, queries] at the front of the workspace of the backward pass.
+  // At the front of the workspace of the backward pass: bytes of the float [batch, heads, queries], and of the sums.
   int64_t DotsBytes() const;
+  int64_t SumsBytes() const;
 
   const AttentionShape shape_;
+  const bool has_sums_;
   const Plan forward_, backward_;
 };
 

@@ -62,6 +62,7 @@ StageOptions StageOptionsOf(const RunLayout& run, StageId id, const StageLatenes
   }
   options.drops_gradients = topology.streams_weights;
   options.borrows_weights = topology[id].source.value >= 0;
+  options.stores_state = topology.Loads(id);
   return options;
 }
 

@@ -1,5 +1,5 @@
-// Attention of one time step over itself and the steps before it, whose keys and values the node keeps: what is left of causal
-// attention where a text is made token by token. Grouped queries: Ainslie et al., arXiv 2305.13245.
+// Attention of some time steps over themselves and the steps before them, whose keys and values the node keeps: what is left of
+// causal attention where a text is made token by token. Grouped queries: Ainslie et al., arXiv 2305.13245.
 #include "absl/strings/str_cat.h"
 #include "model/ops/list.h"
 #include "model/ops/shapes.h"
@@ -20,19 +20,20 @@ constexpr AttributeSpec kAttributes[] = {
 };
 
 constexpr char kWanted[] =
-    "queries f32 [1, heads * size], keys and values f32 [1, key_value_heads * size], and the time "
-    "step i32 [1]";
+    "queries f32 [steps, heads * size], keys and values f32 [steps, key_value_heads * size], and "
+    "which time steps they are, i32 [steps]";
 
-bool IsStep(const ValueType& type) {
-  return IsF32(type, 2) && type.dims.size() == 2 && type.dims[0] == 1;
+bool IsSteps(const ValueType& type, int64_t steps) {
+  return IsF32(type, 2) && type.dims.size() == 2 && type.dims[0] == steps;
 }
 
 absl::StatusOr<OpResult> Infer(const OpArguments& a) {
   const int64_t heads = a.attributes.integer("heads");
   const int64_t groups = a.attributes.integer("key_value_heads");
-  const bool fits = IsStep(a.inputs[0]) && IsStep(a.inputs[1]) && a.inputs[2] == a.inputs[1] &&
-                    a.inputs[3] == ValueType{DType::kI32, {1}} && heads % groups == 0 &&
-                    a.inputs[0].dims[1] % heads == 0 &&
+  const int64_t steps = a.inputs[0].dims.empty() ? 0 : a.inputs[0].dims[0];
+  const bool fits = IsSteps(a.inputs[0], steps) && IsSteps(a.inputs[1], steps) &&
+                    a.inputs[2] == a.inputs[1] && a.inputs[3] == ValueType{DType::kI32, {steps}} &&
+                    heads % groups == 0 && a.inputs[0].dims[1] % heads == 0 &&
                     a.inputs[1].dims[1] == a.inputs[0].dims[1] / heads * groups;
   if (!fits) return ShapesDoNotFit(a.inputs, kWanted);
   OpResult result = {.output = a.inputs[0]};
@@ -46,7 +47,8 @@ absl::StatusOr<OpResult> Infer(const OpArguments& a) {
 }
 
 OpCost Cost(const OpArguments& a) {
-  const double product = ProductFlops(1.0, static_cast<double>(a.inputs[0].dims[1]),
+  const double product = ProductFlops(static_cast<double>(a.inputs[0].dims[0]),
+                                      static_cast<double>(a.inputs[0].dims[1]),
                                       static_cast<double>(a.attributes.integer("context")));
   return {2.0 * product, 0.0, 0.0};
 }
@@ -59,7 +61,7 @@ int64_t Ids(const OpArguments& a, int) { return a.attributes.integer("context");
 constinit const Op kCachedAttention = {
     .name = "cached_attention",
     .described_as = "cached_attention",
-    .help = "attention of a time step over those before it, whose keys and values are kept",
+    .help = "attention of time steps over those before them, whose keys and values are kept",
     .attributes = cached_attention::kAttributes,
     .inputs_min = 4,
     .inputs_max = 4,

@@ -47,17 +47,26 @@ PassBytes BytesOf(const Action& action, const std::vector<StageBytes>& stages) {
       return {stage().activations.stash, stage().activations.stash};
     case ActionKind::kSendRequest:
       return {stage().streamed_weights, stage().streamed_weights};
+    case ActionKind::kLoadWeights: {
+      const int64_t weights = stage().streamed_weights + stage().streamed_mirror;
+      return {weights, weights};
+    }
     case ActionKind::kRecvWeights:
       return {stage().streamed_mirror, stage().streamed_mirror};
     case ActionKind::kDropWeights:
       return {0, -stage().streamed_weights - stage().streamed_mirror};
-    case ActionKind::kSendWeights:
-      return {stage().streamed_weights, stage().streamed_weights};
     case ActionKind::kRecvRequest:
+    case ActionKind::kSendWeights: {
+      // Read from a file, they are here from the question on.
+      const bool now = stage().in_file == (action.kind == ActionKind::kRecvRequest);
+      const int64_t weights = now ? stage().streamed_weights : 0;
+      return {weights, weights};
+    }
+    case ActionKind::kUpdate:
+      return {stage().updated, 0};
     case ActionKind::kOffload:
     case ActionKind::kBeginReduce:
     case ActionKind::kNorm:
-    case ActionKind::kUpdate:
     case ActionKind::kFlush:
       return {};
   }
@@ -131,7 +140,7 @@ int64_t PeakStreamedBytes(const Program& program, const std::vector<StageBytes>&
         }
         break;
       case ActionKind::kSendWeights:
-        sent[slot_of(action)] += change.left;
+        sent[slot_of(action)] += stages[action.index].streamed_weights;
         break;
       case ActionKind::kSendSum: {
         // The stage that goes on is at the same place of the round that begins with the microbatch.

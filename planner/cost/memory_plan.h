@@ -31,6 +31,9 @@ struct StageBytes {
   int64_t streamed_weights = 0;
   int64_t streamed_mirror = 0;
   int64_t gradients = 0;
+  // Where they live in files: what an UPDATE brings in, weights, their mirror, and the optimizer's state.
+  bool in_file = false;
+  int64_t updated = 0;
 };
 
 // Returns the most bytes of activations and messages over a range. `stages` is by stage of the pipeline; entries of other
@@ -42,7 +45,7 @@ struct StageBytes {
 int64_t PeakActivationBytes(const Program& program, const std::vector<StageBytes>& stages);
 
 // The same where `topology` streams weights. Borrowed weights count from SEND_Q until DROP, which covers the time in which
-// they wait in a mailbox; gradients from the first W, or RECV_W, until SEND_W or UPDATE. A message with weights or a sum
+// they wait in a mailbox, and weights from a file from LOAD until DROP, or from RECV_Q on; gradients from the first W, or RECV_W, until SEND_W or UPDATE. A message with weights or a sum
 // counts at its sender until the worker passes a slot that comes after the one it was for: by then that has begun.
 int64_t PeakStreamedBytes(const Program& program, const std::vector<StageBytes>& stages,
                           const Topology& topology);

@@ -4,6 +4,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/status.h"
+#include "compute/optimizer.h"
 #include "compute/tensor.h"
 #include "job/profile/device_times.h"
 #include "job/run/message_bytes.h"
@@ -183,6 +184,14 @@ absl::StatusOr<SimulationCosts> RunCostsOf(const v1::DeviceTimes& times, const R
   }
   for (int32_t s = 0; !times.speeds().empty() && s < topology.stages(); ++s) {
     Hasten(times.speeds(topology.worker(StageId(s)).value), costs.stages[s]);
+  }
+  for (int32_t s = 0; topology.weights_in_file && s < topology.stages(); ++s) {
+    // Weights, optimizer's state and gradients have the layout of the weights.
+    const auto weights =
+        static_cast<double>(StreamedFloats(job.model, layers[s]) * SizeOf(DType::kF32));
+    const auto states = static_cast<double>(StateNamesOf(job.optimizer).size());
+    costs.stages[s].weight_bytes = weights;
+    costs.stages[s].state_bytes = (1.0 + states) * weights;
   }
   if (times.has_offload_gigabits_per_second()) {
     const double bytes_per_second = times.offload_gigabits_per_second() * 1e9 / 8.0;

@@ -49,6 +49,7 @@ class MemoryOfWorker {
  private:
   void AddArrays(const StageOptions& options, WorkerMemory& memory) const {
     const ArrayBytes arrays = ArrayBytesOf(run_.job.model, options);
+    if (options.stores_state) memory.in_file += StoredBytesOf(run_.job.model, options).in_file;
     memory.weights += arrays.version + arrays.frozen;
     memory.gradients += arrays.gradients;
     memory.optimizer += arrays.optimizer;
@@ -119,12 +120,14 @@ class MemoryOfWorker {
     bytes.sum = BufferPool::BlockBytes(SumFloats(Gradients(id), topology_[id].last) * float_bytes);
     if (topology_.streams_weights) {
       bytes.gradients = Gradients(id) > 0 ? BufferPool::BlockBytes(Gradients(id) * float_bytes) : 0;
-      if (!options.borrows_weights) return;
+      if (!options.borrows_weights && !options.stores_state) return;
       bytes.streamed_weights = StreamedBytes(id);
       if (options.precision == Precision::kBf16) {
         bytes.streamed_mirror = BufferPool::BlockBytes(
             ParameterArena(run_.job.model, options.layers).weight_count() * SizeOf(DType::kBf16));
       }
+      if (!options.stores_state) return;
+      bytes.updated = StoredBytesOf(run_.job.model, options).updated;
       return;
     }
     const int64_t weights = BufferPool::BlockBytes(
@@ -139,6 +142,7 @@ class MemoryOfWorker {
       const StageId source = topology_.table[id].source;
       if (source.value < 0 || topology_.worker(source) != worker_) continue;
       stages[id].streamed_weights = StreamedBytes(StageId(id));
+      stages[id].in_file = topology_.weights_in_file;
     }
   }
 
@@ -219,6 +223,17 @@ absl::StatusOr<WorkerMemory> PredictWorkerMemory(const RunLayout& run, WorkerId 
                                                  absl::Span<const TapeNeeds> needs,
                                                  bool own_memory) {
   return MemoryOfWorker(run, worker, needs, own_memory).Predict();
+}
+
+int64_t UpdateBytesOf(const ResolvedJob& job, LayerRange layers) {
+  const StageOptions options = {.layers = layers,
+                                .precision = job.precision,
+                                .drops_gradients = true,
+                                .stores_state = true,
+                                .optimizer = job.optimizer};
+  const int64_t gradients = GradientsOfLayers(job.model, layers) * SizeOf(DType::kF32);
+  return StoredBytesOf(job.model, options).updated +
+         (gradients > 0 ? BufferPool::BlockBytes(gradients) : 0);
 }
 
 int64_t MostBytes(absl::Span<const WorkerMemory> workers) {

@@ -33,6 +33,7 @@ struct WorkerMemory {
   int64_t activations = 0;  // of the microbatches in flight, of messages and reductions, at most
   int64_t buffers = 0;      // of nodes: statistics of batch norms, carried state
   int64_t scratch = 0;      // of passes while they run; 0 where a worker counts what it has
+  int64_t in_file = 0;      // beside its memory: weights and state in the worker's file
 
   // Returns what is there before the first microbatch.
   int64_t held() const {
@@ -50,6 +51,9 @@ int64_t MostBytes(absl::Span<const WorkerMemory> workers);
 absl::StatusOr<WorkerMemory> PredictWorkerMemory(const RunLayout& run, WorkerId worker,
                                                  absl::Span<const TapeNeeds> needs,
                                                  bool own_memory);
+
+// Returns what an update of `layers` takes where weights and state live in files: all that they have, gradients included.
+int64_t UpdateBytesOf(const ResolvedJob& job, LayerRange layers);
 
 // Predicts by worker, all of whose devices are like that of `profile`. `layers` is by stage of the topology of
 // `schedule`, all replicas and ways back included (LayersOfStages).

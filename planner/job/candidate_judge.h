@@ -55,9 +55,12 @@ class CandidateJudge {
   absl::StatusOr<std::vector<WorkerMemory>> Memory(const std::vector<LayerRange>& layers) const;
   // Returns the most stashes that a stage at each place has at once, wherever they are. Not of an order that is searched.
   std::vector<int64_t> StashesPeaks() const;
-  // Errors: ResourceExhausted, naming the worker, if one has less.
+  // Errors: ResourceExhausted, naming the worker, if one has less, and the layer where a single one is too large for it.
   absl::Status CheckMemory(const std::vector<WorkerMemory>& memory,
                            const std::vector<int>& workers) const;
+
+  // Where weights live in files: of a layer that is too large for `on` by itself, because it is updated as a whole.
+  absl::Status CheckLargestLayer(const PlanWorker& on) const;
 
   // Judges the placement; `rejected` says what makes it impossible.
   JudgedCandidate Judge(const StagePlacement& placement) const;

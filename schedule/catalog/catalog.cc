@@ -559,7 +559,7 @@ Program StreamedEvaluation(const Topology& topology, WorkerId worker, Microbatch
     for (int32_t part = 0; part < topology.parts(); ++part) {
       slots.push_back({topology.first_of_place[part], microbatches, part});
     }
-    return StreamedSlots(topology, worker, slots, /*forwards_only=*/true);
+    return StreamedSlots(topology, worker, slots, {.forwards_only = true});
   };
   Program program{.repeats = range.count / round, .shift = round};
   const int64_t rest = range.count % round;

@@ -11,7 +11,8 @@
 // it has the bits of one sum; the worker of the last round makes the update and gives the weights
 // to the others. (The paper keeps weights and sums with the host.) Forward and backward parts are
 // the same; the paper also splits them differently. Where weights are streamed a worker keeps those
-// of the parts that it updates alone, and gets those of a slot just before it (streamed_weights.h).
+// of the parts that it updates alone, and gets those of a slot just before it (streamed_weights.h); or no weights at all,
+// which wait in its file.
 //
 // With slots of one length, messages, sums and copies for nothing, M microbatches in rounds of W,
 // slot k of a step (counted over its rounds) begins k slots after its first: its microbatches come
@@ -58,8 +59,12 @@ Program RoundPipe(const ScheduleOptions& options, WorkerId worker, MicrobatchRan
           {topology.StageAt(slot, round.first), round, static_cast<int64_t>(slots.size())});
     }
   }
+  // A norm of all gradients, and sums of those of shared parameters, come before any update.
+  const bool updates_at_once =
+      topology.weights_in_file && !options.global_norm && topology.groups.empty();
   if (topology.streams_weights) {
-    list = StreamedSlots(topology, worker, slots, /*forwards_only=*/false);
+    list = StreamedSlots(topology, worker, slots,
+                         {.updates_at_once = updates_at_once, .step_end = range.first + step});
   } else {
     for (const WeightSlot& slot : slots) {
       if (topology.worker(slot.stage) == worker) {
@@ -69,7 +74,7 @@ Program RoundPipe(const ScheduleOptions& options, WorkerId worker, MicrobatchRan
   }
   const std::vector<StageId> stages = topology.StagesOf(worker);
   for (const StageId stage : stages) {
-    if (topology[stage].updates) Update(list, stage);
+    if (topology[stage].updates && !updates_at_once) Update(list, stage);
   }
   for (size_t id = 0; id < topology.groups.size(); ++id) {
     const ReduceGroup& group = topology.groups[id];

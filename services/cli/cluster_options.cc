@@ -14,7 +14,7 @@ CLI::Option* AddClusterOptions(CLI::App& app, TrainJobOptions& job, ClusterOptio
       ->type_name("N")
       ->check(CLI::Range(1, 256));
   app.add_option("--device", cluster.device,
-                 "The workers' device: cpu, cuda:N, or auto (a GPU or the CPU)")
+                 "The workers' device: cpu, cuda:N, or auto (GPUs or the CPU)")
       ->envname("PENSTOCK_DEVICE")
       ->type_name("DEVICE")
       ->check(KnownValues({"auto", "cpu", "cuda:0"}))

@@ -194,6 +194,7 @@ nlohmann::ordered_json CandidateJson(const JudgedCandidate& judged, const Cluste
                        {"activations", memory.activations},
                        {"buffers", memory.buffers},
                        {"scratch", memory.scratch},
+                       {"in_file", memory.in_file},
                        {"sent_bytes_per_step", judged.sent_bytes[i]}});
   }
   json["step_seconds"] = judged.step_s;

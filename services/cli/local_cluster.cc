@@ -11,6 +11,7 @@
 #include "absl/time/clock.h"
 #include "base/files.h"
 #include "base/status.h"
+#include "compute/device.h"
 #include "services/coordinator/coordinator_metrics.h"
 #include "services/http/guard.h"
 #include "services/metrics/process_metrics.h"
@@ -81,6 +82,7 @@ absl::Status LocalCluster::Start(Clock& clock) {
                                 return CollectMetrics();
                               }));
   }
+  if (options_.device != "cpu") gpus_ = UsableGpus();
   for (int worker = 0; worker < options_.workers; ++worker) {
     PENSTOCK_RETURN_IF_ERROR(SpawnWorker(program, worker));
   }
@@ -130,28 +132,31 @@ std::string LocalCluster::MetricsOf(int worker) const {
 }
 
 absl::Status LocalCluster::SpawnWorker(const std::string& program, int worker) {
-  std::vector<std::string> arguments = {program,
-                                        "--coordinator",
-                                        coordinator_->address().ToString(),
-                                        "--certificates",
-                                        JoinPath(credentials_, RoleName(Role::kWorker)),
-                                        "--listen",
-                                        absl::StrCat(kLoopback, ":0"),
-                                        "--name",
-                                        NameOf(worker),
-                                        "--data-root",
-                                        options_.data_root,
-                                        "--any-path",
-                                        "--device",
-                                        options_.device,
-                                        "--threads",
-                                        absl::StrCat(options_.threads),
-                                        "--metrics",
-                                        MetricsOf(worker),
-                                        "--snapshot-memory",
-                                        "0",  // nobody takes the place of a worker that dies
-                                        "--parent-fd",
-                                        "{parent-fd}"};
+  std::vector<std::string> arguments = {
+      program,
+      "--coordinator",
+      coordinator_->address().ToString(),
+      "--certificates",
+      JoinPath(credentials_, RoleName(Role::kWorker)),
+      "--listen",
+      absl::StrCat(kLoopback, ":0"),
+      "--name",
+      NameOf(worker),
+      "--data-root",
+      options_.data_root,
+      "--any-path",
+      "--device",
+      DeviceOfWorker(options_.device, worker, gpus_),
+      "--workers-on-device",
+      absl::StrCat(WorkersOnDeviceOf(options_.device, worker, options_.workers, gpus_)),
+      "--threads",
+      absl::StrCat(options_.threads),
+      "--metrics",
+      MetricsOf(worker),
+      "--snapshot-memory",
+      "0",  // nobody takes the place of a worker that dies
+      "--parent-fd",
+      "{parent-fd}"};
   if (options_.metrics.has_value()) {
     arguments.insert(arguments.end(), {"--linger", absl::StrCat(absl::ToInt64Seconds(kLinger))});
   }
@@ -160,9 +165,14 @@ absl::Status LocalCluster::SpawnWorker(const std::string& program, int worker) {
       .status();
 }
 
+absl::Duration LocalCluster::StartTimeout() const {
+  return UsesGpu(options_.device, gpus_) ? kGpuStartTimeout : kStartTimeout;
+}
+
 absl::Status LocalCluster::AwaitRegistration(Clock& clock) {
   CoordinatorClient client = Connect();
-  const int64_t give_up_ns = clock.MonotonicNs() + absl::ToInt64Nanoseconds(kStartTimeout);
+  const absl::Duration timeout = StartTimeout();
+  const int64_t give_up_ns = clock.MonotonicNs() + absl::ToInt64Nanoseconds(timeout);
   for (;;) {
     PENSTOCK_RETURN_IF_ERROR(Health());
     PENSTOCK_ASSIGN_OR_RETURN(const v1::ListWorkersResponse list, client.ListWorkers());
@@ -170,7 +180,7 @@ absl::Status LocalCluster::AwaitRegistration(Clock& clock) {
     if (clock.MonotonicNs() > give_up_ns) {
       return absl::DeadlineExceededError(
           absl::StrCat("only ", list.workers_size(), " of ", options_.workers,
-                       " workers registered within ", absl::FormatDuration(kStartTimeout)));
+                       " workers registered within ", absl::FormatDuration(timeout)));
     }
     absl::SleepFor(kPollInterval);
   }

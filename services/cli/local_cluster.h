@@ -41,7 +41,10 @@ struct LocalClusterOptions {
 
 class LocalCluster {
  public:
+  // A worker that ends is noticed at once, so this is for one that hangs. CUDA's libraries, read from a cold disk, and a
+  // first context take longer than anything that a worker does on the CPU.
   static constexpr absl::Duration kStartTimeout = absl::Seconds(20);
+  static constexpr absl::Duration kGpuStartTimeout = absl::Minutes(5);
   static constexpr absl::Duration kStopGrace = absl::Seconds(5);
   // With metrics: the longest that the end of a cluster waits for scrapes.
   static constexpr absl::Duration kLinger = absl::Seconds(15);
@@ -80,12 +83,14 @@ class LocalCluster {
   // Makes an authority for this cluster alone, and the credentials of its parties.
   absl::Status MakeCredentials(absl::Time now);
   std::string MetricsOf(int worker) const;
+  absl::Duration StartTimeout() const;
   absl::Status SpawnWorker(const std::string& program, int worker);
   absl::Status AwaitRegistration(Clock& clock);
   std::vector<MetricFamily> CollectMetrics();
 
   const LocalClusterOptions options_;
   std::unique_ptr<Supervisor> supervisor_;
+  std::vector<int> gpus_;    // of this machine
   std::string credentials_;  // their directory, which the supervisor removes
   TransportSecurity client_security_ = TransportSecurity::Plaintext();
   std::unique_ptr<CoordinatorServer> coordinator_;

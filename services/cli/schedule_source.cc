@@ -69,6 +69,7 @@ absl::Status CheckIsOfAFile(const ScheduleSource& source) {
       {source.recompute != plain.recompute, "--recompute"},
       {source.offload != plain.offload, "--offload"},
       {source.stream_weights, "--stream-weights"},
+      {source.weights_in_file, "--weights-in-file"},
       {source.delta != plain.delta, "--delta"},
       {source.seed != plain.seed, "--seed"}};
   for (const auto& [given, flag] : flags) {
@@ -100,7 +101,8 @@ absl::StatusOr<Topology> PlaceStages(const Method& method, const ScheduleSource&
       Place(method.placement, source.stages,
             source.workers > 0 ? source.workers : source.stages / per_worker, source.microbatches,
             copies);
-  return topology.ok() && source.stream_weights ? StreamWeights(*topology) : topology;
+  return topology.ok() && source.stream_weights ? StreamWeights(*topology, source.weights_in_file)
+                                                : topology;
 }
 
 }  // namespace
@@ -159,6 +161,9 @@ void AddScheduleOptions(CLI::App& app, ScheduleSource& source) {
   app.add_flag("--stream-weights", source.stream_weights,
                "Workers keep the weights of those stages alone that they update, and get others "
                "when they need them (of roundpipe)");
+  app.add_flag("--weights-in-file", source.weights_in_file,
+               "Those weights, and the optimizer's state, are in files of the workers (with "
+               "--stream-weights)");
   app.add_option("--delta", source.delta,
                  "The most updates that weights may be old (of rpd); default: PipeDream's delay")
       ->type_name("D")
@@ -189,6 +194,11 @@ absl::StatusOr<ScheduleOptions> CatalogOptions(const Method& method, const Sched
     return absl::InvalidArgumentError(
         absl::StrCat("--stream-weights is not for ", method.name,
                      ", whose workers keep the stages that they pass; roundpipe has it"));
+  }
+  if (source.weights_in_file && !source.stream_weights) {
+    return absl::InvalidArgumentError(
+        "--weights-in-file is for weights that are streamed; give "
+        "--stream-weights, too");
   }
   if (source.workers > 0 && source.stages_per_worker > 0) {
     return absl::InvalidArgumentError("--workers and --stages-per-worker say the same; give one");

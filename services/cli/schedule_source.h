@@ -28,12 +28,14 @@ struct ScheduleSource {
   std::string recompute = "none";
   std::string offload = "none";
   bool stream_weights = false;
+  bool weights_in_file = false;
   std::optional<int64_t> delta;  // of rpd; absent: PipeDream's delay
   uint64_t seed = 0;             // of rpd
   bool send_early = false;       // gradients leave before those of the weights are computed
 };
 
-// Declares --stages, --stages-per-worker, --replicas, --microbatches, --steps, --recompute, --offload, --stream-weights, --delta, --seed and
+// Declares --stages, --stages-per-worker, --replicas, --microbatches, --steps, --recompute, --offload, --stream-weights,
+// --weights-in-file, --delta, --seed and
 // --send-early.
 void AddScheduleOptions(CLI::App& app, ScheduleSource& source);
 

@@ -120,6 +120,7 @@ Json StageJson(const v1::StageReport& stage) {
       {"copies", CopiesJson(stage)},
       {"cuda_graphs", GraphsJson(stage.graphs())},
       {"device_graphs", GraphsJson(stage.graphs())},  // its name before, for one version
+      {"attention_fallbacks", stage.attention_fallbacks()},
       {"edges", EdgesJson(stage)},
       {"actions", actions}};
 }

@@ -76,6 +76,11 @@ const StageRows& TimeRows() {
        "Passes of the stage's layers where the device may capture them as CUDA graphs "
        "(training.cuda_graphs).",
        AddGraphPasses},
+      {kGauge, "penstock_stage_attention_fallbacks", "",
+       "Nodes of attention in bf16 that a GPU computes several times slower than cuDNN's "
+       "attention, "
+       "which has none for their shape.",
+       Value<&Stage::attention_fallbacks>},
   };
   return rows;
 }
@@ -124,6 +129,13 @@ const StageRows& MemoryRows() {
       {kCounter, "penstock_stage_offloaded_bytes_total", "",
        "Bytes of stashes that left the device for the host (`pipeline.offload`).",
        Value<&Stage::offloaded_bytes>},
+      {kCounter, "penstock_stage_file_read_bytes_total", "",
+       "Bytes of weights and optimizer's state that came from the worker's file "
+       "(`pipeline.stream_weights: file`).",
+       Value<&Stage::file_bytes_read>},
+      {kCounter, "penstock_stage_file_written_bytes_total", "",
+       "Bytes of weights and optimizer's state that went to the worker's file.",
+       Value<&Stage::file_bytes_written>},
       {kGauge, "penstock_stage_weight_stash_bytes", "place",
        "Memory of weight versions beside the current one, as of the last update.",
        ByPlace<&Memory::stashed_weights_now, &Memory::host_stashed_weights_now>},

@@ -89,8 +89,9 @@ std::optional<WorkerFlags> ParseWorkerFlags(int argc, char** argv, int& exit_cod
       ->default_str("256GiB");
   app.add_option(
          "--offload-dir", flags.offload_directory,
-         "where stashes wait that a job offloads from the CPU (pipeline.offload), in a file "
-         "without a name; a disk, not memory")
+         "where stashes wait that a job offloads from the CPU (pipeline.offload), and weights that "
+         "it keeps there (pipeline.stream_weights: file), in files without names; a disk, not "
+         "memory")
       ->type_name("DIR");
   app.add_option("--checkpoint-root", flags.checkpoint_root,
                  "directory below which jobs may have their checkpoints; or the word coordinator: "
@@ -112,6 +113,9 @@ std::optional<WorkerFlags> ParseWorkerFlags(int argc, char** argv, int& exit_cod
       ->check([](const std::string& text) {
         return std::string(ParseDevice(text).status().message());
       });
+  app.add_option("--workers-on-device", flags.workers_on_device,
+                 "how many workers compute on the same GPU: each has its part of the memory")
+      ->check(CLI::Range(1, 256));
   std::string emulated;
   app.add_option("--emulate", emulated,
                  "file with a device's times, which passes then take (docs/emulation.md)")

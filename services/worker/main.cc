@@ -196,7 +196,7 @@ class Worker {
     // Its stream ends when nobody listens here any more, so the coordinator knows at once.
     registration_.reset();
     if (metrics_ != nullptr && flags_.linger > absl::ZeroDuration()) Linger();
-    return refused_ ? kFailed : 0;
+    return refused_ || device_lost_ ? kFailed : 0;
   }
 
   void Linger() {
@@ -249,7 +249,8 @@ class Worker {
                                     MakeBackendOn(flags_.device, flags_.threads));
           std::string name(backend->name());
           if (flags_.emulated) absl::StrAppend(&name, " as ", NameOfTimes(*flags_.emulated));
-          return DeviceDescription{std::move(name), backend->memory_bytes()};
+          return DeviceDescription{std::move(name),
+                                   backend->memory_bytes(flags_.workers_on_device)};
         },
         .check =
             [this](const RunRequest& request) {
@@ -287,6 +288,12 @@ class Worker {
                    .product_flops_per_second = ProductRateFor(request)});
             },
         .on_attempt_over = [this] { finished_.Add(Snapshot(), RealClock().MonotonicNs()); },
+        .on_device_lost =
+            [this](const absl::Status& status) {
+              device_lost_ = true;
+              log_.error("{}; a new process can", Text(status));
+              stop_.Trigger("its device is lost to this process");
+            },
         .on_attempt =
             [this](const std::string& job_id, int64_t epoch, const CallTrace& trace) {
               log_.info("job {}: preparing epoch {}{}", job_id, epoch,
@@ -447,6 +454,7 @@ class Worker {
   StopSignal& stop_;
   const uint64_t incarnation_ = RandomIncarnation();
   std::atomic<bool> refused_ = false;  // by the coordinator, for good
+  std::atomic<bool> device_lost_ = false;
   DeviceDescription device_;
   RefusalLog refusals_;
 

@@ -1,5 +1,6 @@
 #include "services/worker/run_host.h"
 
+#include <string>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -132,14 +133,18 @@ void RunHost::DropRun(Attempt& attempt, const absl::Status& outcome) {
   if (transport_ != nullptr && !stop.ok()) transport_->Cancel(stop);
   run_.reset();
   transport_.reset();
+  absl::Status usable;
+  if (!outcome.ok() && backend_ != nullptr) usable = backend_->CheckUsable();
   backend_.reset();
   ReturnFreedMemory();
   PENSTOCK_FAULT_POINT(kRunAfterEnd);
   {
     MutexLock lock(mutex_);
-    desk_.End(attempt, outcome);
+    desk_.End(attempt, outcome);  // with its own error
+    if (!usable.ok()) desk_.Close(std::string(usable.message()));
   }
   changed_.NotifyAll();
+  if (!usable.ok()) parts_.on_device_lost(usable);
 }
 
 // -------------------------------------------------------------------------------- control calls

@@ -57,6 +57,8 @@ struct RunHostParts {
       prepare;
   // A prepared attempt is over; its counts can still be asked for, and go when this returns.
   std::function<void()> on_attempt_over = [] {};
+  // After an attempt that failed: this process cannot compute on its device again, and later attempts are refused.
+  std::function<void(const absl::Status&)> on_device_lost = [](const absl::Status&) {};
   // An attempt is about to be prepared: events from now on are its own. `trace`: of its job, if it has one.
   std::function<void(const std::string& job_id, int64_t epoch,
                      const std::optional<TraceContext>& trace)>

@@ -66,6 +66,27 @@ TEST(BufferPool, Acquire_IsAlignedAndLargeEnough) {
   }
 }
 
+// Blocks in use stay, whatever they come to; of those that wait the largest goes first.
+TEST(BufferPool, HoldAtMost_GivesIdleBlocksBackToTheSource) {
+  CountingMemory memory;
+  BufferPool pool(memory);
+  Buffer used = pool.Acquire(1000 * 64);
+  { const Buffer blocks[] = {pool.Acquire(64), pool.Acquire(300 * 64), pool.Acquire(200 * 64)}; }
+  EXPECT_EQ(memory.bytes(), 1501 * 64);
+  pool.HoldAtMost(1300 * 64);
+  EXPECT_EQ(memory.bytes(), 1201 * 64) << "without the block of 300";
+  EXPECT_EQ(pool.stats().bytes_held, 1201 * 64);
+  Buffer other = pool.Acquire(100 * 64);
+  EXPECT_EQ(memory.bytes(), 1101 * 64) << "without that of 200, for a new one";
+  pool.HoldAtMost(0);
+  EXPECT_EQ(memory.bytes(), 1100 * 64);
+  other = Buffer();
+  EXPECT_EQ(memory.bytes(), 1100 * 64) << "until a new block is made";
+  used = Buffer();
+  const Buffer small = pool.Acquire(64);
+  EXPECT_EQ(memory.bytes(), 64);
+}
+
 // In whatever order blocks came back, so that the same ones are given out for the same needs.
 TEST(BufferPool, Acquire_AfterReleases_ReusesTheLowestAddress) {
   CountingMemory memory;
@@ -134,6 +155,71 @@ TEST(BufferPool, Acquire_SourceExhausted_IsEmptyAndThePoolGoesOn) {
   EXPECT_FALSE(pool.Acquire(64));
   all = Buffer();
   EXPECT_TRUE(pool.Acquire(1024));
+}
+
+TEST(BufferPool, Acquire_SourceExhausted_IdleBlocksOfOtherSizesMakeRoom) {
+  CountingMemory memory(1024);
+  BufferPool pool(memory);
+  const Buffer used = pool.Acquire(128);
+  pool.Acquire(512);
+  pool.Acquire(256);
+  EXPECT_EQ(memory.bytes(), 896);
+  const Buffer large = pool.Acquire(896);
+  EXPECT_TRUE(large);
+  EXPECT_EQ(memory.bytes(), 1024);
+  EXPECT_EQ(pool.stats().bytes_held, 1024);
+  EXPECT_EQ(pool.stats().bytes_in_use, 1024);
+  EXPECT_EQ(pool.stats().releases, 2);
+  EXPECT_FALSE(pool.Acquire(64)) << "what is in use stays";
+}
+
+TEST(BufferPool, Acquire_SourceExhausted_OneBlockThatIsLargeEnoughMakesRoom) {
+  CountingMemory memory(1024);
+  BufferPool pool(memory);
+  { const std::vector<Buffer> blocks = {pool.Acquire(64), pool.Acquire(576), pool.Acquire(320)}; }
+  EXPECT_TRUE(pool.Acquire(256));  // the block of 320 goes
+  EXPECT_EQ(pool.stats().releases, 1);
+  const int64_t allocations = pool.stats().allocations;
+  { const std::vector<Buffer> blocks = {pool.Acquire(64), pool.Acquire(576)}; }
+  EXPECT_EQ(pool.stats().allocations, allocations);
+}
+
+// Other processes may have it open.
+TEST(BufferPool, Acquire_SourceExhausted_KeptBlockStays) {
+  CountingMemory memory(1024);
+  BufferPool pool(memory);
+  void* kept = nullptr;
+  {
+    const Buffer first = pool.Acquire(512);
+    const Buffer second = pool.Acquire(512);
+    second.KeepInPool();
+    kept = second.data();
+  }
+  EXPECT_FALSE(pool.Acquire(1024));
+  EXPECT_EQ(memory.bytes(), 512);
+  EXPECT_EQ(pool.Acquire(512).data(), kept);
+  EXPECT_TRUE(pool.Acquire(256)) << "of the memory that the other made room for";
+}
+
+TEST(BufferPool, ManyThreads_LittleMemory_LoseNothing) {
+  CountingMemory memory(int64_t{8} << 10);
+  {
+    BufferPool pool(memory);
+    std::vector<std::thread> threads;
+    threads.reserve(4);
+    for (int t = 0; t < 4; ++t) {
+      threads.emplace_back([&pool, t] {
+        for (int i = 0; i < 2000; ++i) {
+          const Buffer buffer = pool.Acquire(64 << ((i + t) % 6));
+          if (buffer) *static_cast<int*>(buffer.data()) = t;
+        }
+      });
+    }
+    for (std::thread& thread : threads) thread.join();
+    EXPECT_EQ(pool.stats().bytes_in_use, 0);
+    EXPECT_EQ(pool.stats().bytes_held, memory.bytes());
+  }
+  EXPECT_EQ(memory.bytes(), 0);
 }
 
 TEST(BufferPool, Stats_FollowUse) {

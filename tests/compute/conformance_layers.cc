@@ -57,6 +57,8 @@ const Sizes kLarge[] = {{2, 65, 24, 2, 40, 50},
                         {4, 256, 16, 2, 32, 9}};
 // More columns than a GPU's block of threads has.
 const Sizes kWide = {2, 9, 264, 3, 600, 777};
+// Rows of logits that a GPU's blocks of threads keep in their own memory, and with a rest.
+const Sizes kManyClasses = {1, 3, 8, 1, 8, 24003};
 
 // One op with random weights, inputs and cotangents, run on the back-end with poisoned memory.
 class LayerRun {
@@ -366,6 +368,14 @@ TEST_P(BackendConformance, Gradients_OfWideRows_MatchDifferencesAlongADirection)
     const Node node = WithTrainedDeviations(make(kWide));
     SCOPED_TRACE(node.name);
     LayerTester(*this).ExpectMatchesDirection(LayerRun(node, kWide));
+  }
+}
+
+TEST_P(BackendConformance, Gradients_OfManyClasses_MatchDifferencesAlongADirection) {
+  for (const int64_t classes : {kManyClasses.vocabulary, kManyClasses.vocabulary - 3}) {
+    Sizes sizes = kManyClasses;
+    sizes.vocabulary = classes;
+    LayerTester(*this).ExpectMatchesDirection(LayerRun(Head(sizes), sizes));
   }
 }
 

@@ -7,7 +7,10 @@
 
 #include "compute/cuda/copies.h"
 #include "compute/cuda/graphs.h"
+#include "compute/cuda/ipc.h"
+#include "compute/cuda/memory.h"
 #include "compute/cuda/prefetch.h"
+#include "compute/cuda/product.h"
 #include "tests/compute/fake_cuda.h"
 #include "tests/support/status_matchers.h"
 
@@ -118,6 +121,133 @@ TEST_F(CudaStreamsTest, ToDevice_OtherSizes_HaveLandingsOfTheirOwn) {
     receive(10);
   }
   EXPECT_EQ(context_->pool().stats().bytes_held, held);
+}
+
+// ------------------------------------------------------------------------------- memory and sharing
+
+// Not what the device has: other processes, and this one's context, have some of it.
+TEST_F(CudaStreamsTest, FreeMemory_IsWhatTheDeviceHasLeftAndThePoolHolds) {
+  constexpr int64_t kMiB = int64_t{1} << 20;
+  fake_cuda::SetFreeMemory(40960 * kMiB);
+  const auto context = CudaContext::Create(0, Repeatability::kBitwise);
+  ASSERT_THAT(context, IsOk());
+  const int64_t free_bytes = (*context)->free_bytes();
+  EXPECT_GE(free_bytes, (40960 + 32) * kMiB) << "the pool's workspace for libraries is the job's";
+  EXPECT_LT(free_bytes, (40960 + 33) * kMiB);
+  EXPECT_EQ(ShareOfMemory(free_bytes, 1), free_bytes);
+  EXPECT_EQ(ShareOfMemory(40960 * kMiB, 4), (40960 - 3 * 1024) * kMiB / 4);
+  EXPECT_EQ(ShareOfMemory(1024 * kMiB, 3), 0);
+
+  fake_cuda::FailNext("cudaMemGetInfo");
+  EXPECT_FALSE(CudaContext::Create(0, Repeatability::kBitwise).ok());
+}
+
+TEST_F(CudaStreamsTest, CheckUsable_OnlyAnErrorThatStaysIsTheEndOfIt) {
+  fake_cuda::FailNext("cudaMemcpyAsync", cudaErrorMemoryAllocation);
+  EXPECT_FALSE(copies_->StartToHost(OnDevice(1.0f)).ok());
+  fake_cuda::Hold(true);
+  fake_cuda::Launch(context_->stream(), [] {});
+  EXPECT_THAT(context_->CheckUsable(), IsOk());
+  fake_cuda::Stick(cudaErrorIllegalAddress);
+  EXPECT_THAT(context_->CheckUsable(),
+              StatusIs(absl::StatusCode::kUnavailable, HasSubstr("cannot use GPU 0 any more")));
+  fake_cuda::Stick(cudaSuccess);
+}
+
+TEST_F(CudaStreamsTest, MemoryIsOut_IdleBlocksAreFreedAfterTheDeviceHasLeftThem) {
+  fake_cuda::Hold(true);
+  float seen = 0.0f;
+  {
+    const Tensor idle = OnDevice(3.0f, /*count=*/1024);
+    fake_cuda::Launch(context_->stream(), [&seen, idle = idle.data<float>()] { seen = *idle; });
+  }
+  const int freed = fake_cuda::Calls("cudaFree");
+  fake_cuda::FailNext("cudaMalloc", cudaErrorMemoryAllocation);
+  EXPECT_TRUE(context_->pool().Acquire(2048));
+  EXPECT_EQ(fake_cuda::Calls("cudaFree"), freed + 1);
+  EXPECT_EQ(seen, 3.0f);
+  EXPECT_THAT(context_->Check("memory"), IsOk());
+}
+
+TEST_F(CudaStreamsTest, MemoryIsOut_ExportedBlocksStay) {
+  IpcShare share(*context_, *copies_);
+  PENSTOCK_ASSERT_OK_AND_ASSIGN(const std::shared_ptr<Exporter> exporter, share.MakeExporter());
+  EXPECT_THAT(exporter->Describe(OnDevice(1.0f, /*count=*/1024)), IsOk());
+  const int freed = fake_cuda::Calls("cudaFree");
+  fake_cuda::FailNext("cudaMalloc", cudaErrorMemoryAllocation);
+  EXPECT_FALSE(context_->pool().Acquire(2048));
+  EXPECT_EQ(fake_cuda::Calls("cudaFree"), freed);
+}
+
+// The importer is another process: nothing orders its read after a copy that is still on its way.
+TEST_F(CudaStreamsTest, Offer_ItsProbesAreOnTheDevice) {
+  IpcShare share(*context_, *copies_);
+  PENSTOCK_ASSERT_OK_AND_ASSIGN(const std::shared_ptr<Exporter> exporter, share.MakeExporter());
+  PENSTOCK_ASSERT_OK_AND_ASSIGN(const std::unique_ptr<Importer> importer,
+                                share.Import(exporter->offer()));
+  const Tensor tensor = OnDevice(5.0f, /*count=*/3);
+  PENSTOCK_ASSERT_OK_AND_ASSIGN(const ShareBytes bytes, exporter->Describe(tensor));
+  PENSTOCK_ASSERT_OK_AND_ASSIGN(const Importer::Fetched fetched,
+                                importer->Fetch(bytes, tensor.dtype, tensor.shape));
+  fake_cuda::RunAll();
+  EXPECT_EQ(fetched.tensor.data<float>()[2], 5.0f);
+}
+
+// ----------------------------------------------------------------------------------------- products
+
+class CudaProductsTest : public CudaStreamsTest {
+ protected:
+  static constexpr ProductShape kShape = {.rows = 2, .columns = 3, .inner = 4};
+
+  // The algorithm that a product of this shape takes.
+  static int AlgorithmOf(CudaContext& context, const ProductShape& shape = kShape) {
+    const auto product = MatrixProduct::Create(context, shape);
+    EXPECT_THAT(product, IsOk());
+    fake_cuda::TakeProducts();
+    EXPECT_THAT(product->Run({}), IsOk());
+    return fake_cuda::TakeProducts().back();
+  }
+  static std::unique_ptr<CudaContext> Fast() {
+    return *CudaContext::Create(0, Repeatability::kFast);
+  }
+};
+
+TEST_F(CudaProductsTest, Repeatable_TakesTheFirstAndTimesNothing) {
+  fake_cuda::SetProductTimes({3.0f, 1.0f});
+  const auto product = MatrixProduct::Create(*context_, kShape);
+  ASSERT_THAT(product, IsOk());
+  EXPECT_THAT(fake_cuda::TakeProducts(), IsEmpty());
+  EXPECT_EQ(AlgorithmOf(*context_), 0);
+}
+
+TEST_F(CudaProductsTest, NotRepeatable_TakesTheFastestOfThoseThatRun) {
+  const auto context = Fast();
+  fake_cuda::SetProductTimes({3.0f, -1.0f, 1.0f, 2.0f});
+  EXPECT_EQ(AlgorithmOf(*context), 2);
+  EXPECT_THAT(context->Check("products"), IsOk());
+}
+
+TEST_F(CudaProductsTest, NotRepeatable_EachShapeIsTimedOnce) {
+  const auto context = Fast();
+  fake_cuda::SetProductTimes({3.0f, 1.0f});
+  EXPECT_EQ(AlgorithmOf(*context), 1);
+  fake_cuda::SetProductTimes({1.0f, 3.0f});
+  EXPECT_EQ(AlgorithmOf(*context), 1);
+  ProductShape other = kShape;
+  other.adds = true;
+  EXPECT_EQ(AlgorithmOf(*context, other), 0);
+}
+
+TEST_F(CudaProductsTest, NotRepeatable_NoMemoryOrNoTime_TakesTheFirst) {
+  const auto context = Fast();
+  fake_cuda::SetProductTimes({3.0f, 1.0f});
+  fake_cuda::FailNext("cudaMalloc", cudaErrorMemoryAllocation);
+  EXPECT_EQ(AlgorithmOf(*context), 0);
+  fake_cuda::FailNext("cudaEventCreate");
+  EXPECT_EQ(AlgorithmOf(*context), 0);
+  EXPECT_THAT(context->Check("products"), IsOk());
+  fake_cuda::SetProductTimes({-1.0f, -1.0f});
+  EXPECT_THAT(MatrixProduct::Create(*context, kShape), IsOk());
 }
 
 // ------------------------------------------------------------------------------------------- graphs

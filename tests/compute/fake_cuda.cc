@@ -1,8 +1,10 @@
 #include "tests/compute/fake_cuda.h"
 
 #include <cublasLt.h>
+#include <cuda.h>
 #include <cudnn.h>
 
+#include <algorithm>
 #include <cstdlib>
 #include <cstring>
 #include <deque>
@@ -20,6 +22,7 @@
 struct CUevent_st {
   int64_t recorded = 0;  // moments so far, and those that have happened
   int64_t happened = 0;
+  float ms = 0.0f;  // the device's time of the last
 };
 struct CUgraph_st {
   std::vector<std::function<void()>> kernels;
@@ -45,10 +48,17 @@ namespace {
 
 struct State {
   bool hold = false;
+  float now_ms = 0.0f;
+  std::vector<float> product_ms = {1.0f};
+  std::vector<int> products;
+  cudaError_t sticky = cudaSuccess;
+  int64_t free_bytes = int64_t{1} << 30;
   cudaError_t last_error = cudaSuccess;
   std::map<std::string, cudaError_t> fail_next;
   std::map<std::string, int> calls;
   std::set<cudaStream_t> streams;
+  std::vector<std::function<void()>> copies_on_their_way;  // to the device
+  std::map<void*, size_t> allocated;                       // bytes
 };
 State& Fake() {
   static State& state = *new State;
@@ -80,6 +90,14 @@ cudaError_t Unsafe(const std::string& function) {
   return Called(function);
 }
 
+CUresult AddressRange(CUdeviceptr* base, size_t* bytes, CUdeviceptr address) {
+  const auto block = Fake().allocated.find(reinterpret_cast<void*>(address));
+  if (block == Fake().allocated.end()) return CUDA_ERROR_INVALID_VALUE;
+  *base = address;
+  *bytes = block->second;
+  return CUDA_SUCCESS;
+}
+
 bool Step(cudaStream_t stream) {
   if (stream->work.empty()) return false;
   CUstream_st::Work& first = stream->work.front();
@@ -87,7 +105,10 @@ bool Step(cudaStream_t stream) {
   const CUstream_st::Work work = std::move(first);
   stream->work.pop_front();
   if (work.kernel) work.kernel();
-  if (work.record != nullptr) work.record->happened = std::max(work.record->happened, work.moment);
+  if (work.record != nullptr) {
+    work.record->happened = std::max(work.record->happened, work.moment);
+    work.record->ms = Fake().now_ms;
+  }
   return true;
 }
 
@@ -117,11 +138,19 @@ void RunAll() {
 void FailNext(const std::string& function, cudaError_t error) {
   Fake().fail_next[function] = error;
 }
+void SetProductTimes(std::vector<float> ms) { Fake().product_ms = std::move(ms); }
+std::vector<int> TakeProducts() { return std::exchange(Fake().products, {}); }
+void Stick(cudaError_t error) { Fake().sticky = error; }
+void SetFreeMemory(int64_t bytes) { Fake().free_bytes = bytes; }
 int Calls(const std::string& function) { return Fake().calls[function]; }
 void Reset() {
   Fake().fail_next.clear();
   Fake().last_error = cudaSuccess;
   Fake().hold = false;
+  Fake().sticky = cudaSuccess;
+  Fake().product_ms = {1.0f};
+  Fake().products.clear();
+  Fake().free_bytes = int64_t{1} << 30;
   RunAll();
 }
 
@@ -142,19 +171,65 @@ cudaError_t cudaGetDeviceProperties(cudaDeviceProp* properties, int) {
   properties->major = 9;
   return cudaSuccess;
 }
-cudaError_t cudaDeviceSynchronize() { return RunAll(), cudaSuccess; }
+cudaError_t cudaDeviceSynchronize() {
+  if (const cudaError_t error = Called("cudaDeviceSynchronize"); error != cudaSuccess) return error;
+  for (const auto& copy : std::exchange(Fake().copies_on_their_way, {})) copy();
+  return RunAll(), cudaSuccess;
+}
 cudaError_t cudaMalloc(void** data, size_t bytes) {
   if (const cudaError_t error = Unsafe("cudaMalloc"); error != cudaSuccess) return error;
   *data = std::aligned_alloc(64, (bytes + 63) / 64 * 64);
+  Fake().allocated[*data] = bytes;
   return cudaSuccess;
 }
-cudaError_t cudaFree(void* data) { return std::free(data), cudaSuccess; }
+cudaError_t cudaMemset(void* data, int value, size_t bytes) {
+  return std::memset(data, value, bytes), Called("cudaMemset");
+}
+cudaError_t cudaMemGetInfo(size_t* free, size_t* total) {
+  if (const cudaError_t error = Called("cudaMemGetInfo"); error != cudaSuccess) return error;
+  *free = Fake().free_bytes;
+  *total = size_t{100} << 30;
+  return cudaSuccess;
+}
+cudaError_t cudaFree(void* data) {
+  (void)Called("cudaFree");
+  Fake().allocated.erase(data);
+  return std::free(data), cudaSuccess;
+}
 cudaError_t cudaHostAlloc(void** data, size_t bytes, unsigned) { return cudaMalloc(data, bytes); }
 cudaError_t cudaFreeHost(void* data) { return cudaFree(data); }
 cudaError_t cudaMemcpyAsync(void* to, const void* from, size_t bytes, cudaMemcpyKind,
                             cudaStream_t stream) {
   if (const cudaError_t error = Called("cudaMemcpyAsync"); error != cudaSuccess) return error;
   Launch(stream, [=] { std::memcpy(to, from, bytes); });
+  return cudaSuccess;
+}
+cudaError_t cudaMemcpy(void* to, const void* from, size_t bytes, cudaMemcpyKind kind) {
+  if (const cudaError_t error = Called("cudaMemcpy"); error != cudaSuccess) return error;
+  if (kind != cudaMemcpyHostToDevice) return std::memcpy(to, from, bytes), cudaSuccess;
+  const auto* const begin = static_cast<const char*>(from);
+  Fake().copies_on_their_way.push_back([to, staged = std::vector<char>(begin, begin + bytes)] {
+    std::memcpy(to, staged.data(), staged.size());
+  });
+  return cudaSuccess;
+}
+cudaError_t cudaIpcGetMemHandle(cudaIpcMemHandle_t* handle, void* data) {
+  if (const cudaError_t error = Called("cudaIpcGetMemHandle"); error != cudaSuccess) return error;
+  *handle = {};
+  std::memcpy(handle, &data, sizeof(data));
+  return cudaSuccess;
+}
+cudaError_t cudaIpcOpenMemHandle(void** data, cudaIpcMemHandle_t handle, unsigned) {
+  if (const cudaError_t error = Called("cudaIpcOpenMemHandle"); error != cudaSuccess) return error;
+  std::memcpy(data, &handle, sizeof(*data));
+  return cudaSuccess;
+}
+cudaError_t cudaIpcCloseMemHandle(void*) { return Called("cudaIpcCloseMemHandle"); }
+cudaError_t cudaGetDriverEntryPointByVersion(const char*, void** function, unsigned,
+                                             unsigned long long,
+                                             cudaDriverEntryPointQueryResult* result) {
+  *function = reinterpret_cast<void*>(&AddressRange);  // the one that is asked for
+  *result = cudaDriverEntryPointSuccess;
   return cudaSuccess;
 }
 cudaError_t cudaGetLastError() { return std::exchange(Fake().last_error, cudaSuccess); }
@@ -173,9 +248,20 @@ cudaError_t cudaStreamDestroy(cudaStream_t stream) {
   Fake().streams.erase(stream);
   return delete stream, cudaSuccess;
 }
+cudaError_t cudaStreamQuery(cudaStream_t stream) {
+  if (Fake().sticky != cudaSuccess) return Return(Fake().sticky);
+  return stream->work.empty() ? cudaSuccess : Return(cudaErrorNotReady);
+}
 cudaError_t cudaStreamSynchronize(cudaStream_t) { return RunAll(), cudaSuccess; }
 cudaError_t cudaEventCreateWithFlags(cudaEvent_t* event, unsigned) {
   return *event = new CUevent_st, cudaSuccess;
+}
+cudaError_t cudaEventCreate(cudaEvent_t* event) {
+  if (const cudaError_t error = Called("cudaEventCreate"); error != cudaSuccess) return error;
+  return *event = new CUevent_st, cudaSuccess;
+}
+cudaError_t cudaEventElapsedTime(float* ms, cudaEvent_t start, cudaEvent_t stop) {
+  return *ms = stop->ms - start->ms, Called("cudaEventElapsedTime");
 }
 cudaError_t cudaEventDestroy(cudaEvent_t event) { return delete event, cudaSuccess; }
 cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream) {
@@ -233,6 +319,53 @@ cublasStatus_t cublasLtCreate(cublasLtHandle_t* handle) {
   return *handle = nullptr, CUBLAS_STATUS_SUCCESS;
 }
 cublasStatus_t cublasLtDestroy(cublasLtHandle_t) { return CUBLAS_STATUS_SUCCESS; }
+cublasStatus_t cublasLtMatmulDescCreate(cublasLtMatmulDesc_t* made, cublasComputeType_t,
+                                        cudaDataType_t) {
+  return *made = nullptr, CUBLAS_STATUS_SUCCESS;
+}
+cublasStatus_t cublasLtMatmulDescDestroy(cublasLtMatmulDesc_t) { return CUBLAS_STATUS_SUCCESS; }
+cublasStatus_t cublasLtMatmulDescSetAttribute(cublasLtMatmulDesc_t, cublasLtMatmulDescAttributes_t,
+                                              const void*, size_t) {
+  return CUBLAS_STATUS_SUCCESS;
+}
+cublasStatus_t cublasLtMatrixLayoutCreate(cublasLtMatrixLayout_t* made, cudaDataType, uint64_t,
+                                          uint64_t, int64_t) {
+  return *made = nullptr, CUBLAS_STATUS_SUCCESS;
+}
+cublasStatus_t cublasLtMatrixLayoutDestroy(cublasLtMatrixLayout_t) { return CUBLAS_STATUS_SUCCESS; }
+cublasStatus_t cublasLtMatmulPreferenceCreate(cublasLtMatmulPreference_t* made) {
+  return *made = nullptr, CUBLAS_STATUS_SUCCESS;
+}
+cublasStatus_t cublasLtMatmulPreferenceDestroy(cublasLtMatmulPreference_t) {
+  return CUBLAS_STATUS_SUCCESS;
+}
+cublasStatus_t cublasLtMatmulPreferenceSetAttribute(cublasLtMatmulPreference_t,
+                                                    cublasLtMatmulPreferenceAttributes_t,
+                                                    const void*, size_t) {
+  return CUBLAS_STATUS_SUCCESS;
+}
+cublasStatus_t cublasLtMatmulAlgoGetHeuristic(cublasLtHandle_t, cublasLtMatmulDesc_t,
+                                              cublasLtMatrixLayout_t, cublasLtMatrixLayout_t,
+                                              cublasLtMatrixLayout_t, cublasLtMatrixLayout_t,
+                                              cublasLtMatmulPreference_t, int wanted,
+                                              cublasLtMatmulHeuristicResult_t* results,
+                                              int* found) {
+  *found = std::min(wanted, static_cast<int>(Fake().product_ms.size()));
+  for (int i = 0; i < *found; ++i) results[i].algo.data[0] = i;
+  return CUBLAS_STATUS_SUCCESS;
+}
+cublasStatus_t cublasLtMatmul(cublasLtHandle_t, cublasLtMatmulDesc_t, const void*, const void*,
+                              cublasLtMatrixLayout_t, const void*, cublasLtMatrixLayout_t,
+                              const void*, const void*, cublasLtMatrixLayout_t, void*,
+                              cublasLtMatrixLayout_t, const cublasLtMatmulAlgo_t* algorithm, void*,
+                              size_t, cudaStream_t stream) {
+  const int number = static_cast<int>(algorithm->data[0]);
+  const float ms = Fake().product_ms[number];
+  if (ms < 0.0f) return CUBLAS_STATUS_NOT_SUPPORTED;
+  Fake().products.push_back(number);
+  Launch(stream, [ms] { Fake().now_ms += ms; });
+  return CUBLAS_STATUS_SUCCESS;
+}
 const char* cublasLtGetStatusName(cublasStatus_t) { return "error"; }
 const char* cublasLtGetStatusString(cublasStatus_t) { return "as the test wants it"; }
 cudnnStatus_t cudnnCreate(cudnnHandle_t* handle) { return *handle = nullptr, CUDNN_STATUS_SUCCESS; }

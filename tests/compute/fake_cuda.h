@@ -1,8 +1,10 @@
 // FakeCuda: CUDA's run-time library as the test plays it, for the order of work on streams: its functions,
 // defined in fake_cuda.cc, take the place of the real ones in a program that is not linked with them.
 //
-// Memory of the device is the host's. What is queued on a stream waits until the test lets it go on; a capture
-// refuses what a real one does. Of the libraries only their being started is played.
+// Memory of the device is the host's, and so is that of other processes. A copy that is not queued leaves the host at
+// once and reaches the device when the device is waited for. What is queued on a stream waits until the test lets it go on; a capture
+// refuses what a real one does. Of cuDNN only its being started is played, of cuBLASLt its
+// choice of algorithms.
 //
 // Thread safety: one thread.
 #pragma once
@@ -11,6 +13,7 @@
 
 #include <functional>
 #include <string>
+#include <vector>
 
 namespace penstock::fake_cuda {
 
@@ -25,6 +28,17 @@ void RunAll();
 
 // The next call of this function fails.
 void FailNext(const std::string& function, cudaError_t error = cudaErrorUnknown);
+
+// From now on calls that ask about work fail with this error, as after an error of a kernel; not any more with cudaSuccess.
+void Stick(cudaError_t error);
+
+// What the device has left besides allocations, 1 GiB at first.
+void SetFreeMemory(int64_t bytes);
+
+// The algorithms that cuBLASLt's heuristics propose, the first first: how long a product by each takes; negative: it fails.
+void SetProductTimes(std::vector<float> ms);
+// Which of them products took since the last call.
+std::vector<int> TakeProducts();
 
 // How often it was called.
 int Calls(const std::string& function);

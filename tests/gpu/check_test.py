@@ -3,6 +3,7 @@
 The dry run goes through every step; what its rows are judged by is tested number by number.
 """
 
+import concurrent.futures
 import json
 import os
 import pathlib
@@ -19,9 +20,12 @@ C_LIBRARY = "/lib/x86_64-linux-gnu/libc.so.6"
 FOLDER = pathlib.Path(__file__).parent
 sys.path.insert(0, str(FOLDER))
 
+import check as gpu_check  # noqa: E402
+import context  # noqa: E402
 import correctness  # noqa: E402
 import device  # noqa: E402
 import families  # noqa: E402
+import kernels  # noqa: E402
 import process  # noqa: E402
 import programs  # noqa: E402
 import report  # noqa: E402
@@ -46,7 +50,7 @@ class Check(unittest.TestCase):
         for step in ("programs", "conformance", "memcheck, cuda conformance", "memcheck, cuda ops",
                      "racecheck, cuda conformance", "racecheck, cuda ops", "build without gRPC",
                      "gpt2, 2 stages against 1", "bytes between the stages",
-                     "gpt2, CUDA graphs against none"):
+                     "gpt2, CUDA graphs against none", "gpt2, slow attention", "kernels"):
             self.assertIn(step, rows)
             self.assertIn(step, ran.stdout)
         for method in ("1f1b", "gpipe", "pipedream"):
@@ -101,6 +105,18 @@ class Rows(unittest.TestCase):
         self.assertEqual(row.status, report.FAILED)
         self.assertEqual(row.figure, "1 passed, 1 failed (Test1)")
 
+    def test_tests_that_passed_before_a_program_ended_count(self):
+        output = "[ RUN      ] A.One\n[       OK ] A.One (1 ms)\n[ RUN      ] A.Two\n[  SKIPPED ] A.Two (0 ms)\n" \
+                 "[ RUN      ] A.Three\nterminate called"
+        row = correctness.gtest_row("conformance", process.Result(-6, output, "", 1.0, False), pathlib.Path("/nowhere"))
+        self.assertEqual(row.status, report.FAILED)
+        self.assertEqual((row.values["passed"], row.values["failed"]), (1, ["A.Three"]))
+        self.assertIn("1 passed before, not A.Three", row.figure)
+
+    def test_memcheck_takes_an_event_that_is_asked_for_early_for_no_error(self):
+        self.assertIn("no", correctness.sanitizer_command("sanitizer", "memcheck"))
+        self.assertNotIn("--report-api-errors", correctness.sanitizer_command("sanitizer", "racecheck"))
+
     def test_sanitizer_is_clean_only_if_it_says_so(self):
         memcheck, racecheck = "========= ERROR SUMMARY: {} errors\n", "========= RACECHECK SUMMARY: {} hazards\n"
         self.assertEqual(correctness.sanitizer_verdict("[  PASSED  ] 3 tests.\n" + memcheck.format(0)),
@@ -113,6 +129,97 @@ class Rows(unittest.TestCase):
         values = {"loss": float("nan"), "list": [float("inf"), 1.0]}
         text = report.document([report.judged("loss", "nan", "within 1 %", False, values)])
         self.assertEqual(json.loads(text)["rows"][0]["values"], {"loss": None, "list": [None, 1.0]})
+
+
+class Parts(unittest.TestCase):
+    def test_each_part_ends_within_nine_minutes_and_no_step_is_left_out(self):
+        for part, steps in gpu_check.PARTS.items():
+            self.assertLessEqual(sum(gpu_check.STEPS[step][1] for step in steps), gpu_check.PART_SECONDS, part)
+        self.assertLess(gpu_check.PART_SECONDS, 9 * 60)
+        self.assertEqual(set(sum(gpu_check.PARTS.values(), [])), set(gpu_check.STEPS))
+
+    def run_part(self, steps, limit_s=525.0):
+        """(rows, what the file of --json had when each step began)."""
+        seen = []
+        with tempfile.TemporaryDirectory() as folder:
+            path = pathlib.Path(folder, "figures.json")
+            record = gpu_check.Record(path, commit="c")
+            record.write()
+
+            def watched(step):
+                def run(shared):
+                    seen.append([row["step"] for row in json.loads(path.read_text())["rows"]])
+                    yield from step(shared)
+                return run
+
+            shared = context.Context(None, None, "text", folder, limit_s)
+            known = {name: (watched(step), needs) for name, (step, needs) in steps.items()}
+            with unittest.mock.patch.object(gpu_check, "STEPS", known):
+                gpu_check.run_part(list(known), shared, record.take)
+        return record, seen
+
+    def test_rows_are_in_the_file_as_soon_as_they_are_known(self):
+        def breaks(_):
+            yield report.Row("first half", "1")
+            raise training.StepFailed("the other half is missing")
+
+        record, seen = self.run_part({"a": (lambda _: [report.Row("a", "2")], 1), "b": (breaks, 1),
+                                      "c": (lambda _: [report.Row("c", "3")], 1)})
+        self.assertEqual(seen, [[], ["a"], ["a", "first half", "b"]])
+        self.assertEqual([row.step for row in record.rows], ["a", "first half", "b", "c"])
+        self.assertEqual(record.failures(), 1)
+
+    def test_a_step_leaves_later_ones_what_they_need(self):
+        def limits(shared):
+            yield report.Row("limit", f"{shared.limit(1000.0):.0f}")
+
+        record, _ = self.run_part({"a": (limits, 100), "b": (limits, 200), "c": (limits, 50)}, limit_s=400.0)
+        self.assertEqual([row.figure for row in record.rows], ["150", "350", "400"])
+
+    def test_unknown_part_is_bad_usage(self):
+        self.assertEqual(check("--dry-run", "--part", "everything").returncode, 2)
+        self.assertEqual(check("--dry-run", "--part", "smoke", "--only", "losses").returncode, 2)
+
+
+class References(unittest.TestCase):
+    TRAINED = {"train_loss": 2.0, "tokens_per_second": 1.0}
+
+    def row(self, reference, result=None):
+        future = concurrent.futures.Future()
+        if isinstance(reference, Exception):
+            future.set_exception(reference)
+        else:
+            future.set_result(reference)
+        return correctness.trained_row("loss, gpipe", lambda: result or self.TRAINED, future)
+
+    def test_a_failed_reference_is_the_affair_of_one_row(self):
+        row, result = self.row(training.StepFailed("not done after 200 s"))
+        self.assertEqual((row.status, row.values["loss"], result), (report.FAILED, 2.0, self.TRAINED))
+        self.assertIn("on the CPU: not done after 200 s", row.figure)
+
+    def test_a_loss_is_judged_by_its_reference(self):
+        self.assertEqual(self.row({"train_loss": 2.01})[0].status, report.PASSED)
+        self.assertEqual(self.row({"train_loss": 2.1})[0].status, report.FAILED)
+
+
+class Kernels(unittest.TestCase):
+    HEADER = '"ID","Process ID","Kernel Name","Metric Name","Metric Unit","Metric Value"\n'
+
+    def test_times_of_the_second_step_are_summed_by_kernel(self):
+        lines = [("void penstock::cuda::(anonymous namespace)::Sum<float>(int, float *)", "us", "1,000.5"),
+                 ("ampere_gemm", "ns", "9"), ("ampere_gemm", "us", "250"),
+                 ("void penstock::cuda::(anonymous namespace)::Sum<float>(int, float *)", "ms", "1"),
+                 ("ampere_gemm", "us", "250"), ("other", "us", "1")]
+        text = "==PROF== Connected\n" + self.HEADER + "".join(
+            f'"{number}","1","{name}","gpu__time_duration.sum","{unit}","{value}"\n'
+            for number, (name, unit, value) in enumerate(lines))
+        times = kernels.seconds_by_kernel(text)
+        self.assertEqual(list(times), ["penstock::cuda::anonymous::Sum", "ampere_gemm", "other"])
+        self.assertEqual(times["ampere_gemm"][0], 1)
+        self.assertAlmostEqual(times["penstock::cuda::anonymous::Sum"][1], 1e-3)
+
+    def test_nothing_timed_is_no_kernel(self):
+        self.assertEqual(kernels.seconds_by_kernel("==ERROR== no permission\n"), {})
 
 
 class Coverage(unittest.TestCase):

@@ -45,7 +45,7 @@ TINY = Sizes(
 
 
 class Context:
-    def __init__(self, programs, gpu, text, scratch, deadline_s):
+    def __init__(self, programs, gpu, text, scratch, deadline_s, results=None):
         self.programs, self.gpu, self.text = programs, gpu, pathlib.Path(text)
         self.dry_run = gpu is None
         self.device = "cpu" if self.dry_run else "cuda:0"
@@ -56,7 +56,7 @@ class Context:
         self.environment.pop("PENSTOCK_DEVICE", None)
         self.cuda_folders = []
         self.background = {}  # what a step left running for a later one
-        self.results = {}     # figures that later steps need
+        self.results = {} if results is None else results  # figures that later steps need
         self.reserved_s = 0.0
         self._deadline = time.monotonic() + deadline_s
         self._children = []

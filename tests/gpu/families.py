@@ -1,8 +1,7 @@
 """Step `families`: a small model of each family trains on the GPU as on the CPU."""
 
-import report
-from correctness import loss_row
-from training import StepFailed, side_by_side, train
+from correctness import trained_row
+from training import side_by_side, train
 
 WORKERS = 2
 # As a job has them under `model`. Sizes that take a moment, and both kinds: even ones, and ones that fit no alignment.
@@ -59,14 +58,8 @@ def families(context):
         job.write_text(JOB.format(model=FAMILIES[name], steps=STEPS.get(name, STEPS_OF_OTHERS)))
         return train(context, job, WORKERS, device, {}, text=False)
 
-    rows, trained = [], {}
     # The losses count here, not the times.
-    with side_by_side(context, {name: training(name, "cpu") for name in FAMILIES}, 60) as references:
+    with side_by_side(context, {name: training(name, "cpu") for name in FAMILIES}, 100) as references:
         for name in FAMILIES:
-            try:
-                trained[name] = training(name, context.device).run(context, 20)
-            except StepFailed as failure:
-                rows.append(report.failed(f"loss, {name}", str(failure)))
-        for name, result in trained.items():
-            rows.append(loss_row(f"loss, {name}, {WORKERS} workers", result, references[name].result()))
-    return rows
+            yield trained_row(f"loss, {name}, {WORKERS} workers",
+                              lambda name=name: training(name, context.device).run(context, 40), references[name])[0]

@@ -15,7 +15,7 @@ class StepFailed(Exception):
 
 class Training:
     def __init__(self, command, trace=None):
-        self._command, self.trace = command, trace
+        self.command, self.trace = command, trace
 
     def read(self, result):
         """The JSON that the command printed."""
@@ -29,7 +29,7 @@ class Training:
     def run(self, context, limit_s):
         """It ends with the step at the latest, on any thread."""
         limit_s = context.limit(limit_s)
-        return self.read(process.finish(context.start(self._command), limit_s))
+        return self.read(process.finish(context.start(self.command), limit_s))
 
 
 @contextlib.contextmanager

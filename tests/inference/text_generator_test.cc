@@ -169,6 +169,66 @@ TEST(DecodeStep, OfEveryKindOfModel_HasTheLogitsOfTheWholeText) {
   }
 }
 
+// Blocks of any size, one after the other and single steps between them, keep what single steps keep.
+TEST(DecodeStep, OfSomeSteps_GoesOnWhereOthersEnded) {
+  constexpr int64_t kSamples = 2;
+  const auto backend = *MakeCpuBackend(1);
+  for (const char* const text : {kGptModel, kLlamaModel, kLstmModel, kSeparateModel}) {
+    SCOPED_TRACE(text);
+    const ModelGraph model = GraphOf(text);
+    const auto whole = StageOf(*backend, model, kSamples);
+    std::vector<int32_t> tokens;
+    for (int64_t i = 0; i < kSamples * kContext; ++i) {
+      tokens.push_back(TokenAt(i / kContext, i % kContext));
+    }
+    PENSTOCK_ASSERT_OK_AND_ASSIGN(
+        const std::vector<float> expected,
+        whole->Predictions(whole->version(), Tensor(), {Port(*whole, 0, tokens), Tensor()}));
+    for (const std::vector<int64_t>& blocks : std::vector<std::vector<int64_t>>{
+             {12}, {1, 11}, {11, 1}, {4, 4, 4}, {5, 1, 5, 1}, {2, 3, 7}}) {
+      PENSTOCK_ASSERT_OK_AND_ASSIGN(const ModelGraph single, DecodeStepOf(model));
+      const auto step = StageOf(*backend, single, kSamples);
+      int64_t begin = 0;
+      for (const int64_t steps : blocks) {
+        PENSTOCK_ASSERT_OK_AND_ASSIGN(const ModelGraph graph, DecodeStepOf(model, steps));
+        PENSTOCK_ASSERT_OK_AND_ASSIGN(const auto block, Stage::Create(*backend, graph,
+                                                                      {.layers = {0, graph.size()},
+                                                                       .samples = kSamples,
+                                                                       .step_samples = kSamples,
+                                                                       .updates = false,
+                                                                       .drops_gradients = true,
+                                                                       .borrows_weights = true,
+                                                                       .optimizer = SgdConfig()}));
+        EXPECT_THAT(block->EvaluateFor(*step), IsOk());
+        EXPECT_THAT(block->EvaluateFor(*step), StatusIs(absl::StatusCode::kFailedPrecondition,
+                                                        HasSubstr("which have theirs")));
+        std::vector<int32_t> at, places;
+        for (int64_t sample = 0; sample < kSamples; ++sample) {
+          for (int64_t place = begin; place < begin + steps; ++place) {
+            at.push_back(TokenAt(sample, place));
+            places.push_back(static_cast<int32_t>(place));
+          }
+        }
+        std::vector<Tensor> ports;
+        for (const int port : block->ports()) {
+          ports.push_back(port == 1 ? Tensor() : Port(*block, port, port == 0 ? at : places));
+        }
+        PENSTOCK_ASSERT_OK_AND_ASSIGN(
+            const std::vector<float> logits,
+            block->Predictions(block->version(), Tensor(), ports, {0, begin == 0}));
+        for (int64_t sample = 0; sample < kSamples; ++sample) {
+          for (int64_t i = 0; i < steps * kVocabulary; ++i) {
+            EXPECT_NEAR(logits[sample * steps * kVocabulary + i],
+                        expected[(sample * kContext + begin) * kVocabulary + i], 2e-5)
+                << begin << " " << i;
+          }
+        }
+        begin += steps;
+      }
+    }
+  }
+}
+
 TEST(DecodeStep, WhatSeesLaterSteps_IsRefused) {
   const auto refused = [](const std::string& item) {
     return DecodeStepOf(GraphOf(absl::StrReplaceAll(
@@ -220,10 +280,13 @@ class TextGeneratorTest : public ::testing::Test {
 
   // The texts with `count` more tokens.
   std::vector<std::vector<int32_t>> Continue(const CheckpointModel& model, bool caches,
-                                             std::vector<std::vector<int32_t>> texts, int count) {
-    auto generator = TextGenerator::Create(
-        files_, model,
-        {.vocabulary = 256, .texts = static_cast<int64_t>(texts.size()), .caches = caches});
+                                             std::vector<std::vector<int32_t>> texts, int count,
+                                             int64_t block = 256) {
+    auto generator = TextGenerator::Create(files_, model,
+                                           {.vocabulary = 256,
+                                            .texts = static_cast<int64_t>(texts.size()),
+                                            .caches = caches,
+                                            .block = block});
     EXPECT_THAT(generator, IsOk());
     std::vector<Sampler> samplers;
     for (size_t i = 0; i < texts.size(); ++i) samplers.emplace_back(SamplerOptions{.seed = 7 + i});
@@ -250,6 +313,37 @@ TEST_F(TextGeneratorTest, WithAndWithoutTheCache_TokensAreTheSame) {
     const auto cached = Continue(trained, true, texts, 15);
     EXPECT_EQ(cached, Continue(trained, false, texts, 15));
     EXPECT_EQ(Continue(trained, true, {{3, 4}}, 15)[0], cached[0]);
+  }
+}
+
+// Texts that begin with 1 to 17 tokens are read in blocks of 5, or one token at a time, or all at once.
+TEST_F(TextGeneratorTest, BlocksOfAnySize_TokensAreTheSame) {
+  constexpr int64_t kBlock = 5;
+  for (const char* const model :
+       {"gpt: {layers: 1, width: 16, heads: 2, context: 24}",
+        "llama: {layers: 2, width: 16, heads: 4, key_value_heads: 2, hidden: 24, context: 24, "
+        "vocabulary: 256, window: 7}",
+        "lstm_lm: {layers: 1, hidden: 16, context: 24, vocabulary: 256}"}) {
+    SCOPED_TRACE(model);
+    const CheckpointModel trained = Train(model);
+    const auto text_of = [](int64_t tokens) {
+      std::vector<int32_t> text;
+      for (int64_t i = 0; i < tokens; ++i) text.push_back(static_cast<int32_t>(1 + i * i % 8));
+      return text;
+    };
+    const auto expect_same = [&](const std::vector<std::vector<int32_t>>& texts) {
+      const auto expected = Continue(trained, false, texts, 6);
+      for (const int64_t block : {int64_t{1}, kBlock, int64_t{256}}) {
+        EXPECT_EQ(Continue(trained, true, texts, 6, block), expected)
+            << texts[0].size() << " tokens, blocks of " << block;
+      }
+    };
+    for (const int64_t tokens :
+         {int64_t{1}, kBlock - 1, kBlock, kBlock + 1, kBlock + 2, 2 * kBlock + 1, 3 * kBlock + 2}) {
+      expect_same({text_of(tokens)});
+    }
+    expect_same({text_of(1), text_of(3 * kBlock + 2), text_of(kBlock), text_of(2)});
+    expect_same({text_of(kBlock + 1), text_of(kBlock + 1)});
   }
 }
 

@@ -925,6 +925,12 @@ TEST(ResolveJob, StreamWeights_IsForRoundpipeWithAStageForEachWorker) {
   PENSTOCK_ASSERT_OK_AND_ASSIGN(const ResolvedJob streamed, ResolveJob(spec));
   EXPECT_TRUE(TopologyOf(streamed, 4).streams_weights);
   EXPECT_TRUE(TopologyOf(streamed, 4).groups.empty());
+  pipeline.set_stream_weights("file");
+  PENSTOCK_ASSERT_OK_AND_ASSIGN(const ResolvedJob in_file, ResolveJob(spec));
+  EXPECT_TRUE(TopologyOf(in_file, 4).weights_in_file);
+  spec.mutable_training()->mutable_ema()->set_decay(0.9);
+  EXPECT_THAT(ResolveJob(spec), refused("cannot be file together with training.ema"));
+  spec.mutable_training()->clear_ema();
   pipeline.set_stream_weights("off");
   PENSTOCK_ASSERT_OK_AND_ASSIGN(const ResolvedJob copied, ResolveJob(spec));
   EXPECT_FALSE(TopologyOf(copied, 4).streams_weights);

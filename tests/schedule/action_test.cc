@@ -30,6 +30,7 @@ TEST(Action, KnownTexts_Print) {
   EXPECT_EQ(ToString({ActionKind::kBackwardInput, 2, 0}), "2I0");
   EXPECT_EQ(ToString({ActionKind::kReduce, 4}), "4REDUCE");
   EXPECT_EQ(ToString({ActionKind::kBeginReduce, 4}), "4BEGIN_REDUCE");
+  EXPECT_EQ(ToString({ActionKind::kLoadWeights, 5, 8}), "5LOAD8");
   EXPECT_EQ(ToString({ActionKind::kUpdate, 1}), "1UPDATE");
   EXPECT_EQ(ToString({ActionKind::kNorm}), "NORM");
   EXPECT_EQ(ToString({ActionKind::kNorm, 2}), "2NORM");

@@ -403,9 +403,17 @@ class RandomExecution {
     const int64_t m = a.microbatch;
     const bool serves = a.kind == ActionKind::kRecvRequest || a.kind == ActionKind::kSendWeights;
     const int32_t source = Source(s);
-    ok_ = ok_ && source >= 0 && OnWorker(serves ? source : s, worker) && Takes(s, m);
+    const bool own = source < 0 && InFile();
+    if (a.kind == ActionKind::kLoadWeights || (a.kind == ActionKind::kDropWeights && own)) {
+      ok_ = ok_ && own && OnWorker(s, worker) && Takes(s, m);
+    } else {
+      ok_ = ok_ && source >= 0 && OnWorker(serves ? source : s, worker) && Takes(s, m);
+    }
     if (!ok_) return;
     switch (a.kind) {
+      case ActionKind::kLoadWeights:
+        ok_ = streamed_.try_emplace(s, m, false).second;
+        break;
       case ActionKind::kSendRequest:
         ok_ = streamed_.try_emplace(s, m, false).second;
         channels_[{kRequests, s}].push_back(m);
@@ -440,11 +448,20 @@ class RandomExecution {
     }
   }
 
-  bool HasWeights(int32_t s) const {
-    if (Source(s) < 0) return true;
+  // Weights from a file are here with the first pass that reads them, if no other slot's are.
+  bool HasWeights(int32_t s) {
+    if (Source(s) < 0 && !InFile()) return true;
     const auto found = streamed_.find(s);
-    return found != streamed_.end() && found->second.second;
+    if (found == streamed_.end()) return false;
+    if (found->second.second || Source(s) >= 0) return found->second.second;
+    for (const auto& [other, weights] : streamed_) {
+      const bool together =
+          schedule_.topology.table[other].worker == schedule_.topology.table[s].worker;
+      if (weights.second && SamePart(s, other) && together) return false;
+    }
+    return found->second.second = true;
   }
+  bool InFile() const { return schedule_.topology.weights_in_file; }
 
   bool HasSumBefore(int32_t s, int64_t m) const {
     const auto found = accumulated_.find(s);
@@ -538,7 +555,10 @@ class RandomExecution {
     normed_.erase(s);
     ++version_[s];
     for (int32_t other = 0; schedule_.topology.streams_weights && other < stages(); ++other) {
+      // Nobody reads from a file what is written there.
+      if (InFile() && SamePart(s, other) && questions_.count(other) > 0) ok_ = false;
       const bool here = OnWorker(other, schedule_.topology.table[s].worker.value);
+      if (InFile() && here && SamePart(s, other) && streamed_.count(other) > 0) ok_ = false;
       if (!here || !SamePart(s, other)) continue;
       // Nobody reads the weights between an F or R and its W.
       for (const auto& [what, at, m] : things_) {
@@ -708,6 +728,14 @@ std::vector<Schedule> Originals() {
         .microbatches_per_step = step,
         .global_norm = parts == 3};
     originals.push_back(BuildSchedule(**FindMethod("roundpipe"), streamed, {0, 2 * step}).value());
+    for (const bool global_norm : {false, true}) {
+      const ScheduleOptions in_file{
+          .topology =
+              StreamWeights(RoundTripPipelines(parts, workers, step), /*in_file=*/true).value(),
+          .microbatches_per_step = step,
+          .global_norm = global_norm};
+      originals.push_back(BuildSchedule(**FindMethod("roundpipe"), in_file, {0, 2 * step}).value());
+    }
   }
   const ScheduleOptions tied_replicas = TiedOptions(ReplicatedPipelines(3, 2), 6);
   originals.push_back(BuildSchedule(**FindMethod("local-sgd"), tied_replicas, {0, 6}).value());

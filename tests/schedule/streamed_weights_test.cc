@@ -15,9 +15,11 @@ namespace {
 
 using ::testing::HasSubstr;
 
-ScheduleOptions StreamedOptions(int32_t parts, int32_t workers, int64_t microbatches) {
-  return {.topology = StreamWeights(RoundTripPipelines(parts, workers, microbatches)).value(),
-          .microbatches_per_step = microbatches};
+ScheduleOptions StreamedOptions(int32_t parts, int32_t workers, int64_t microbatches,
+                                bool in_file = false) {
+  return {
+      .topology = StreamWeights(RoundTripPipelines(parts, workers, microbatches), in_file).value(),
+      .microbatches_per_step = microbatches};
 }
 
 Schedule StreamedSteps(const ScheduleOptions& options, int64_t steps) {
@@ -40,18 +42,20 @@ TEST(StreamedWeights, AnySize_VerifiesWithTheWeightsOfTwoSlotsOfOthersAtMost) {
       for (const int64_t rounds : {0, 1, 2, 5}) {
         const int64_t m = rounds == 0 ? std::max(workers - 1, 1) : rounds * workers;
         SCOPED_TRACE(absl::StrCat(parts, " parts, ", workers, " workers, ", m, " microbatches"));
-        const ScheduleOptions options = StreamedOptions(parts, workers, m);
-        const Schedule schedule = StreamedSteps(options, 3);
-        const absl::StatusOr<VerifyReport> report = Verify(schedule);
-        ASSERT_THAT(report, IsOk()) << PrintSchedule(schedule);
-        EXPECT_THAT(Verify(BuildEvaluation(options.topology, {0, 2 * m + 1})), IsOk());
-        for (int32_t id = 0; id < options.topology.stages(); ++id) {
-          const StageWiring& row = options.topology[StageId(id)];
-          const StageCounts& counts = report->stages[id];
-          EXPECT_LE(counts.streamed_peak, 2);
-          EXPECT_EQ(counts.streamed_peak > 0, row.source.value >= 0) << id;
-          EXPECT_EQ(counts.versions_peak, 1);
-          EXPECT_EQ(counts.staleness.max, 0);
+        for (const bool in_file : {false, true}) {
+          const ScheduleOptions options = StreamedOptions(parts, workers, m, in_file);
+          const Schedule schedule = StreamedSteps(options, 3);
+          const absl::StatusOr<VerifyReport> report = Verify(schedule);
+          ASSERT_THAT(report, IsOk()) << PrintSchedule(schedule);
+          EXPECT_THAT(Verify(BuildEvaluation(options.topology, {0, 2 * m + 1})), IsOk());
+          for (int32_t id = 0; id < options.topology.stages(); ++id) {
+            const StageWiring& row = options.topology[StageId(id)];
+            const StageCounts& counts = report->stages[id];
+            EXPECT_LE(counts.streamed_peak, 2);
+            EXPECT_EQ(counts.streamed_peak > 0, in_file || row.source.value >= 0) << id;
+            EXPECT_EQ(counts.versions_peak, 1);
+            EXPECT_EQ(counts.staleness.max, 0);
+          }
         }
       }
     }
@@ -128,12 +132,80 @@ TEST(StreamedWeights, FirstOfFourWorkers_BorrowsStage0AndSendsStage2) {
             "0SEND_F3 0DROP0 4RECV_R0 4R0");
 }
 
+// Where weights live in files the worker reads what it sends in the tick after the question, loads its own slots as it
+// borrows others, and updates a part as soon as it may.
+TEST(StreamedWeights, InFiles_AreLoadedAndReadASlotAheadAndUpdatedAtOnce) {
+  const Schedule schedule = StreamedSteps(StreamedOptions(4, 4, 8, /*in_file=*/true), 1);
+  std::string text;
+  for (const Action& action : Expand(schedule.programs[0])) {
+    const bool of_passes = action.kind == ActionKind::kForward ||
+                           action.kind == ActionKind::kBackwardInput ||
+                           action.kind == ActionKind::kUpdate;
+    if (!of_passes && !StreamsWeights(action.kind)) continue;
+    absl::StrAppend(&text, text.empty() ? "" : " ", ToString(action));
+  }
+  EXPECT_EQ(text,
+            "0SEND_Q0 1RECV_Q0 4SEND_Q0 0RECV_P0 0F0 1SEND_P0 0F1 5RECV_Q0 0F2 5SEND_P0 0F3 0DROP0 "
+            "8LOAD4 4RECV_P0 4I0 4I1 4I2 4I3 4DROP0 12LOAD4 8F4 8F5 8F6 8F7 8DROP4 12I4 12I5 12I6 "
+            "12I7 12DROP4 12UPDATE");
+}
+
+// A tick of reading hides behind a pass, an update waits for both directions.
+TEST(StreamedWeights, ReadingThatTakesNoLongerThanAPass_TakesNoTimeButAtTheBeginningAndForUpdates) {
+  const ScheduleOptions options = StreamedOptions(8, 4, 16, /*in_file=*/true);
+  const Topology& topology = options.topology;
+  SimulationCosts costs;
+  for (int32_t id = 0; id < topology.stages(); ++id) {
+    const bool forward = !topology[StageId(id)].backward;
+    costs.stages.push_back({.forward_s = forward ? 1.0 : 0.0,
+                            .backward_input_s = 0.5,
+                            .backward_weight_s = 0.5,
+                            .recompute_s = 0.0});
+  }
+  const auto run = [&](double weights_s, double state_s) {
+    for (StageCosts& stage : costs.stages) {
+      stage.weight_bytes = weights_s;
+      stage.state_bytes = state_s;
+    }
+    costs.host = {.offload_bytes_per_second = 1.0, .prefetch_bytes_per_second = 1.0};
+    return *Simulate(StreamedSteps(options, 1), costs, {.channel_capacity = 4});
+  };
+  const double slots = 16.0 * 15.0 / 4.0 + 4.0 - 1.0;
+  EXPECT_DOUBLE_EQ(run(0.0, 0.0).makespan_s, slots);
+  EXPECT_LE(run(0.5, 0.0).makespan_s, slots + 2.0);
+  EXPECT_GT(run(8.0, 0.0).makespan_s, slots + 8.0);
+  // Each worker updates two parts, before and after each of which it waits for the file.
+  double waits = 0.0;
+  for (const WorkerTimes& worker : run(0.0, 0.25).workers) waits += worker.wait_host_s;
+  EXPECT_DOUBLE_EQ(waits, 8 * 2 * 0.25);
+}
+
+TEST(StreamedWeights, NormOfAllGradients_ComesBeforeUpdatesFromFiles) {
+  ScheduleOptions options = StreamedOptions(4, 4, 8, /*in_file=*/true);
+  options.global_norm = true;
+  const Schedule schedule = StreamedSteps(options, 1);
+  ASSERT_THAT(Verify(schedule), IsOk());
+  for (const Program& program : schedule.programs) {
+    const ActionList list = Expand(program);
+    const auto norm = std::find_if(list.begin(), list.end(), [](const Action& action) {
+      return action.kind == ActionKind::kNorm;
+    });
+    ASSERT_NE(norm, list.end());
+    EXPECT_EQ((norm + 1)->kind, ActionKind::kUpdate);
+    EXPECT_EQ(std::count_if(list.begin(), norm,
+                            [](const Action& a) { return a.kind == ActionKind::kUpdate; }),
+              0);
+  }
+}
+
 TEST(StreamedWeights, FewerPartsThanWorkers_AreRefused) {
   EXPECT_THAT(StreamWeights(RoundTripPipelines(3, 4, 4)),
               StatusIs(absl::StatusCode::kInvalidArgument,
                        HasSubstr("only 3 of 4 workers update one of the 3 parts")));
   EXPECT_THAT(Wire({.worker_of = {WorkerId(0), WorkerId(1)}, .streams_weights = true}),
               StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("there and back alone")));
+  EXPECT_THAT(Wire({.worker_of = {WorkerId(0)}, .weights_in_file = true}),
+              StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("streamed live in files")));
 }
 
 TEST(StreamedWeights, Text_IsReadAsItIsPrinted) {
@@ -146,12 +218,20 @@ TEST(StreamedWeights, Text_IsReadAsItIsPrinted) {
   EXPECT_EQ(PrintSchedule(*read), text);
   EXPECT_THAT(ParseSchedule("# penstock schedule 1 stages=0 stream=inputs\n0F0\n"),
               StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("stream=weights")));
+  const Schedule in_file = StreamedSteps(StreamedOptions(4, 3, 6, /*in_file=*/true), 2);
+  const std::string file_text = PrintSchedule(in_file);
+  EXPECT_THAT(file_text, HasSubstr(" rounds=3/6 stream=file"));
+  const absl::StatusOr<Schedule> file_read = ParseSchedule(file_text);
+  ASSERT_THAT(file_read, IsOk());
+  EXPECT_EQ(file_read->topology, in_file.topology);
+  EXPECT_EQ(PrintSchedule(*file_read), file_text);
 }
 
 // One wrong action, and what is said about it.
 class BrokenStream : public ::testing::Test {
  protected:
-  BrokenStream() : schedule_(StreamedSteps(StreamedOptions(2, 2, 4), 2)) {
+  explicit BrokenStream(bool in_file = false)
+      : schedule_(StreamedSteps(StreamedOptions(2, 2, 4, in_file), 2)) {
     for (Program& program : schedule_.programs) program = {.prologue = Expand(program)};
   }
   ActionList& ListWith(ActionKind kind) {
@@ -177,6 +257,38 @@ class BrokenStream : public ::testing::Test {
   Schedule schedule_;
   int64_t at_ = 0;
 };
+
+class BrokenFile : public BrokenStream {
+ protected:
+  BrokenFile() : BrokenStream(/*in_file=*/true) {}
+};
+
+TEST_F(BrokenFile, WeightsThatAreNotLoaded) {
+  Remove(ActionKind::kLoadWeights);
+  ExpectRefused("the stage has no weights here: LOAD must come before it");
+}
+TEST_F(BrokenFile, WeightsThatAreLoadedTwice) {
+  ActionList& list = ListWith(ActionKind::kLoadWeights);
+  list.insert(list.begin() + at_, list[at_]);
+  ExpectRefused("the stage has already asked for weights");
+}
+TEST_F(BrokenFile, WeightsOfAnotherWorker) {
+  ActionList& list = ListWith(ActionKind::kSendRequest);
+  list[at_].kind = ActionKind::kLoadWeights;
+  ExpectRefused("the weights of the stage are in no file of this worker");
+}
+TEST_F(BrokenFile, UpdateOfWeightsThatAreHere) {
+  ActionList& list = ListWith(ActionKind::kUpdate);
+  ASSERT_EQ(list[at_ - 1].kind, ActionKind::kDropWeights);
+  std::swap(list[at_ - 1], list[at_]);
+  ExpectRefused("still has weights from the file; DROP must come before it");
+}
+TEST(StreamedWeights, LoadWithoutAFile_IsRefused) {
+  EXPECT_THAT(Verify(ParseSchedule("# penstock schedule 1 stages=0 range=0+1\n"
+                                   "0LOAD0,0F0,0I0,0W0,0UPDATE,FLUSH\n")
+                         .value()),
+              StatusIs(absl::StatusCode::kFailedPrecondition, HasSubstr("in no file")));
+}
 
 TEST_F(BrokenStream, WeightsThatAreNotTaken) {
   Remove(ActionKind::kRecvWeights);

@@ -241,6 +241,7 @@ std::vector<Feature> JobFeatures() {
       {"recomputation", "pipeline: {recompute: all}"},
       {"offloaded stashes", "pipeline: {offload: all}"},
       {"streamed weights", "pipeline: {stream_weights: on}"},
+      {"weights and state in files", "pipeline: {stream_weights: file}"},
       {"replicas, as many of each stage", "pipeline: {replicas: [2]}"},
       {"replicas, unlike numbers", "pipeline: {replicas: [2, 1, 1, 1]}"},
       {"local steps", "pipeline: {local_steps: 2}"},

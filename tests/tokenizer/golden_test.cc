@@ -18,7 +18,9 @@ TEST_P(Golden, IdsAndTextsAreThoseOfThePackage) {
   const std::string name = GetParam();
   const auto tokenizer = LoadTokenizer(RealFiles(), GoldenPath(name));
   ASSERT_TRUE(tokenizer.ok()) << tokenizer.status();
-  for (const nlohmann::json& golden : GoldenJson()["cases"][name.substr(0, name.find('.'))]) {
+  const nlohmann::json cases = GoldenJson()["cases"][name.substr(0, name.find('.'))];
+  ASSERT_FALSE(cases.empty());
+  for (const nlohmann::json& golden : cases) {
     const auto text = golden["text"].get<std::string>();
     const auto ids = (*tokenizer)->Encode(text);
     ASSERT_TRUE(ids.ok()) << ids.status();

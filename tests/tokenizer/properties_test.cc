@@ -1,8 +1,10 @@
 // What holds for any text.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <utf8proc.h>
 
 #include <algorithm>
+#include <cstdlib>
 #include <memory>
 #include <optional>
 #include <string>
@@ -15,6 +17,8 @@
 #include "base/utf8.h"
 #include "tests/tokenizer/golden_files.h"
 #include "tokenizer/character_tokenizer.h"
+#include "tokenizer/characters.h"
+#include "tokenizer/normalizer.h"
 #include "tokenizer/sentence_piece_tokenizer.h"
 
 namespace penstock {
@@ -177,6 +181,113 @@ std::vector<int32_t> UnigramIds(const std::string& text, const std::vector<std::
     ids.insert(ids.begin(), ways[end].id);
   }
   return ids;
+}
+
+// The ids of `text`, which was normalized, by all of it at once: the best pair of neighbours is merged, and again, until there is none.
+std::vector<int32_t> MergedIds(const std::string& text, const std::vector<std::string>& pieces,
+                               const std::vector<float>& scores) {
+  std::vector<std::string> symbols;
+  for (size_t at = 0; at < text.size();) {
+    const size_t bytes = CharacterBytes(text[at]);
+    symbols.push_back(text.substr(at, bytes));
+    at += bytes;
+  }
+  const auto id_of = [&](const std::string& piece) {
+    const auto found = std::find(pieces.begin() + 1, pieces.end(), piece);
+    return found == pieces.end() ? 0 : static_cast<int32_t>(found - pieces.begin());
+  };
+  while (true) {
+    std::optional<size_t> best;
+    float best_score = 0;
+    for (size_t i = 0; i + 1 < symbols.size(); ++i) {
+      const int32_t id = id_of(symbols[i] + symbols[i + 1]);
+      if (id == 0 || (best.has_value() && scores[id] <= best_score)) continue;
+      best = i;
+      best_score = scores[id];
+    }
+    if (!best.has_value()) break;
+    symbols[*best] += symbols[*best + 1];
+    symbols.erase(symbols.begin() + static_cast<int64_t>(*best) + 1);
+  }
+  std::vector<int32_t> ids;
+  for (const std::string& symbol : symbols) {
+    const int32_t id = id_of(symbol);
+    if (id != 0 || ids.empty() || ids.back() != 0) ids.push_back(id);
+  }
+  return ids;
+}
+
+// Letters, spaces in rows and at the ends, the sign that stands for a space, characters of no piece, bytes of no character.
+std::string RandomText(uint64_t seed, size_t parts) {
+  const std::vector<std::string> kParts = {"a", "b",  "ab",     "aab",    "c",    " ",      " ",
+                                           " ", "  ", "\u2581", "\u6C34", "\xFF", "\u0301", "z"};
+  RandomStream random(seed, /*purpose=*/9);
+  std::string text;
+  for (size_t i = 0; i < parts; ++i) text += kParts[random.Below(kParts.size())];
+  return text;
+}
+
+// With each way to treat spaces, words are cut, remembered and put together as if the text had been looked at as a whole.
+TEST(Tokenizer, SentencePieceWords_AreThoseOfTheWholeText) {
+  // "c" is part of a piece, and none itself; "aa" and "ab" are equally good.
+  const std::vector<std::string> pieces = {
+      "<unk>", "\u2581", "a",       "b",       "aa",           "ab",        "abc",
+      "bc",    "aab",    "\u2581a", "\u2581b", "\u2581\u2581", "\u2581aab", "\u2581\u2581\u2581"};
+  const std::vector<float> scores = {0, -9, -8, -8, -2, -2, -1, -3, -2.5, -4, -4, -1.5, -3.5, -1.2};
+  for (int spaces = 0; spaces < 4; ++spaces) {
+    SentencePieceFile file;
+    file.add_dummy_prefix = (spaces & 1) != 0;
+    file.remove_extra_whitespaces = (spaces & 2) != 0;
+    for (size_t id = 0; id < pieces.size(); ++id) {
+      file.pieces.push_back(
+          {pieces[id], scores[id],
+           id == 0 ? SentencePieceFile::Kind::kUnknown : SentencePieceFile::Kind::kNormal});
+    }
+    file.model = SentencePieceFile::Model::kBpe;
+    const auto merged = SentencePieceTokenizer::Make(file).value();
+    for (uint64_t seed = 0; seed < 300; ++seed) {
+      // The same words again: most are remembered then.
+      const std::string text = RandomText(seed, seed % 60);
+      for (int repeat = 0; repeat < 2; ++repeat) {
+        ASSERT_EQ(merged->Encode(text, Framing::kNone).value(),
+                  MergedIds(merged->Normalized(text), pieces, scores))
+            << spaces << " " << seed;
+      }
+    }
+    // A piece that goes over the beginning of a word: the text is looked at as a whole.
+    for (const auto model : {SentencePieceFile::Model::kUnigram, SentencePieceFile::Model::kBpe}) {
+      file.model = model;
+      SentencePieceFile whole = file;
+      whole.pieces.push_back({"q\u2581q", -9, SentencePieceFile::Kind::kNormal});
+      const auto by_words = SentencePieceTokenizer::Make(file).value();
+      const auto at_once = SentencePieceTokenizer::Make(whole).value();
+      for (uint64_t seed = 0; seed < 300; ++seed) {
+        const std::string text = RandomText(seed, seed % 60);
+        ASSERT_EQ(by_words->Encode(text, Framing::kNone).value(),
+                  at_once->Encode(text, Framing::kNone).value())
+            << spaces << " " << seed << " " << static_cast<int>(model);
+      }
+    }
+  }
+}
+
+// What is copied and what utf8proc is given make up what it makes of the whole.
+TEST(Normalizer, NfcOfEveryCharacter_IsThatOfTheWholeText) {
+  const Normalizer normalizer({Nfc{}});
+  std::string buffer;
+  for (char32_t code = 1; code < 0x30000; ++code) {
+    if (code >= 0xD800 && code < 0xE000) continue;
+    std::string character;
+    AppendCharacter(code, character);
+    const std::string text = absl::StrCat("e", character, "\u0323\u0301 \u1100", character,
+                                          "\u11A8\u0301", character, character);
+    utf8proc_uint8_t* const whole =
+        utf8proc_NFC(reinterpret_cast<const utf8proc_uint8_t*>(text.c_str()));
+    ASSERT_EQ(normalizer.Apply(text, buffer), reinterpret_cast<const char*>(whole))
+        << static_cast<uint32_t>(code);
+    std::free(whole);
+  }
+  EXPECT_EQ(normalizer.Apply("e\xFF\u0301e\u0301", buffer), "e\xFF\u0301\u00E9");
 }
 
 // Several ways through a word are as good but for the rounding of sums, which depends on what is before it.

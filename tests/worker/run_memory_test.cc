@@ -194,8 +194,16 @@ TEST_F(RunMemory, WhatAJobMayAskFor_IsPredictedToo) {
     streamed(spec);
     bf16(spec);
   };
+  const auto from_file = [](v1::JobSpec& spec) {
+    spec.mutable_pipeline()->set_stream_weights("file");
+  };
+  const auto from_file_in_bf16 = [&](v1::JobSpec& spec) {
+    from_file(spec);
+    bf16(spec);
+  };
   std::vector<v1::JobSpec> jobs = {
       with("roundpipe", streamed),  with("roundpipe", streamed_in_bf16),
+      with("roundpipe", from_file), with("roundpipe", from_file_in_bf16),
       with("1f1b", tied),           with("roundpipe", tied),
       with("1f1b", bf16),           with("pipedream", bf16),
       with("spectrain", bf16),      with("pipedream", recorded),

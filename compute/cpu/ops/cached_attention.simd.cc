@@ -1,10 +1,10 @@
-// Attention of one time step over the keys and values that are kept. A head at a time: the scores of all steps, their softmax,
-// and the mean of the values.
+// Attention of some time steps over the keys and values that are kept. A head of one of them at a time: the scores of all steps
+// that it sees, their softmax, and the mean of the values.
 #include "compute/cpu/kernels/loops.h"
 
 namespace penstock::cpu::cached_attention {
 
-// One head of one sample.
+// One head of one time step of a sample.
 struct Head {
   int64_t steps, size;
   int64_t stride;              // from step to step of keys and values
@@ -37,14 +37,14 @@ void Attend(const Head& a, float* scores, float* output) {
     scores[step] = SumLanes(sum) * a.scale;
   }
   const float inverse = 1.0f / ExpRow(scores, a.steps, RowMax(scores, a.steps));
-  ForVectors(a.size, [&](int64_t c, auto lanes) { Store(Floats{}, output + c, lanes); });
-  for (int64_t step = 0; step < a.steps; ++step) {
-    const float* const value = a.values + step * a.stride;
-    const float weight = scores[step] * inverse;
-    ForVectors(a.size, [&](int64_t c, auto lanes) {
-      Store(Load(output + c, lanes) + Load(value + c, lanes) * weight, output + c, lanes);
-    });
-  }
+  for (int64_t step = 0; step < a.steps; ++step) scores[step] *= inverse;
+  ForVectors(a.size, [&](int64_t c, auto lanes) {
+    Floats sum = {};
+    for (int64_t step = 0; step < a.steps; ++step) {
+      sum += Load(a.values + step * a.stride + c, lanes) * scores[step];
+    }
+    Store(sum, output + c, lanes);
+  });
 }
 
 }  // namespace
@@ -70,6 +70,7 @@ class CpuCachedAttention : public OpKernels {
       : cpu_(context),
         loops_(LoopsOf(context.kernels)),
         samples_(spec.samples),
+        queries_(spec.inputs[0].dims[0]),
         width_(spec.width()),
         kept_width_(spec.width(1)),
         heads_(spec.attributes().integer("heads")),
@@ -89,18 +90,18 @@ class CpuCachedAttention : public OpKernels {
       return absl::FailedPreconditionError(
           "keeps keys and values, but no memory is there for them");
     }
-    for (int64_t sample = 0; sample < samples_; ++sample) {
+    for (int64_t query = 0; query < samples_ * queries_; ++query) {
       for (const int kept : {kKeys, kValues}) {
-        const float* const row = tape.input(1 + kept) + sample * kept_width_;
-        std::copy_n(row, kept_width_, RowOf(tape, kept, sample, StepOf(tape, sample)));
+        const float* const row = tape.input(1 + kept) + query * kept_width_;
+        std::copy_n(row, kept_width_, RowOf(tape, kept, query / queries_, StepOf(tape, query)));
       }
     }
     auto* const scores = static_cast<float*>(cpu_.layer_scratch.data());
-    cpu_.threads.For(samples_ * heads_, [&](int64_t task, int thread) {
-      const int64_t sample = task / heads_;
+    cpu_.threads.For(samples_ * queries_ * heads_, [&](int64_t task, int thread) {
+      const int64_t query = task / heads_;
       const int64_t head = task % heads_;
-      const int64_t at = sample * width_ + head * size_;
-      loops_.attend(HeadOf(tape, sample, head), scores + thread * context_steps_,
+      const int64_t at = query * width_ + head * size_;
+      loops_.attend(HeadOf(tape, query, head), scores + thread * context_steps_,
                     tape.result() + at);
     });
     return absl::OkStatus();
@@ -113,21 +114,23 @@ class CpuCachedAttention : public OpKernels {
  private:
   enum Kept : int { kKeys, kValues };
 
-  static int64_t StepOf(const Tape& tape, int64_t sample) { return tape.input<int32_t>(3)[sample]; }
+  // `query`: of all samples' in a row.
+  static int64_t StepOf(const Tape& tape, int64_t query) { return tape.input<int32_t>(3)[query]; }
 
   float* RowOf(const Tape& tape, int kept, int64_t sample, int64_t step) const {
     return tape.next_states[kept] + (sample * context_steps_ + step) * kept_width_;
   }
 
-  Head HeadOf(const Tape& tape, int64_t sample, int64_t head) const {
-    const int64_t steps = StepOf(tape, sample) + 1;
+  Head HeadOf(const Tape& tape, int64_t query, int64_t head) const {
+    const int64_t sample = query / queries_;
+    const int64_t steps = StepOf(tape, query) + 1;
     const int64_t first = window_ > 0 ? std::max<int64_t>(0, steps - window_) : 0;
     const int64_t column = head / group_ * size_;
     return {.steps = steps - first,
             .size = size_,
             .stride = kept_width_,
             .scale = static_cast<float>(1.0 / std::sqrt(static_cast<double>(size_))),
-            .query = tape.input() + sample * width_ + head * size_,
+            .query = tape.input() + query * width_ + head * size_,
             .keys = RowOf(tape, kKeys, sample, first) + column,
             .values = RowOf(tape, kValues, sample, first) + column};
   }
@@ -135,6 +138,7 @@ class CpuCachedAttention : public OpKernels {
   CpuContext& cpu_;
   const Loops& loops_;
   const int64_t samples_;
+  const int64_t queries_;             // time steps of a sample that look back
   const int64_t width_, kept_width_;  // of queries, and of keys and values
   const int64_t heads_, size_;        // size_: of a head
   const int64_t group_;               // heads of queries that share one of keys

@@ -44,39 +44,40 @@ __device__ inline float WarpMax(float value) {
   return value;
 }
 
-// Over a block of kBlock threads; every thread gets the sum.
-template <typename T>
+// Over a block of kThreads; every thread gets the sum.
+template <int kThreads = kBlock, typename T>
 __device__ inline T BlockSum(T value) {
-  __shared__ T warps[kBlock / kWarp];
+  __shared__ T warps[kThreads / kWarp];
   value = WarpSum(value);
   __syncthreads();  // a call before may still be reading
   if (threadIdx.x % kWarp == 0) warps[threadIdx.x / kWarp] = value;
   __syncthreads();
   T sum = 0;
-  for (int warp = 0; warp < kBlock / kWarp; ++warp) sum += warps[warp];
+  for (int warp = 0; warp < kThreads / kWarp; ++warp) sum += warps[warp];
   return sum;
 }
 
 // Over a block that works on a row: this thread's part of the target's rank, as Tape::ranks has it.
-template <typename Number>
+template <int kThreads = kBlock, typename Number>
 __device__ int HigherScores(const Number* scores, int64_t classes, int32_t target) {
   const float score = ToFloat(scores[target]);
   int higher = 0;
-  for (int64_t c = threadIdx.x; c < classes; c += kBlock) {
+  for (int64_t c = threadIdx.x; c < classes; c += kThreads) {
     const float other = ToFloat(scores[c]);
     if (other > score || (other == score && c < target)) ++higher;
   }
   return higher;
 }
 
+template <int kThreads = kBlock>
 __device__ inline float BlockMax(float value) {
-  __shared__ float warps[kBlock / kWarp];
+  __shared__ float warps[kThreads / kWarp];
   value = WarpMax(value);
   __syncthreads();
   if (threadIdx.x % kWarp == 0) warps[threadIdx.x / kWarp] = value;
   __syncthreads();
   float maximum = warps[0];
-  for (int warp = 1; warp < kBlock / kWarp; ++warp) maximum = fmaxf(maximum, warps[warp]);
+  for (int warp = 1; warp < kThreads / kWarp; ++warp) maximum = fmaxf(maximum, warps[warp]);
   return maximum;
 }
 
@@ -97,6 +98,13 @@ __device__ inline uint4 Philox(uint64_t key, uint4 c) {
   return c;
 }
 
+// One of the four by its number. Not an array: one that is indexed by a number known only when it runs lies in local memory.
+__device__ inline uint32_t WordOf(const uint4& words, int number) {
+  const uint32_t low = number == 0 ? words.x : words.y;
+  const uint32_t high = number == 2 ? words.z : words.w;
+  return number < 2 ? low : high;
+}
+
 // The numbering of compute/rounding.h.
 __device__ inline Bf16 RoundAtRandom(float value, int64_t element, const StochasticRounding& r) {
   if (value != value) return FromFloat<Bf16>(value);
@@ -104,8 +112,8 @@ __device__ inline Bf16 RoundAtRandom(float value, int64_t element, const Stochas
   const uint4 random =
       Philox(r.key, make_uint4(counter, static_cast<uint32_t>(r.parameter),
                                static_cast<uint32_t>(r.parameter >> 32), r.version));
-  const uint32_t words[4] = {random.x, random.y, random.z, random.w};
-  return static_cast<Bf16>(StochasticBf16(__float_as_uint(value), words[element % 64 / 16]));
+  const uint32_t word = WordOf(random, static_cast<int>(element % 64 / 16));
+  return static_cast<Bf16>(StochasticBf16(__float_as_uint(value), word));
 }
 
 // Returns dropout's factor for an element: 0 or the scale. Elements are numbered as in
@@ -123,8 +131,7 @@ __device__ inline float DropoutFactor(const DeviceMask& d, int64_t row, int64_t 
   const uint4 random =
       Philox(d.key, make_uint4(first + lane, d.layer, static_cast<uint32_t>(sample),
                                static_cast<uint32_t>(sample >> 32)));
-  const uint32_t words[4] = {random.x, random.y, random.z, random.w};
-  return words[word] < d.drop_below ? 0.0f : d.scale;
+  return WordOf(random, word) < d.drop_below ? 0.0f : d.scale;
 }
 
 }  // namespace penstock::cuda

@@ -2,6 +2,7 @@
 #include <cub/device/device_radix_sort.cuh>
 
 #include "compute/cuda/kernels/common.cuh"
+#include "compute/cuda/kernels/id_windows.h"
 #include "compute/cuda/kernels/values.h"
 
 namespace penstock::cuda {
@@ -23,41 +24,28 @@ __global__ void NumberRows(int64_t rows, int32_t* numbers) {
   if (row < rows) numbers[row] = static_cast<int32_t>(row);
 }
 
-// The first place after `place` whose id is another.
-__device__ int64_t EndOfId(int64_t rows, const int32_t* order, int64_t place) {
-  const int32_t id = order[place];
-  int64_t same = place, other = rows;
-  while (other - same > 1) {
-    const int64_t middle = (same + other) / 2;
-    (order[middle] == id ? same : other) = middle;
-  }
-  return other;
-}
-
-// Blocks for each place in the sorted rows and kBlock columns; those of the first place of an id add all rows of that id.
-__global__ void TokensKernel(int64_t rows, int64_t width, const int32_t* order,
-                             const float* gradient, DeviceMask dropout, DeviceMask row_drop,
-                             float* tokens) {
-  const int64_t place = blockIdx.x;
-  const int32_t id = order[place];
-  if (place > 0 && order[place - 1] == id) return;
+// A block for each window and kBlock columns.
+__global__ void TokensKernel(IdOrder o, const float* gradient, DeviceMask dropout,
+                             DeviceMask row_drop, float* tokens, float* sums) {
   const int64_t column = int64_t{blockIdx.y} * kBlock + threadIdx.x;
-  if (column >= width) return;
-  const float id_factor = DropoutFactor(row_drop, id, 1, 0);
-  const int64_t end = EndOfId(rows, order, place);
-  float sum = tokens[id * width + column];
-  // A text has few bytes and many rows of each: several are loaded at once, and added in order.
-#pragma unroll 16
-  for (int64_t next = place; next < end; ++next) {
-    const int64_t row = order[rows + next];
-    const float factor = id_factor * DropoutFactor(dropout, row, width, column);
-    sum += gradient[row * width + column] * factor;
-  }
-  tokens[id * width + column] = sum;
+  if (column >= o.width) return;
+  AddIdWindow(o, blockIdx.x, column, tokens, sums, [&](int64_t row, int32_t id) {
+    return gradient[row * o.width + column] * DropoutFactor(row_drop, id, 1, 0) *
+           DropoutFactor(dropout, row, o.width, column);
+  });
 }
 
-dim3 TokensGrid(int64_t rows, int64_t width) {
-  return dim3(static_cast<uint32_t>(rows), static_cast<uint32_t>(CeilDiv(width, kBlock)));
+__global__ void TokensAcrossKernel(IdOrder o, float* tokens, const float* sums) {
+  const int64_t column = int64_t{blockIdx.y} * kBlock + threadIdx.x;
+  if (column < o.width) AddIdAcrossWindows(o, blockIdx.x, column, tokens, sums);
+}
+
+void AddTokens(cudaStream_t stream, const IdOrder& o, const float* gradient,
+               const DeviceMask& dropout, const DeviceMask& row_drop, float* tokens, float* sums) {
+  const dim3 grid(static_cast<uint32_t>(IdWindows(o.rows)),
+                  static_cast<uint32_t>(CeilDiv(o.width, kBlock)));
+  TokensKernel<<<grid, kBlock, 0, stream>>>(o, gradient, dropout, row_drop, tokens, sums);
+  TokensAcrossKernel<<<grid, kBlock, 0, stream>>>(o, tokens, sums);
 }
 
 __global__ void PositionsKernel(int64_t rows, int64_t time, int64_t width, const float* gradient,
@@ -115,17 +103,15 @@ cudaError_t SortRows(cudaStream_t stream, int64_t rows, int64_t vocabulary, cons
 
 void EmbeddingBackward(cudaStream_t stream, int64_t rows, int64_t time, int64_t width,
                        const int32_t* order, const float* gradient, const DeviceMask& dropout,
-                       float* tokens, float* positions) {
-  TokensKernel<<<TokensGrid(rows, width), kBlock, 0, stream>>>(rows, width, order, gradient,
-                                                               dropout, DeviceMask(), tokens);
+                       float* tokens, float* positions, float* sums) {
+  AddTokens(stream, {rows, width, order}, gradient, dropout, DeviceMask(), tokens, sums);
   PositionsKernel<<<CeilDiv(time * width, kBlock), kBlock, 0, stream>>>(rows, time, width, gradient,
                                                                         dropout, positions);
 }
 
 void LookUpBackward(cudaStream_t stream, int64_t rows, int64_t width, const int32_t* order,
-                    const float* gradient, const DeviceMask& row_drop, float* table) {
-  TokensKernel<<<TokensGrid(rows, width), kBlock, 0, stream>>>(rows, width, order, gradient,
-                                                               DeviceMask(), row_drop, table);
+                    const float* gradient, const DeviceMask& row_drop, float* table, float* sums) {
+  AddTokens(stream, {rows, width, order}, gradient, DeviceMask(), row_drop, table, sums);
 }
 
 }  // namespace penstock::cuda

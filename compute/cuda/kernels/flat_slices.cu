@@ -28,28 +28,26 @@ __global__ void PartialSquares(const Slice* slices, const SliceBlock* blocks, co
   if (threadIdx.x == 0) partial_sums[blockIdx.x] = sum;
 }
 
-// Each slice adds its blocks in order.
-__global__ void AddPartialSums(int64_t count, const Slice* slices, const double* partial_sums,
-                               double* norms) {
-  const int64_t slice = int64_t{blockIdx.x} * blockDim.x + threadIdx.x;
-  if (slice >= count) return;
-  const int64_t first = slices[slice].first_block;
-  const int64_t blocks = (slices[slice].count + kSliceBlock - 1) / kSliceBlock;
+// A block for each slice, whose threads share the sums of its blocks: a table of many rows has thousands.
+__global__ void AddPartialSums(const Slice* slices, const double* partial_sums, double* norms) {
+  const Slice& slice = slices[blockIdx.x];
+  const int64_t end = slice.first_block + (slice.count + kSliceBlock - 1) / kSliceBlock;
   double sum = 0.0;
-  for (int64_t b = first; b < first + blocks; ++b) sum += partial_sums[b];
-  norms[slice] = sum;
+  for (int64_t b = slice.first_block + threadIdx.x; b < end; b += kBlock) sum += partial_sums[b];
+  sum = BlockSum(sum);
+  if (threadIdx.x == 0) norms[blockIdx.x] = sum;
+}
+
+__device__ Bf16 Rounded(const StepArrays& a, const Slice& slice, int64_t i, float weight) {
+  if (!a.rounds_at_random) return FromFloat<Bf16>(weight);
+  StochasticRounding rounding = a.rounding;
+  rounding.parameter = slice.identity;
+  return RoundAtRandom(weight, i - slice.offset, rounding);
 }
 
 __device__ void StoreWeight(const StepArrays& a, const Slice& slice, int64_t i, float weight) {
   a.next_weights[i] = weight;
-  if (a.next_bf16 == nullptr) return;
-  if (a.rounds_at_random) {
-    StochasticRounding rounding = a.rounding;
-    rounding.parameter = slice.identity;
-    a.next_bf16[i] = RoundAtRandom(weight, i - slice.offset, rounding);
-  } else {
-    a.next_bf16[i] = FromFloat<Bf16>(weight);
-  }
+  if (a.next_bf16 != nullptr) a.next_bf16[i] = Rounded(a, slice, i, weight);
 }
 
 template <int kStates>
@@ -57,22 +55,52 @@ struct StateArrays {
   float* array[kStates];
 };
 
+// A step of kPart elements side by side.
+template <int kPart, typename Step>
+__device__ void StepPart(const Slice& slice, const Step& step, const StepArrays& a,
+                         const StateArrays<Step::kStates>& state, float scale, int64_t i) {
+  using Floats = Pack<float, kPart>;
+  const bool has_state = !Step::kMayLackState || state.array[0] != nullptr;
+  const Floats gradients = LoadPack<kPart>(a.gradients + i);
+  const Floats weights = LoadPack<kPart>(a.weights + i);
+  Floats states[Step::kStates] = {};
+  for (int s = 0; has_state && s < Step::kStates; ++s) {
+    states[s] = LoadPack<kPart>(state.array[s] + i);
+  }
+  Floats next;
+  for (int k = 0; k < kPart; ++k) {
+    float now[Step::kStates];
+    for (int s = 0; s < Step::kStates; ++s) now[s] = states[s].at[k];
+    const float g = gradients.at[k] * scale;
+    next.at[k] = step.template Next<FloatMath>(weights.at[k], g, has_state ? now : nullptr);
+    for (int s = 0; s < Step::kStates; ++s) states[s].at[k] = now[s];
+  }
+  for (int s = 0; has_state && s < Step::kStates; ++s) StorePack(state.array[s] + i, states[s]);
+  StorePack(a.next_weights + i, next);
+  if (a.next_bf16 == nullptr) return;
+  Pack<Bf16, kPart> rounded;
+  for (int k = 0; k < kPart; ++k) rounded.at[k] = Rounded(a, slice, i + k, next.at[k]);
+  StorePack(a.next_bf16 + i, rounded);
+}
+
+// in_quads: all arrays begin where packs of four do.
 template <typename Step>
 __global__ void StepSlices(const Slice* slices, const SliceBlock* blocks, Step step, StepArrays a,
-                           StateArrays<Step::kStates> state) {
+                           StateArrays<Step::kStates> state, bool in_quads) {
   const SliceBlock block = blocks[blockIdx.x];
   const Slice slice = slices[block.slice];
   const Part part = PartOf(slice, block);
   const float scale = a.scales[block.slice];
   if (slice.decays == 0) step.LeaveOutDecay();
-  const bool has_state = !Step::kMayLackState || state.array[0] != nullptr;
-  for (int64_t i = part.first + threadIdx.x; i < part.end; i += kBlock) {
-    float now[Step::kStates];
-    for (int s = 0; has_state && s < Step::kStates; ++s) now[s] = state.array[s][i];
-    const float g = a.gradients[i] * scale;
-    const float w = step.template Next<FloatMath>(a.weights[i], g, has_state ? now : nullptr);
-    for (int s = 0; has_state && s < Step::kStates; ++s) state.array[s][i] = now[s];
-    StoreWeight(a, slice, i, w);
+  int64_t rest = part.first;
+  if (in_quads && part.first % 4 == 0) {
+    rest += (part.end - part.first) / 4 * 4;
+    for (int64_t i = part.first + 4 * threadIdx.x; i < rest; i += 4 * kBlock) {
+      StepPart<4>(slice, step, a, state, scale, i);
+    }
+  }
+  for (int64_t i = rest + threadIdx.x; i < part.end; i += kBlock) {
+    StepPart<1>(slice, step, a, state, scale, i);
   }
 }
 
@@ -82,8 +110,13 @@ void Launch(cudaStream_t stream, int64_t blocks, const Slice* slice_table,
             float* const* state) {
   if (blocks == 0) return;
   StateArrays<Step::kStates> kept;
-  for (int s = 0; s < Step::kStates; ++s) kept.array[s] = state[s];
-  StepSlices<<<blocks, kBlock, 0, stream>>>(slice_table, block_table, step, arrays, kept);
+  bool in_quads =
+      IsInQuads(4, {arrays.gradients, arrays.weights, arrays.next_weights, arrays.next_bf16});
+  for (int s = 0; s < Step::kStates; ++s) {
+    kept.array[s] = state[s];
+    in_quads = in_quads && IsInQuads(4, {state[s]});
+  }
+  StepSlices<<<blocks, kBlock, 0, stream>>>(slice_table, block_table, step, arrays, kept, in_quads);
 }
 
 template <typename... Configs>
@@ -150,8 +183,7 @@ void SquaredNorms(cudaStream_t stream, int64_t slices, int64_t blocks, const Sli
                   double* norms) {
   if (blocks == 0) return;  // of a stage without parameters
   PartialSquares<<<blocks, kBlock, 0, stream>>>(slice_table, block_table, values, partial_sums);
-  AddPartialSums<<<CeilDiv(slices, kBlock), kBlock, 0, stream>>>(slices, slice_table, partial_sums,
-                                                                 norms);
+  AddPartialSums<<<slices, kBlock, 0, stream>>>(slice_table, partial_sums, norms);
 }
 
 }  // namespace penstock::cuda

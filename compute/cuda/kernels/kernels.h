@@ -36,10 +36,10 @@ int64_t SortRowsWorkspaceBytes(int64_t rows);
 // Errors: those of cub, which does not report them otherwise.
 cudaError_t SortRows(cudaStream_t stream, int64_t rows, int64_t vocabulary, const int32_t* ids,
                      int32_t* order, void* workspace, int64_t workspace_bytes);
-// tokens[ids[row]] += dropout(gradient[row]), positions[row % time] += the same.
+// tokens[ids[row]] += dropout(gradient[row]), positions[row % time] += the same. sums: IdWindowSums of id_windows.h.
 void EmbeddingBackward(cudaStream_t stream, int64_t rows, int64_t time, int64_t width,
                        const int32_t* order, const float* gradient, const DeviceMask& dropout,
-                       float* tokens, float* positions);
+                       float* tokens, float* positions, float* sums);
 
 // output = (x - mean) / deviation * gain + bias, of each row; epsilon is added to the variance. mean,
 // inverse_deviation: [rows].

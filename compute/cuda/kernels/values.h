@@ -53,9 +53,9 @@ void AddSamples(cudaStream_t stream, int64_t samples, int64_t count, const float
 // output [rows, width] = table[ids[row]]. row_drop: of the table's rows, as of a matrix of one column.
 void LookUp(cudaStream_t stream, int64_t rows, int64_t width, const int32_t* ids,
             const float* table, const DeviceMask& row_drop, float* output);
-// table[ids[row]] += gradient[row]. order: of SortRows.
+// table[ids[row]] += gradient[row]. order: of SortRows; sums: IdWindowSums of id_windows.h.
 void LookUpBackward(cudaStream_t stream, int64_t rows, int64_t width, const int32_t* order,
-                    const float* gradient, const DeviceMask& row_drop, float* table);
+                    const float* gradient, const DeviceMask& row_drop, float* table, float* sums);
 
 // The target id that stands for none: no class has it.
 inline constexpr int32_t kNoTarget = -1;

@@ -3,6 +3,7 @@
 #include "compute/cuda/attention.h"
 
 #include <array>
+#include <string>
 #include <utility>
 
 #include "base/status.h"
@@ -22,8 +23,12 @@ using penstock::attention::Sizes;
 template <typename Number>
 class CudaAttention : public OpKernels {
  public:
-  CudaAttention(CudaContext& context, const Sizes& sizes, ScaledAttention<Number> attention)
-      : cuda_(context), s_(sizes), attention_(std::move(attention)) {
+  CudaAttention(CudaContext& context, const Sizes& sizes, ScaledAttention<Number> attention,
+                std::string fallback)
+      : cuda_(context),
+        s_(sizes),
+        attention_(std::move(attention)),
+        fallback_(std::move(fallback)) {
     BlockLayout stash, scratch;
     log_sums_ = stash.Add<float>(attention_.log_sums_floats());
     const auto copy = [&](int64_t elements) {
@@ -43,6 +48,7 @@ class CudaAttention : public OpKernels {
   }
 
   int64_t scratch_bytes() const { return scratch_bytes_; }
+  absl::string_view fallback() const override { return fallback_; }
   TapeNeeds tape_needs() const override { return needs_; }
 
   absl::Status Forward(const PassContext&, const WeightView&, const Tape& tape) override {
@@ -118,6 +124,7 @@ class CudaAttention : public OpKernels {
   CudaContext& cuda_;
   const Sizes s_;
   const ScaledAttention<Number> attention_;
+  const std::string fallback_;
   TapeNeeds needs_;
   Place<float> log_sums_;  // stash [samples, heads, queries]
   // Scratch, unless float:
@@ -141,8 +148,10 @@ AttentionShape ShapeOf(const Sizes& s) {
 }
 
 template <typename Number>
-MadeKernels Make(CudaContext& context, const Sizes& sizes, ScaledAttention<Number> attention) {
-  auto op = std::make_unique<CudaAttention<Number>>(context, sizes, std::move(attention));
+MadeKernels Make(CudaContext& context, const Sizes& sizes, ScaledAttention<Number> attention,
+                 std::string fallback) {
+  auto op = std::make_unique<CudaAttention<Number>>(context, sizes, std::move(attention),
+                                                    std::move(fallback));
   PENSTOCK_RETURN_IF_ERROR(context.layer_scratch().Reserve(op->scratch_bytes()));
   return op;
 }
@@ -154,13 +163,15 @@ MadeKernels MakeAttention(CudaContext& context, const KernelSpec& spec) {
   const attention::Sizes sizes(spec);
   const AttentionShape shape = attention::ShapeOf(sizes);
   const bool is_bounded = sizes.has_lengths || sizes.has_positions;
+  std::string fallback;
   if (spec.bf16) {
     PENSTOCK_ASSIGN_OR_RETURN(auto fused,
                               ScaledAttention<Bf16>::Create(context, shape, is_bounded));
-    if (fused.is_fused()) return attention::Make(context, sizes, std::move(fused));
+    if (fused.is_fused()) return attention::Make(context, sizes, std::move(fused), "");
+    fallback = fused.why_not_fused();
   }
   PENSTOCK_ASSIGN_OR_RETURN(auto plain, ScaledAttention<float>::Create(context, shape, is_bounded));
-  return attention::Make(context, sizes, std::move(plain));
+  return attention::Make(context, sizes, std::move(plain), std::move(fallback));
 }
 
 }  // namespace penstock::cuda

@@ -51,6 +51,7 @@ class AttentionMiddle : public Middle<Number> {
 
   int64_t stash_bytes() const override { return stash_bytes_; }
   int64_t scratch_bytes() const override { return scratch_bytes_; }
+  absl::string_view fallback() const override { return attention_.why_not_fused(); }
 
   absl::Status Forward(const WeightView& weights, const Number* normal, Number* hidden, void* stash,
                        void* scratch) override {

@@ -104,6 +104,10 @@ class CudaCachedAttention : public OpKernels {
 }  // namespace cached_attention
 
 MadeKernels MakeCachedAttention(CudaContext& context, const KernelSpec& spec) {
+  if (spec.inputs[0].dims[0] != 1) {
+    return absl::UnimplementedError(
+        "attention over kept keys and values is for one time step at a time here");
+  }
   auto op = std::make_unique<cached_attention::CudaCachedAttention>(context, spec);
   PENSTOCK_RETURN_IF_ERROR(op->ReserveScratch());
   return op;

@@ -18,7 +18,7 @@ class CudaEmbedding : public OpKernels {
         width_(spec.node.output.dims.back()),
         rows_(spec.input_elements()),
         row_drop_(spec.attributes().number("row_drop"), VocabularyOf(spec)),
-        order_(rows_, VocabularyOf(spec)) {}
+        order_(rows_, VocabularyOf(spec), width_) {}
 
   int64_t scratch_bytes() const { return order_.scratch_bytes(); }
 
@@ -42,7 +42,7 @@ class CudaEmbedding : public OpKernels {
     PENSTOCK_ASSIGN_OR_RETURN(const int32_t* const order,
                               order_.Sort(cuda_, tape.input<int32_t>()));
     LookUpBackward(cuda_.stream(), rows_, width_, order, tape.gradient(),
-                   cuda_.MaskOf(row_drop_, context), gradients.parameter(0));
+                   cuda_.MaskOf(row_drop_, context), gradients.parameter(0), order_.sums(cuda_));
     return cuda_.Check("backward of a table");
   }
 

@@ -22,7 +22,7 @@ class CudaGptEmbedding : public OpKernels {
         rows_(spec.input_elements()),
         time_(spec.inputs[0].dims[0]),
         dropout_(spec.attributes().number("dropout"), time_),
-        order_(rows_, spec.attributes().integer("vocabulary")) {}
+        order_(rows_, spec.attributes().integer("vocabulary"), width_) {}
 
   int64_t scratch_bytes() const { return order_.scratch_bytes(); }
 
@@ -48,7 +48,7 @@ class CudaGptEmbedding : public OpKernels {
                               order_.Sort(cuda_, tape.input<int32_t>()));
     EmbeddingBackward(cuda_.stream(), rows_, time_, width_, order, tape.gradient(),
                       cuda_.MaskOf(dropout_, context), gradients.parameter(kTokens),
-                      gradients.parameter(kPositions));
+                      gradients.parameter(kPositions), order_.sums(cuda_));
     return cuda_.Check("backward of the embedding");
   }
 

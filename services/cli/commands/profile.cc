@@ -108,7 +108,7 @@ class WorkersHere {
          .optimizer = job_.optimizer,
          .seed = job_.seed,
          .seconds = options_.seconds,
-         .memory_bytes = backend->memory_bytes() / 2 / std::max(options_.workers, 1),
+         .memory_bytes = backend->memory_bytes(/*processes=*/1) / 2 / std::max(options_.workers, 1),
          .may_go_on = [this, interrupt]() -> absl::Status {
            if (interrupt != nullptr && interrupt->Count() > 0) {
              return InterruptedError("interrupted; nothing was written");

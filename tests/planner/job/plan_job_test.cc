@@ -259,6 +259,26 @@ TEST(JudgeCandidate, WhatCannotRun_SaysWhy) {
   EXPECT_THAT(why({.method = "1f2b", .stages = 2, .microbatches = 8}), HasSubstr("1f2b"));
 }
 
+// With weights in files a worker holds little more than one stage, so what cannot be cut decides.
+TEST(JudgeCandidate, LayerThatIsTooLargeByItself_IsNamed) {
+  Cluster small = Alike(2);
+  small.workers[0].memory_bytes = 100;
+  PlanningInput input = InputOf(kPlannedJob, small);
+  input.spec.mutable_pipeline()->set_method("roundpipe");
+  input.spec.mutable_pipeline()->set_stream_weights("file");
+  const Candidate candidate = {
+      .method = "roundpipe", .stages = 2, .microbatches = 8, .recompute = {.all = true}};
+  PENSTOCK_ASSERT_OK_AND_ASSIGN(JudgedCandidate judged, JudgeCandidate(input, candidate));
+  EXPECT_THAT(judged.rejected, HasSubstr("alone needs"));
+  EXPECT_THAT(judged.rejected, HasSubstr("on host-0/0, which has 0.0001 MB; a layer is never cut"));
+  EXPECT_TRUE(judged.lacks_memory);
+  // Where there is memory, the plan says what the file takes.
+  input.cluster = Alike(2);
+  PENSTOCK_ASSERT_OK_AND_ASSIGN(judged, JudgeCandidate(input, candidate));
+  EXPECT_EQ(judged.rejected, "");
+  for (const WorkerMemory& memory : judged.memory) EXPECT_GT(memory.in_file, 0);
+}
+
 TEST(JudgeCandidate, ProfileOfAnotherModel_IsRefused) {
   PlanningInput input = InputOf(kPlannedJob, Alike(2));
   input.profile.mutable_layers(1)->set_layer("h.9.attention");

@@ -56,6 +56,7 @@ v1::StageReport Stage(int stage) {
   graphs.set_replayed(4500);
   graphs.set_recorded(90);
   graphs.set_kept(80);
+  report.set_attention_fallbacks(3);
   v1::EdgePath& path = *report.add_edges();
   path.set_edge(stage == 0 ? "activation 0->1" : "gradient 1->0");
   path.set_path("cuda-ipc");

@@ -68,6 +68,7 @@ TEST(MetricCatalog, Gauges_HaveAUnitOrCountThings) {
                                         "penstock_stage_peak_weight_versions",
                                         "penstock_stage_activations",
                                         "penstock_stage_peak_activations",
+                                        "penstock_stage_attention_fallbacks",
                                         "penstock_run_loss",
                                         "penstock_run_learning_rate",
                                         "penstock_run_gradient_norm",

@@ -11,6 +11,7 @@
 #include "services/rpc/client.h"
 #include "services/worker/job_backend.h"
 #include "services/worker/worker_service.h"
+#include "tests/compute/two_pools.h"
 #include "tests/support/manual_clock.h"
 #include "tests/support/status_matchers.h"
 #include "tests/worker/test_cluster.h"
@@ -291,6 +292,50 @@ TEST_F(RunHostTest, RepeatedCalls_HaveTheEffectOfOne) {
   EXPECT_THAT(host_.Stop("j", 1, "done", InAWhile()), IsOk());
   const auto lines = script_.Lines();
   EXPECT_EQ(std::count(lines.begin(), lines.end(), "attempt j 1"), 1);
+}
+
+// As a GPU after an error of a kernel.
+class BrokenDevice : public TwoPools {
+ public:
+  absl::Status CheckUsable() override { return absl::UnavailableError("illegal address"); }
+};
+
+class RunHostDevices : public RunHostTest {
+ protected:
+  // Lets an attempt fail on a device. Returns how the next one is taken; `lost`: what is told of the device.
+  absl::Status SecondAttemptOn(
+      std::function<absl::StatusOr<std::unique_ptr<Backend>>()> make_device,
+      std::vector<std::string>& lost) {
+    RunHostParts parts = Parts();
+    parts.make_backend = [make_device](const RunRequest&) { return make_device(); };
+    parts.on_device_lost = [&lost](const absl::Status& status) {
+      lost.emplace_back(status.message());
+    };
+    RunHost host(std::move(parts));  // its thread has ended when this returns
+    const auto prepare = [&host](int64_t epoch) {
+      v1::PrepareRunRequest request;
+      request.set_job_id("j");
+      request.set_epoch(epoch);
+      return host.Prepare(request, InAWhile()).status();
+    };
+    script_.prepare = absl::InternalError("a kernel failed");
+    EXPECT_THAT(prepare(1), StatusIs(absl::StatusCode::kInternal, "a kernel failed"));
+    script_.prepare = absl::OkStatus();
+    return prepare(2);
+  }
+};
+
+TEST_F(RunHostDevices, AttemptFailedOnABrokenDevice_NoOtherIsTaken) {
+  std::vector<std::string> lost;
+  EXPECT_THAT(SecondAttemptOn([] { return std::make_unique<BrokenDevice>(); }, lost),
+              StatusIs(absl::StatusCode::kUnavailable, HasSubstr("illegal address")));
+  EXPECT_THAT(lost, ::testing::ElementsAre("illegal address"));
+}
+
+TEST_F(RunHostDevices, AttemptFailedOnAGoodDevice_TheNextIsTaken) {
+  std::vector<std::string> lost;
+  EXPECT_THAT(SecondAttemptOn([] { return MakeCpuBackend(1); }, lost), IsOk());
+  EXPECT_THAT(lost, ::testing::IsEmpty());
 }
 
 TEST_F(RunHostTest, Prepare_ThatFails_GivesItsErrorEachTime) {

@@ -1,0 +1,103 @@
+#include "worker/state_file.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "base/status.h"
+#include "worker/acquire.h"
+
+namespace penstock {
+namespace {
+
+constexpr BackgroundFile::Words kStateWords = {
+    .what = "the file for weights and optimizer's state",
+    .content = "the state of a stage",
+    .instead = "keep it in memory (pipeline.stream_weights: on)"};
+
+}  // namespace
+
+int64_t StateFile::BytesOfWeights(Stage& stage) {
+  return BufferPool::BlockBytes(stage.weight_shape().elements() * SizeOf(DType::kF32));
+}
+
+int64_t StateFile::BytesOfState(Stage& stage) {
+  return BufferPool::BlockBytes(stage.state_shape().elements() * SizeOf(DType::kF32));
+}
+
+absl::StatusOr<std::unique_ptr<StateFile>> StateFile::Create(const std::string& directory,
+                                                             absl::Span<Stage* const> stages,
+                                                             BufferPool& pool, Clock& clock) {
+  std::map<const Stage*, int64_t> offsets;
+  int64_t bytes = 0;
+  for (Stage* const stage : stages) {
+    if (!offsets.try_emplace(stage, bytes).second) continue;
+    bytes += RoomInFile(BytesOfWeights(*stage)) +
+             stage->state_count() * RoomInFile(BytesOfState(*stage));
+  }
+  PENSTOCK_ASSIGN_OR_RETURN(
+      std::unique_ptr<BackgroundFile> file,
+      BackgroundFile::Create({.directory = directory, .bytes = bytes, .words = kStateWords},
+                             clock));
+  return std::unique_ptr<StateFile>(new StateFile(std::move(file), std::move(offsets), pool));
+}
+
+absl::StatusOr<StateFile::Reading> StateFile::StartReading(Stage& stage) {
+  Reading reading;
+  PENSTOCK_ASSIGN_OR_RETURN(reading.weights,
+                            AcquireTensor(pool_, DType::kF32, stage.weight_shape()));
+  reading.copy = file_->StartReading(offsets_.at(&stage), {reading.weights.buffer});
+  return reading;
+}
+
+absl::StatusOr<CopySpan> StateFile::Finish(const Reading& reading) {
+  return file_->Await(*reading.copy);
+}
+
+absl::StatusOr<CopySpan> StateFile::BringIn(Stage& stage, What what) {
+  CopySpan span;
+  if (what.state) {
+    std::vector<Tensor> arrays(stage.state_count());
+    int64_t offset = offsets_.at(&stage) + RoomInFile(BytesOfWeights(stage));
+    for (Tensor& array : arrays) {
+      PENSTOCK_ASSIGN_OR_RETURN(array, AcquireTensor(pool_, DType::kF32, stage.state_shape()));
+      PENSTOCK_ASSIGN_OR_RETURN(const CopySpan copied,
+                                file_->Await(*file_->StartReading(offset, {array.buffer})));
+      if (span.start_ns == 0) span.start_ns = copied.start_ns;
+      span.end_ns = copied.end_ns;
+      offset += RoomInFile(BytesOfState(stage));
+    }
+    stage.PutState(arrays);
+  }
+  if (!what.weights) return span;
+  PENSTOCK_ASSIGN_OR_RETURN(const Reading reading, StartReading(stage));
+  PENSTOCK_ASSIGN_OR_RETURN(const CopySpan copied, Finish(reading));
+  PENSTOCK_RETURN_IF_ERROR(stage.PutWeights(stage.version(), reading.weights));
+  return CopySpan{span.start_ns == 0 ? copied.start_ns : span.start_ns, copied.end_ns};
+}
+
+absl::StatusOr<CopySpan> StateFile::PutBack(Stage& stage) {
+  CopySpan span;
+  int64_t offset = offsets_.at(&stage);
+  const auto write = [&](const Tensor& array) -> absl::Status {
+    PENSTOCK_ASSIGN_OR_RETURN(const CopySpan copied,
+                              file_->Await(*file_->StartWriting(offset, {array.buffer})));
+    if (span.start_ns == 0) span.start_ns = copied.start_ns;
+    span.end_ns = copied.end_ns;
+    return absl::OkStatus();
+  };
+  if (stage.has_weights()) PENSTOCK_RETURN_IF_ERROR(write(stage.Weights()));
+  offset += RoomInFile(BytesOfWeights(stage));
+  for (const Tensor& array : stage.State()) {
+    PENSTOCK_RETURN_IF_ERROR(write(array));
+    offset += RoomInFile(BytesOfState(stage));
+  }
+  Drop(stage);
+  return span;
+}
+
+void StateFile::Drop(Stage& stage) {
+  stage.DropWeights();
+  stage.DropState();
+}
+
+}  // namespace penstock
