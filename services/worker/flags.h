@@ -27,7 +27,7 @@ struct WorkerFlags {
   std::string offload_directory = "/var/tmp";
   bool any_path = false;  // jobs may name files outside of the two
   Device device;
-  int workers_on_device = 1;  // that share it, this one included
+  int workers_on_device = 1;                // that share it, this one included
   std::optional<v1::DeviceTimes> emulated;  // none: the device takes the time it takes
   int threads = 1;                          // the most that a job may ask for
   RunLimits limits;
