@@ -16,14 +16,14 @@ class TimeBudget {
  public:
   // Counts from now on. `clock` must outlive it.
   TimeBudget(Clock& clock, absl::Duration budget)
-      : clock_(clock),
-        end_ns_(clock.MonotonicNs() + absl::ToInt64Nanoseconds(std::min(budget, kLongestWait))) {}
+      : TimeBudget(clock, clock.MonotonicNs() +
+                              absl::ToInt64Nanoseconds(std::min(budget, kLongestWait))) {}
 
   // Returns a budget of a part of the time that is left.
   TimeBudget Part(double share) const {
     const int64_t now_ns = clock_.MonotonicNs();
     const auto left_ns = static_cast<double>(std::max<int64_t>(0, end_ns_ - now_ns));
-    return {clock_, absl::Nanoseconds(static_cast<int64_t>(share * left_ns))};
+    return {clock_, now_ns + static_cast<int64_t>(share * left_ns)};
   }
 
   // Returns whether the time has passed, asked after `steps` of a few nanoseconds each. Once true, it stays true.
@@ -37,6 +37,8 @@ class TimeBudget {
 
  private:
   static constexpr int64_t kStepsBetweenReadings = 100'000;
+
+  TimeBudget(Clock& clock, int64_t end_ns) : clock_(clock), end_ns_(end_ns) {}
 
   Clock& clock_;
   const int64_t end_ns_;
