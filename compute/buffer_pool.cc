@@ -59,20 +59,14 @@ struct BufferPool::State {
     return block;
   }
 
-  // Gives idle blocks back until `more` bytes fit into what may be held, or there are no more.
+  // Gives idle blocks back to the source until `more` bytes fit into what may be held, or there are no more.
   void MakeRoom(int64_t more) {
-    MutexLock lock(mutex);
-    for (auto largest = blocks_of_size.rbegin(); largest != blocks_of_size.rend(); ++largest) {
-      Blocks& blocks = largest->second;
-      while (!blocks.idle.empty() && stats.bytes_held + more > held_max) {
-        Buffer::Block* const block = blocks.idle.back();
-        blocks.idle.pop_back();
-        --blocks.made;
-        stats.bytes_held -= block->size_bytes;
-        source.Free(block->data, block->size_bytes);
-        delete block;
-      }
+    std::vector<Buffer::Block*> released;
+    {
+      MutexLock lock(mutex);
+      TakeLargest(held_max - more, released);
     }
+    FreeAll(released);
   }
 
   Buffer::Block* MakeBlock(int64_t size_bytes) {
@@ -102,28 +96,29 @@ struct BufferPool::State {
     std::vector<Buffer::Block*> released;
     {
       MutexLock lock(mutex);
+      const int64_t held_max_after = stats.bytes_held - size_bytes;
       for (auto of_size = blocks_of_size.lower_bound(size_bytes);
            released.empty() && of_size != blocks_of_size.end(); ++of_size) {
         TakeOneUnkept(of_size->second, released);
       }
-      int64_t released_bytes = released.empty() ? 0 : size_bytes;
-      for (auto of_size = blocks_of_size.rbegin(); of_size != blocks_of_size.rend(); ++of_size) {
-        while (released_bytes < size_bytes && TakeOneUnkept(of_size->second, released)) {
-          released_bytes += of_size->first;
-        }
-      }
-      for (const Buffer::Block* block : released) stats.bytes_held -= block->size_bytes;
-      stats.releases += static_cast<int64_t>(released.size());
+      TakeLargest(held_max_after, released);
     }
-    for (Buffer::Block* block : released) {
-      source.Free(block->data, block->size_bytes);
-      delete block;
-    }
+    FreeAll(released);
     return !released.empty();
   }
 
+  // Moves idle blocks out, the largest first, until the pool holds no more than `held_bytes`, or there are no more.
+  void TakeLargest(int64_t held_bytes, std::vector<Buffer::Block*>& to)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex) {
+    for (auto of_size = blocks_of_size.rbegin(); of_size != blocks_of_size.rend(); ++of_size) {
+      while (stats.bytes_held > held_bytes && TakeOneUnkept(of_size->second, to)) {
+      }
+    }
+  }
+
   // Moves an idle block out, the one with the highest address; false if there is none.
-  static bool TakeOneUnkept(Blocks& blocks, std::vector<Buffer::Block*>& to) {
+  bool TakeOneUnkept(Blocks& blocks, std::vector<Buffer::Block*>& to)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex) {
     std::vector<Buffer::Block*>& idle = blocks.idle;
     const auto taken = std::min_element(idle.begin(), idle.end(),
                                         [](const Buffer::Block* a, const Buffer::Block* b) {
@@ -132,10 +127,19 @@ struct BufferPool::State {
                                         });
     if (taken == idle.end() || (*taken)->kept) return false;
     to.push_back(*taken);
+    stats.bytes_held -= (*taken)->size_bytes;
+    ++stats.releases;
     idle.erase(taken);
     std::make_heap(idle.begin(), idle.end(), HasHigherAddress);
     --blocks.made;
     return true;
+  }
+
+  void FreeAll(const std::vector<Buffer::Block*>& released) {
+    for (Buffer::Block* block : released) {
+      source.Free(block->data, block->size_bytes);
+      delete block;
+    }
   }
 
   void GiveBack(Buffer::Block* block) {

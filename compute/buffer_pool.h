@@ -54,7 +54,7 @@ class BufferPool {
     int64_t bytes_in_use = 0;
     int64_t bytes_peak = 0;  // of bytes_in_use
     int64_t bytes_held = 0;  // in use or waiting for reuse
-    int64_t releases = 0;    // idle blocks given back to the source so far, to make room for others
+    int64_t releases = 0;    // idle blocks given back to the source so far
     int64_t bytes_held_peak = 0;
   };
   Stats stats() const;

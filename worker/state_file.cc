@@ -14,6 +14,12 @@ constexpr BackgroundFile::Words kStateWords = {
     .content = "the state of a stage",
     .instead = "keep it in memory (pipeline.stream_weights: on)"};
 
+// One copy after another, as one.
+void Extend(CopySpan& span, const CopySpan& copied) {
+  if (span.start_ns == 0) span.start_ns = copied.start_ns;
+  span.end_ns = copied.end_ns;
+}
+
 }  // namespace
 
 int64_t StateFile::BytesOfWeights(Stage& stage) {
@@ -62,8 +68,7 @@ absl::StatusOr<CopySpan> StateFile::BringIn(Stage& stage, What what) {
       PENSTOCK_ASSIGN_OR_RETURN(array, AcquireTensor(pool_, DType::kF32, stage.state_shape()));
       PENSTOCK_ASSIGN_OR_RETURN(const CopySpan copied,
                                 file_->Await(*file_->StartReading(offset, {array.buffer})));
-      if (span.start_ns == 0) span.start_ns = copied.start_ns;
-      span.end_ns = copied.end_ns;
+      Extend(span, copied);
       offset += RoomInFile(BytesOfState(stage));
     }
     stage.PutState(arrays);
@@ -72,7 +77,8 @@ absl::StatusOr<CopySpan> StateFile::BringIn(Stage& stage, What what) {
   PENSTOCK_ASSIGN_OR_RETURN(const Reading reading, StartReading(stage));
   PENSTOCK_ASSIGN_OR_RETURN(const CopySpan copied, Finish(reading));
   PENSTOCK_RETURN_IF_ERROR(stage.PutWeights(stage.version(), reading.weights));
-  return CopySpan{span.start_ns == 0 ? copied.start_ns : span.start_ns, copied.end_ns};
+  Extend(span, copied);
+  return span;
 }
 
 absl::StatusOr<CopySpan> StateFile::PutBack(Stage& stage) {
@@ -81,8 +87,7 @@ absl::StatusOr<CopySpan> StateFile::PutBack(Stage& stage) {
   const auto write = [&](const Tensor& array) -> absl::Status {
     PENSTOCK_ASSIGN_OR_RETURN(const CopySpan copied,
                               file_->Await(*file_->StartWriting(offset, {array.buffer})));
-    if (span.start_ns == 0) span.start_ns = copied.start_ns;
-    span.end_ns = copied.end_ns;
+    Extend(span, copied);
     return absl::OkStatus();
   };
   if (stage.has_weights()) PENSTOCK_RETURN_IF_ERROR(write(stage.Weights()));

@@ -97,10 +97,8 @@ TEST(StreamedWeights, Step_SendsEachSlotItsWeightsOnce) {
   EXPECT_EQ(sent, 1004.0 * static_cast<double>(expected));
 }
 
-// The time of a step of slots of one length is that without streaming, if weights travel in a slot.
-TEST(StreamedWeights, WeightsThatTravelWithinASlot_TakeNoTimeButAtTheBeginning) {
-  const ScheduleOptions streamed = StreamedOptions(8, 4, 16);
-  const Topology& topology = streamed.topology;
+// A forward takes a second, and so does a backward.
+SimulationCosts CostsOfEqualPasses(const Topology& topology) {
   SimulationCosts costs;
   for (int32_t id = 0; id < topology.stages(); ++id) {
     const bool forward = !topology[StageId(id)].backward;
@@ -109,6 +107,13 @@ TEST(StreamedWeights, WeightsThatTravelWithinASlot_TakeNoTimeButAtTheBeginning) 
                             .backward_weight_s = 0.5,
                             .recompute_s = 0.0});
   }
+  return costs;
+}
+
+// The time of a step of slots of one length is that without streaming, if weights travel in a slot.
+TEST(StreamedWeights, WeightsThatTravelWithinASlot_TakeNoTimeButAtTheBeginning) {
+  const ScheduleOptions streamed = StreamedOptions(8, 4, 16);
+  SimulationCosts costs = CostsOfEqualPasses(streamed.topology);
   const auto makespan = [&](double weights_s) {
     costs.sum_s = weights_s;
     return Simulate(StreamedSteps(streamed, 1), costs, {.channel_capacity = 4})->makespan_s;
@@ -153,15 +158,7 @@ TEST(StreamedWeights, InFiles_AreLoadedAndReadASlotAheadAndUpdatedAtOnce) {
 // A tick of reading hides behind a pass, an update waits for both directions.
 TEST(StreamedWeights, ReadingThatTakesNoLongerThanAPass_TakesNoTimeButAtTheBeginningAndForUpdates) {
   const ScheduleOptions options = StreamedOptions(8, 4, 16, /*in_file=*/true);
-  const Topology& topology = options.topology;
-  SimulationCosts costs;
-  for (int32_t id = 0; id < topology.stages(); ++id) {
-    const bool forward = !topology[StageId(id)].backward;
-    costs.stages.push_back({.forward_s = forward ? 1.0 : 0.0,
-                            .backward_input_s = 0.5,
-                            .backward_weight_s = 0.5,
-                            .recompute_s = 0.0});
-  }
+  SimulationCosts costs = CostsOfEqualPasses(options.topology);
   const auto run = [&](double weights_s, double state_s) {
     for (StageCosts& stage : costs.stages) {
       stage.weight_bytes = weights_s;
