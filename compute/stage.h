@@ -225,6 +225,7 @@ class Stage {
   // They themselves, [gradient_count()] f32, a tensor that refers to the arena (no copy).
   Tensor AccumulatedGradients() { return {gradients_, DType::kF32, {arena_.gradient_count()}}; }
   void TakeGradients(float* to);
+  void DropGradients() { ClearGradients(); }
   absl::Status PutGradients(const float* from);
   // Copies what updates change of the current version's weights to `to`; makes `weights` the next version `version`,
   // without a step.

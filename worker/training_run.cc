@@ -157,12 +157,16 @@ absl::Status TrainingRun::MakeStateFile() {
       const std::string directory,
       OffloadDirectory(kKey, "weights and optimizer's state", environment_.offload_directory));
   std::vector<Stage*> stored;
+  std::vector<Stage*> summed;
   for (LocalStage& local : stages_) {
     local.file_is_waited_for = true;
     if (local.stage->stores_state()) stored.push_back(local.stage.get());
+    if (plan_.topology().StoresSums(local.id) && local.stage->gradient_count() > 0) {
+      summed.push_back(local.stage.get());
+    }
   }
-  PENSTOCK_ASSIGN_OR_RETURN(
-      state_file_, StateFile::Create(directory, stored, backend.pool(), environment_.clock));
+  PENSTOCK_ASSIGN_OR_RETURN(state_file_, StateFile::Create(directory, stored, summed,
+                                                           backend.pool(), environment_.clock));
   return absl::OkStatus();
 }
 
