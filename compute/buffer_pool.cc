@@ -35,7 +35,8 @@ struct BufferPool::State {
     return std::greater<>()(a->data, b->data);
   }
 
-  explicit State(MemorySource& memory) : source(memory) {}
+  State(MemorySource& memory, std::shared_ptr<State> other)
+      : source(memory), counted_in(std::move(other)) {}
   ~State() {
     for (const auto& [size_bytes, blocks] : blocks_of_size) {
       for (Buffer::Block* block : blocks.idle) {
@@ -147,22 +148,28 @@ struct BufferPool::State {
     std::vector<Buffer::Block*>& idle = blocks_of_size[block->size_bytes].idle;
     idle.push_back(block);
     std::push_heap(idle.begin(), idle.end(), HasHigherAddress);
-    stats.bytes_in_use -= block->size_bytes;
+    CountOut(-block->size_bytes);
   }
 
   void CountOut(int64_t size_bytes) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex) {
     stats.bytes_in_use += size_bytes;
     stats.bytes_peak = std::max(stats.bytes_peak, stats.bytes_in_use);
+    if (counted_in == nullptr) return;
+    MutexLock lock(counted_in->mutex);
+    counted_in->CountOut(size_bytes);
   }
 
   MemorySource& source;
+  const std::shared_ptr<State> counted_in;
   mutable Mutex mutex;
   std::map<int64_t, Blocks> blocks_of_size ABSL_GUARDED_BY(mutex);
   Stats stats ABSL_GUARDED_BY(mutex);
   int64_t held_max ABSL_GUARDED_BY(mutex) = std::numeric_limits<int64_t>::max();
 };
 
-BufferPool::BufferPool(MemorySource& source) : state_(std::make_shared<State>(source)) {}
+BufferPool::BufferPool(MemorySource& source, BufferPool* counted_in)
+    : state_(
+          std::make_shared<State>(source, counted_in == nullptr ? nullptr : counted_in->state_)) {}
 BufferPool::~BufferPool() = default;
 
 int64_t BufferPool::BlockBytes(int64_t size_bytes) {

@@ -32,7 +32,8 @@ class BufferPool {
  public:
   // REQUIRES: `source` outlives the pool and its buffers. Buffers may outlive the pool: what it is made
   // of lives on until they are back.
-  explicit BufferPool(MemorySource& source);
+  // `counted_in`: what is in use here counts as in use there, too, and for its peak.
+  explicit BufferPool(MemorySource& source, BufferPool* counted_in = nullptr);
   ~BufferPool();
   BufferPool(const BufferPool&) = delete;
   BufferPool& operator=(const BufferPool&) = delete;
