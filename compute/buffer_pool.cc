@@ -35,7 +35,8 @@ struct BufferPool::State {
     return std::greater<>()(a->data, b->data);
   }
 
-  explicit State(MemorySource& memory) : source(memory) {}
+  State(MemorySource& memory, std::shared_ptr<State> other)
+      : source(memory), counted_in(std::move(other)) {}
   ~State() {
     for (const auto& [size_bytes, blocks] : blocks_of_size) {
       for (Buffer::Block* block : blocks.idle) {
@@ -59,20 +60,14 @@ struct BufferPool::State {
     return block;
   }
 
-  // Gives idle blocks back until `more` bytes fit into what may be held, or there are no more.
+  // Gives idle blocks back to the source until `more` bytes fit into what may be held, or there are no more.
   void MakeRoom(int64_t more) {
-    MutexLock lock(mutex);
-    for (auto largest = blocks_of_size.rbegin(); largest != blocks_of_size.rend(); ++largest) {
-      Blocks& blocks = largest->second;
-      while (!blocks.idle.empty() && stats.bytes_held + more > held_max) {
-        Buffer::Block* const block = blocks.idle.back();
-        blocks.idle.pop_back();
-        --blocks.made;
-        stats.bytes_held -= block->size_bytes;
-        source.Free(block->data, block->size_bytes);
-        delete block;
-      }
+    std::vector<Buffer::Block*> released;
+    {
+      MutexLock lock(mutex);
+      TakeLargest(held_max - more, released);
     }
+    FreeAll(released);
   }
 
   Buffer::Block* MakeBlock(int64_t size_bytes) {
@@ -102,28 +97,29 @@ struct BufferPool::State {
     std::vector<Buffer::Block*> released;
     {
       MutexLock lock(mutex);
+      const int64_t held_max_after = stats.bytes_held - size_bytes;
       for (auto of_size = blocks_of_size.lower_bound(size_bytes);
            released.empty() && of_size != blocks_of_size.end(); ++of_size) {
         TakeOneUnkept(of_size->second, released);
       }
-      int64_t released_bytes = released.empty() ? 0 : size_bytes;
-      for (auto of_size = blocks_of_size.rbegin(); of_size != blocks_of_size.rend(); ++of_size) {
-        while (released_bytes < size_bytes && TakeOneUnkept(of_size->second, released)) {
-          released_bytes += of_size->first;
-        }
-      }
-      for (const Buffer::Block* block : released) stats.bytes_held -= block->size_bytes;
-      stats.releases += static_cast<int64_t>(released.size());
+      TakeLargest(held_max_after, released);
     }
-    for (Buffer::Block* block : released) {
-      source.Free(block->data, block->size_bytes);
-      delete block;
-    }
+    FreeAll(released);
     return !released.empty();
   }
 
+  // Moves idle blocks out, the largest first, until the pool holds no more than `held_bytes`, or there are no more.
+  void TakeLargest(int64_t held_bytes, std::vector<Buffer::Block*>& to)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex) {
+    for (auto of_size = blocks_of_size.rbegin(); of_size != blocks_of_size.rend(); ++of_size) {
+      while (stats.bytes_held > held_bytes && TakeOneUnkept(of_size->second, to)) {
+      }
+    }
+  }
+
   // Moves an idle block out, the one with the highest address; false if there is none.
-  static bool TakeOneUnkept(Blocks& blocks, std::vector<Buffer::Block*>& to) {
+  bool TakeOneUnkept(Blocks& blocks, std::vector<Buffer::Block*>& to)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex) {
     std::vector<Buffer::Block*>& idle = blocks.idle;
     const auto taken = std::min_element(idle.begin(), idle.end(),
                                         [](const Buffer::Block* a, const Buffer::Block* b) {
@@ -132,10 +128,19 @@ struct BufferPool::State {
                                         });
     if (taken == idle.end() || (*taken)->kept) return false;
     to.push_back(*taken);
+    stats.bytes_held -= (*taken)->size_bytes;
+    ++stats.releases;
     idle.erase(taken);
     std::make_heap(idle.begin(), idle.end(), HasHigherAddress);
     --blocks.made;
     return true;
+  }
+
+  void FreeAll(const std::vector<Buffer::Block*>& released) {
+    for (Buffer::Block* block : released) {
+      source.Free(block->data, block->size_bytes);
+      delete block;
+    }
   }
 
   void GiveBack(Buffer::Block* block) {
@@ -143,22 +148,28 @@ struct BufferPool::State {
     std::vector<Buffer::Block*>& idle = blocks_of_size[block->size_bytes].idle;
     idle.push_back(block);
     std::push_heap(idle.begin(), idle.end(), HasHigherAddress);
-    stats.bytes_in_use -= block->size_bytes;
+    CountOut(-block->size_bytes);
   }
 
   void CountOut(int64_t size_bytes) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex) {
     stats.bytes_in_use += size_bytes;
     stats.bytes_peak = std::max(stats.bytes_peak, stats.bytes_in_use);
+    if (counted_in == nullptr) return;
+    MutexLock lock(counted_in->mutex);
+    counted_in->CountOut(size_bytes);
   }
 
   MemorySource& source;
+  const std::shared_ptr<State> counted_in;
   mutable Mutex mutex;
   std::map<int64_t, Blocks> blocks_of_size ABSL_GUARDED_BY(mutex);
   Stats stats ABSL_GUARDED_BY(mutex);
   int64_t held_max ABSL_GUARDED_BY(mutex) = std::numeric_limits<int64_t>::max();
 };
 
-BufferPool::BufferPool(MemorySource& source) : state_(std::make_shared<State>(source)) {}
+BufferPool::BufferPool(MemorySource& source, BufferPool* counted_in)
+    : state_(
+          std::make_shared<State>(source, counted_in == nullptr ? nullptr : counted_in->state_)) {}
 BufferPool::~BufferPool() = default;
 
 int64_t BufferPool::BlockBytes(int64_t size_bytes) {

@@ -32,7 +32,8 @@ class BufferPool {
  public:
   // REQUIRES: `source` outlives the pool and its buffers. Buffers may outlive the pool: what it is made
   // of lives on until they are back.
-  explicit BufferPool(MemorySource& source);
+  // `counted_in`: what is in use here counts as in use there, too, and for its peak.
+  explicit BufferPool(MemorySource& source, BufferPool* counted_in = nullptr);
   ~BufferPool();
   BufferPool(const BufferPool&) = delete;
   BufferPool& operator=(const BufferPool&) = delete;
@@ -54,7 +55,7 @@ class BufferPool {
     int64_t bytes_in_use = 0;
     int64_t bytes_peak = 0;  // of bytes_in_use
     int64_t bytes_held = 0;  // in use or waiting for reuse
-    int64_t releases = 0;    // idle blocks given back to the source so far, to make room for others
+    int64_t releases = 0;    // idle blocks given back to the source so far
     int64_t bytes_held_peak = 0;
   };
   Stats stats() const;

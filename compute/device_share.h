@@ -1,4 +1,5 @@
-// DeviceShare: processes of one host exchange tensors of their devices zero-copy, past host memory (CUDA IPC).
+// DeviceShare: processes of one host exchange tensors of their devices past the network: between GPUs zero-copy (CUDA IPC),
+// between CPUs through memory that both have mapped (compute/cpu/shared_memory.h).
 //
 // The holder of a tensor exports it: a descriptor of a few bytes names its memory, and travels by any way to
 // the importer, which fetches the tensor with a copy from device to device. No device ever waits for another
@@ -79,7 +80,7 @@ class Exporter {
 class Importer {
  public:
   virtual ~Importer() = default;
-  // "cuda-ipc" from the same device, "peer" from another. Any thread.
+  // "cuda-ipc" from the same device, "peer" from another, "shared-memory" between CPUs. Any thread.
   virtual const char* path() const = 0;
 
   struct Fetched {

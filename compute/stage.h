@@ -225,6 +225,7 @@ class Stage {
   // They themselves, [gradient_count()] f32, a tensor that refers to the arena (no copy).
   Tensor AccumulatedGradients() { return {gradients_, DType::kF32, {arena_.gradient_count()}}; }
   void TakeGradients(float* to);
+  void DropGradients() { ClearGradients(); }
   absl::Status PutGradients(const float* from);
   // Copies what updates change of the current version's weights to `to`; makes `weights` the next version `version`,
   // without a step.
@@ -243,9 +244,10 @@ class Stage {
   absl::Status PutWeights(int64_t version, Tensor weights);
   void DropWeights() { versions_.DropArrays(); }
   bool has_weights() const { return versions_.has_arrays(); }
-  // Of a stage that stores its state: what is there, no copies, and the arrays of the optimizer's state, until DropState.
+  // The array of the current version, no copy. REQUIRES: has_weights().
+  Tensor Weights() const;
+  // Of a stage that stores its state: the arrays of the optimizer's state that are there, no copies, until DropState.
   // REQUIRES: state_count() of state_shape() f32 on the device, which nobody else writes to.
-  Tensor Weights();
   int64_t state_count() const;
   Shape state_shape() const { return {arena_.trained_count()}; }
   std::vector<Tensor> State();

@@ -75,7 +75,9 @@ absl::Status Stage::PutWeights(int64_t version, Tensor weights) {
   return absl::OkStatus();
 }
 
-Tensor Stage::Weights() { return {versions_.current().arrays.f32, DType::kF32, weight_shape()}; }
+Tensor Stage::Weights() const {
+  return {versions_.current().arrays.f32, DType::kF32, weight_shape()};
+}
 
 int64_t Stage::state_count() const {
   return arena_.trained_count() > 0 ? static_cast<int64_t>(state_names_.size()) : 0;
@@ -104,9 +106,7 @@ void Stage::PutState(absl::Span<const Tensor> arrays) {
 absl::Status Stage::EvaluateFor(const Stage& other) {
   PENSTOCK_CHECK(buffer_layout_.offsets == other.buffer_layout_.offsets &&
                  arena_.frozen_count() == other.arena_.frozen_count());
-  const WeightVersions::Version& current = other.versions_.current();
-  PENSTOCK_RETURN_IF_ERROR(
-      PutWeights(current.number, {current.arrays.f32, DType::kF32, other.weight_shape()}));
+  PENSTOCK_RETURN_IF_ERROR(PutWeights(other.version(), other.Weights()));
   frozen_ = other.frozen_;
   evaluation_carries_ = other.evaluation_carries_;
   return absl::OkStatus();

@@ -163,6 +163,7 @@ absl::StatusOr<CostsNs> CostsNs::From(const SimulationCosts& costs, const Topolo
          ToNs(stage.stash_bytes / costs.host.offload_bytes_per_second),
          ToNs(stage.stash_bytes / costs.host.prefetch_bytes_per_second),
          ToNs(stage.weight_bytes / costs.host.prefetch_bytes_per_second),
+         ToNs(stage.weight_bytes / costs.host.offload_bytes_per_second),
          ToNs(stage.state_bytes / costs.host.prefetch_bytes_per_second),
          ToNs(stage.state_bytes / costs.host.offload_bytes_per_second)});
   }
@@ -200,7 +201,7 @@ int64_t CostsNs::longest_ns() const {
     longest =
         std::max({longest, stage.forward_ns, stage.recompute_ns, stage.backward_input_ns,
                   stage.backward_weight_ns, stage.update_ns, stage.offload_ns, stage.prefetch_ns,
-                  stage.load_ns, stage.read_state_ns, stage.write_state_ns});
+                  stage.load_ns, stage.store_ns, stage.read_state_ns, stage.write_state_ns});
   }
   for (const Link& link : links_) longest = std::max({longest, link.transfer_ns, link.latency_ns});
   return longest;

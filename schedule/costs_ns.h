@@ -37,7 +37,9 @@ class CostsNs {
   int64_t offload_ns(const Action& action) const { return stages_[action.index].offload_ns; }
   int64_t prefetch_ns(const Action& action) const { return stages_[action.index].prefetch_ns; }
   // What it takes to read weights from their file, and to read them with the optimizer's state, and to write both.
+  // Weights, or a sum of gradients, which has as many bytes.
   int64_t load_ns(const Action& action) const { return stages_[action.index].load_ns; }
+  int64_t store_ns(const Action& action) const { return stages_[action.index].store_ns; }
   int64_t read_state_ns(const Action& action) const { return stages_[action.index].read_state_ns; }
   int64_t write_state_ns(const Action& action) const {
     return stages_[action.index].write_state_ns;
@@ -64,7 +66,7 @@ class CostsNs {
   struct Stage {
     int64_t forward_ns, recompute_ns, backward_input_ns, backward_weight_ns, update_ns;
     int64_t offload_ns, prefetch_ns;
-    int64_t load_ns, read_state_ns, write_state_ns;
+    int64_t load_ns, store_ns, read_state_ns, write_state_ns;
   };
   struct Link {
     int64_t transfer_ns, latency_ns;

@@ -54,7 +54,7 @@ void GradientLedger::AppendRelativeState(int64_t origin, int64_t version, bool d
   state.push_back(static_cast<int64_t>(leaving));
   if (count == 0) return;
   state.insert(state.end(),
-               {microbatches.first - origin, drift_max, drift_sum, reductions, normed});
+               {microbatches.first - origin, drift_max, drift_sum, reductions, normed, stored});
   if (draws) return;
   state.insert(state.end(), {version - forward_version_min, version * count - forward_version_sum});
 }

@@ -29,6 +29,7 @@ struct GradientLedger {
   int32_t reductions = 0;  // groups it has been reduced over
   bool normed = false;
   Leaving leaving = Leaving::kNot;
+  bool stored = false;  // waits in a file
 
   // The sum of `range`, all of which read weight version `version`, that another stage has
   // accumulated.

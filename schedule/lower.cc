@@ -96,7 +96,7 @@ class Lowering {
           if (SendsGradient(stage, m) && i > 0 && SendsAfterWeight(compute, i - 1)) {
             add(ActionKind::kSendGradient);
           }
-          if (topology_.GoesOnWithSum(m + 1))
+          if (topology_.GoesOnWithSum(m + 1) && !topology_.streams_weights)
             result.push_back({ActionKind::kSendSum, stage.value, m + 1});
           break;
         case ActionKind::kReduce:

@@ -13,7 +13,7 @@
 //     its I, where no message comes), so that it runs while the gradient is on its way;
 //   * there and back (Topology::Rounds) SEND_R follows F, and RECV_R stands before R, where the twin is on another
 //     worker; around the W of a round stand RECV_W, before the first, and SEND_W, after the last, but for the
-//     first and the last round of a step;
+//     first and the last round of a step. Where weights are streamed, SEND_W stays where the list has it;
 //   * before consecutive updates (of one pipeline) stands one REDUCE of each group of gradients with a member among them,
 //     in ascending order of the groups (two workers that met in different orders would wait for each
 //     other for ever), and then a NORM if the gradient norm is global. A worker without an UPDATE, as there may be
@@ -42,7 +42,7 @@ namespace penstock {
 
 // Part of the digest: raise it whenever the rules above change, so that two builds with different
 // rules refuse to run together.
-inline constexpr int32_t kLoweringVersion = 3;
+inline constexpr int32_t kLoweringVersion = 4;
 
 struct LowerOptions {
   // A NORM of all workers before the updates (of one pipeline). Every worker must make the same number of updates.

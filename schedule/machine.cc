@@ -95,8 +95,7 @@ absl::StatusOr<Effect> Machine::Apply(const Action& action) {
     case ActionKind::kUpdate:
       return Update(action);
     case ActionKind::kSendSum:
-      PENSTOCK_RETURN_IF_ERROR(SendSum(action));
-      return Effect();
+      return SendSum(action);
     case ActionKind::kRecvSum:
       PENSTOCK_RETURN_IF_ERROR(ReceiveSum(action));
       return Effect();
@@ -352,7 +351,7 @@ absl::string_view Machine::ObstacleToSum(StageId stage, int64_t microbatch) cons
   return "";
 }
 
-absl::Status Machine::SendSum(const Action& action) {
+absl::StatusOr<Effect> Machine::SendSum(const Action& action) {
   const int32_t index = IndexOf(action.stage());
   if (index < 0) return Refuse(action, "the stage is not on this worker");
   const absl::string_view obstacle = ObstacleToSum(action.stage(), action.microbatch);
@@ -373,8 +372,10 @@ absl::Status Machine::SendSum(const Action& action) {
        {&stages_[index].delays.staleness, &stages_[index].delays.version_drift}) {
     delays->Add(0, -gradient.count);
   }
+  Effect effect;
+  effect.sum_in_file = gradient.stored;
   gradient = GradientLedger();
-  return absl::OkStatus();
+  return effect;
 }
 
 absl::Status Machine::ReceiveSum(const Action& action) {
@@ -458,8 +459,8 @@ absl::StatusOr<Effect> Machine::Stream(const Action& action) {
     return Refuse(action, "the stage does backwards only, which an evaluate range has none of");
   }
   if (action.kind == ActionKind::kRecvWeights) return ReceiveWeights(action);
+  if (IsDrop(action)) return DropWeights(action);
   PENSTOCK_RETURN_IF_ERROR(ServesWeights(action.kind) ? ServeWeights(action)
-                           : IsDrop(action)           ? DropWeights(action)
                                                       : AskForWeights(action));
   return Effect();
 }
@@ -503,7 +504,7 @@ absl::StatusOr<Effect> Machine::ReceiveWeights(const Action& action) {
   return effect;
 }
 
-absl::Status Machine::DropWeights(const Action& action) {
+absl::StatusOr<Effect> Machine::DropWeights(const Action& action) {
   Stage& stage = stages_[IndexOf(action.stage())];
   if (stage.weights != Stage::Weights::kHere || stage.weights_from != action.microbatch) {
     return Refuse(action, "the stage has no such weights here");
@@ -515,7 +516,12 @@ absl::Status Machine::DropWeights(const Action& action) {
   if (in_flight) return Refuse(action, "the stage still holds a stash, whose I reads the weights");
   stage.weights = Stage::Weights::kNone;
   --streamed_live_;
-  return absl::OkStatus();
+  const int64_t next = action.microbatch + topology_->rounds.microbatches;
+  Effect effect;
+  effect.sum_in_file = topology_->StoresSums(stage.id) && stage.gradient.count > 0 &&
+                       stage.gradient.microbatches.end() == next && topology_->GoesOnWithSum(next);
+  if (effect.sum_in_file) stage.gradient.stored = true;
+  return effect;
 }
 
 absl::Status Machine::ServeWeights(const Action& action) {

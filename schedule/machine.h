@@ -64,7 +64,8 @@
 //   LOAD s m    s has no weights                    -           loading(s)
 //   F, R, I s   weights(s), or loading(s) and no    loading     weights(s)
 //               other stage of the part has them
-//   DROP s m    weights(s), no stash(s)             weights(s)  -
+//   DROP s m    weights(s), no stash(s)             weights(s)  - (accumulated(s), if SEND_W is to come and no
+//                                                               other W, is in the file from now on)
 //   UPDATE s    no stage of the part here has       accumulated (as above)
 //               weights, or asks this worker for
 //               them: what is read is not written
@@ -145,6 +146,8 @@ struct Effect {
   // pipelines, those between them that go through the stage's own. The same of REDUCE over replicas, and of the W
   // that completes what is to be reduced.
   MicrobatchRange microbatches;
+  // DROP: whether the sum of gradients that the stage sends leaves for the file, too. SEND_W: whether it is there.
+  bool sum_in_file = false;
   // W: the group whose reduction has begun and of whose gradient here this is the last; -1: none.
   GroupId completes = GroupId(-1);
   // I, W and UPDATE: the oldest version still to be read once this action is done; older ones may
@@ -232,13 +235,13 @@ class Machine {
   // The operations with a microbatch; the others.
   absl::StatusOr<Effect> Advance(const Action& action);
   absl::StatusOr<Effect> Update(const Action& action);
-  absl::Status SendSum(const Action& action);
+  absl::StatusOr<Effect> SendSum(const Action& action);
   absl::Status ReceiveSum(const Action& action);
   // Of streamed weights.
   absl::StatusOr<Effect> Stream(const Action& action);
   absl::Status AskForWeights(const Action& action);
   absl::StatusOr<Effect> ReceiveWeights(const Action& action);
-  absl::Status DropWeights(const Action& action);
+  absl::StatusOr<Effect> DropWeights(const Action& action);
   absl::Status ServeWeights(const Action& action);
   // Why the passes of `stage` cannot read its weights, or empty.
   std::string ObstacleToRead(const Stage& stage) const;

@@ -65,7 +65,12 @@ class Timekeeper : public RunObserver {
         Move(id, action);
       } else if (action.kind == ActionKind::kLoadWeights) {
         ReadWeights(id, action);
-      } else if (action.kind != ActionKind::kFlush && action.kind != ActionKind::kDropWeights) {
+      } else if (action.kind == ActionKind::kDropWeights) {
+        if (effect.sum_in_file) {
+          WaitUntil(id, Wait::kHost, action,
+                    Copy(id, action, Lane::kOffload, costs_.store_ns(action)));
+        }
+      } else if (action.kind != ActionKind::kFlush) {
         const int64_t start_ns = worker.now_ns;
         Compute(id, action);
         if (effect.completes.value >= 0 && collectives_ != nullptr) {
@@ -74,6 +79,10 @@ class Timekeeper : public RunObserver {
       }
     } else if (IsSend(action.kind)) {
       if (action.kind == ActionKind::kSendWeights) AwaitWeights(id, action);
+      if (effect.sum_in_file) {
+        WaitUntil(id, Wait::kHost, action,
+                  Copy(id, action, Lane::kPrefetch, costs_.load_ns(action)));
+      }
       Send(id, action, message);
     } else {
       Place& place = PlaceOf(message);

@@ -8,6 +8,10 @@
 // worker that has the weights answers after what it passes in the tick in which it is asked, so that nobody waits for long
 // where passes take the same time.
 //
+// A sum of gradients leaves its worker in the last slot that this begins before the one that goes on with the sum, right
+// after the first pass. So the worker that gets it has begun its slot before: pass by pass, all slots of a round hang on
+// those before them. It has then taken the sum for that one, and never has two that wait.
+//
 // Where weights live in files, a worker loads those of the slots whose part it updates in the same way, and reads those that
 // it sends between the question and the answer, for which it takes a tick if there is one. A part is updated right after its
 // last slot of the step, so that its gradients are gone before the next part's come, unless updates wait for the gradients
@@ -37,7 +41,7 @@ struct StreamedSlotsOptions {
   bool updates_at_once = false;  // after the slot that ends in the microbatch before `step_end`
   int64_t step_end = 0;
 };
-// The list of `worker`: passes, and messages with weights. `slots` are those of all workers, by tick. REQUIRES: the
+// The list of `worker`: passes, messages with weights, and SEND_W. `slots` are those of all workers, by tick. REQUIRES: the
 // topology streams weights.
 ActionList StreamedSlots(const Topology& topology, WorkerId worker,
                          absl::Span<const WeightSlot> slots, const StreamedSlotsOptions& options);

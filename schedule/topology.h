@@ -233,6 +233,10 @@ struct Topology {
   StageId TellsEvaluations() const { return StageAt(parts() - 1, 0); }
   // True if the stage's weights are in the file of its own worker, and so are loaded for its passes.
   bool Loads(StageId stage) const { return weights_in_file && (*this)[stage].source.value < 0; }
+  // True if sums of the stage's gradients wait in that file for the slot that goes on with them.
+  bool StoresSums(StageId stage) const {
+    return weights_in_file && pipelines > 1 && (*this)[stage].backward;
+  }
   // True if the members of `group` are the replicas of a place.
   bool IsOfReplicas(const ReduceGroup& group) const {
     const StageWiring& front = (*this)[group.stages.front()];

@@ -131,11 +131,7 @@ PieceMerges::PieceMerges(CharacterMap symbols, std::vector<int32_t> character_by
       character_bytes_(std::move(character_bytes)),
       pieces_end_(pieces_end),
       merges_(merges),
-      user_defined_(user_defined) {
-  for (const auto& piece : user_defined) {
-    begins_user_defined_[static_cast<uint8_t>(piece.first.front())] = true;
-  }
-}
+      user_defined_(user_defined) {}
 
 void PieceMerges::Encode(absl::string_view word, Scratch& scratch,
                          std::vector<int32_t>& parts) const {
@@ -162,14 +158,12 @@ void PieceMerges::Encode(absl::string_view word, Scratch& scratch,
     results.clear();
   };
   for (size_t at = 0; at < word.size();) {
-    if (begins_user_defined_[static_cast<uint8_t>(word[at])]) {
-      const ByteTrie::Found found = user_defined_.Longest(word.substr(at));
-      if (found.bytes > 0) {
-        merge_row();
-        parts.push_back(found.value);
-        at += found.bytes;
-        continue;
-      }
+    const ByteTrie::Found found = user_defined_.Longest(word.substr(at));
+    if (found.bytes > 0) {
+      merge_row();
+      parts.push_back(found.value);
+      at += found.bytes;
+      continue;
     }
     const Character character = ReadCharacter(word.substr(at));
     at += character.bytes;

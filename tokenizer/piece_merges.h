@@ -57,7 +57,6 @@ class PieceMerges {
   int32_t pieces_end_ = 0;
   PairMerges merges_;
   ByteTrie user_defined_;
-  bool begins_user_defined_[256] = {};  // by byte
 };
 
 }  // namespace penstock

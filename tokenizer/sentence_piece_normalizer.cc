@@ -24,7 +24,6 @@ SentencePieceNormalizer::SentencePieceNormalizer(
                      !table_.replaces_beyond_spaces() &&
                      !absl::StrContains(table_.texts(), kPieceSpace);
   for (const auto& piece : user_defined) {
-    begins_user_defined_[static_cast<uint8_t>(piece.first.front())] = true;
     // One of spaces alone changes nothing where all are kept.
     const bool has_space = absl::StrContains(piece.first, ' ');
     const bool has_other = piece.first.find_first_not_of(' ') != absl::string_view::npos;
@@ -34,10 +33,8 @@ SentencePieceNormalizer::SentencePieceNormalizer(
 }
 
 CharacterTable::Replacement SentencePieceNormalizer::Prefix(absl::string_view text) const {
-  if (begins_user_defined_[static_cast<uint8_t>(text.front())]) {
-    const size_t bytes = user_defined_.Longest(text).bytes;
-    if (bytes > 0) return {bytes, text.substr(0, bytes)};
-  }
+  const size_t bytes = user_defined_.Longest(text).bytes;
+  if (bytes > 0) return {bytes, text.substr(0, bytes)};
   const CharacterTable::Replacement replacement = table_.Find(text);
   if (replacement.bytes > 0) return replacement;
   const Character character = ReadCharacter(text);
@@ -46,7 +43,8 @@ CharacterTable::Replacement SentencePieceNormalizer::Prefix(absl::string_view te
 
 size_t SentencePieceNormalizer::Kept(absl::string_view text) const {
   size_t at = 0;
-  while (at < text.size() && !begins_user_defined_[static_cast<uint8_t>(text[at])]) {
+  while (at < text.size() &&
+         user_defined_.Step(ByteTrie::kRoot, static_cast<uint8_t>(text[at])) == ByteTrie::kNone) {
     const size_t bytes = table_.KeptCharacter(text.substr(at));
     if (bytes == 0) break;
     at += bytes;

@@ -49,7 +49,6 @@ class SentencePieceNormalizer {
 
   CharacterTable table_;
   ByteTrie user_defined_;
-  bool begins_user_defined_[256] = {};  // by byte
   bool add_dummy_prefix_, remove_extra_whitespaces_;
   absl::string_view space_;
   bool parts_are_apart_ = false;

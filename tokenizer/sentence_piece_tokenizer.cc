@@ -225,7 +225,7 @@ void SentencePieceTokenizer::EncodeByWords(absl::string_view text, Scratch& scra
       const ShortWords::Found known = scratch.short_words.Find(key);
       if (known.ids != nullptr && std::fabs(scratch.score) <= known.limit) {
         int32_t* const room = scratch.ids.Room(ShortWords::kIdsMax);
-        // Most words have few, and so many in one move take less time than to count them.
+        // Most words have few ids. Moving this many at once takes less time than counting them.
         std::memcpy(room, known.ids, ShortWords::kRead * sizeof(int32_t));
         for (size_t i = ShortWords::kRead; i < known.count; ++i) room[i] = known.ids[i];
         scratch.ids.End(known.count);

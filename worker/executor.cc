@@ -255,7 +255,7 @@ absl::Status Executor::Dispatch(const Action& action, const Effect& effect) {
     case ActionKind::kPrefetch:
       return Prefetch(Local(stage), microbatch);
     case ActionKind::kSendSum:
-      return SendSum(action, Local(stage));
+      return SendSum(action, Local(stage), effect.sum_in_file);
     case ActionKind::kRecvSum:
       return ReceiveSum(action, Local(stage));
     case ActionKind::kSendRequest:
@@ -267,7 +267,7 @@ absl::Status Executor::Dispatch(const Action& action, const Effect& effect) {
     case ActionKind::kRecvWeights:
       return ReceiveWeights(action, effect);
     case ActionKind::kDropWeights:
-      return DropWeights(Local(stage));
+      return DropWeights(Local(stage), effect.sum_in_file);
     case ActionKind::kLoadWeights:
       return LoadWeights(Local(stage));
     case ActionKind::kBeginReduce:
@@ -508,13 +508,18 @@ absl::Status Executor::ReceiveInput(const Action& action, LocalStage& local) {
                                FirstSample(parts_.job, action.microbatch), input);
 }
 
-absl::Status Executor::SendSum(const Action& action, LocalStage& local) {
+absl::Status Executor::SendSum(const Action& action, LocalStage& local, bool from_file) {
   Stage& stage = *local.stage;
   const int64_t gradients = stage.gradient_count();
   PENSTOCK_ASSIGN_OR_RETURN(
       const Tensor sum,
       AcquireTensor(parts_.backend.pool(), DType::kF32, {SumFloats(gradients, stage.is_last())}));
-  stage.TakeGradients(sum.data<float>());
+  if (!from_file) {
+    stage.TakeGradients(sum.data<float>());
+  } else if (gradients > 0) {
+    PENSTOCK_RETURN_IF_ERROR(NoteCopy(Lane::kPrefetch, parts_.state_file->BringSum(stage, sum)));
+    CountFileBytes(local, StateFile::BytesOfSum(stage), 0);
+  }
   if (stage.is_last()) {
     const double losses = losses_.Take(StepOf(action.microbatch));
     parts_.backend.CopyToDevice(sum.data<float>() + gradients, &losses, sizeof(losses));
@@ -580,8 +585,13 @@ absl::Status Executor::ReceiveWeights(const Action& action, const Effect& effect
   return stage.PutWeights(effect.version, std::move(weights));
 }
 
-absl::Status Executor::DropWeights(LocalStage& local) {
-  local.stage->DropWeights();
+absl::Status Executor::DropWeights(LocalStage& local, bool stores_sum) {
+  Stage& stage = *local.stage;
+  stage.DropWeights();
+  if (stores_sum && stage.gradient_count() > 0) {
+    PENSTOCK_RETURN_IF_ERROR(NoteCopy(Lane::kOffload, parts_.state_file->PutSum(stage)));
+    CountFileBytes(local, 0, StateFile::BytesOfSum(stage));
+  }
   if (training_) local.meter->Publish(machine_.counts(local.id), machine_.delays(local.id));
   return absl::OkStatus();
 }

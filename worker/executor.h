@@ -159,7 +159,8 @@ class Executor {
   absl::Status SendInput(const Action& action, LocalStage& local);
   absl::Status ReceiveInput(const Action& action, LocalStage& local);
   // The gradients accumulated so far; of the last part also the losses of the step so far.
-  absl::Status SendSum(const Action& action, LocalStage& local);
+  // `from_file`: the sum waits there.
+  absl::Status SendSum(const Action& action, LocalStage& local, bool from_file);
   absl::Status ReceiveSum(const Action& action, LocalStage& local);
   // Streamed weights.
   absl::Status SendRequest(const Action& action);
@@ -173,7 +174,7 @@ class Executor {
   absl::Status UpdateInFile(LocalStage& local, const Effect& effect, double learning_rate);
   void CountFileBytes(LocalStage& local, int64_t read, int64_t written);
   absl::Status ReceiveWeights(const Action& action, const Effect& effect);
-  absl::Status DropWeights(LocalStage& local);
+  absl::Status DropWeights(LocalStage& local, bool stores_sum);
   absl::Status BeginReduce(GroupId id);
   absl::Status Reduce(GroupId id, const Effect& effect);
   absl::Status GatherEvaluation();

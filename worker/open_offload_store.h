@@ -20,7 +20,7 @@ absl::StatusOr<std::string> OffloadDirectory(absl::string_view key, absl::string
                                              const std::string& directory);
 
 // Returns pinned memory of the host where the device has memory of its own, otherwise a file in `directory` with room for
-// `bytes_max` (SpillFile::RoomOf all stashes that are out at once). REQUIRES: the back-end and `clock` outlive the store.
+// `bytes_max` (RoomInFile of all stashes that are out at once). REQUIRES: the back-end and `clock` outlive the store.
 // Errors: those of SpillFile::Create; OffloadDirectory's.
 absl::StatusOr<std::unique_ptr<OffloadStore>> OpenOffloadStore(Backend& backend,
                                                                const std::string& directory,

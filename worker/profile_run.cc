@@ -14,7 +14,6 @@
 #include "worker/layer_profiler.h"
 #include "worker/link_probe.h"
 #include "worker/open_offload_store.h"
-#include "worker/spill_file.h"
 
 namespace penstock {
 namespace {
@@ -195,9 +194,8 @@ void ProfileRun::MeasureCopies() {
   absl::StatusOr<double> rate = absl::UnavailableError("an emulated device copies nothing");
   if (!emulates()) {
     Backend& backend = environment_.backend;
-    absl::StatusOr<std::unique_ptr<OffloadStore>> store =
-        OpenOffloadStore(backend, environment_.offload_directory, SpillFile::RoomOf(kCopyRateBytes),
-                         environment_.clock);
+    absl::StatusOr<std::unique_ptr<OffloadStore>> store = OpenOffloadStore(
+        backend, environment_.offload_directory, RoomInFile(kCopyRateBytes), environment_.clock);
     rate = store.ok() ? MeasureCopyRate(backend, **store) : store.status();
   } else if (const v1::DeviceTimes& times = environment_.emulated_device->times;
              times.has_offload_gigabits_per_second()) {

@@ -50,7 +50,7 @@ absl::StatusOr<int64_t> SpillFile::StartOut(absl::Span<const Buffer> blocks) {
     stash.sizes.push_back(block.size_bytes());
     bytes += block.size_bytes();
   }
-  stash.room = RoomOf(bytes);
+  stash.room = RoomInFile(bytes);
   PENSTOCK_ASSIGN_OR_RETURN(stash.offset, TakeRoom(stash.room));
   stash.copy = file_->StartWriting(stash.offset, {blocks.begin(), blocks.end()});
   return stashes_.Add(std::move(stash));

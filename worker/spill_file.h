@@ -21,12 +21,9 @@ namespace penstock {
 
 class SpillFile : public OffloadStore {
  public:
-  // What a stash of `bytes` takes.
-  static int64_t RoomOf(int64_t bytes) { return RoomInFile(bytes); }
-
   struct Options {
     std::string directory;
-    int64_t bytes_max = 0;  // RoomOf all stashes that are out at once
+    int64_t bytes_max = 0;  // RoomInFile of all stashes that are out at once
     bool direct = true;     // past the page cache, where the filesystem allows it
   };
   // REQUIRES: `pool` is where stashes come from and go to; it and `clock` outlive the file.

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "base/status.h"
+#include "job/run/message_bytes.h"
 #include "worker/acquire.h"
 
 namespace penstock {
@@ -13,6 +14,12 @@ constexpr BackgroundFile::Words kStateWords = {
     .what = "the file for weights and optimizer's state",
     .content = "the state of a stage",
     .instead = "keep it in memory (pipeline.stream_weights: on)"};
+
+// One copy after another, as one.
+void Extend(CopySpan& span, const CopySpan& copied) {
+  if (span.start_ns == 0) span.start_ns = copied.start_ns;
+  span.end_ns = copied.end_ns;
+}
 
 }  // namespace
 
@@ -24,28 +31,40 @@ int64_t StateFile::BytesOfState(Stage& stage) {
   return BufferPool::BlockBytes(stage.state_shape().elements() * SizeOf(DType::kF32));
 }
 
+int64_t StateFile::BytesOfSum(Stage& stage) {
+  return BufferPool::BlockBytes(SumFloats(stage.gradient_count(), stage.is_last()) *
+                                SizeOf(DType::kF32));
+}
+
 absl::StatusOr<std::unique_ptr<StateFile>> StateFile::Create(const std::string& directory,
                                                              absl::Span<Stage* const> stages,
+                                                             absl::Span<Stage* const> summed,
                                                              BufferPool& pool, Clock& clock) {
-  std::map<const Stage*, int64_t> offsets;
   int64_t bytes = 0;
+  Rooms state;
   for (Stage* const stage : stages) {
-    if (!offsets.try_emplace(stage, bytes).second) continue;
+    if (!state.emplace(stage, bytes).second) continue;
     bytes += RoomInFile(BytesOfWeights(*stage)) +
              stage->state_count() * RoomInFile(BytesOfState(*stage));
+  }
+  Rooms sums;
+  for (Stage* const stage : summed) {
+    if (!sums.emplace(stage, bytes).second) continue;
+    bytes += RoomInFile(BytesOfSum(*stage));
   }
   PENSTOCK_ASSIGN_OR_RETURN(
       std::unique_ptr<BackgroundFile> file,
       BackgroundFile::Create({.directory = directory, .bytes = bytes, .words = kStateWords},
                              clock));
-  return std::unique_ptr<StateFile>(new StateFile(std::move(file), std::move(offsets), pool));
+  return std::unique_ptr<StateFile>(
+      new StateFile(std::move(file), std::move(state), std::move(sums), pool));
 }
 
 absl::StatusOr<StateFile::Reading> StateFile::StartReading(Stage& stage) {
   Reading reading;
   PENSTOCK_ASSIGN_OR_RETURN(reading.weights,
                             AcquireTensor(pool_, DType::kF32, stage.weight_shape()));
-  reading.copy = file_->StartReading(offsets_.at(&stage), {reading.weights.buffer});
+  reading.copy = file_->StartReading(state_rooms_.at(&stage), {reading.weights.buffer});
   return reading;
 }
 
@@ -57,13 +76,12 @@ absl::StatusOr<CopySpan> StateFile::BringIn(Stage& stage, What what) {
   CopySpan span;
   if (what.state) {
     std::vector<Tensor> arrays(stage.state_count());
-    int64_t offset = offsets_.at(&stage) + RoomInFile(BytesOfWeights(stage));
+    int64_t offset = state_rooms_.at(&stage) + RoomInFile(BytesOfWeights(stage));
     for (Tensor& array : arrays) {
       PENSTOCK_ASSIGN_OR_RETURN(array, AcquireTensor(pool_, DType::kF32, stage.state_shape()));
       PENSTOCK_ASSIGN_OR_RETURN(const CopySpan copied,
                                 file_->Await(*file_->StartReading(offset, {array.buffer})));
-      if (span.start_ns == 0) span.start_ns = copied.start_ns;
-      span.end_ns = copied.end_ns;
+      Extend(span, copied);
       offset += RoomInFile(BytesOfState(stage));
     }
     stage.PutState(arrays);
@@ -72,17 +90,17 @@ absl::StatusOr<CopySpan> StateFile::BringIn(Stage& stage, What what) {
   PENSTOCK_ASSIGN_OR_RETURN(const Reading reading, StartReading(stage));
   PENSTOCK_ASSIGN_OR_RETURN(const CopySpan copied, Finish(reading));
   PENSTOCK_RETURN_IF_ERROR(stage.PutWeights(stage.version(), reading.weights));
-  return CopySpan{span.start_ns == 0 ? copied.start_ns : span.start_ns, copied.end_ns};
+  Extend(span, copied);
+  return span;
 }
 
 absl::StatusOr<CopySpan> StateFile::PutBack(Stage& stage) {
   CopySpan span;
-  int64_t offset = offsets_.at(&stage);
+  int64_t offset = state_rooms_.at(&stage);
   const auto write = [&](const Tensor& array) -> absl::Status {
     PENSTOCK_ASSIGN_OR_RETURN(const CopySpan copied,
                               file_->Await(*file_->StartWriting(offset, {array.buffer})));
-    if (span.start_ns == 0) span.start_ns = copied.start_ns;
-    span.end_ns = copied.end_ns;
+    Extend(span, copied);
     return absl::OkStatus();
   };
   if (stage.has_weights()) PENSTOCK_RETURN_IF_ERROR(write(stage.Weights()));
@@ -98,6 +116,18 @@ absl::StatusOr<CopySpan> StateFile::PutBack(Stage& stage) {
 void StateFile::Drop(Stage& stage) {
   stage.DropWeights();
   stage.DropState();
+}
+
+absl::StatusOr<CopySpan> StateFile::PutSum(Stage& stage) {
+  const std::shared_ptr<BackgroundFile::Copy> copy =
+      file_->StartWriting(sum_rooms_.at(&stage), {stage.AccumulatedGradients().buffer});
+  PENSTOCK_ASSIGN_OR_RETURN(const CopySpan copied, file_->Await(*copy));
+  stage.DropGradients();
+  return copied;
+}
+
+absl::StatusOr<CopySpan> StateFile::BringSum(Stage& stage, const Tensor& sum) {
+  return file_->Await(*file_->StartReading(sum_rooms_.at(&stage), {sum.buffer}));
 }
 
 }  // namespace penstock

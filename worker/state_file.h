@@ -1,4 +1,4 @@
-// StateFile: where weights and optimizer's state of a worker's stages live that are not in its memory
+// StateFile: where weights, optimizer's state and sums of gradients of a worker's stages live that are not in its memory
 // (Topology::weights_in_file), in a bounded file (background_file.h).
 //
 // Each stage has room for its weights and, behind them, for each array of the optimizer's state. They are read as often as
@@ -24,10 +24,12 @@ namespace penstock {
 
 class StateFile {
  public:
-  // REQUIRES: the stages store their state; they, the pool that they take memory from and the clock outlive the file.
+  // `stages`: those that store their state. `summed`: those whose sums of gradients may wait for their message.
+  // REQUIRES: the stages, the pool that they take memory from and the clock outlive the file.
   // Errors: those of BackgroundFile.
   static absl::StatusOr<std::unique_ptr<StateFile>> Create(const std::string& directory,
                                                            absl::Span<Stage* const> stages,
+                                                           absl::Span<Stage* const> summed,
                                                            BufferPool& pool, Clock& clock);
   // Weights on their way from the file.
   struct Reading {
@@ -51,18 +53,31 @@ class StateFile {
   // Drops it as it is.
   static void Drop(Stage& stage);
 
+  // Writes the sum of gradients that a stage has accumulated, and drops it; and reads it into the first floats of `sum`.
+  // REQUIRES: the stage has gradients; `sum` has the floats of the message (SumFloats). Errors: of the file.
+  absl::StatusOr<CopySpan> PutSum(Stage& stage);
+  absl::StatusOr<CopySpan> BringSum(Stage& stage, const Tensor& sum);
+
   int64_t bytes() const { return file_->options().bytes; }
   // Of the weights of a stage, and of one array of its state.
   static int64_t BytesOfWeights(Stage& stage);
   static int64_t BytesOfState(Stage& stage);
+  // Of the message with its sum of gradients.
+  static int64_t BytesOfSum(Stage& stage);
 
  private:
-  StateFile(std::unique_ptr<BackgroundFile> file, std::map<const Stage*, int64_t> offsets,
-            BufferPool& pool)
-      : file_(std::move(file)), offsets_(std::move(offsets)), pool_(pool) {}
+  // Where the rooms of stages are in the file.
+  using Rooms = std::map<const Stage*, int64_t>;
+
+  StateFile(std::unique_ptr<BackgroundFile> file, Rooms state, Rooms sums, BufferPool& pool)
+      : file_(std::move(file)),
+        state_rooms_(std::move(state)),
+        sum_rooms_(std::move(sums)),
+        pool_(pool) {}
 
   const std::unique_ptr<BackgroundFile> file_;
-  const std::map<const Stage*, int64_t> offsets_;
+  const Rooms state_rooms_;
+  const Rooms sum_rooms_;
   BufferPool& pool_;
 };
 

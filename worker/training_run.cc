@@ -7,6 +7,7 @@
 #include <set>
 #include <utility>
 
+#include "absl/cleanup/cleanup.h"
 #include "absl/strings/str_cat.h"
 #include "base/fault_points.h"
 #include "base/status.h"
@@ -21,7 +22,6 @@
 #include "worker/open_offload_store.h"
 #include "worker/pretrained.h"
 #include "worker/snapshot_reader.h"
-#include "worker/spill_file.h"
 #include "worker/stage_report.h"
 
 namespace penstock {
@@ -132,7 +132,7 @@ absl::Status TrainingRun::MakeOffloadStore() {
   int64_t bytes = 0;
   for (const LocalStage& local : stages_) {
     bytes += plan_.counts[local.id.value].offloaded_peak *
-             SpillFile::RoomOf(local.stage->activation_bytes().stash);
+             RoomInFile(local.stage->activation_bytes().stash);
   }
   if (bytes == 0) return absl::OkStatus();
   PENSTOCK_ASSIGN_OR_RETURN(
@@ -157,12 +157,16 @@ absl::Status TrainingRun::MakeStateFile() {
       const std::string directory,
       OffloadDirectory(kKey, "weights and optimizer's state", environment_.offload_directory));
   std::vector<Stage*> stored;
+  std::vector<Stage*> summed;
   for (LocalStage& local : stages_) {
     local.file_is_waited_for = true;
     if (local.stage->stores_state()) stored.push_back(local.stage.get());
+    if (plan_.topology().StoresSums(local.id) && local.stage->gradient_count() > 0) {
+      summed.push_back(local.stage.get());
+    }
   }
-  PENSTOCK_ASSIGN_OR_RETURN(
-      state_file_, StateFile::Create(directory, stored, backend.pool(), environment_.clock));
+  PENSTOCK_ASSIGN_OR_RETURN(state_file_, StateFile::Create(directory, stored, summed,
+                                                           backend.pool(), environment_.clock));
   return absl::OkStatus();
 }
 
@@ -602,6 +606,7 @@ void TrainingRun::Attach(LayerSnapshot& layer) const {
 
 absl::StatusOr<std::vector<SavedLayer>> TrainingRun::SaveFromFile(const std::string& staging) {
   KeepIdleBlocks(false);
+  const absl::Cleanup done = [this] { KeepIdleBlocks(true); };  // training goes on if this fails
   std::vector<SavedLayer> all;
   for (LocalStage& local : stages_) {
     if (!plan_.topology()[local.id].of_model) continue;
@@ -614,7 +619,6 @@ absl::StatusOr<std::vector<SavedLayer>> TrainingRun::SaveFromFile(const std::str
       std::move(saved.begin(), saved.end(), std::back_inserter(all));
     }
   }
-  KeepIdleBlocks(true);
   return all;
 }
 

@@ -102,7 +102,7 @@ class Sender {
   virtual absl::Status Export(int64_t sequence, const Tensor& tensor, const ShareBytes& descriptor);
   // Returns whether Export may be used; final once a Reserve has returned OK.
   virtual bool exports() const { return false; }
-  // "host", "cuda-ipc", "peer"; final as exports().
+  // "host", "shared-memory", "cuda-ipc", "peer"; final as exports().
   virtual std::string path() const { return kHostPath; }
 
   // Reserve and Put.

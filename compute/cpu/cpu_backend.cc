@@ -13,6 +13,7 @@
 #include "compute/cpu/kernels/best.h"
 #include "compute/cpu/ops.h"
 #include "compute/cpu/optimizers.h"
+#include "compute/cpu/shared_memory.h"
 
 namespace penstock {
 namespace {
@@ -32,7 +33,10 @@ constexpr Maker kMakers[] = {
 class CpuBackend : public Backend {
  public:
   CpuBackend(int threads, const Kernels& kernels)
-      : cpu_(threads, kernels), pool_(HostMemory()), name_(Describe(cpu_)) {}
+      : cpu_(threads, kernels),
+        pool_(HostMemory()),
+        share_(MakeSharedMemory(pool_)),
+        name_(Describe(cpu_)) {}
 
   absl::string_view name() const override { return name_; }
   int64_t memory_bytes(int /*processes*/) const override { return HostMemoryBytes(); }
@@ -81,7 +85,7 @@ class CpuBackend : public Backend {
     return std::move(incoming.device);
   }
 
-  DeviceShare* share() override { return nullptr; }
+  DeviceShare* share() override { return share_.get(); }
   DeviceGroups* groups() override { return nullptr; }
 
   void CopyToDevice(void* device, const void* host, int64_t size_bytes) override {
@@ -162,6 +166,7 @@ class CpuBackend : public Backend {
 
   CpuContext cpu_;
   BufferPool pool_;
+  const std::unique_ptr<DeviceShare> share_;
   std::string name_;
 };
 

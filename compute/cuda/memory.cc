@@ -10,8 +10,8 @@
 namespace penstock::cuda {
 namespace {
 
-// Of a process that has computed nothing yet: its context, the code of its kernels and of the libraries, and their
-// workspace. Set aside, not measured: rather too much.
+// A process that has computed nothing yet will take this for its context, the code of its kernels and of the libraries, and
+// their workspace. The number is set aside and not measured, and is rather too large.
 constexpr int64_t kContextBytes = int64_t{1} << 30;
 
 // Buffers may be dropped by any thread, so each call says which device it means.

@@ -14,8 +14,8 @@ namespace penstock::cuda {
 MemorySource& DeviceMemory(int device);
 MemorySource& PinnedMemory(int device);
 
-// What each of `processes` has of the memory that one of them finds free, once it has its own context: the others' contexts
-// and libraries are still to come.
+// Returns the part that each of `processes` has of the memory that one of them finds free once it has its own context. The
+// contexts and libraries of the others are still to come.
 int64_t ShareOfMemory(int64_t free_bytes, int processes);
 
 }  // namespace penstock::cuda

@@ -39,8 +39,8 @@ class MatrixProduct {
   MatrixProduct& operator=(MatrixProduct&& other) noexcept;
   ~MatrixProduct();
 
-  // Whether a matrix begins where algorithms are chosen for: parameters do, at multiples of 16 numbers, which are 32 bytes
-  // where they are bf16.
+  // Algorithms are chosen for matrices that begin at multiples of this. Parameters do: they begin at multiples of 16 numbers,
+  // which are 32 bytes in bf16.
   static constexpr uintptr_t kAlignmentBytes = 32;
   static bool IsAligned(const void* matrix) {
     return reinterpret_cast<uintptr_t>(matrix) % kAlignmentBytes == 0;

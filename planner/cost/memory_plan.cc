@@ -73,6 +73,45 @@ PassBytes BytesOf(const Action& action, const std::vector<StageBytes>& stages) {
   return {};
 }
 
+// Slots are counted over rounds, in the order in which they begin.
+int64_t SlotOf(const Topology& topology, const Action& action) {
+  return action.microbatch / topology.rounds.microbatches * topology.depth() +
+         topology[action.stage()].place;
+}
+
+// Returns the actions, counted from 0, before which the sums that a worker gets may come at the earliest, with their bytes.
+std::multimap<int64_t, int64_t> ArrivalsOfSums(const Program& program,
+                                               const std::vector<StageBytes>& stages,
+                                               const Topology& topology) {
+  struct Passed {
+    int64_t slot = 0;
+    int64_t begun = 0;  // the action after its first microbatch
+  };
+  std::vector<Passed> passed;
+  std::multimap<int64_t, int64_t> arrivals;
+  int64_t position = 0;
+  for (ProgramCursor cursor(program); !cursor.Done(); cursor.Advance()) {
+    const Action action = cursor.Current();
+    ++position;
+    const bool passes = action.kind == ActionKind::kForward ||
+                        action.kind == ActionKind::kBackwardInput ||
+                        action.kind == ActionKind::kBackwardWeight;
+    if (passes) {
+      const int64_t slot = SlotOf(topology, action);
+      if (passed.empty() || passed.back().slot != slot) passed.push_back({.slot = slot});
+      if (action.microbatch % topology.rounds.microbatches == 0) passed.back().begun = position;
+    }
+    if (action.kind != ActionKind::kRecvSum) continue;
+    // Where the slot before is of another round, that it has begun is not known; the one before that then has.
+    const int64_t round = SlotOf(topology, action) / topology.depth();
+    auto before = passed.rbegin();
+    if (before != passed.rend()) ++before;
+    if (before != passed.rend() && before->slot / topology.depth() != round) ++before;
+    arrivals.emplace(before == passed.rend() ? 0 : before->begun, stages[action.index].sum);
+  }
+  return arrivals;
+}
+
 }  // namespace
 
 int64_t PeakActivationBytes(const Program& program, const std::vector<StageBytes>& stages) {
@@ -120,15 +159,16 @@ int64_t PeakStreamedBytes(const Program& program, const std::vector<StageBytes>&
                           const Topology& topology) {
   Program walked = program;
   walked.repeats = std::min<int64_t>(walked.repeats, 2);
-  const auto slot_of = [&topology](const Action& action) {
-    return action.microbatch / topology.rounds.microbatches * topology.depth() +
-           topology[action.stage()].place;
-  };
+  const auto slot_of = [&topology](const Action& action) { return SlotOf(topology, action); };
+  const std::multimap<int64_t, int64_t> arrivals = ArrivalsOfSums(walked, stages, topology);
+  int64_t position = 0;
   int64_t bytes = 0;
   int64_t most = 0;
-  std::map<int64_t, int64_t> sent;  // on their way, by the slot they are for
-  std::set<int32_t> accumulating;   // parts with gradients here
+  std::map<int64_t, int64_t> sent;         // on their way, by the slot they are for
+  std::map<int32_t, int64_t> accumulated;  // the last microbatch, by part with gradients here
   for (ProgramCursor cursor(walked); !cursor.Done(); cursor.Advance()) {
+    const auto [first, last] = arrivals.equal_range(position++);
+    for (auto sum = first; sum != last; ++sum) bytes += sum->second;
     const Action action = cursor.Current();
     PassBytes change = BytesOf(action, stages);
     switch (action.kind) {
@@ -144,22 +184,36 @@ int64_t PeakStreamedBytes(const Program& program, const std::vector<StageBytes>&
         break;
       case ActionKind::kSendSum: {
         // The stage that goes on is at the same place of the round that begins with the microbatch.
+        const StageBytes& stage = stages[action.index];
         sent[slot_of(action)] += change.left;
-        change.left -= stages[action.index].gradients;
-        accumulating.erase(stages[action.index].part);
+        if (accumulated.erase(stage.part) > 0) change.left -= stage.gradients;
         break;
       }
       case ActionKind::kRecvSum:
       case ActionKind::kBackwardWeight: {
         const StageBytes& stage = stages[action.index];
-        if (!accumulating.insert(stage.part).second) break;
-        change.most += stage.gradients;
-        change.left += stage.gradients;
+        if (accumulated.insert_or_assign(stage.part, action.microbatch).second) {
+          change.most += stage.gradients;
+          change.left += stage.gradients;
+        }
+        // It was here before.
+        if (action.kind == ActionKind::kRecvSum) bytes -= stage.sum;
+        break;
+      }
+      case ActionKind::kDropWeights: {
+        const StageBytes& stage = stages[action.index];
+        const auto found = accumulated.find(stage.part);
+        const int64_t next = action.microbatch + topology.rounds.microbatches;
+        const bool stored = topology.StoresSums(action.stage()) && found != accumulated.end() &&
+                            found->second == next - 1 && topology.GoesOnWithSum(next);
+        if (!stored) break;
+        accumulated.erase(found);
+        change.left -= stage.gradients;
         break;
       }
       case ActionKind::kUpdate:
         change.left -= stages[action.index].gradients;
-        accumulating.erase(stages[action.index].part);
+        accumulated.erase(stages[action.index].part);
         break;
       default:
         break;

@@ -45,8 +45,10 @@ struct StageBytes {
 int64_t PeakActivationBytes(const Program& program, const std::vector<StageBytes>& stages);
 
 // The same where `topology` streams weights. Borrowed weights count from SEND_Q until DROP, which covers the time in which
-// they wait in a mailbox, and weights from a file from LOAD until DROP, or from RECV_Q on; gradients from the first W, or RECV_W, until SEND_W or UPDATE. A message with weights or a sum
-// counts at its sender until the worker passes a slot that comes after the one it was for: by then that has begun.
+// they wait in a mailbox, and weights from a file from LOAD until DROP, or from RECV_Q on; gradients from the first W, or RECV_W, until SEND_W or UPDATE,
+// with a file no longer than DROP unless an UPDATE comes. A sum that comes counts from the time on that
+// schedule/streamed_weights.h gives. A message with weights or a sum counts at its sender until the worker passes a slot
+// that comes after the one it was for: by then that has begun.
 int64_t PeakStreamedBytes(const Program& program, const std::vector<StageBytes>& stages,
                           const Topology& topology);
 

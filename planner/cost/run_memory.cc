@@ -9,6 +9,7 @@
 #include "compute/array_bytes.h"
 #include "compute/buffer_layout.h"
 #include "compute/buffer_pool.h"
+#include "compute/offload_store.h"
 #include "compute/parameter_arena.h"
 #include "compute/pass_plan.h"
 #include "job/profile/model_profile.h"
@@ -40,6 +41,9 @@ class MemoryOfWorker {
       const StageOptions options = StageOptionsOf(run_, id, StageLateness());
       stages[id.value] = BytesOf(id, options);
       if (topology_[id].holder == id) AddArrays(options, memory);
+      if (topology_.StoresSums(id) && Gradients(id) > 0) {
+        memory.in_file += RoomInFile(stages[id.value].sum);
+      }
     }
     AddServed(stages);
     PENSTOCK_ASSIGN_OR_RETURN(memory.activations, Activations(stages));

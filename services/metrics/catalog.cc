@@ -62,7 +62,7 @@ const std::vector<LabelDescription>& MetricLabels() {
        "of an edge the stage it comes from (of `collective` the worker's number); of a "
        "figure `predicted` or `measured`"},
       {"destination", "the stage that an edge goes to (of `collective` the worker's number)"},
-      {"path", "how tensors travel: `host`, `cuda-ipc`, `peer`"},
+      {"path", "how tensors travel: `host`, `shared-memory`, `cuda-ipc`, `peer`"},
       {"state",
        "of jobs `queued`, `preparing`, `running`, `draining`, `recovering`, `succeeded`, `failed`, "
        "`cancelled`; of workers `free`, `busy`, `leaving`, `stuck`, `lost`"},

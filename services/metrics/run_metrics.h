@@ -21,7 +21,7 @@ struct LinkCount {
   int32_t destination = 0;
   std::string peer;   // the other worker
   bool sent = false;  // else received
-  std::string path;   // "host", "cuda-ipc", "peer"
+  std::string path;   // "host", "shared-memory", "cuda-ipc", "peer"
   int64_t bytes = 0;
   int64_t messages = 0;
   int64_t waiting = 0;  // messages in the window now

@@ -51,7 +51,7 @@ struct LinkTraffic {
   EdgeId edge;
   std::string peer;   // the other worker's name
   bool sent = false;  // else received
-  std::string path;   // "host", "cuda-ipc", "peer" (compute/device_share.h)
+  std::string path;   // "host", "shared-memory", "cuda-ipc", "peer" (compute/device_share.h)
   int64_t bytes = 0;
   int64_t messages = 0;
   int waiting = 0;      // messages: at the sender without credit yet, at the receiver not taken yet

@@ -201,6 +201,19 @@ TEST(BufferPool, Acquire_SourceExhausted_KeptBlockStays) {
   EXPECT_TRUE(pool.Acquire(256)) << "of the memory that the other made room for";
 }
 
+TEST(BufferPool, HoldAtMost_KeptBlockStays) {
+  CountingMemory memory;
+  BufferPool pool(memory);
+  {
+    const Buffer first = pool.Acquire(512);
+    const Buffer second = pool.Acquire(1024);
+    second.KeepInPool();
+  }
+  pool.HoldAtMost(0);
+  EXPECT_EQ(memory.bytes(), 1024);
+  EXPECT_EQ(pool.stats().releases, 1);
+}
+
 TEST(BufferPool, ManyThreads_LittleMemory_LoseNothing) {
   CountingMemory memory(int64_t{8} << 10);
   {

@@ -127,6 +127,16 @@ int32_t TokenAt(int64_t sample, int64_t place) {
   return static_cast<int32_t>((sample * 17 + place * place * 5 + 3) % kVocabulary);
 }
 
+// [samples, kContext, kVocabulary], by the model itself.
+std::vector<float> LogitsOfWholeTexts(Backend& backend, const ModelGraph& model, int64_t samples) {
+  const auto whole = StageOf(backend, model, samples);
+  std::vector<int32_t> tokens;
+  for (int64_t i = 0; i < samples * kContext; ++i) {
+    tokens.push_back(TokenAt(i / kContext, i % kContext));
+  }
+  return *whole->Predictions(whole->version(), Tensor(), {Port(*whole, 0, tokens), Tensor()});
+}
+
 TEST(DecodeStep, OfEveryKindOfModel_HasTheLogitsOfTheWholeText) {
   constexpr int64_t kSamples = 3;
   const auto backend = *MakeCpuBackend(1);
@@ -139,15 +149,8 @@ TEST(DecodeStep, OfEveryKindOfModel_HasTheLogitsOfTheWholeText) {
       EXPECT_EQ(step.layers[layer].name, model.layers[layer].name);
       EXPECT_EQ(step.layers[layer].parameters, model.layers[layer].parameters);
     }
-    const auto whole = StageOf(*backend, model, kSamples);
     const auto single = StageOf(*backend, step, kSamples);
-    std::vector<int32_t> tokens;
-    for (int64_t i = 0; i < kSamples * kContext; ++i) {
-      tokens.push_back(TokenAt(i / kContext, i % kContext));
-    }
-    PENSTOCK_ASSERT_OK_AND_ASSIGN(
-        const std::vector<float> expected,
-        whole->Predictions(whole->version(), Tensor(), {Port(*whole, 0, tokens), Tensor()}));
+    const std::vector<float> expected = LogitsOfWholeTexts(*backend, model, kSamples);
     for (int64_t place = 0; place < kContext; ++place) {
       std::vector<int32_t> at, places(kSamples, static_cast<int32_t>(place));
       for (int64_t sample = 0; sample < kSamples; ++sample) at.push_back(TokenAt(sample, place));
@@ -176,14 +179,7 @@ TEST(DecodeStep, OfSomeSteps_GoesOnWhereOthersEnded) {
   for (const char* const text : {kGptModel, kLlamaModel, kLstmModel, kSeparateModel}) {
     SCOPED_TRACE(text);
     const ModelGraph model = GraphOf(text);
-    const auto whole = StageOf(*backend, model, kSamples);
-    std::vector<int32_t> tokens;
-    for (int64_t i = 0; i < kSamples * kContext; ++i) {
-      tokens.push_back(TokenAt(i / kContext, i % kContext));
-    }
-    PENSTOCK_ASSERT_OK_AND_ASSIGN(
-        const std::vector<float> expected,
-        whole->Predictions(whole->version(), Tensor(), {Port(*whole, 0, tokens), Tensor()}));
+    const std::vector<float> expected = LogitsOfWholeTexts(*backend, model, kSamples);
     for (const std::vector<int64_t>& blocks : std::vector<std::vector<int64_t>>{
              {12}, {1, 11}, {11, 1}, {4, 4, 4}, {5, 1, 5, 1}, {2, 3, 7}}) {
       PENSTOCK_ASSERT_OK_AND_ASSIGN(const ModelGraph single, DecodeStepOf(model));

@@ -19,10 +19,16 @@ std::vector<Schedule> Steps() {
   for (const Method& method : Methods()) {
     if (!method.synchronous) continue;
     for (const int32_t workers : {2, 3}) {
-      Schedule step = CatalogSteps(method, workers, 4, 0, 1);
-      if (step.range.count != 4 || step.topology.stages() > kLayers) continue;
-      for (Program& program : step.programs) program = {.prologue = Expand(program)};
-      steps.push_back(std::move(step));
+      std::vector<Schedule> variants = {CatalogSteps(method, workers, 4, 0, 1)};
+      // Stashes that wait on the host for a while.
+      if (method.placement != Placement::kRoundTrip) {
+        variants.push_back(OffloadingSteps(method, {.all = 2}, workers, 4, 0, 1));
+      }
+      for (Schedule& step : variants) {
+        if (step.range.count != 4 || step.topology.stages() > kLayers) continue;
+        for (Program& program : step.programs) program = {.prologue = Expand(program)};
+        steps.push_back(std::move(step));
+      }
     }
   }
   return steps;

@@ -62,7 +62,7 @@ TEST_F(SpillFileTest, StashesOfAnySize_ComeBackAsTheyWent) {
     for (const std::vector<int64_t>& sizes : stashes) {
       int64_t bytes = 0;
       for (const int64_t size : sizes) bytes += BufferPool::BlockBytes(size);
-      room += SpillFile::RoomOf(bytes);
+      room += RoomInFile(bytes);
     }
     const std::unique_ptr<SpillFile> file = Make(room, direct);
     ASSERT_NE(file, nullptr);

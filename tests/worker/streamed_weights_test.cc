@@ -12,10 +12,13 @@
 #include <string>
 #include <system_error>
 #include <tuple>
+#include <vector>
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "compute/array_bytes.h"
+#include "compute/buffer_pool.h"
+#include "compute/offload_store.h"
 #include "compute/stage.h"
 #include "job/defaults.h"
 #include "job/resolve.h"
@@ -29,6 +32,7 @@
 #include "tests/support/status_matchers.h"
 #include "tests/worker/test_cluster.h"
 #include "tests/worker/test_job.h"
+#include "worker/acquire.h"
 #include "worker/state_file.h"
 
 namespace penstock {
@@ -244,6 +248,25 @@ TEST(PeakStreamedBytes, FirstOfFourWorkersWithAFile_HoldsAllOfOneStageWhileItIsU
   EXPECT_EQ(PeakStreamedBytes(schedule.programs[0], stages, options.topology), 3 * 1000);
 }
 
+// The second of four workers accumulates 10 bytes in slot 5, whose sum of 100 it sends in slot 13, and goes on with the
+// sums of others in slots 13 and 17: from the first pass of slots 9 and 13 on they may wait for it. After the first pass of
+// slot 13 there are two gradients, one sum that waits and one that leaves; with a file the first gradient is there.
+TEST(PeakStreamedBytes, SecondOfFourWorkers_SendsASumWhileAnotherWaits) {
+  for (const bool in_file : {false, true}) {
+    const ScheduleOptions options = {
+        .topology = StreamWeights(RoundTripPipelines(5, 4, 8), in_file).value(),
+        .microbatches_per_step = 8};
+    PENSTOCK_ASSERT_OK_AND_ASSIGN(const Schedule schedule,
+                                  BuildSchedule(**FindMethod("roundpipe"), options, {0, 8}));
+    std::vector<StageBytes> stages(options.topology.stages());
+    for (int32_t id = 0; id < options.topology.stages(); ++id) {
+      stages[id] = {.part = options.topology[StageId(id)].part, .sum = 100, .gradients = 10};
+    }
+    EXPECT_EQ(PeakStreamedBytes(schedule.programs[1], stages, options.topology),
+              in_file ? 210 : 220);
+  }
+}
+
 // By worker, from the reports of its stages.
 std::map<std::string, v1::StageReport> FirstOfWorkers(const std::vector<v1::StageReport>& reports) {
   std::map<std::string, v1::StageReport> first;
@@ -275,7 +298,8 @@ TEST_F(StreamedRun, BytesSent_AreThosePlanned) {
   }
 }
 
-// A slot reads its weights once, on whatever worker, and an update all that the stage has, which it also writes.
+// A slot reads its weights once, on whatever worker, and an update all that the stage has, which it also writes. A sum is
+// written once, and read to be sent.
 TEST_F(StreamedRun, BytesOfFiles_AreThoseOfTheList) {
   constexpr int kStages = 6;
   const v1::JobSpec spec = Job(kStages, 4, 8, "file");
@@ -290,8 +314,17 @@ TEST_F(StreamedRun, BytesOfFiles_AreThoseOfTheList) {
     for (const Action& action : Expand(program)) {
       const bool loads =
           action.kind == ActionKind::kLoadWeights || action.kind == ActionKind::kRecvRequest;
-      if (!loads && action.kind != ActionKind::kUpdate) continue;
-      const LayerRange& of_stage = layers[options.topology[action.stage()].part];
+      const bool sums = action.kind == ActionKind::kSendSum;
+      if (!loads && !sums && action.kind != ActionKind::kUpdate) continue;
+      const StageWiring& row = options.topology[action.stage()];
+      const LayerRange& of_stage = layers[row.part];
+      if (sums) {
+        const int64_t bytes =
+            BufferPool::BlockBytes(4 * SumFloats(GradientsOfLayers(job.model, of_stage), row.last));
+        read += bytes;
+        written += bytes;
+        continue;
+      }
       const int64_t weights = 4 * StreamedFloats(job.model, of_stage);
       read += loads ? weights : 3 * weights;
       written += loads ? 0 : 3 * weights;
@@ -358,7 +391,7 @@ TEST_F(StreamedRun, File_HasTheRoomThatIsPlanned) {
   Stage* const stages[] = {stage.get()};
   PENSTOCK_ASSERT_OK_AND_ASSIGN(
       const std::unique_ptr<StateFile> file,
-      StateFile::Create(testing::TempDir(), stages, (*backend)->pool(), RealClock()));
+      StateFile::Create(testing::TempDir(), stages, {}, (*backend)->pool(), RealClock()));
   EXPECT_EQ(file->bytes(), StoredBytesOf(job.model, options).in_file);
   const int64_t before = (*backend)->pool().stats().bytes_in_use;
   ASSERT_THAT(file->BringIn(*stage, {}), IsOk());
@@ -373,6 +406,33 @@ TEST_F(StreamedRun, File_HasTheRoomThatIsPlanned) {
   EXPECT_THAT(file->BringIn(*stage, {.state = false}),
               StatusIs(absl::StatusCode::kFailedPrecondition, HasSubstr("which have theirs")));
   StateFile::Drop(*stage);
+}
+
+TEST_F(StreamedRun, SumOfGradients_ComesBackFromTheFile) {
+  const auto backend = MakeCpuBackend(1);
+  PENSTOCK_ASSERT_OK_AND_ASSIGN(const ResolvedJob job, ResolveJob(Job(4, 4, 8, "file")));
+  PENSTOCK_ASSERT_OK_AND_ASSIGN(
+      const std::unique_ptr<Stage> stage,
+      Stage::Create(
+          **backend, job.model,
+          {.layers = {1, 3}, .updates = false, .drops_gradients = true, .borrows_weights = true}));
+  Stage* const stages[] = {stage.get()};
+  BufferPool& pool = (*backend)->pool();
+  PENSTOCK_ASSERT_OK_AND_ASSIGN(
+      const std::unique_ptr<StateFile> file,
+      StateFile::Create(testing::TempDir(), {}, stages, pool, RealClock()));
+  EXPECT_EQ(file->bytes(), RoomInFile(StateFile::BytesOfSum(*stage)));
+  const int64_t before = pool.stats().bytes_in_use;
+  std::vector<float> gradients(stage->gradient_count());
+  for (size_t i = 0; i < gradients.size(); ++i) gradients[i] = 0.5f * static_cast<float>(i);
+  ASSERT_THAT(stage->PutGradients(gradients.data()), IsOk());
+  ASSERT_THAT(file->PutSum(*stage), IsOk());
+  EXPECT_EQ(pool.stats().bytes_in_use, before);
+  PENSTOCK_ASSERT_OK_AND_ASSIGN(
+      const Tensor sum,
+      AcquireTensor(pool, DType::kF32, {SumFloats(stage->gradient_count(), stage->is_last())}));
+  ASSERT_THAT(file->BringSum(*stage, sum), IsOk());
+  EXPECT_TRUE(std::equal(gradients.begin(), gradients.end(), sum.data<float>()));
 }
 
 // The embedding of 256 tokens, or the head, is one stage and most of this model; so a stage that has one decides.
@@ -409,7 +469,8 @@ TEST_F(StreamedRun, Memory_IsBoundedByThePredictionAndLessThanWithoutStreams) {
       const auto predicted = static_cast<double>(report.predicted_memory_bytes());
       const auto measured = static_cast<double>(report.peak_memory_bytes());
       EXPECT_LE(measured, 1.05 * predicted) << worker;
-      EXPECT_GE(measured, 0.8 * predicted) << worker;
+      // With one part for each worker a second sum may wait, and hardly ever does.
+      EXPECT_GE(measured, (stages == workers ? 0.7 : 0.8) * predicted) << worker;
       most_from_file = std::max<int64_t>(most_from_file, report.peak_memory_bytes());
     }
     EXPECT_LE(most_from_file, most);

@@ -18,8 +18,8 @@ namespace penstock::cuda {
 inline constexpr int64_t kIdWindow = 32;
 
 constexpr int64_t IdWindows(int64_t rows) { return (rows + kIdWindow - 1) / kIdWindow; }
-// Of the sums of windows, for a table of `width` columns: of an id that began in an earlier window, and of one that goes on
-// in the next.
+// Returns the numbers that the sums of windows have, for a table of `width` columns. Each window has two sums: of the id that
+// began in an earlier window, and of the one that goes on in the next.
 constexpr int64_t IdWindowSums(int64_t rows, int64_t width) { return 2 * IdWindows(rows) * width; }
 
 // Rows sorted by id, as SortRows gives them: ids, then rows.

@@ -75,8 +75,12 @@ Measurement Measure(Mover& mover, const Load& load);
 
 // The ways there are.
 std::unique_ptr<Mover> MakeRawTcp();  // one connection, send and recv: the yardstick
-// worker/transport.h over gRPC; TLS with the worker's credentials in that directory, plain text if it is empty.
-std::unique_ptr<Mover> MakeTensorStream(const std::string& credentials);
+// worker/transport.h over gRPC.
+struct TensorStreamOptions {
+  std::string credentials;  // a directory with a worker's, for TLS; plain text if it is empty
+  bool shared = false;      // the bytes go through shared memory
+};
+std::unique_ptr<Mover> MakeTensorStream(const TensorStreamOptions& options);
 std::unique_ptr<Mover> MakeProtobufStream();  // a gRPC stream of messages with a bytes field
 
 }  // namespace penstock

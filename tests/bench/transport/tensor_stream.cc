@@ -3,6 +3,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/check.h"
+#include "compute/cpu/shared_memory.h"
 #include "services/rpc/memory.h"
 #include "services/rpc/server.h"
 #include "services/rpc/transport_security.h"
@@ -44,15 +45,18 @@ struct Worker {
   TensorHub hub;
   RpcServer server;
   BufferPool pool{HostMemory()};
+  std::unique_ptr<DeviceShare> share = MakeSharedMemory(pool);
   std::unique_ptr<Transport> transport;
 };
 
 class TensorStream final : public Mover {
  public:
-  explicit TensorStream(std::string credentials) : credentials_(std::move(credentials)) {}
+  explicit TensorStream(const TensorStreamOptions& options) : options_(options) {}
 
   const char* name() const override {
-    return credentials_.empty() ? "tensor stream" : "... with TLS";
+    return options_.shared                ? "shared memory"
+           : options_.credentials.empty() ? "tensor stream"
+                                          : "... with TLS";
   }
 
   void Receive(const Load& load, const std::function<void(int)>& listening,
@@ -60,16 +64,19 @@ class TensorStream final : public Mover {
     KeepFreedMemory();  // as the worker program does
     Worker worker(Security());
     worker.Join(1, worker.server.address().port);
+    if (options_.shared) worker.transport->UseShare(worker.share.get());
     auto receiver =
         worker.transport->OpenReceiver(kEdge, load.window, load.message_bytes, worker.pool);
     PENSTOCK_CHECK(receiver.ok());
     listening(worker.server.address().port);
     for (int64_t message = 0; message < load.total_messages(); ++message) {
-      const auto tensor =
-          (*receiver)->Receive({message, DType::kI32, {load.message_bytes / 4}}, Deadline());
-      PENSTOCK_CHECK(tensor.ok() && *tensor->data<int64_t>() == message);
+      const TensorExpectation expected = {message, DType::kI32, {load.message_bytes / 4}};
+      const Tensor tensor = Take(**receiver, expected);
+      PENSTOCK_CHECK(*tensor.data<int64_t>() == message);
       watch.OnMessage();
     }
+    // Which waits for its copies, before the share goes.
+    receiver->reset();
   }
 
   void Send(const Load& load, int port, StopWatch& watch,
@@ -77,13 +84,14 @@ class TensorStream final : public Mover {
     KeepFreedMemory();
     Worker worker(Security());
     worker.Join(0, port);
+    if (options_.shared) worker.transport->UseShare(worker.share.get());
     auto sender = worker.transport->OpenSender(kEdge, load.window, load.message_bytes);
     PENSTOCK_CHECK(sender.ok());
     for (int64_t message = 0; message < load.total_messages(); ++message) {
       // A block comes back to the pool when the network has read it.
       const Tensor tensor = worker.pool.AcquireTensor(DType::kI32, {load.message_bytes / 4});
       *tensor.data<int64_t>() = message;
-      PENSTOCK_CHECK((*sender)->Send(message, tensor, Deadline()).ok());
+      Send(**sender, worker, message, tensor);
       watch.OnMessage();
     }
     finish();
@@ -91,21 +99,45 @@ class TensorStream final : public Mover {
   }
 
  private:
+  // As the executor does (worker/courier.h).
+  static Tensor Take(Receiver& receiver, const TensorExpectation& expected) {
+    const auto arrival = receiver.Take(expected, Deadline());
+    PENSTOCK_CHECK(arrival.ok());
+    if (!arrival->is_exported()) return arrival->tensor;
+    auto fetched = receiver.Fetch(*arrival);
+    PENSTOCK_CHECK(fetched.ok());
+    receiver.Release();
+    return std::move(fetched->tensor);
+  }
+
+  void Send(Sender& sender, Worker& worker, int64_t message, const Tensor& tensor) const {
+    PENSTOCK_CHECK(sender.Reserve(message, tensor, Deadline()).ok());
+    PENSTOCK_CHECK(message == 0 || sender.exports() == options_.shared);
+    if (!sender.exports()) {
+      PENSTOCK_CHECK(sender.Put(message, tensor).ok());
+      return;
+    }
+    const auto outgoing = worker.share->StartExporting(tensor);
+    PENSTOCK_CHECK(outgoing.ok());
+    const auto descriptor = sender.Describe(outgoing->device);
+    PENSTOCK_CHECK(descriptor.ok() && sender.Export(message, outgoing->device, *descriptor).ok());
+  }
+
   // Made in the process that uses it, for it has a thread.
   TransportSecurity Security() const {
-    if (credentials_.empty()) return TransportSecurity::Plaintext();
-    const auto security = TransportSecurity::Tls(credentials_, absl::Now());
+    if (options_.credentials.empty()) return TransportSecurity::Plaintext();
+    const auto security = TransportSecurity::Tls(options_.credentials, absl::Now());
     PENSTOCK_CHECK(security.ok());
     return *security;
   }
 
-  const std::string credentials_;
+  const TensorStreamOptions options_;
 };
 
 }  // namespace
 
-std::unique_ptr<Mover> MakeTensorStream(const std::string& credentials) {
-  return std::make_unique<TensorStream>(credentials);
+std::unique_ptr<Mover> MakeTensorStream(const TensorStreamOptions& options) {
+  return std::make_unique<TensorStream>(options);
 }
 
 }  // namespace penstock

@@ -2,7 +2,8 @@
 //
 //   transport_benchmark [PAIRS] [MIB]    pairs per row (11), measured MiB per run (1024)
 //
-// Rows: the tensor stream at 1 and 8 MiB, in plain text and with TLS, and a stream of protobuf bytes at 1 MiB. A pair is one run of
+// Rows: the tensor stream at 1 and 8 MiB, in plain text, with TLS, and through shared memory with TLS beside it, and a stream of
+// protobuf bytes at 1 MiB. A pair is one run of
 // the row and one of raw TCP, in alternating order, so that what else the machine does falls on both;
 // the row shows the median of the pairs' ratios.
 #include <algorithm>
@@ -88,16 +89,22 @@ void Main(int pairs, int64_t total_mib) {
       pairs, static_cast<long long>(total_mib));
   std::printf("%-16s %6s  %5s  %5s  %5s %14s  %6s  %6s  %5s\n", "", "", "GB/s", "raw", "ratio", "",
               "CPU", "raw", "ratio");
-  const auto tensors = MakeTensorStream(/*credentials=*/"");
+  const auto tensors = MakeTensorStream({});
   const double at_1 = RunRow(*tensors, 1, pairs, total_mib);
   RunRow(*tensors, 8, pairs, total_mib);
   const Credentials credentials;
-  const auto encrypted = MakeTensorStream(credentials.directory());
+  const auto encrypted = MakeTensorStream({.credentials = credentials.directory()});
   const double tls_at_1 = RunRow(*encrypted, 1, pairs, total_mib);
   RunRow(*encrypted, 8, pairs, total_mib);
+  const auto shared = MakeTensorStream({.credentials = credentials.directory(), .shared = true});
+  const double shared_at_1 = RunRow(*shared, 1, pairs, total_mib);
+  RunRow(*shared, 8, pairs, total_mib);
   const double protobuf = RunRow(*MakeProtobufStream(), 1, pairs, total_mib);
   std::printf("\ntensor stream against protobuf stream at 1 MiB: %.2f\n", at_1 / protobuf);
   std::printf("with TLS against without at 1 MiB: %.2f\n", tls_at_1 / at_1);
+  std::printf("shared memory at 1 MiB against the tensor stream without and with TLS: %.2f, %.2f\n",
+              shared_at_1 / at_1, shared_at_1 / tls_at_1);
+  std::printf("shared memory against the protobuf stream at 1 MiB: %.2f\n", shared_at_1 / protobuf);
 }
 
 }  // namespace
