@@ -13,20 +13,16 @@
 namespace penstock {
 namespace {
 
-using Kind = MessageCompression::Kind;
-
 constexpr int64_t kRun = MessageCompression::kRun;
 constexpr float kLargest = 127.0f;
 constexpr uint32_t kSign = 0x80000000;
 constexpr uint32_t kInfinity = 0x7f800000;
-// Magnitudes, as bits, are found by 16 and then 15 of them.
-constexpr int kLowBits = 15;
-constexpr uint32_t kLowMask = (1u << kLowBits) - 1;
 
 uint32_t Magnitude(float value) { return std::bit_cast<uint32_t>(value) & ~kSign; }
 
 int64_t Runs(int64_t elements) { return (elements + kRun - 1) / kRun; }
 
+// Of a run of so many elements.
 int64_t Kept(double keep, int64_t elements) {
   return std::clamp<int64_t>(std::llround(keep * static_cast<double>(elements)), 1, elements);
 }
@@ -104,27 +100,39 @@ absl::Status ExpandInt8(absl::Span<const std::byte> message, absl::Span<Number> 
   return absl::OkStatus();
 }
 
+// Of all runs.
+int64_t KeptOfAll(double keep, int64_t elements) {
+  const int64_t rest = elements % kRun;
+  return elements / kRun * Kept(keep, kRun) + (rest > 0 ? Kept(keep, rest) : 0);
+}
+
 template <typename Number>
-absl::Status ExpandTopK(int64_t kept, absl::Span<const std::byte> message,
+absl::Status ExpandTopK(double keep, absl::Span<const std::byte> message,
                         absl::Span<Number> values) {
   std::fill(values.begin(), values.end(), Number{});
-  const std::byte* const places = message.data();
-  const std::byte* const numbers = message.data() + kept * sizeof(int32_t);
-  int64_t before = -1;
-  for (int64_t i = 0; i < kept; ++i) {
-    int32_t place = 0;
-    float value = 0.0f;
-    std::memcpy(&place, places + i * sizeof(int32_t), sizeof(int32_t));
-    std::memcpy(&value, numbers + i * sizeof(float), sizeof(float));
-    if (place <= before || place >= static_cast<int64_t>(values.size())) {
-      return absl::InvalidArgumentError(absl::StrCat("place ", i, " is ", place, "; expected ",
-                                                     before + 1, " to ", values.size() - 1));
+  const auto elements = static_cast<int64_t>(values.size());
+  const std::byte* value_at = message.data();
+  const std::byte* place_at = message.data() + KeptOfAll(keep, elements) * sizeof(float);
+  for (int64_t first = 0; first < elements; first += kRun) {
+    const int64_t count = std::min(kRun, elements - first);
+    int64_t before = -1;
+    for (int64_t i = 0; i < Kept(keep, count); ++i) {
+      float value = 0.0f;
+      std::memcpy(&value, value_at, sizeof(value));
+      value_at += sizeof(value);
+      const auto place = static_cast<int64_t>(*place_at++);
+      if (place <= before || place >= count) {
+        return absl::InvalidArgumentError(absl::StrCat("place ", i, " of run ", first / kRun,
+                                                       " is ", place, "; expected ", before + 1,
+                                                       " to ", count - 1));
+      }
+      if (!std::isfinite(value)) {
+        return absl::InvalidArgumentError(
+            absl::StrCat("value ", i, " of run ", first / kRun, " is not finite"));
+      }
+      Store(value, values[first + place]);
+      before = place;
     }
-    if (!std::isfinite(value)) {
-      return absl::InvalidArgumentError(absl::StrCat("value ", i, " is not finite"));
-    }
-    Store(value, values[place]);
-    before = place;
   }
   return absl::OkStatus();
 }
@@ -132,57 +140,19 @@ absl::Status ExpandTopK(int64_t kept, absl::Span<const std::byte> message,
 template <typename Number>
 absl::Status ExpandTo(const MessageCompression& compression, absl::Span<const std::byte> message,
                       absl::Span<Number> values) {
-  if (compression.kind == Kind::kInt8) return ExpandInt8(message, values);
-  return ExpandTopK(Kept(compression.keep, static_cast<int64_t>(values.size())), message, values);
+  if (compression.kind == MessageCompression::Kind::kInt8) return ExpandInt8(message, values);
+  return ExpandTopK(compression.keep, message, values);
 }
 
 // The bytes of a message, also where they are no fewer.
 int64_t BytesOf(const MessageCompression& compression, int64_t elements) {
-  if (compression.kind == Kind::kInt8) {
+  if (compression.kind == MessageCompression::Kind::kInt8) {
     return Runs(elements) * static_cast<int64_t>(sizeof(float)) + elements;
   }
-  return Kept(compression.keep, elements) * static_cast<int64_t>(sizeof(int32_t) + sizeof(float));
+  return KeptOfAll(compression.keep, elements) * static_cast<int64_t>(sizeof(float) + 1);
 }
 
-}  // namespace
-
-int64_t CompressedBytes(const MessageCompression& compression, DType dtype, int64_t elements) {
-  // Places are 32 bits wide; no message is that large.
-  if (!compression.any() || elements < 1 || elements > std::numeric_limits<int32_t>::max()) {
-    return 0;
-  }
-  const int64_t bytes = BytesOf(compression, elements);
-  return bytes < elements * SizeOf(dtype) ? bytes : 0;
-}
-
-void AddNumbers(DType dtype, const void* from, absl::Span<float> values) {
-  if (dtype == DType::kBf16) {
-    const auto* const numbers = static_cast<const uint16_t*>(from);
-    for (size_t i = 0; i < values.size(); ++i) values[i] += FromBf16(numbers[i]);
-    return;
-  }
-  PENSTOCK_CHECK(dtype == DType::kF32);
-  const auto* const numbers = static_cast<const float*>(from);
-  for (size_t i = 0; i < values.size(); ++i) values[i] += numbers[i];
-}
-
-MessageCompressor::MessageCompressor(const MessageCompression& compression)
-    : compression_(compression) {
-  if (compression.kind != Kind::kTopK) return;
-  high_counts_.resize(size_t{1} << (31 - kLowBits));
-  low_counts_.resize(size_t{1} << kLowBits);
-}
-
-absl::Status MessageCompressor::Compress(absl::Span<float> values, absl::Span<std::byte> message) {
-  PENSTOCK_CHECK(compression_.any() &&
-                 static_cast<int64_t>(message.size()) ==
-                     BytesOf(compression_, static_cast<int64_t>(values.size())));
-  return compression_.kind == Kind::kInt8 ? CompressInt8(values, message)
-                                          : CompressTopK(values, message);
-}
-
-absl::Status MessageCompressor::CompressInt8(absl::Span<float> values,
-                                             absl::Span<std::byte> message) const {
+absl::Status CompressInt8(absl::Span<float> values, absl::Span<std::byte> message) {
   const auto elements = static_cast<int64_t>(values.size());
   std::byte* const scales = message.data();
   auto* const numbers = reinterpret_cast<int8_t*>(message.data() + Runs(elements) * sizeof(float));
@@ -203,37 +173,70 @@ absl::Status MessageCompressor::CompressInt8(absl::Span<float> values,
   return absl::OkStatus();
 }
 
-absl::Status MessageCompressor::CompressTopK(absl::Span<float> values,
-                                             absl::Span<std::byte> message) {
-  if (GreatestMagnitude(values) >= kInfinity) return NotFinite();
-  const int64_t kept = Kept(compression_.keep, static_cast<int64_t>(values.size()));
-  std::fill(high_counts_.begin(), high_counts_.end(), 0);
-  for (const float value : values) ++high_counts_[Magnitude(value) >> kLowBits];
-  int64_t left = kept;  // of the magnitudes with these bits
-  uint32_t high = static_cast<uint32_t>(high_counts_.size()) - 1;
-  for (; high_counts_[high] < left; --high) left -= high_counts_[high];
-  std::fill(low_counts_.begin(), low_counts_.end(), 0);
-  for (const float value : values) {
-    const uint32_t magnitude = Magnitude(value);
-    if (magnitude >> kLowBits == high) ++low_counts_[magnitude & kLowMask];
-  }
-  uint32_t low = kLowMask;
-  for (; low_counts_[low] < left; --low) left -= low_counts_[low];
+int64_t CountFrom(uint32_t least, absl::Span<const float> values) {
+  int32_t count = 0;
+  for (const float value : values) count += Magnitude(value) >= least ? 1 : 0;
+  return count;
+}
 
-  const uint32_t least = high << kLowBits | low;  // of which `left` are sent
-  std::byte* place_at = message.data();
-  std::byte* value_at = message.data() + kept * sizeof(int32_t);
-  for (size_t i = 0; i < values.size(); ++i) {
-    const uint32_t magnitude = Magnitude(values[i]);
-    if (magnitude < least || (magnitude == least && left-- <= 0)) continue;
-    const auto place = static_cast<int32_t>(i);
-    std::memcpy(place_at, &place, sizeof(place));
-    std::memcpy(value_at, &values[i], sizeof(float));
-    place_at += sizeof(place);
-    value_at += sizeof(float);
-    values[i] = 0.0f;
+// The `rank`-th greatest magnitude, bit by bit, which compilers make faster than a sort of part of them.
+uint32_t GreatestOf(int64_t rank, absl::Span<const float> values) {
+  uint32_t found = 0;
+  for (uint32_t bit = kSign >> 1; bit > 0; bit >>= 1) {
+    if (CountFrom(found | bit, values) >= rank) found |= bit;
+  }
+  return found;
+}
+
+absl::Status CompressTopK(double keep, absl::Span<float> values, absl::Span<std::byte> message) {
+  const auto elements = static_cast<int64_t>(values.size());
+  std::byte* value_at = message.data();
+  std::byte* place_at = message.data() + KeptOfAll(keep, elements) * sizeof(float);
+  for (int64_t first = 0; first < elements; first += kRun) {
+    const absl::Span<float> of_run = values.subspan(first, kRun);
+    if (GreatestMagnitude(of_run) >= kInfinity) return NotFinite();
+    const int64_t kept = Kept(keep, static_cast<int64_t>(of_run.size()));
+    const uint32_t least = GreatestOf(kept, of_run);
+    int64_t of_least = kept - CountFrom(least + 1, of_run);  // that there is room for
+    for (size_t i = 0; i < of_run.size(); ++i) {
+      const uint32_t magnitude = Magnitude(of_run[i]);
+      if (magnitude < least || (magnitude == least && of_least-- <= 0)) continue;
+      std::memcpy(value_at, &of_run[i], sizeof(float));
+      value_at += sizeof(float);
+      *place_at++ = static_cast<std::byte>(i);
+      of_run[i] = 0.0f;
+    }
   }
   return absl::OkStatus();
+}
+
+}  // namespace
+
+int64_t CompressedBytes(const MessageCompression& compression, DType dtype, int64_t elements) {
+  if (!compression.any() || elements < 1) return 0;
+  const int64_t bytes = BytesOf(compression, elements);
+  return bytes < elements * SizeOf(dtype) ? bytes : 0;
+}
+
+void AddNumbers(DType dtype, const void* from, absl::Span<float> values) {
+  if (dtype == DType::kBf16) {
+    const auto* const numbers = static_cast<const uint16_t*>(from);
+    for (size_t i = 0; i < values.size(); ++i) values[i] += FromBf16(numbers[i]);
+    return;
+  }
+  PENSTOCK_CHECK(dtype == DType::kF32);
+  const auto* const numbers = static_cast<const float*>(from);
+  for (size_t i = 0; i < values.size(); ++i) values[i] += numbers[i];
+}
+
+absl::Status Compress(const MessageCompression& compression, absl::Span<float> values,
+                      absl::Span<std::byte> message) {
+  PENSTOCK_CHECK(compression.any() &&
+                 static_cast<int64_t>(message.size()) ==
+                     BytesOf(compression, static_cast<int64_t>(values.size())));
+  return compression.kind == MessageCompression::Kind::kInt8
+             ? CompressInt8(values, message)
+             : CompressTopK(compression.keep, values, message);
 }
 
 absl::Status Expand(const MessageCompression& compression, absl::Span<const std::byte> message,

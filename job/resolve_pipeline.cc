@@ -54,14 +54,16 @@ absl::StatusOr<std::vector<int32_t>> ReplicasOfListed(std::vector<int32_t> said,
   return topology.form == Topology::Form::kReplicas ? std::move(listed) : std::vector<int32_t>();
 }
 
-// Whether the forwards of each stage, and its backwards, come in the order of the microbatches.
+// Whether the forwards of each stage, its backwards, and what it sends come in the order of the microbatches.
 bool KeepsMicrobatchesInOrder(const Schedule& schedule) {
   std::map<std::pair<ActionKind, int32_t>, int64_t> last;
   for (const Program& program : schedule.programs) {
     for (ProgramCursor cursor(program); !cursor.Done(); cursor.Advance()) {
       const Action action = cursor.Current();
-      if (action.kind != ActionKind::kForward && action.kind != ActionKind::kBackwardInput)
+      if (!IsSend(action.kind) && action.kind != ActionKind::kForward &&
+          action.kind != ActionKind::kBackwardInput) {
         continue;
+      }
       const auto [before, is_first] =
           last.try_emplace({action.kind, action.index}, action.microbatch);
       if (!is_first && before->second >= action.microbatch) return false;

@@ -20,10 +20,9 @@ namespace {
 using ::testing::Each;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
-using Kind = MessageCompression::Kind;
 
-constexpr MessageCompression kInt8 = {Kind::kInt8};
-constexpr MessageCompression TopK(double keep) { return {Kind::kTopK, keep}; }
+constexpr MessageCompression kInt8 = {MessageCompression::Kind::kInt8};
+constexpr MessageCompression TopK(double keep) { return {MessageCompression::Kind::kTopK, keep}; }
 
 struct Sent {
   std::vector<std::byte> message;
@@ -37,8 +36,8 @@ Sent Send(const MessageCompression& compression, std::vector<float> values) {
   Sent sent;
   sent.message.resize(CompressedBytes(compression, DType::kF32, elements));
   sent.left = std::move(values);
-  MessageCompressor compressor(compression);
-  EXPECT_THAT(compressor.Compress(absl::MakeSpan(sent.left), absl::MakeSpan(sent.message)), IsOk());
+  EXPECT_THAT(Compress(compression, absl::MakeSpan(sent.left), absl::MakeSpan(sent.message)),
+              IsOk());
   sent.expanded.resize(elements, 7.0f);
   EXPECT_THAT(Expand(compression, sent.message, DType::kF32, elements, sent.expanded.data()),
               IsOk());
@@ -62,12 +61,14 @@ TEST(MessageCompression, Bytes_AreThoseOfTheFormat_AndNoneWhereNothingIsSaved) {
   EXPECT_EQ(CompressedBytes(kInt8, DType::kBf16, 4), 0);
   EXPECT_EQ(CompressedBytes(kInt8, DType::kBf16, 5), 9);
   EXPECT_EQ(CompressedBytes(kInt8, DType::kF32, 0), 0);
-  EXPECT_EQ(CompressedBytes(TopK(0.1), DType::kF32, 1000), 800);
-  EXPECT_EQ(CompressedBytes(TopK(0.1), DType::kF32, 30), 24);  // 0.1 is a little more
-  EXPECT_EQ(CompressedBytes(TopK(0.001), DType::kF32, 3), 8);  // one at least
-  EXPECT_EQ(CompressedBytes(TopK(0.001), DType::kF32, 2), 0);
-  EXPECT_EQ(CompressedBytes(TopK(0.5), DType::kF32, 1000), 0);  // as many bytes
-  EXPECT_EQ(CompressedBytes(TopK(0.3), DType::kBf16, 1000), 0);
+  EXPECT_EQ(CompressedBytes(TopK(0.1), DType::kF32, 1000), (3 * 26 + 23) * 5);
+  EXPECT_EQ(CompressedBytes(TopK(0.1), DType::kF32, 30), 15);     // 0.1 is a little more
+  EXPECT_EQ(CompressedBytes(TopK(0.001), DType::kF32, 3), 5);     // one at least
+  EXPECT_EQ(CompressedBytes(TopK(0.001), DType::kF32, 257), 10);  // of each run
+  EXPECT_EQ(CompressedBytes(TopK(0.001), DType::kF32, 1), 0);
+  EXPECT_EQ(CompressedBytes(TopK(0.5), DType::kF32, 512), 1280);
+  EXPECT_EQ(CompressedBytes(TopK(0.5), DType::kBf16, 512), 0);
+  EXPECT_EQ(CompressedBytes(TopK(0.25), DType::kBf16, 512), 640);
 }
 
 TEST(MessageCompression, Int8_IsTheNearestMultipleOfTheScale_TiesToEven) {
@@ -95,13 +96,12 @@ TEST(MessageCompression, Int8_IsTheNearestMultipleOfTheScale_TiesToEven) {
 
 TEST(MessageCompression, TopK_HasTheGreatestMagnitudes_OfEqualOnesTheFirst) {
   const Sent sent = Send(TopK(0.4), {1.0f, -3.0f, 3.0f, 0.5f, -3.0f});
-  int32_t places[2];
   float values[2];
-  ASSERT_EQ(sent.message.size(), sizeof(places) + sizeof(values));
-  std::memcpy(places, sent.message.data(), sizeof(places));
-  std::memcpy(values, sent.message.data() + sizeof(places), sizeof(values));
-  EXPECT_THAT(places, ElementsAre(1, 2));
+  ASSERT_EQ(sent.message.size(), sizeof(values) + 2);
+  std::memcpy(values, sent.message.data(), sizeof(values));
   EXPECT_THAT(values, ElementsAre(-3.0f, 3.0f));
+  EXPECT_EQ(sent.message[8], std::byte{1});
+  EXPECT_EQ(sent.message[9], std::byte{2});
   EXPECT_THAT(sent.expanded, ElementsAre(0.0f, -3.0f, 3.0f, 0.0f, 0.0f));
   EXPECT_THAT(sent.left, ElementsAre(1.0f, 0.0f, 0.0f, 0.5f, -3.0f));
 }
@@ -115,7 +115,7 @@ TEST(MessageCompression, OfAnySize_WhatIsSentAndWhatIsLeft_AreTheNumbers) {
       const Sent again = Send(compression, values);
       EXPECT_EQ(sent.message, again.message);
       for (int64_t i = 0; i < elements; ++i) {
-        if (compression.kind == Kind::kTopK) {
+        if (compression.kind == MessageCompression::Kind::kTopK) {
           ASSERT_EQ(sent.expanded[i] + sent.left[i], values[i]);
           continue;
         }
@@ -135,23 +135,26 @@ TEST(MessageCompression, OfAnySize_WhatIsSentAndWhatIsLeft_AreTheNumbers) {
 TEST(MessageCompression, TopK_IsThatOfASort) {
   std::mt19937 random(3);
   for (int round = 0; round < 200; ++round) {
-    const int64_t elements = 5 + static_cast<int64_t>(random() % 300);
+    const int64_t elements = 5 + static_cast<int64_t>(random() % 600);
     std::vector<float> values(elements);
     for (float& value : values) {
       const uint32_t bits =
           std::bit_cast<uint32_t>(1.0f) + random() % (round % 2 == 0 ? 4 : 100000);
       value = std::bit_cast<float>(bits | static_cast<uint32_t>(random() % 2 << 31));
     }
-    std::vector<int64_t> order(elements);
-    std::iota(order.begin(), order.end(), 0);
-    std::stable_sort(order.begin(), order.end(), [&](int64_t a, int64_t b) {
-      return std::fabs(values[a]) > std::fabs(values[b]);
-    });
     const double keep = 0.05 + 0.04 * static_cast<double>(random() % 10);
-    const Sent sent = Send(TopK(keep), values);
-    order.resize(sent.message.size() / 8);
     std::vector<float> expected(elements, 0.0f);
-    for (const int64_t place : order) expected[place] = values[place];
+    for (int64_t first = 0; first < elements; first += MessageCompression::kRun) {
+      std::vector<int64_t> order(std::min(MessageCompression::kRun, elements - first));
+      std::iota(order.begin(), order.end(), first);
+      const auto kept = std::max<size_t>(1, std::llround(keep * static_cast<double>(order.size())));
+      std::stable_sort(order.begin(), order.end(), [&](int64_t a, int64_t b) {
+        return std::fabs(values[a]) > std::fabs(values[b]);
+      });
+      order.resize(kept);
+      for (const int64_t place : order) expected[place] = values[place];
+    }
+    const Sent sent = Send(TopK(keep), values);
     ASSERT_EQ(sent.expanded, expected) << "round " << round;
   }
 }
@@ -160,7 +163,6 @@ TEST(MessageCompression, TopK_IsThatOfASort) {
 TEST(MessageCompression, WithFeedback_NothingGetsLost) {
   constexpr int64_t kElements = 300;
   for (const MessageCompression& compression : {kInt8, TopK(0.02)}) {
-    MessageCompressor compressor(compression);
     std::vector<std::byte> message(CompressedBytes(compression, DType::kF32, kElements));
     std::vector<float> left(kElements, 0.0f);
     std::vector<double> sent(kElements, 0.0);
@@ -169,7 +171,7 @@ TEST(MessageCompression, WithFeedback_NothingGetsLost) {
     for (uint32_t round = 0; round < 100; ++round) {
       const std::vector<float> values = RandomNumbers(kElements, round);
       AddNumbers(DType::kF32, values.data(), absl::MakeSpan(left));
-      ASSERT_THAT(compressor.Compress(absl::MakeSpan(left), absl::MakeSpan(message)), IsOk());
+      ASSERT_THAT(Compress(compression, absl::MakeSpan(left), absl::MakeSpan(message)), IsOk());
       ASSERT_THAT(Expand(compression, message, DType::kF32, kElements, expanded.data()), IsOk());
       for (int64_t i = 0; i < kElements; ++i) {
         sent[i] += expanded[i];
@@ -200,9 +202,8 @@ TEST(MessageCompression, NumbersThatAreNotFinite_AreErrors) {
       std::vector<float> values(300, 1.0f);
       values[299] = bad;
       std::vector<std::byte> message(CompressedBytes(compression, DType::kF32, 300));
-      EXPECT_THAT(
-          MessageCompressor(compression).Compress(absl::MakeSpan(values), absl::MakeSpan(message)),
-          StatusIs(absl::StatusCode::kFailedPrecondition, HasSubstr("not finite")));
+      EXPECT_THAT(Compress(compression, absl::MakeSpan(values), absl::MakeSpan(message)),
+                  StatusIs(absl::StatusCode::kFailedPrecondition, HasSubstr("not finite")));
     }
   }
 }
@@ -217,9 +218,7 @@ TEST(MessageCompression, Bf16_IsWidenedAndRounded) {
   values[0] = 1.00390625f;
   values[1] = 1.01171875f;
   std::vector<std::byte> message(CompressedBytes(TopK(0.2), DType::kBf16, 10));
-  ASSERT_THAT(
-      MessageCompressor(TopK(0.2)).Compress(absl::MakeSpan(values), absl::MakeSpan(message)),
-      IsOk());
+  ASSERT_THAT(Compress(TopK(0.2), absl::MakeSpan(values), absl::MakeSpan(message)), IsOk());
   uint16_t expanded[10];
   ASSERT_THAT(Expand(TopK(0.2), message, DType::kBf16, 10, expanded), IsOk());
   EXPECT_THAT(expanded, ElementsAre(0x3f80, 0x3f82, 0, 0, 0, 0, 0, 0, 0, 0));
@@ -267,17 +266,19 @@ TEST(MessageCompression, Int8_BadScalesAndNumbers_AreErrors) {
 }
 
 TEST(MessageCompression, TopK_BadPlacesAndValues_AreErrors) {
-  const std::vector<std::byte> good = Send(TopK(0.01), RandomNumbers(300, 1)).message;
-  int32_t first = 0;
-  std::memcpy(&first, good.data(), sizeof(first));
-  for (const int32_t place :
-       {first, -1, 300, std::numeric_limits<int32_t>::min(), std::numeric_limits<int32_t>::max()}) {
-    EXPECT_THAT(ExpandBytes(TopK(0.01), With(good, 4, place), 300), Invalid("place 1 is"));
+  // 3 numbers of the first run, and 1 of the 44 of the second.
+  const std::vector<std::byte> good = Send(TopK(0.012), RandomNumbers(300, 1)).message;
+  ASSERT_EQ(good.size(), 20u);
+  const auto first = static_cast<uint8_t>(good[16]);
+  EXPECT_THAT(ExpandBytes(TopK(0.012), With(good, 17, first), 300), Invalid("place 1 of run 0 is"));
+  EXPECT_THAT(ExpandBytes(TopK(0.012), With(good, 17, uint8_t{0}), 300),
+              Invalid("place 1 of run 0 is 0"));
+  for (const uint8_t place : {44, 255}) {
+    EXPECT_THAT(ExpandBytes(TopK(0.012), With(good, 19, place), 300),
+                Invalid("place 0 of run 1 is"));
   }
-  EXPECT_THAT(ExpandBytes(TopK(0.01), With(good, 0, int32_t{-1}), 300), Invalid("place 0 is -1"));
-  EXPECT_THAT(
-      ExpandBytes(TopK(0.01), With(good, 12 + 8, std::numeric_limits<float>::quiet_NaN()), 300),
-      Invalid("value 2 is not finite"));
+  EXPECT_THAT(ExpandBytes(TopK(0.012), With(good, 8, std::numeric_limits<float>::quiet_NaN()), 300),
+              Invalid("value 2 of run 0 is not finite"));
 }
 
 }  // namespace
