@@ -337,6 +337,7 @@ absl::StatusOr<ResolvedJob> ResolveJob(const v1::JobSpec& spec) {
   PENSTOCK_ASSIGN_OR_RETURN(job.offload, OffloadOf(spec.pipeline(), job));
   PENSTOCK_ASSIGN_OR_RETURN(job.streams_weights, StreamsWeightsOf(spec.pipeline(), job));
   job.weights_in_file = spec.pipeline().stream_weights() == kStreamsFromFile;
+  PENSTOCK_ASSIGN_OR_RETURN(job.compression, CompressionOf(spec.pipeline(), job));
   PENSTOCK_RETURN_IF_ERROR(CheckStages(
       job, spec.pipeline().has_stages() ? spec.pipeline().stages() : FewestStages(job)));
   PENSTOCK_RETURN_IF_ERROR(CheckPrediction(spec, job));

@@ -19,6 +19,7 @@
 #include "compute/backend.h"
 #include "compute/clip.h"
 #include "compute/learning_rate.h"
+#include "compute/message_compression.h"
 #include "compute/optimizer.h"
 #include "model/graph.h"
 #include "penstock/v1/job.pb.h"
@@ -71,6 +72,7 @@ struct ResolvedJob {
   OffloadChoice offload;                   // likewise
   bool streams_weights = false;            // roundpipe: only who updates a stage keeps its weights
   bool weights_in_file = false;            // in a file, with the optimizer's state
+  MessageCompression compression;          // of activations and gradients between workers
   Order order = Order::kStatic;
   int32_t in_flight_factor = 1;  // of recorded order
   std::optional<int64_t> delta;  // of rpd: the greatest delay; absent: PipeDream's

@@ -1,6 +1,7 @@
 #include "job/resolve_pipeline.h"
 
 #include <algorithm>
+#include <map>
 #include <numeric>
 #include <string>
 #include <utility>
@@ -51,6 +52,25 @@ absl::StatusOr<std::vector<int32_t>> ReplicasOfListed(std::vector<int32_t> said,
                                    "one is searched"));
   }
   return topology.form == Topology::Form::kReplicas ? std::move(listed) : std::vector<int32_t>();
+}
+
+// Whether the forwards of each stage, its backwards, and what it sends come in the order of the microbatches.
+bool KeepsMicrobatchesInOrder(const Schedule& schedule) {
+  std::map<std::pair<ActionKind, int32_t>, int64_t> last;
+  for (const Program& program : schedule.programs) {
+    for (ProgramCursor cursor(program); !cursor.Done(); cursor.Advance()) {
+      const Action action = cursor.Current();
+      if (!IsSend(action.kind) && action.kind != ActionKind::kForward &&
+          action.kind != ActionKind::kBackwardInput) {
+        continue;
+      }
+      const auto [before, is_first] =
+          last.try_emplace({action.kind, action.index}, action.microbatch);
+      if (!is_first && before->second >= action.microbatch) return false;
+      before->second = action.microbatch;
+    }
+  }
+  return true;
 }
 
 }  // namespace
@@ -328,6 +348,34 @@ absl::StatusOr<bool> StreamsWeightsOf(const v1::PipelineSpec& pipeline, const Re
                       "stays in memory; use on, or leave training.ema out");
   }
   return true;
+}
+
+absl::StatusOr<MessageCompression> CompressionOf(const v1::PipelineSpec& pipeline,
+                                                 const ResolvedJob& job) {
+  constexpr absl::string_view kKey = "pipeline.compress";
+  using Kind = MessageCompression::Kind;
+  const bool keeps_few = pipeline.compress() == "topk";
+  if (!keeps_few && pipeline.compress() != "int8") return MessageCompression();
+  if (job.method->placement == Placement::kReplicas ||
+      job.method->placement == Placement::kRoundTrip) {
+    return InvalidKey(kKey, absl::StrCat("is not for ", job.method->name,
+                                         ", whose microbatches of one stage do not all go to one "
+                                         "other; leave it out"));
+  }
+  if (!job.stage_replicas.empty()) {
+    return InvalidKey(kKey,
+                      "cannot be together with replicas of stages, each of which would leave out "
+                      "something else; leave one of them out");
+  }
+  if (job.listed != nullptr && !KeepsMicrobatchesInOrder(*job.listed)) {
+    return InvalidKey(kKey,
+                      "is not for this order of a step, in which a stage does the forwards or the "
+                      "backwards of its microbatches in another order than theirs; leave it out");
+  }
+  if (!keeps_few) return MessageCompression{Kind::kInt8};
+  constexpr double kKeep = 0.1;
+  return MessageCompression{Kind::kTopK,
+                            pipeline.has_compress_keep() ? pipeline.compress_keep() : kKeep};
 }
 
 }  // namespace penstock

@@ -53,6 +53,9 @@ inline constexpr char kStreamsFromFile[] = "file";
 absl::StatusOr<bool> StreamsWeightsOf(const v1::PipelineSpec& pipeline, const ResolvedJob& job);
 // The stages that offload. Errors: InvalidArgument naming the key.
 absl::StatusOr<OffloadChoice> OffloadOf(const v1::PipelineSpec& pipeline, const ResolvedJob& job);
+// How messages are compressed. Errors: InvalidArgument naming the key.
+absl::StatusOr<MessageCompression> CompressionOf(const v1::PipelineSpec& pipeline,
+                                                 const ResolvedJob& job);
 
 // The fewest stages that the job can be checked with: those that it lists or names in pipeline.recompute; else those of
 // one worker. In resolve_stages.cc.

@@ -233,7 +233,8 @@ absl::Status Executor::Dispatch(const Action& action, const Effect& effect) {
     case ActionKind::kForward:
       return Forward(Local(stage), microbatch, effect);
     case ActionKind::kSendActivation:
-      return Send(action, Local(stage).outputs.Take(microbatch));
+      return SendCoded(action, Local(stage).outputs.Take(microbatch),
+                       Local(stage).coders.activations.get());
     case ActionKind::kRecvGradient:
       return Receive(action, Local(stage).output_gradients);
     case ActionKind::kRecompute:
@@ -243,7 +244,8 @@ absl::Status Executor::Dispatch(const Action& action, const Effect& effect) {
     case ActionKind::kBackwardWeight:
       return BackwardWeight(Local(stage), microbatch, effect);
     case ActionKind::kSendGradient:
-      return Send(action, Local(stage).input_gradients.Take(microbatch));
+      return SendCoded(action, Local(stage).input_gradients.Take(microbatch),
+                       Local(stage).coders.gradients.get());
     case ActionKind::kSendCheckpoint:
       return SendInput(action, Local(stage));
     case ActionKind::kRecvCheckpoint:
@@ -290,11 +292,40 @@ Shape Executor::ShapeOfReceived(const Action& action) {
 }
 
 absl::Status Executor::Receive(const Action& action, TensorTable& table) {
-  PENSTOCK_ASSIGN_OR_RETURN(
-      Tensor tensor,
-      ReceiveTensor(action, Local(action.stage()).stage->crossing_type(), ShapeOfReceived(action)));
+  const DType dtype = Local(action.stage()).stage->crossing_type();
+  const Shape shape = ShapeOfReceived(action);
+  const MessageCompression compression = training_ ? parts_.job.compression : MessageCompression();
+  PENSTOCK_ASSIGN_OR_RETURN(Tensor tensor,
+                            ReceiveTensor(action, MessageType(compression, dtype, shape),
+                                          MessageShape(compression, dtype, shape)));
+  if (compression.any()) {
+    absl::StatusOr<Tensor> decoded =
+        Decode(parts_.backend.pool(), compression, std::move(tensor), dtype, shape);
+    if (!decoded.ok()) return DecodeError(action, decoded.status());
+    tensor = *std::move(decoded);
+    timer_.Lap(Lane::kReceive);
+  }
   table.Put(action.microbatch, std::move(tensor));
   return absl::OkStatus();
+}
+
+absl::Status Executor::DecodeError(const Action& action, const absl::Status& status) {
+  if (absl::IsInvalidArgument(status)) {
+    failed_peer_ =
+        parts_.topology.worker(parts_.topology.edges[parts_.topology.EdgeOf(action)].from);
+  }
+  return Annotate(status, absl::string_view(ToString(action)));
+}
+
+absl::Status Executor::SendCoded(const Action& action, const Tensor& tensor, MessageCoder* coder) {
+  if (coder == nullptr || !training_) return Send(action, tensor);
+  const absl::StatusOr<Tensor> message = coder->Encode(tensor);
+  if (absl::IsFailedPrecondition(message.status())) {
+    return NoteNotFinite(MessageNotFinite(StepOf(action.microbatch), action.stage().value));
+  }
+  PENSTOCK_RETURN_IF_ERROR(message.status());
+  timer_.Lap(Lane::kSend);
+  return Send(action, *message);
 }
 
 absl::StatusOr<Tensor> Executor::ReceiveTensor(const Action& action, DType dtype,

@@ -140,9 +140,13 @@ class Executor {
   // A message of `shape`, whatever becomes of its tensor.
   absl::StatusOr<Tensor> ReceiveTensor(const Action& action, DType dtype, const Shape& shape);
   absl::Status Send(const Action& action, const Tensor& tensor);
+  // The same through `coder`, if there is one and this is training.
+  absl::Status SendCoded(const Action& action, const Tensor& tensor, MessageCoder* coder);
   Receiver& ReceiverOf(const Action& receive) const {
     return *parts_.edges.receivers[parts_.topology.EdgeOf(receive)];
   }
+  // Of a message that makes no tensor: names the stage that sent it as what failed.
+  absl::Status DecodeError(const Action& action, const absl::Status& status);
   // Names the stage at the other end of an edge as what failed, if it was.
   absl::Status EdgeError(const Action& action, StageId other, const absl::Status& status);
   absl::Status Forward(LocalStage& local, int64_t microbatch, const Effect& effect);

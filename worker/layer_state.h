@@ -14,6 +14,7 @@
 #include "checkpoint/manifest.h"
 #include "compute/stage.h"
 #include "model/graph.h"
+#include "worker/message_coder.h"
 
 namespace penstock {
 
@@ -36,13 +37,19 @@ void CopyWeights(Stage& stage, const ModelGraph& model, LayerRange layers, int l
 void CopyOptimizerState(Stage& stage, const ModelGraph& model, LayerRange layers, int layer,
                         LayerSnapshot& snapshot);
 
+// Adds to the snapshots of a stage's layers what its messages left out (worker/message_coder.h): of activations to the last,
+// of gradients to the first.
+void CopyLeftOut(const StageCoders& coders, std::vector<LayerSnapshot>& layers);
+
 // Loads all layers of `stage` from a verified checkpoint, shared parameters from the layer that they belong to, and sets
 // the number of updates seen. A stage that makes no updates has no use for the optimizer's state. `may_go_on` is asked before each layer.
+// What messages had left out goes to `coders`; `dropped` is called for each layer where they have no place of that size for it.
 // Errors: DataLoss or NotFound naming the file, InvalidArgument naming the tensor that does not fit, or
 // that of `may_go_on`.
 absl::Status LoadLayers(FileReader& files, const std::string& directory, const Manifest& manifest,
                         const ModelGraph& model, LayerRange layers,
-                        absl::FunctionRef<absl::Status()> may_go_on, Stage& stage,
+                        absl::FunctionRef<absl::Status()> may_go_on, const StageCoders& coders,
+                        absl::FunctionRef<void(int layer)> dropped, Stage& stage,
                         LayerFiles wanted = LayerFiles::kBoth);
 
 }  // namespace penstock

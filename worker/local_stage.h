@@ -17,6 +17,7 @@
 #include "compute/transfers.h"
 #include "job/run/run_schedule.h"
 #include "schedule/microbatch_table.h"
+#include "worker/message_coder.h"
 #include "worker/stage_meter.h"
 #include "worker/state_file.h"
 
@@ -57,6 +58,8 @@ struct LocalStage {
   OutgoingTable losses;          // from F to I, of the last stage
   TensorTable output_gradients;  // until I
   TensorTable input_gradients;   // from I to SEND_B
+
+  StageCoders coders;  // of what it sends to other workers
 
   // Room for one update's clipping, by layer.
   std::vector<int> owners_before;      // layers of other stages whose parameters it shares

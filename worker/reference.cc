@@ -17,6 +17,7 @@
 #include "job/run/ties.h"
 #include "schedule/block_draws.h"
 #include "worker/acquire.h"
+#include "worker/message_coder.h"
 #include "worker/open_data.h"
 #include "worker/order_replay.h"
 #include "worker/port_reader.h"
@@ -46,6 +47,7 @@ struct SerialStage {
       sums;  // by replica, if there are several: of its microbatches since the last update
   std::vector<Tensor> statistics;  // by replica, likewise, where there are any
   bool recomputes = false;
+  StageCoders coders;
   StageLateness lateness;
   WeightRead forward = 0;
   WeightRead backward = 0;
@@ -132,6 +134,7 @@ class Reference {
  private:
   absl::Status OpenData();
   absl::StatusOr<SerialModel> MakeModel(const std::vector<LayerRange>& ranges);
+  absl::Status MakeCoders(SerialModel& model);
   // Returns the rule of the range that begins at microbatch `first`.
   VersionRule RuleFor(int64_t stages, int64_t interval, int64_t replicas = 1, int64_t first = 0,
                       std::optional<int64_t> stage = std::nullopt) const {
@@ -168,6 +171,9 @@ class Reference {
   // Puts the sums of all replicas together, before an update of `method` with the gradients of `microbatches`.
   absl::Status CombineReplicas(SerialStage& serial, const Method& method,
                                MicrobatchRange microbatches);
+  // A tensor as it comes to the worker after, of stage `serial`, where that gets a message from `coder`.
+  absl::StatusOr<Tensor> Pass(Tensor tensor, MessageCoder* coder, const SerialStage& serial,
+                              int64_t microbatch);
   // F, with the statistics of the microbatch's replica.
   absl::StatusOr<Tensor> Forward(SerialStage& serial, int64_t microbatch, Tensor input);
   // Makes the statistics of all replicas their mean.
@@ -209,19 +215,20 @@ class Reference {
 absl::Status Reference::Prepare() {
   PENSTOCK_RETURN_IF_ERROR(OpenData());
   const bool replicated = !job_.stage_replicas.empty();
-  // A method that drains has the whole model as one stage, but for replicas of its stages.
+  // A method that drains has the whole model as one stage, but for replicas of its stages and compressed messages.
   const std::vector<LayerRange> whole = {{0, job_.model.size()}};
   const std::vector<LayerRange>& ranges =
-      job_.method->synchronous && !replicated ? whole : options_.stages;
+      job_.method->synchronous && !replicated && !job_.compression.any() ? whole : options_.stages;
   if (ranges.empty()) return absl::InvalidArgumentError("there are no stages");
   in_flight_ = MicrobatchesInFlight(job_.ReplicasOfStages(static_cast<int64_t>(ranges.size())));
   PENSTOCK_RETURN_IF_ERROR(Annotate(ReplayOrder(), "recorded order"));
-  if (replicated) {
+  if (replicated || job_.compression.any()) {
     PENSTOCK_RETURN_IF_ERROR(CheckStages(job_, static_cast<int64_t>(options_.stages.size())));
   }
   const int32_t replicas = job_.PipelinesOf(static_cast<int64_t>(options_.stages.size()));
   for (int32_t replica = 0; replica < replicas; ++replica) {
     PENSTOCK_ASSIGN_OR_RETURN(SerialModel model, MakeModel(ranges));
+    PENSTOCK_RETURN_IF_ERROR(MakeCoders(model));
     models_.push_back(std::move(model));
   }
   return absl::OkStatus();
@@ -315,6 +322,18 @@ absl::StatusOr<SerialModel> Reference::MakeModel(const std::vector<LayerRange>& 
   if (next_layer == job_.model.size()) return model;
   return absl::InvalidArgumentError(
       absl::StrCat("the stages have ", next_layer, " layers, the model ", job_.model.size()));
+}
+
+absl::Status Reference::MakeCoders(SerialModel& model) {
+  if (!job_.compression.any()) return absl::OkStatus();
+  // Stages of one worker send each other nothing.
+  const Topology topology = TopologyOf(job_, static_cast<int64_t>(model.size()));
+  for (SerialStage& serial : model) {
+    const StageId id(static_cast<int32_t>(serial.number));
+    PENSTOCK_ASSIGN_OR_RETURN(
+        serial.coders, StageCoders::Make(backend_.pool(), job_, topology, id, serial.layers));
+  }
+  return absl::OkStatus();
 }
 
 absl::StatusOr<ReferenceResult> Reference::Train() {
@@ -425,6 +444,9 @@ absl::Status Reference::ForwardAndBackward(SerialModel& model, int64_t microbatc
   Tensor activation;
   for (SerialStage& serial : model) {
     PENSTOCK_ASSIGN_OR_RETURN(activation, Forward(serial, microbatch, std::move(activation)));
+    PENSTOCK_ASSIGN_OR_RETURN(
+        activation,
+        Pass(std::move(activation), serial.coders.activations.get(), serial, microbatch));
   }
   PENSTOCK_ASSIGN_OR_RETURN(const double loss, model.back().stage->ReadLoss(activation));
   PENSTOCK_RETURN_IF_ERROR(
@@ -447,10 +469,23 @@ absl::Status Reference::ForwardAndBackward(SerialModel& model, int64_t microbatc
     }
     PENSTOCK_ASSIGN_OR_RETURN(
         gradient, stage.BackwardInput(id, serial->backward, std::move(gradient), loss_scale));
+    PENSTOCK_ASSIGN_OR_RETURN(
+        gradient, Pass(std::move(gradient), serial->coders.gradients.get(), *serial, microbatch));
     PENSTOCK_RETURN_IF_ERROR(BackwardWeight(*serial, microbatch));
     serial->pending.push_back({serial->forward.version, serial->backward.version});
   }
   return absl::OkStatus();
+}
+
+absl::StatusOr<Tensor> Reference::Pass(Tensor tensor, MessageCoder* coder,
+                                       const SerialStage& serial, int64_t microbatch) {
+  if (coder == nullptr) return tensor;
+  absl::StatusOr<Tensor> message = coder->Encode(tensor);
+  if (absl::IsFailedPrecondition(message.status())) {
+    return MessageNotFinite(StepOf(microbatch), static_cast<int32_t>(serial.number));
+  }
+  PENSTOCK_RETURN_IF_ERROR(message.status());
+  return Decode(backend_.pool(), job_.compression, *std::move(message), tensor.dtype, tensor.shape);
 }
 
 absl::StatusOr<Tensor> Reference::Forward(SerialStage& serial, int64_t microbatch, Tensor input) {

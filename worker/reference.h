@@ -10,6 +10,8 @@
 //                         added in the order of the replicas (and, with an update for each microbatch of each
 //                         replica, divided by r). Each keeps statistics of its own (model/op.h), which become their
 //                         mean at the end of a range
+//   compressed messages   (pipeline.compress) a method that drains has its stages, too, and each tensor goes from stage to
+//                         stage through a message where these are on different workers
 //   continuous methods    stage s of S (from 0) keeps its own versions. Between two cuts, microbatch k,
 //                         counted from the cut, reads the version that follows from k, s and the weights
 //                         in closed form (version_rule.h). A stage with r replicas updates once in r
@@ -44,7 +46,7 @@ namespace penstock {
 
 struct ReferenceOptions {
   v1::JobSpec spec;  // complete, defaults filled in
-  // Layers of each stage (of one pipeline); only asynchronous methods and stage replicas depend on them.
+  // Layers of each stage (of one pipeline); only asynchronous methods, stage replicas and compressed messages depend on them.
   std::vector<LayerRange> stages;
   std::vector<int64_t> extra_cuts;
   // The log of a job in recorded order, from its first microbatch on; only such jobs have one.
@@ -71,8 +73,8 @@ struct ReferenceResult {
   };
   std::vector<StepResult> steps;
   std::vector<Validation> validations;
-  // By stage, those of all its replicas together; of a method that drains and has no replicas of stages, by
-  // replica of the whole model.
+  // By stage, those of all its replicas together; of a method that drains and has no replicas of stages and no compressed
+  // messages, by replica of the whole model.
   std::vector<StageReads> reads;
   std::vector<std::string> layer_sha256;  // by layer of the model, as it was described
   std::string weights_sha256;

@@ -109,6 +109,7 @@ absl::Status TrainingRun::MakeStages() {
   }
   PENSTOCK_RETURN_IF_ERROR(MakeOffloadStore());
   PENSTOCK_RETURN_IF_ERROR(MakeStateFile());
+  PENSTOCK_RETURN_IF_ERROR(MakeCoders());
   memory_bytes_ =
       environment_.backend.pool().stats().bytes_in_use + environment_.backend.scratch_bytes();
   PENSTOCK_ASSIGN_OR_RETURN(predicted_memory_bytes_, PredictMemory());
@@ -147,12 +148,7 @@ absl::Status TrainingRun::MakeOffloadStore() {
 absl::Status TrainingRun::MakeStateFile() {
   if (!plan_.topology().weights_in_file) return absl::OkStatus();
   constexpr absl::string_view kKey = "pipeline.stream_weights";
-  Backend& backend = environment_.backend;
-  if (&backend.pool() != &backend.host_pool()) {
-    return absl::FailedPreconditionError(absl::StrCat(
-        kKey, ": file is for workers that compute in the host's memory, but this one has ",
-        backend.name(), "; use on, or start it with --device cpu"));
-  }
+  PENSTOCK_RETURN_IF_ERROR(CheckComputesInHostMemory(kKey, "file", "use on"));
   PENSTOCK_ASSIGN_OR_RETURN(
       const std::string directory,
       OffloadDirectory(kKey, "weights and optimizer's state", environment_.offload_directory));
@@ -165,8 +161,32 @@ absl::Status TrainingRun::MakeStateFile() {
       summed.push_back(local.stage.get());
     }
   }
-  PENSTOCK_ASSIGN_OR_RETURN(state_file_, StateFile::Create(directory, stored, summed,
-                                                           backend.pool(), environment_.clock));
+  PENSTOCK_ASSIGN_OR_RETURN(
+      state_file_, StateFile::Create(directory, stored, summed, environment_.backend.pool(),
+                                     environment_.clock));
+  return absl::OkStatus();
+}
+
+absl::Status TrainingRun::CheckComputesInHostMemory(absl::string_view key, absl::string_view value,
+                                                    absl::string_view instead) const {
+  Backend& backend = environment_.backend;
+  if (&backend.pool() == &backend.host_pool()) return absl::OkStatus();
+  return absl::FailedPreconditionError(absl::StrCat(
+      key, ": ", value, " is for workers that compute in the host's memory, but this one has ",
+      backend.name(), "; ", instead, ", or start it with --device cpu"));
+}
+
+absl::Status TrainingRun::MakeCoders() {
+  const MessageCompression& compression = plan_.job.compression;
+  if (!compression.any()) return absl::OkStatus();
+  PENSTOCK_RETURN_IF_ERROR(CheckComputesInHostMemory(
+      "pipeline.compress", compression.kind == MessageCompression::Kind::kInt8 ? "int8" : "topk",
+      "use off"));
+  for (LocalStage& local : stages_) {
+    PENSTOCK_ASSIGN_OR_RETURN(
+        local.coders, StageCoders::Make(environment_.backend.pool(), plan_.job, plan_.topology(),
+                                        local.id, local.layers));
+  }
   return absl::OkStatus();
 }
 
@@ -230,9 +250,10 @@ absl::Status TrainingRun::LoadFirstWeights(LocalStage& local) {
 absl::Status TrainingRun::LoadLayersOf(LocalStage& local, FileReader& files,
                                        const std::string& directory, const Manifest& manifest) {
   Stage& stage = *local.stage;
+  const auto dropped = [&](int layer) { NoticeDropped(local, layer); };
   const auto load = [&](LayerFiles wanted) {
     return LoadLayers(files, directory, manifest, plan_.job.model, local.layers,
-                      environment_.may_go_on, stage, wanted);
+                      environment_.may_go_on, local.coders, dropped, stage, wanted);
   };
   if (!stage.stores_state()) return load(LayerFiles::kBoth);
   for (const LayerFiles wanted : {LayerFiles::kWeights, LayerFiles::kOptimizerState}) {
@@ -243,6 +264,13 @@ absl::Status TrainingRun::LoadLayersOf(LocalStage& local, FileReader& files,
     PENSTOCK_RETURN_IF_ERROR(state_file_->PutBack(stage).status());
   }
   return absl::OkStatus();
+}
+
+void TrainingRun::NoticeDropped(const LocalStage& local, int layer) const {
+  environment_.notice(absl::StrCat(
+      "stage ", local.id.value, ": the checkpoint has what compressed messages left out at layer ",
+      plan_.job.model.layers[layer].name,
+      ", where this run sends none of that size; they go on without it"));
 }
 
 absl::Status TrainingRun::LoadSnapshot() {
@@ -570,6 +598,7 @@ absl::StatusOr<std::vector<LayerSnapshot>> TrainingRun::CopyStages() {
   for (LocalStage& local : stages_) {
     if (!plan_.topology()[local.id].of_model) continue;
     std::vector<LayerSnapshot> copies = CopyLayers(*local.stage, plan_.job.model, local.layers);
+    CopyLeftOut(local.coders, copies);
     std::move(copies.begin(), copies.end(), std::back_inserter(layers));
   }
   // A device that failed gave nothing worth keeping.

@@ -76,6 +76,8 @@ class TrainingRun : public Run {
                               const Manifest& manifest);
   absl::Status LoadLayersOf(LocalStage& local, FileReader& files, const std::string& directory,
                             const Manifest& manifest);
+  // Tells that what messages had left out at a layer has no place in this run.
+  void NoticeDropped(const LocalStage& local, int layer) const;
   absl::StatusOr<std::vector<LayerSnapshot>> CopyStages();
   absl::Status SaveCheckpoint(int64_t step);
   // The same from the file, layer by layer, while training waits.
@@ -106,6 +108,10 @@ class TrainingRun : public Run {
   // For those whose weights and state are not in memory; then what is idle does not stay in memory, either. Errors: those of StateFile; FailedPrecondition (no directory for
   // it, or a device with memory of its own).
   absl::Status MakeStateFile();
+  // For messages that the job compresses. Errors: ResourceExhausted; FailedPrecondition (a device with memory of its own).
+  absl::Status MakeCoders();
+  absl::Status CheckComputesInHostMemory(absl::string_view key, absl::string_view value,
+                                         absl::string_view instead) const;
   // Where weights and state live in a file: whether blocks that wait for reuse stay in memory, up to what was predicted.
   // Layers on their way to or from a checkpoint take memory beside the pool's.
   void KeepIdleBlocks(bool keep);

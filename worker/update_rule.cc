@@ -73,4 +73,11 @@ absl::Status CheckLoss(double loss, int64_t step, int32_t stage) {
                    "; lower the learning rate, lengthen the warm-up or clip gradients"));
 }
 
+absl::Status MessageNotFinite(int64_t step, int32_t stage) {
+  return absl::FailedPreconditionError(
+      absl::StrCat("step ", step, ", stage ", stage,
+                   ": an activation or gradient for another stage is not finite; lower the "
+                   "learning rate, lengthen the warm-up or clip gradients"));
+}
+
 }  // namespace penstock

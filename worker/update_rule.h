@@ -64,5 +64,7 @@ absl::Status CheckNorms(const ModelGraph& model, LayerRange layers, absl::Span<c
                         int64_t step, int32_t stage);
 // Errors: FailedPrecondition naming step and stage if `loss` is not finite.
 absl::Status CheckLoss(double loss, int64_t step, int32_t stage);
+// The error of a stage that has to compress a tensor with a number that is not finite: FailedPrecondition.
+absl::Status MessageNotFinite(int64_t step, int32_t stage);
 
 }  // namespace penstock

@@ -48,6 +48,13 @@ std::string AverageOf(const ResolvedJob& job) {
   return absl::StrCat(ExactText(*job.average_decay), job.validates_average ? " validated" : "");
 }
 
+std::string CompressionOf(const MessageCompression& compression) {
+  using Kind = MessageCompression::Kind;
+  if (!compression.any()) return "";
+  return compression.kind == Kind::kInt8 ? "int8"
+                                         : absl::StrCat("topk ", ExactText(compression.keep));
+}
+
 std::string MeanSquareOf(const StalenessRules& rules) {
   return rules.adaptive_compensation ? ExactText(rules.mean_square_decay) : "";
 }
@@ -83,7 +90,8 @@ std::string AgreementOf(const ResolvedJob& job) {
                job.ignored_target.has_value() ? absl::StrCat(*job.ignored_target) : ""),
       LaterKey("separate_documents", FindPositionsPort(job.model) < 0 ? "" : "true"),
       LaterKey("mean_square_decay", MeanSquareOf(staleness)),
-      LaterKey("stop_after", job.stop_after > 0 ? absl::StrCat(job.stop_after) : ""));
+      LaterKey("stop_after", job.stop_after > 0 ? absl::StrCat(job.stop_after) : ""),
+      LaterKey("compress", CompressionOf(job.compression)));
 }
 
 }  // namespace penstock

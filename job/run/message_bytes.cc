@@ -13,6 +13,12 @@ constexpr int64_t kFloatsOfRegister = 16;
 // A double's words in a tensor of floats, which are copied and never computed with.
 constexpr int64_t kLossFloats = sizeof(double) / sizeof(float);
 
+int64_t MessageBytesOf(const ResolvedJob& job, const Bundle& bundle) {
+  const DType crossing = CrossingType(job.precision);
+  const int64_t compressed = CompressedBytes(job.compression, crossing, bundle.elements);
+  return compressed > 0 ? compressed : bundle.elements * SizeOf(crossing);
+}
+
 }  // namespace
 
 int64_t ActivationBytesAt(const ResolvedJob& job, int layer) {
@@ -23,6 +29,14 @@ int64_t ActivationBytesAt(const ResolvedJob& job, int layer) {
 int64_t GradientBytesAt(const ResolvedJob& job, int layer) {
   return GradientsAt(job.model, layer, job.microbatch_samples).elements *
          SizeOf(CrossingType(job.precision));
+}
+
+int64_t ActivationMessageBytesAt(const ResolvedJob& job, int layer) {
+  return MessageBytesOf(job, ActivationsAt(job.model, layer, job.microbatch_samples));
+}
+
+int64_t GradientMessageBytesAt(const ResolvedJob& job, int layer) {
+  return MessageBytesOf(job, GradientsAt(job.model, layer, job.microbatch_samples));
 }
 
 int64_t SumFloats(int64_t gradients, bool with_loss) {

@@ -16,6 +16,9 @@ namespace penstock {
 // too, and of gradients. 0 at the ends of the model.
 int64_t ActivationBytesAt(const ResolvedJob& job, int layer);
 int64_t GradientBytesAt(const ResolvedJob& job, int layer);
+// Bytes of the messages that carry them from worker to worker while the job trains: fewer where they are compressed.
+int64_t ActivationMessageBytesAt(const ResolvedJob& job, int layer);
+int64_t GradientMessageBytesAt(const ResolvedJob& job, int layer);
 
 // Floats of a message with a sum of `gradients` gradients; the last part's go with the step's losses so
 // far. At least one, also of a part without parameters, because no message is empty.

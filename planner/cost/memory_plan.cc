@@ -22,16 +22,17 @@ PassBytes BytesOf(const Action& action, const std::vector<StageBytes>& stages) {
       return stage().activations.backward_weight;
     case ActionKind::kRecvActivation:
     case ActionKind::kRecvCheckpoint:
-      return {stage().activations.input, stage().activations.input};
+      return {stage().activations.input + stage().input_message, stage().activations.input};
     case ActionKind::kRecvGradient:
-      return {stage().activations.grad_output, stage().activations.grad_output};
+      return {stage().activations.grad_output + stage().grad_output_message,
+              stage().activations.grad_output};
     case ActionKind::kSendSum:
     case ActionKind::kRecvSum:
       return {stage().sum, action.kind == ActionKind::kSendSum ? stage().sum : 0};
     case ActionKind::kSendActivation:
-      return {0, -stage().activations.output};
+      return {stage().output_message, -stage().activations.output};
     case ActionKind::kSendGradient:
-      return {0, -stage().activations.grad_input};
+      return {stage().grad_input_message, -stage().activations.grad_input};
     case ActionKind::kSendCheckpoint:
       return {0, -stage().activations.input};
     case ActionKind::kReduce: {

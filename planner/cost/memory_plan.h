@@ -16,6 +16,8 @@ namespace penstock {
 struct StageBytes {
   ActivationBytes activations;
   int64_t tied_gradient = 0;  // what a REDUCE takes for its time
+  // Of compressed messages, which are there beside their tensors while one is made of the other; 0: there are none.
+  int64_t input_message = 0, output_message = 0, grad_input_message = 0, grad_output_message = 0;
   // There and back, these are the part of the model, and the bytes of the message with a sum of gradients, of the one
   // with weights that the stage gets, and of the one that it sends.
   int32_t part = 0;

@@ -143,9 +143,10 @@ Traffic TrafficOf(const ResolvedJob& job, const Topology& topology,
   Traffic traffic;
   for (const LayerRange& range : layers) {
     const auto input = static_cast<double>(ActivationBytesAt(job, range.first));
-    traffic.stages.push_back({.output = static_cast<double>(ActivationBytesAt(job, range.end())),
-                              .grad_input = static_cast<double>(GradientBytesAt(job, range.first)),
-                              .input = input});
+    traffic.stages.push_back(
+        {.output = static_cast<double>(ActivationMessageBytesAt(job, range.end())),
+         .grad_input = static_cast<double>(GradientMessageBytesAt(job, range.first)),
+         .input = input});
   }
   const bool sums_travel = topology.form == Topology::Form::kThereAndBack;
   for (int32_t s = 0; sums_travel && s < topology.stages(); ++s) {

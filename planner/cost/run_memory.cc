@@ -44,6 +44,7 @@ class MemoryOfWorker {
       if (topology_.StoresSums(id) && Gradients(id) > 0) {
         memory.in_file += RoomInFile(stages[id.value].sum);
       }
+      AddMessages(id, stages[id.value], memory);
     }
     AddServed(stages);
     PENSTOCK_ASSIGN_OR_RETURN(memory.activations, Activations(stages));
@@ -76,6 +77,39 @@ class MemoryOfWorker {
     if (topology_.form == Topology::Form::kThereAndBack) FitToRoundTrip(id, options, bytes);
     AddReplicaSums(id, bytes);
     return bytes;
+  }
+
+  // Adds what compressed messages take, of the stage and of their senders here (worker/message_coder.h).
+  void AddMessages(StageId id, StageBytes& bytes, WorkerMemory& memory) const {
+    if (!run_.job.compression.any()) return;
+    const LayerRange layers = run_.layers[id.value];
+    const auto message = [&](int64_t of_tensor, int64_t of_message, bool sends) {
+      if (of_message == of_tensor) return int64_t{0};
+      if (sends) {
+        const int64_t numbers = of_tensor / SizeOf(CrossingType(run_.job.precision));
+        memory.buffers += BufferPool::BlockBytes(numbers * SizeOf(DType::kF32));
+      }
+      return BufferPool::BlockBytes(of_message);
+    };
+    const auto joins = [&](EdgeKind kind, bool sends) {
+      const StageId other =
+          sends ? topology_.To(kind, id, /*microbatch=*/0) : topology_.From(kind, id, 0);
+      return other.value >= 0 && topology_.worker(other) != worker_;
+    };
+    const auto activations = [&](int layer, bool sends) {
+      if (!joins(EdgeKind::kActivation, sends)) return int64_t{0};
+      return message(ActivationBytesAt(run_.job, layer), ActivationMessageBytesAt(run_.job, layer),
+                     sends);
+    };
+    const auto gradients = [&](int layer, bool sends) {
+      if (!joins(EdgeKind::kGradient, sends)) return int64_t{0};
+      return message(GradientBytesAt(run_.job, layer), GradientMessageBytesAt(run_.job, layer),
+                     sends);
+    };
+    bytes.input_message = activations(layers.first, /*sends=*/false);
+    bytes.output_message = activations(layers.end(), /*sends=*/true);
+    bytes.grad_input_message = gradients(layers.first, /*sends=*/true);
+    bytes.grad_output_message = gradients(layers.end(), /*sends=*/false);
   }
 
   // Returns what a REDUCE of shared parameters takes for its time: a copy of a sum that is sent, and one that comes. Among

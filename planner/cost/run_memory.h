@@ -31,9 +31,11 @@ struct WorkerMemory {
   int64_t gradients = 0;
   int64_t optimizer = 0;    // its state, and what updates remember
   int64_t activations = 0;  // of the microbatches in flight, of messages and reductions, at most
-  int64_t buffers = 0;      // of nodes: statistics of batch norms, carried state
-  int64_t scratch = 0;      // of passes while they run; 0 where a worker counts what it has
-  int64_t in_file = 0;      // beside its memory: weights, state and sums of gradients in the worker's file
+  // Of nodes: statistics of batch norms, carried state; and of messages that are compressed: their numbers.
+  int64_t buffers = 0;
+  int64_t scratch = 0;  // of passes while they run; 0 where a worker counts what it has
+  int64_t in_file =
+      0;  // beside its memory: weights, state and sums of gradients in the worker's file
 
   // Returns what is there before the first microbatch.
   int64_t held() const {

@@ -78,7 +78,7 @@ class Painter {
   }
 
   double BytesAt(int layer) const {
-    return static_cast<double>(ActivationBytesAt(judge_.job(), layer));
+    return static_cast<double>(ActivationMessageBytesAt(judge_.job(), layer));
   }
 
   // Returns the time of a microbatch one way; all pairs of replicas take turns.

@@ -942,6 +942,60 @@ TEST(ResolveJob, StreamWeights_IsForRoundpipeWithAStageForEachWorker) {
   EXPECT_THAT(ResolveJob(spec), refused("pipeline.stream_weights: cannot be together with"));
 }
 
+TEST(ResolveJob, Compress_IsRefusedWhereMessagesOfAStageHaveNoOneOrder) {
+  v1::JobSpec spec = GoodJob();
+  v1::PipelineSpec& pipeline = *spec.mutable_pipeline();
+  const auto refused = [](const std::string& what) {
+    return StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr(what));
+  };
+  const auto compression = [&] { return ResolveJob(spec).value().compression; };
+  using Kind = MessageCompression::Kind;
+  EXPECT_FALSE(compression().any());
+  const std::string agreed = AgreementOf(ResolveJob(spec).value());
+  pipeline.set_compress("int8");
+  EXPECT_EQ(compression(), MessageCompression{Kind::kInt8});
+  EXPECT_EQ(AgreementOf(ResolveJob(spec).value()), agreed + "compress int8\n");
+  pipeline.set_compress_keep(0.25);
+  EXPECT_THAT(ResolveJob(spec), refused("pipeline.compress_keep"));
+  pipeline.set_compress("topk");
+  EXPECT_EQ(compression(), (MessageCompression{Kind::kTopK, 0.25}));
+  EXPECT_EQ(AgreementOf(ResolveJob(spec).value()), agreed + "compress topk 0.25\n");
+  pipeline.clear_compress_keep();
+  EXPECT_EQ(compression(), (MessageCompression{Kind::kTopK, 0.1}));
+  for (const double keep : {0.0, -0.1, 0.51, std::nan("")}) {
+    pipeline.set_compress_keep(keep);
+    EXPECT_THAT(ResolveJob(spec), refused("pipeline.compress_keep")) << keep;
+  }
+  pipeline.clear_compress_keep();
+  pipeline.set_compress("zip");
+  EXPECT_THAT(ResolveJob(spec), refused("pipeline.compress"));
+  pipeline.set_compress("int8");
+  for (const char* method : {"roundpipe", "local-sgd"}) {
+    pipeline.set_method(method);
+    EXPECT_THAT(ResolveJob(spec), refused(absl::StrCat("pipeline.compress: is not for ", method)));
+  }
+  pipeline.set_method("1f1b");
+  pipeline.add_replicas(2);
+  EXPECT_THAT(ResolveJob(spec), refused("pipeline.compress: cannot be together with replicas"));
+}
+
+TEST(ResolveJob, CompressBesideAScheduleFile_NeedsMicrobatchesInOrder) {
+  v1::JobSpec spec = GoodJob();
+  spec.mutable_training()->set_microbatches(2);
+  v1::PipelineSpec& pipeline = *spec.mutable_pipeline();
+  pipeline.set_stages(2);
+  pipeline.set_method("schedule-file");
+  pipeline.set_schedule_file("step.csv");
+  pipeline.set_compress("int8");
+  pipeline.set_schedule("0F0,0F1,,,0B0,0B1\n,1F0,1F1,1B0,1B1\n");
+  EXPECT_THAT(ResolveJob(spec), IsOk());
+  pipeline.set_schedule("0F1,0F0,,,0B0,0B1\n,1F1,1F0,1B0,1B1\n");
+  EXPECT_THAT(ResolveJob(spec), StatusIs(absl::StatusCode::kInvalidArgument,
+                                         HasSubstr("pipeline.compress: is not for this order")));
+  pipeline.set_compress("off");
+  EXPECT_THAT(ResolveJob(spec), IsOk());
+}
+
 TEST(ResolveJob, RecomputeBesideAScheduleFile_MayAddStagesButNotLeaveThemOut) {
   v1::JobSpec spec = GoodJob();
   spec.mutable_training()->set_microbatches(2);

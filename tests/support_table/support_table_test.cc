@@ -242,6 +242,7 @@ std::vector<Feature> JobFeatures() {
       {"offloaded stashes", "pipeline: {offload: all}"},
       {"streamed weights", "pipeline: {stream_weights: on}"},
       {"weights and state in files", "pipeline: {stream_weights: file}"},
+      {"compressed messages", "pipeline: {compress: int8}"},
       {"replicas, as many of each stage", "pipeline: {replicas: [2]}"},
       {"replicas, unlike numbers", "pipeline: {replicas: [2, 1, 1, 1]}"},
       {"local steps", "pipeline: {local_steps: 2}"},

@@ -27,6 +27,7 @@ struct Way {
   const char* recompute = "none";
   const char* order = "static";
   const char* precision = "f32";
+  const char* compress = "off";
 };
 
 class Allocations : public ::testing::Test {
@@ -36,10 +37,11 @@ class Allocations : public ::testing::Test {
   // `many`: microbatches of a step that is compared with one of 4.
   void ExpectNonePerMicrobatch(const Way& way, v1::JobSpec spec, int64_t many) {
     SCOPED_TRACE(way.method + std::string(", recompute ") + way.recompute + ", " + way.order +
-                 ", " + way.precision);
+                 ", " + way.precision + ", " + way.compress);
     spec.mutable_pipeline()->set_recompute(way.recompute);
     spec.mutable_pipeline()->set_order(way.order);
     spec.mutable_training()->set_precision(way.precision);
+    spec.mutable_pipeline()->set_compress(way.compress);
     // A step allocates for the event that reports it; that must not grow with its microbatches.
     constexpr int64_t kFew = 4;
     const int64_t of_few = Count(spec, kFew);
@@ -87,7 +89,9 @@ TEST_F(Allocations, PerMicrobatchOfAGpt_AreNone) {
                          {"pipedream", "0,1"},
                          {"1f1b", "none", "recorded"},
                          {"1f1b", "all", "recorded"},
-                         {"pipedream", "none", "recorded"}}) {
+                         {"pipedream", "none", "recorded"},
+                         {"1f1b", "none", "static", "f32", "int8"},
+                         {"pipedream", "none", "static", "bf16", "topk"}}) {
     v1::JobSpec spec = SmallJob(way.method);
     if (spec.pipeline().method() == "1f1b") {
       spec.mutable_training()->mutable_clip()->set_global_norm(0.5);

@@ -124,6 +124,21 @@ TEST_F(MeasuredMemory, PeakOfEveryMethod_IsWithinFivePercentOfThePrediction) {
   }
 }
 
+TEST_F(MeasuredMemory, PeakWithCompressedMessages_IsWithinFivePercentOfThePrediction) {
+  for (const char* method : {"1f1b", "pipedream"}) {
+    for (const char* compress : {"int8", "topk"}) {
+      v1::JobSpec spec = Job(method);
+      spec.mutable_pipeline()->set_compress(compress);
+      for (const v1::StageReport& report : Train(spec, 3)) {
+        SCOPED_TRACE(testing::Message()
+                     << method << ", " << compress << ", stage " << report.stage());
+        const auto predicted = static_cast<double>(report.predicted_memory_bytes());
+        EXPECT_NEAR(static_cast<double>(report.peak_memory_bytes()) / predicted, 1.0, 0.05);
+      }
+    }
+  }
+}
+
 // Sums and weights on their way are large, and how long they wait depends on timing: they count for
 // as long as they can.
 TEST_F(MeasuredMemory, PeakOfRoundPipe_IsBoundedByThePrediction) {

@@ -408,13 +408,15 @@ TEST_P(Models, CheckpointOfOneLayerOrder_ResumesInAnother) {
   }
 }
 
-// Activations and gradients at every cut, in every order, and in half the bytes.
+// Activations and gradients at every cut, in every order, in half the bytes and compressed.
 TEST_P(Models, BytesSent_AreThoseThatArePlanned) {
   for (const char* method : {"1f1b", "pipedream"}) {
-    for (const char* precision : {"f32", "bf16"}) {
+    for (const auto& [precision, compress] :
+         {std::pair("f32", "off"), {"bf16", "off"}, {"f32", "int8"}, {"bf16", "int8"}}) {
       v1::JobSpec spec = JobOf(GetParam(), method);
       spec.mutable_validation()->clear_every_steps();
       spec.mutable_training()->set_precision(precision);
+      spec.mutable_pipeline()->set_compress(compress);
       SetOrder(RandomOrder(ChainOf(spec), random_), spec);
       PENSTOCK_ASSERT_OK_AND_ASSIGN(const ResolvedJob job, ResolveJob(spec));
       const std::vector<LayerRange> layers = RandomSplit(job.model.size(), 4, random_);
@@ -427,7 +429,7 @@ TEST_P(Models, BytesSent_AreThoseThatArePlanned) {
                                     TrainCluster({.spec = spec, .layers = layers}, files_));
       for (int stage = 0; stage < 4; ++stage) {
         EXPECT_EQ(static_cast<double>(trained.reports[stage].bytes_sent()), planned[stage])
-            << method << " in " << precision << ", stage " << stage;
+            << method << " in " << precision << ", " << compress << ", stage " << stage;
       }
     }
   }

@@ -201,7 +201,15 @@ TEST_F(RunMemory, WhatAJobMayAskFor_IsPredictedToo) {
     from_file(spec);
     bf16(spec);
   };
+  const auto in_int8 = [](v1::JobSpec& spec) { spec.mutable_pipeline()->set_compress("int8"); };
+  const auto of_largest = [](v1::JobSpec& spec) { spec.mutable_pipeline()->set_compress("topk"); };
+  const auto bf16_in_int8 = [&](v1::JobSpec& spec) {
+    bf16(spec);
+    in_int8(spec);
+  };
   std::vector<v1::JobSpec> jobs = {
+      with("1f1b", in_int8),        with("pipedream", of_largest),
+      with("zb-v", of_largest),     with("gpipe", bf16_in_int8),
       with("roundpipe", streamed),  with("roundpipe", streamed_in_bf16),
       with("roundpipe", from_file), with("roundpipe", from_file_in_bf16),
       with("1f1b", tied),           with("roundpipe", tied),
