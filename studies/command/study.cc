@@ -174,10 +174,9 @@ CommandRunner DeclareStudy(CLI::App& app) {
       ->type_name("N")
       ->capture_default_str()
       ->check(CLI::Range(2, kHostsMax));
-  app.add_option(
-         "--blocks", internet.blocks,
-         "Of internet: how many equal blocks the deeper model has; default: so many that of "
-         "two stages on each host none is shorter than the longest layer")
+  app.add_option("--blocks", internet.blocks,
+                 "Of internet: how many equal blocks the deeper model has; default: as few as "
+                 "give each host two stages, none of them shorter than the longest layer")
       ->type_name("N")
       ->check(CLI::Range(1, kBlocksMax));
   app.add_option("--samples", internet.samples,

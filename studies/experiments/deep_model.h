@@ -36,7 +36,7 @@ struct DeepModel {
 };
 
 // Returns the model with `blocks` blocks and microbatches of `samples`, on a device `speed` times as fast. With 0 it has
-// at least the measured ones, and so many that of `stages` equal stages none would be shorter than the longest layer.
+// at least the measured ones, and enough for `stages` equal stages of which none is shorter than the longest layer.
 // REQUIRES: CheckModelProfile is OK; blocks >= 0; stages > 0; speed > 0.
 // Errors: InvalidArgument: those of DeviceTimesOf; no layers repeat; the cuts of equal blocks carry different bytes.
 absl::StatusOr<DeepModel> DeepenModel(const v1::ModelProfile& profile, int64_t samples, int blocks,
