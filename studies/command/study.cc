@@ -206,7 +206,7 @@ CommandRunner DeclareStudy(CLI::App& app) {
       ->check(CLI::Range(int64_t{1}, kMicrobatchesMax));
   app.add_option(
          "--method", internet.methods,
-         absl::StrCat("Of internet: the methods; default: ", absl::StrJoin(internet.methods, ",")))
+         absl::StrCat("Of internet: the methods; default: ", absl::StrJoin(internet.methods, ", ")))
       ->type_name("LIST")
       ->delimiter(',');
   app.add_option("-o,--output", options->output,

@@ -62,7 +62,7 @@ class Check(unittest.TestCase):
             self.assertIn(step, rows)
         crossed = rows["bytes between the stages"]["values"]
         self.assertGreater(crossed["bytes_per_microbatch"], 0)
-        self.assertEqual(crossed["paths"], ["host"])
+        self.assertEqual(crossed["paths"], ["shared-memory"])
         self.assertEqual(figures["failures"], 0)
 
     def test_failing_step_fails_alone(self):

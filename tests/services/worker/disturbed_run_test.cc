@@ -35,6 +35,26 @@ constexpr Disturbance kDisturbances[] = {
      absl::ZeroDuration()},
 };
 
+// Workers of one process would share memory, and leave a network little to disturb.
+class NetworkAlone : public Transport {
+ public:
+  explicit NetworkAlone(std::unique_ptr<Transport> below) : below_(std::move(below)) {}
+
+  absl::StatusOr<std::unique_ptr<Sender>> OpenSender(const EdgeId& edge, int capacity,
+                                                     int64_t tensor_bytes_max) override {
+    return below_->OpenSender(edge, capacity, tensor_bytes_max);
+  }
+  absl::StatusOr<std::unique_ptr<Receiver>> OpenReceiver(const EdgeId& edge, int capacity,
+                                                         int64_t tensor_bytes_max,
+                                                         BufferPool& pool) override {
+    return below_->OpenReceiver(edge, capacity, tensor_bytes_max, pool);
+  }
+  void Cancel(const absl::Status& reason) override { below_->Cancel(reason); }
+
+ private:
+  const std::unique_ptr<Transport> below_;
+};
+
 class DisturbedRun : public ::testing::TestWithParam<Disturbance> {
  protected:
   DisturbedRun() { AddTestText(files_); }
@@ -62,7 +82,7 @@ class DisturbedRun : public ::testing::TestWithParam<Disturbance> {
   std::unique_ptr<Transport> Join(int worker) {
     absl::StatusOr<std::unique_ptr<Transport>> joined = workers_[worker].hub.Join(Peers(worker));
     EXPECT_THAT(joined, IsOk());
-    return joined.ok() ? *std::move(joined) : nullptr;
+    return joined.ok() ? std::make_unique<NetworkAlone>(*std::move(joined)) : nullptr;
   }
   void Disturb() {
     const absl::Time began = absl::Now();
