@@ -224,7 +224,7 @@ TEST(StreamedWeights, AnySize_LetsNoMoreThanOneSumWaitForAWorker) {
 }
 
 // A tick of reading hides behind a pass, an update waits for both directions, and so does a sum.
-TEST(StreamedWeights, ReadingThatTakesNoLongerThanAPass_TakesNoTimeButAtTheBeginningAndForUpdatesAndSums) {
+TEST(StreamedWeights, ReadingWithinAPass_TakesNoTimeButAtTheBeginningAndForUpdatesAndSums) {
   const ScheduleOptions options = StreamedOptions(8, 4, 16, /*in_file=*/true);
   SimulationCosts costs = CostsOfEqualPasses(options.topology);
   const auto run = [&](double weights_s, double state_s) {
