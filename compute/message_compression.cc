@@ -22,7 +22,7 @@ uint32_t Magnitude(float value) { return std::bit_cast<uint32_t>(value) & ~kSign
 
 int64_t Runs(int64_t elements) { return (elements + kRun - 1) / kRun; }
 
-// Of a run of so many elements.
+// How many numbers of a run of `elements` are sent.
 int64_t Kept(double keep, int64_t elements) {
   return std::clamp<int64_t>(std::llround(keep * static_cast<double>(elements)), 1, elements);
 }

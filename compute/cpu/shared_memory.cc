@@ -19,34 +19,20 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "base/crc32c.h"
+#include "base/file_tree.h"
 #include "base/mutex.h"
 #include "base/status.h"
+#include "compute/offload_store.h"
 
 namespace penstock {
 namespace {
 
 constexpr std::array<char, 8> kOfferMagic = {'s', 'h', 'm', 'e', 'm', '0', '0', '1'};
 constexpr char kFileName[] = "penstock-tensors";
-constexpr int64_t kPageBytes = 4096;
 // Copied and summed at a time, so that it is still in the cache.
 constexpr int64_t kPieceBytes = 128 << 10;
 
 using Nonce = std::array<uint32_t, 4>;
-
-// An open file, by its number.
-class File {
- public:
-  explicit File(int number) : number_(number) {}
-  ~File() {
-    if (number_ >= 0) close(number_);
-  }
-  File(const File&) = delete;
-  File& operator=(const File&) = delete;
-  int number() const { return number_; }
-
- private:
-  const int number_;
-};
 
 struct MemoryOffer {
   std::array<char, 8> magic;
@@ -90,7 +76,7 @@ class SharedFile final : public MemorySource {
   }
 
   void* Allocate(int64_t size_bytes) override {
-    const int64_t room = (size_bytes + kPageBytes - 1) / kPageBytes * kPageBytes;
+    const int64_t room = RoomInFile(size_bytes);
     MutexLock lock(mutex_);
     if (ftruncate(file_, end_ + room) != 0) return nullptr;
     void* const data = mmap(nullptr, room, PROT_READ | PROT_WRITE, MAP_SHARED, file_, end_);
@@ -101,7 +87,7 @@ class SharedFile final : public MemorySource {
   }
 
   void Free(void* data, int64_t size_bytes) override {
-    const int64_t room = (size_bytes + kPageBytes - 1) / kPageBytes * kPageBytes;
+    const int64_t room = RoomInFile(size_bytes);
     MutexLock lock(mutex_);
     const auto block = blocks_.find(data);
     (void)fallocate(file_, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, block->second.offset, room);
@@ -134,23 +120,22 @@ class SharedFile final : public MemorySource {
   SharedFile(int file, const MemoryOffer& offer) : file_(file), offer_(offer) {}
 
   static absl::StatusOr<SharedFile*> Create() {
-    const int file = memfd_create(kFileName, MFD_CLOEXEC);
-    if (file < 0) return SharingError(errno, "memfd_create");
-    MemoryOffer offer = {.magic = kOfferMagic, .process = getpid(), .file = file, .content = {}};
+    Descriptor file(memfd_create(kFileName, MFD_CLOEXEC));
+    if (!file.ok()) return SharingError(errno, "memfd_create");
+    MemoryOffer offer = {
+        .magic = kOfferMagic, .process = getpid(), .file = file.get(), .content = {}};
     std::random_device random;
     for (uint32_t& word : offer.content) word = random();
-    const bool made = ftruncate(file, kPageBytes) == 0 &&
-                      pwrite(file, offer.content.data(), sizeof(Nonce), 0) == sizeof(Nonce);
-    if (made) return new SharedFile(file, offer);
-    const int error = errno;
-    close(file);
-    return SharingError(error, "a file in memory cannot be made");
+    const bool made = ftruncate(file.get(), kFileAlignment) == 0 &&
+                      pwrite(file.get(), offer.content.data(), sizeof(Nonce), 0) == sizeof(Nonce);
+    if (made) return new SharedFile(file.Release(), offer);
+    return SharingError(errno, "a file in memory cannot be made");
   }
 
   const int file_;
   const MemoryOffer offer_;
   Mutex mutex_;
-  int64_t end_ ABSL_GUARDED_BY(mutex_) = kPageBytes;
+  int64_t end_ ABSL_GUARDED_BY(mutex_) = kFileAlignment;
   std::unordered_map<const void*, Block> blocks_ ABSL_GUARDED_BY(mutex_);
 };
 
@@ -201,15 +186,15 @@ class MemoryExporter final : public Exporter {
 // It reads, and maps nothing: what the exporter does to its file meanwhile is an error, and never a signal.
 class MemoryImporter final : public Importer {
  public:
-  MemoryImporter(BufferPool& pool, int file) : pool_(pool), file_(file) {}
+  MemoryImporter(BufferPool& pool, Descriptor file) : pool_(pool), file_(std::move(file)) {}
 
   // Errors: Unavailable.
   absl::Status Try(const MemoryOffer& offer) const {
     struct stat status;
-    if (fstat(file_.number(), &status) != 0) return SharingError(errno, "the peer's file");
+    if (fstat(file_.get(), &status) != 0) return SharingError(errno, "the peer's file");
     Nonce content = {};
     const bool right = S_ISREG(status.st_mode) && status.st_uid == geteuid() &&
-                       pread(file_.number(), content.data(), sizeof(Nonce), 0) == sizeof(Nonce) &&
+                       pread(file_.get(), content.data(), sizeof(Nonce), 0) == sizeof(Nonce) &&
                        content == offer.content;
     if (right) return absl::OkStatus();
     return absl::UnavailableError("shared memory: the file is not the peer's; it may be elsewhere");
@@ -234,7 +219,7 @@ class MemoryImporter final : public Importer {
       // Below zero again where the sum is too large.
       const auto from = static_cast<off_t>(static_cast<uint64_t>(descriptor.offset) +
                                            static_cast<uint64_t>(offset));
-      if (pread(file_.number(), to + offset, size, from) == size) return absl::OkStatus();
+      if (pread(file_.get(), to + offset, size, from) == size) return absl::OkStatus();
       return absl::InvalidArgumentError(absl::StrCat("no tensor of ", fetched.tensor.size_bytes(),
                                                      " bytes is exported at ", descriptor.offset));
     };
@@ -247,7 +232,7 @@ class MemoryImporter final : public Importer {
 
  private:
   BufferPool& pool_;
-  const File file_;
+  const Descriptor file_;
 };
 
 // ------------------------------------------------------------------------------------------- share
@@ -282,9 +267,9 @@ class SharedMemory final : public DeviceShare {
     if (!absl::StartsWith(absl::string_view(target, length), absl::StrCat("/memfd:", kFileName))) {
       return absl::UnavailableError("shared memory: the peer's file is not here");
     }
-    const int file = open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
-    if (file < 0) return SharingError(errno, "the peer's file cannot be opened");
-    auto importer = std::make_unique<MemoryImporter>(pool_, file);
+    Descriptor file(open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
+    if (!file.ok()) return SharingError(errno, "the peer's file cannot be opened");
+    auto importer = std::make_unique<MemoryImporter>(pool_, std::move(file));
     PENSTOCK_RETURN_IF_ERROR(importer->Try(offer));
     return importer;
   }

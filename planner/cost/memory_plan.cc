@@ -160,7 +160,6 @@ int64_t PeakStreamedBytes(const Program& program, const std::vector<StageBytes>&
                           const Topology& topology) {
   Program walked = program;
   walked.repeats = std::min<int64_t>(walked.repeats, 2);
-  const auto slot_of = [&topology](const Action& action) { return SlotOf(topology, action); };
   const std::multimap<int64_t, int64_t> arrivals = ArrivalsOfSums(walked, stages, topology);
   int64_t position = 0;
   int64_t bytes = 0;
@@ -175,18 +174,18 @@ int64_t PeakStreamedBytes(const Program& program, const std::vector<StageBytes>&
     switch (action.kind) {
       case ActionKind::kForward:
       case ActionKind::kBackwardInput:
-        while (!sent.empty() && sent.begin()->first < slot_of(action)) {
+        while (!sent.empty() && sent.begin()->first < SlotOf(topology, action)) {
           bytes -= sent.begin()->second;
           sent.erase(sent.begin());
         }
         break;
       case ActionKind::kSendWeights:
-        sent[slot_of(action)] += stages[action.index].streamed_weights;
+        sent[SlotOf(topology, action)] += stages[action.index].streamed_weights;
         break;
       case ActionKind::kSendSum: {
         // The stage that goes on is at the same place of the round that begins with the microbatch.
         const StageBytes& stage = stages[action.index];
-        sent[slot_of(action)] += change.left;
+        sent[SlotOf(topology, action)] += change.left;
         if (accumulated.erase(stage.part) > 0) change.left -= stage.gradients;
         break;
       }

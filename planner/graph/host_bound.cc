@@ -75,7 +75,7 @@ class NicLoad {
   double EndBytes(int cut) const { return cut == 0 || cut == last_ ? 0 : family_.live_bytes(cut); }
 
   // Prices are those at which the layers with the most bytes for their work add up to all work, half of it, and so on
-  // down to that of one host, where a second of work on a host saves so many bytes at most.
+  // down to the work of one host: there it is the most bytes that a second of work can save.
   void SetPrices() {
     const auto ratio = [&](int node) {
       return work_s_[node] > 0 ? parameter_bytes_[node] / work_s_[node] : kInfinity;

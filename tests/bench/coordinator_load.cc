@@ -41,6 +41,7 @@
 #include "services/rpc/grpc_polling.h"
 #include "services/rpc/limits.h"
 #include "services/rpc/server.h"
+#include "tests/job/jobs.h"
 
 namespace penstock {
 namespace {
@@ -428,19 +429,8 @@ class CoordinatorLoad {
     const int number = submissions_++;
     v1::SubmitJobRequest request;
     v1::JobSpec& spec = *request.mutable_spec();
+    spec = SmallJob(/*steps=*/1'000'000, kStagesPerJob);
     spec.set_name(absl::StrCat("load-", number));
-    v1::GptSpec& gpt = *spec.mutable_model()->mutable_gpt();
-    gpt.set_layers(2);
-    gpt.set_width(8);
-    gpt.set_heads(2);
-    gpt.set_context(16);
-    spec.mutable_data()->mutable_text()->set_path("a.txt");
-    spec.mutable_training()->set_steps(1'000'000);
-    spec.mutable_training()->set_batch(8);
-    spec.mutable_training()->set_microbatches(4);
-    spec.mutable_training()->mutable_optimizer()->mutable_adamw()->set_learning_rate(0.01);
-    spec.mutable_pipeline()->set_stages(kStagesPerJob);
-    spec.mutable_planning()->set_split("estimated");
     request.set_idempotency_key(spec.name());
     CallAsync(
         "coordinator", *users_.front(), &v1::JobService::Stub::AsyncSubmitJob, request,
