@@ -235,12 +235,12 @@ class Stage {
   bool updates() const { return options_.updates; }
   void CopyWeights(float* to);
   absl::Status AdoptWeights(int64_t version, const float* weights);
-  // Streamed weights, all that a version has: a copy, or the array of version `version` of a stage that borrows or stores
-  // them, until DropWeights. REQUIRES: weight_shape() f32 on the device; of PutWeights: an array of its own, which nobody else
-  // writes to. Errors: FailedPrecondition (there are weights already), InvalidArgument (shape or type),
-  // ResourceExhausted.
+  // Streamed weights, all that a version has: a copy of live version `version`, or the array of that version of a stage that
+  // borrows or stores them, until DropWeights. REQUIRES: weight_shape() f32 on the device; of PutWeights: an array of its
+  // own, which nobody else writes to. Errors: FailedPrecondition (the version is not live, there are weights already),
+  // InvalidArgument (shape or type), ResourceExhausted.
   Shape weight_shape() const { return {std::max<int64_t>(arena_.weight_count(), 1)}; }
-  void CopyAllWeights(float* to);
+  absl::Status CopyAllWeights(int64_t version, float* to);
   absl::Status PutWeights(int64_t version, Tensor weights);
   void DropWeights() { versions_.DropArrays(); }
   bool has_weights() const { return versions_.has_arrays(); }

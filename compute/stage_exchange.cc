@@ -56,9 +56,10 @@ absl::Status Stage::AdoptWeights(int64_t version, const float* weights) {
   return absl::OkStatus();
 }
 
-void Stage::CopyAllWeights(float* to) {
-  backend_.CopyOnDevice(to, versions_.current().weights(),
-                        arena_.weight_count() * SizeOf(DType::kF32));
+absl::Status Stage::CopyAllWeights(int64_t version, float* to) {
+  PENSTOCK_ASSIGN_OR_RETURN(const WeightVersions::Version* weights, LiveVersion(version));
+  backend_.CopyOnDevice(to, weights->weights(), arena_.weight_count() * SizeOf(DType::kF32));
+  return absl::OkStatus();
 }
 
 absl::Status Stage::PutWeights(int64_t version, Tensor weights) {

@@ -331,7 +331,13 @@ absl::StatusOr<OffloadChoice> OffloadOf(const v1::PipelineSpec& pipeline, const 
 absl::StatusOr<bool> StreamsWeightsOf(const v1::PipelineSpec& pipeline, const ResolvedJob& job) {
   constexpr absl::string_view kKey = "pipeline.stream_weights";
   const bool from_file = pipeline.stream_weights() == kStreamsFromFile;
-  if (pipeline.stream_weights() != "on" && !from_file) return false;
+  if (job.method->streams_weights && from_file) {
+    return InvalidKey(
+        kKey, absl::StrCat("cannot be file with ", job.method->name,
+                           ", whose weights come from the memory of the worker that updates "
+                           "them; leave it out, or use roundpipe"));
+  }
+  if (pipeline.stream_weights() != "on" && !from_file && !job.method->streams_weights) return false;
   if (job.method->placement != Placement::kRoundTrip) {
     return InvalidKey(kKey, absl::StrCat("is not for ", job.method->name,
                                          ", whose workers keep the stages that they pass; use "

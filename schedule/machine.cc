@@ -53,6 +53,7 @@ void Machine::SetVersion(StageId stage, int64_t version) {
 
 void Machine::SetPolicy(WeightPolicy policy) {
   PENSTOCK_CHECK(Remainder().empty());
+  lag_ = policy.lag;
   for (Stage& stage : stages_) {
     stage.versions.SetPolicy(policy);
     if (policy.moves_weights()) stage.counts.moved_copies = 1;
@@ -64,6 +65,7 @@ void Machine::BeginRange(Completeness completeness) {
   completeness_ = completeness;
   const FlightRules rules(*topology_, index_of_);
   const bool train = completeness == Completeness::kTrain;
+  first_step_.reset();
   for (Stage& stage : stages_) {
     stage.versions.BeginRange();
     stage.version_lead.reset();
@@ -79,6 +81,16 @@ int32_t Machine::IndexOf(StageId stage) const {
 }
 
 absl::StatusOr<Effect> Machine::Apply(const Action& action) {
+  const bool begins = topology_->form == Topology::Form::kThereAndBack &&
+                      !first_step_.has_value() && HasMicrobatch(action.kind);
+  if (!begins) return Take(action);
+  first_step_ = action.microbatch / topology_->rounds.step;
+  absl::StatusOr<Effect> effect = Take(action);
+  if (!effect.ok()) first_step_.reset();
+  return effect;
+}
+
+absl::StatusOr<Effect> Machine::Take(const Action& action) {
   if (StreamsWeights(action.kind)) return Stream(action);
   switch (action.kind) {
     case ActionKind::kReduce:
@@ -142,7 +154,11 @@ absl::StatusOr<Effect> Machine::Advance(const Action& action) {
                                              "two steps"
                                            : "a REDUCE that copies them stands between two steps"));
   }
-  if (action.kind == ActionKind::kForward && completeness_ == Completeness::kTrain) {
+  // There and back R is the first to read where the forward is another stage's.
+  const bool reads_first =
+      action.kind == ActionKind::kForward ||
+      (action.kind == ActionKind::kRecompute && !(*topology_)[stage.id].forward);
+  if (reads_first && completeness_ == Completeness::kTrain) {
     if (!stage.versions.TakesForward(action.microbatch)) {
       return Refuse(action,
                     "where weights are sampled, forwards come in the order of microbatches");
@@ -162,6 +178,10 @@ absl::StatusOr<Effect> Machine::Advance(const Action& action) {
     const absl::string_view obstacle = stage.gradient.ObstacleTo(
         action.microbatch, (*topology_)[stage.id].stride, topology_->rounds.step);
     if (!obstacle.empty()) return Refuse(action, obstacle);
+    const bool ends_step = topology_->form == Topology::Form::kThereAndBack &&
+                           stage.gradient.count > 0 &&
+                           stage.gradient.IsWhole(topology_->rounds.step);
+    if (ends_step) return Refuse(action, "the gradient of the step before has had no UPDATE");
   }
 
   if (flight == nullptr) flight = &stage.flights.Insert(action.microbatch);
@@ -201,8 +221,13 @@ bool Machine::Visits(int64_t microbatch, StageId stage) const {
                                                : topology_->VisitsToEvaluate(microbatch, stage);
 }
 
+int64_t Machine::StepsRead(int64_t microbatch) const {
+  const int64_t first = first_step_.value_or(0);
+  return first + std::max<int64_t>(0, microbatch / topology_->rounds.step - first - lag_);
+}
+
 int64_t Machine::VersionLead(const Stage& stage, int64_t microbatch) const {
-  return stage.versions.current() - microbatch / topology_->rounds.step;
+  return stage.versions.NextForwardVersion() - StepsRead(microbatch);
 }
 
 bool Machine::ReadsOtherStep(const Action& action, const Stage& stage) const {
@@ -236,8 +261,12 @@ Effect Machine::Perform(ActionKind kind, int64_t microbatch, Stage& stage, Fligh
   }
   switch (kind) {
     case ActionKind::kForward:
-      if (!train || !(*topology_)[stage.id].backward) {
+      if (!train) {
         effect.version = versions.current();
+        break;
+      }
+      if (!(*topology_)[stage.id].backward) {
+        effect.version = versions.ReadOnce();
         break;
       }
       effect.version = flight.forward_version = versions.BeginForward(microbatch);
@@ -269,6 +298,8 @@ Effect Machine::Perform(ActionKind kind, int64_t microbatch, Stage& stage, Fligh
       --counts.resident_live;
       counts.versions_live = versions.live();
       stage.gradient.Add(microbatch, flight.forward_version, flight.drift);
+      // There and back the stage that makes the UPDATE counts them.
+      if (topology_->form == Topology::Form::kThereAndBack) break;
       // No UPDATE comes between W and its own, which will replace the current version.
       stage.delays.staleness.Add(versions.current() - flight.forward_version, 1);
       stage.delays.version_drift.Add(flight.drift, 1);
@@ -319,6 +350,10 @@ absl::StatusOr<Effect> Machine::Update(const Action& action) {
   }
   const int64_t replaced = stage.versions.current();
   gradient.CountUpdate(replaced, stage.counts);
+  if (topology_->form == Topology::Form::kThereAndBack) {
+    stage.delays.staleness.Add(replaced - gradient.forward_version_min, gradient.count);
+    stage.delays.version_drift.Add(gradient.drift_max, gradient.count);
+  }
   const auto first_to_update = std::find_if(stages_.begin(), stages_.end(), [this](const Stage& s) {
     return (*topology_)[s.id].updates;
   });
@@ -336,6 +371,8 @@ absl::StatusOr<Effect> Machine::Update(const Action& action) {
     const bool same_part = (*topology_)[other.id].part == (*topology_)[stage.id].part;
     if (!topology_->streams_weights || !same_part || other.id == stage.id) continue;
     other.versions.Update(effect.moves);
+    other.counts.versions_live = other.versions.live();
+    other.counts.versions_peak = std::max(other.counts.versions_peak, other.counts.versions_live);
   }
   stage.counts.versions_live = stage.versions.live();
   stage.counts.versions_peak = std::max(stage.counts.versions_peak, stage.counts.versions_live);
@@ -367,11 +404,6 @@ absl::StatusOr<Effect> Machine::SendSum(const Action& action) {
   if (IndexOf(topology_->StageAt(place, action.microbatch)) >= 0) {
     return Refuse(action, "the stage that goes on is on the same worker, there is no message");
   }
-  // They count where their UPDATE is.
-  for (DelayCounts* delays :
-       {&stages_[index].delays.staleness, &stages_[index].delays.version_drift}) {
-    delays->Add(0, -gradient.count);
-  }
   Effect effect;
   effect.sum_in_file = gradient.stored;
   gradient = GradientLedger();
@@ -392,9 +424,8 @@ absl::Status Machine::ReceiveSum(const Action& action) {
   if (stage.gradient.count > 0)
     return Refuse(action, "the stage already has accumulated gradients");
   const int64_t count = microbatch % topology_->rounds.step;
-  stage.gradient = GradientLedger::Of({microbatch - count, count}, stage.versions.current());
-  stage.delays.staleness.Add(0, count);
-  stage.delays.version_drift.Add(0, count);
+  stage.gradient =
+      GradientLedger::Of({microbatch - count, count}, stage.versions.NextForwardVersion());
   return absl::OkStatus();
 }
 
@@ -460,8 +491,8 @@ absl::StatusOr<Effect> Machine::Stream(const Action& action) {
   }
   if (action.kind == ActionKind::kRecvWeights) return ReceiveWeights(action);
   if (IsDrop(action)) return DropWeights(action);
-  PENSTOCK_RETURN_IF_ERROR(ServesWeights(action.kind) ? ServeWeights(action)
-                                                      : AskForWeights(action));
+  if (ServesWeights(action.kind)) return ServeWeights(action);
+  PENSTOCK_RETURN_IF_ERROR(AskForWeights(action));
   return Effect();
 }
 
@@ -494,7 +525,7 @@ absl::StatusOr<Effect> Machine::ReceiveWeights(const Action& action) {
   if (completeness_ == Completeness::kTrain) {
     // The first ones are those that training starts with; all others are ahead of their step by as much.
     const int64_t lead = stage.streamed_lead.value_or(VersionLead(stage, action.microbatch));
-    stage.versions.Reset(lead + action.microbatch / topology_->rounds.step);
+    stage.versions.Reset(lead + StepsRead(action.microbatch));
     stage.streamed_lead = stage.version_lead = lead;
   } else {
     stage.versions.Reset(stage.first_version + updates_);
@@ -524,24 +555,34 @@ absl::StatusOr<Effect> Machine::DropWeights(const Action& action) {
   return effect;
 }
 
-absl::Status Machine::ServeWeights(const Action& action) {
+absl::StatusOr<Effect> Machine::ServeWeights(const Action& action) {
   int64_t& asked = asked_[action.index];
   if (action.kind == ActionKind::kRecvRequest) {
     if (asked >= 0) return Refuse(action, "the stage has asked before and waits for SEND_P");
     asked = action.microbatch;
-    return absl::OkStatus();
+    return Effect();
   }
   if (asked != action.microbatch) return Refuse(action, "nobody has asked for these weights");
   Stage& source = stages_[IndexOf((*topology_)[action.stage()].source)];
+  const VersionLedger& versions = source.versions;
+  Effect effect;
+  effect.version = versions.current();
   if (completeness_ == Completeness::kTrain) {
-    const int64_t lead = VersionLead(source, action.microbatch);
-    if (source.version_lead.value_or(lead) != lead) {
+    const int64_t steps = StepsRead(action.microbatch);
+    const int64_t lead = source.version_lead.value_or(versions.current() - steps);
+    effect.version = lead + steps;
+    // Of double buffers the older one may be meant. All its readers are done before the UPDATE that lets go of it.
+    const bool is_there =
+        lag_ > 0 ? effect.version >= versions.oldest_live() && effect.version <= versions.current()
+                 : effect.version == versions.current();
+    if (!is_there) {
       return Refuse(action, "the weights are not those of its step; an UPDATE stands between two");
     }
     source.version_lead = lead;
   }
+  effect.oldest_live_version = versions.oldest_live();
   asked = -1;
-  return absl::OkStatus();
+  return effect;
 }
 
 absl::Status Machine::CheckGroup(const Action& action) const {
@@ -745,16 +786,17 @@ void Machine::AppendRelativeState(int64_t origin, std::vector<int64_t>& state) c
            (flight.holds & kWeightStash) != 0 ? flight.drift : 0});
     }
     stage.versions.AppendRelativeState(state);
-    if (stage.version_lead.has_value()) {
-      state.push_back(VersionLead(stage, origin) - *stage.version_lead);
-    }
+    // Counted from the steps that have begun by `origin`: those of double buffers, too, are as many later as the origin is.
+    const int64_t ahead = version - origin / topology_->rounds.step;
+    if (stage.version_lead.has_value()) state.push_back(ahead - *stage.version_lead);
     stage.gradient.AppendRelativeState(origin, version, stage.versions.draws(), state);
     if (stage.weights != Stage::Weights::kNone) {
       state.insert(state.end(), {static_cast<int64_t>(stage.weights), stage.weights_from - origin});
     }
-    if (stage.streamed_lead.has_value()) {
-      state.push_back(VersionLead(stage, origin) - *stage.streamed_lead);
-    }
+    if (stage.streamed_lead.has_value()) state.push_back(ahead - *stage.streamed_lead);
+  }
+  if (lag_ > 0 && first_step_.has_value()) {
+    state.push_back(std::min(origin / topology_->rounds.step - *first_step_, lag_));
   }
   for (const int64_t asked : asked_) state.push_back(asked < 0 ? INT64_MIN : asked - origin);
   state.push_back(static_cast<int64_t>(begun_.size()));

@@ -40,6 +40,7 @@
 //   R s m       checkpoint(s,m), or s reads tokens  it          stash(s,m)
 //   SEND_W s m  accumulated(s) up to m - 1          it          message to the stage of d that m visits
 //   RECV_W s m  nothing accumulated                 message     accumulated(s) up to m - 1
+//   W s m       nothing accumulated of a step before  (as above)
 //   UPDATE s    accumulated(s) of a whole step      it          version(s) + 1
 //   REDUCE g    no local member accumulated or      -           version + 1 of all members without an UPDATE
 //   (copies)    has microbatches in flight; the
@@ -49,8 +50,8 @@
 //
 //   SEND_Q s m  s has no weights, nor asked for     -           request to that worker, asked(s)
 //   RECV_Q s m  (there) the channel's next message  message     asked(s) there
-//   SEND_P s m  (there) asked(s); the weights are   asked(s)    message to s
-//               those of the step of m
+//   SEND_P s m  (there) asked(s); there are the     asked(s)    message to s
+//               weights for the step of m
 //   RECV_P s m  asked(s); no other stage of the     message     weights(s), whose version is that of the step
 //               part has weights here
 //   F, R, I s   weights(s)                          -           (as above)
@@ -86,7 +87,8 @@
 //
 // Where a topology has several pipelines, a microbatch is refused outside of its own. There and
 // back they are one model in several places, whose versions only grow by REDUCE, so each F and R
-// must find the weights of its microbatch's step; and W of a later round of a step goes on with
+// must find the weights for its microbatch's step: those that the steps before it left, or with double buffers all of
+// these but the last; and W of a later round of a step goes on with
 // what the rounds before it have accumulated.
 //
 // Where places have replicas, a microbatch is refused outside of its own replica; W of s follows the last W
@@ -131,7 +133,7 @@ namespace penstock {
 
 // The effect of an action on the weights.
 struct Effect {
-  // F, R, I, W: the version to read. UPDATE: the version the update makes.
+  // F, R, I, W, SEND_P: the version to read. UPDATE, RECV_P: the version that is there from now on.
   int64_t version = 0;
   // F, R, I: the number of updates by which weight prediction moves that version along its motion; negative: back.
   int64_t ahead = 0;
@@ -232,6 +234,8 @@ class Machine {
   // The index of a stage that is on this worker, or -1.
   int32_t IndexOf(StageId stage) const;
 
+  // Apply, in a range that has begun.
+  absl::StatusOr<Effect> Take(const Action& action);
   // The operations with a microbatch; the others.
   absl::StatusOr<Effect> Advance(const Action& action);
   absl::StatusOr<Effect> Update(const Action& action);
@@ -242,7 +246,7 @@ class Machine {
   absl::Status AskForWeights(const Action& action);
   absl::StatusOr<Effect> ReceiveWeights(const Action& action);
   absl::StatusOr<Effect> DropWeights(const Action& action);
-  absl::Status ServeWeights(const Action& action);
+  absl::StatusOr<Effect> ServeWeights(const Action& action);
   // Why the passes of `stage` cannot read its weights, or empty.
   std::string ObstacleToRead(const Stage& stage) const;
   // Why the weights of the part of `stage` cannot be updated, or empty.
@@ -262,7 +266,10 @@ class Machine {
   bool Visits(int64_t microbatch, StageId stage) const;
   // Where the microbatch of `action` belongs instead.
   std::string GoesElsewhere(const Action& action) const;
-  // By how much the current version is ahead of the step of `microbatch`.
+  // The number of steps whose updates the weights for the step of `microbatch` have, if versions are counted from 0 and the
+  // range before drained. There and back alone.
+  int64_t StepsRead(int64_t microbatch) const;
+  // By how much the version that the stage's next pass reads is ahead of that number.
   int64_t VersionLead(const Stage& stage, int64_t microbatch) const;
   // True if F or R of `microbatch` would read the weights of another step.
   bool ReadsOtherStep(const Action& action, const Stage& stage) const;
@@ -283,6 +290,8 @@ class Machine {
   std::vector<Group> groups_;      // by GroupId
   // By StageId: the microbatch that weights of this worker are asked for from; -1: none. Empty unless weights are streamed.
   std::vector<int64_t> asked_;
+  int64_t lag_ = 0;                    // of the policy
+  std::optional<int64_t> first_step_;  // there and back, of the range, once it has begun
   int64_t updates_ =
       0;  // of the first stage here that makes any, since SetVersion; each step has one of each
   int64_t streamed_live_ = 0;   // stages that have weights that come and go, or asked for them

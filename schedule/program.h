@@ -10,6 +10,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <vector>
 
 #include "schedule/action.h"
@@ -35,6 +36,11 @@ struct Program {
 
 // All actions as one list; for programs known to be short.
 ActionList Expand(const Program& program);
+
+// The program of what `list_of` lists for any number of steps, `shift` microbatches each. REQUIRES: steps > 0; lists of many
+// steps differ only by what is repeated, once for each step.
+Program ProgramOfSteps(int64_t steps, int64_t shift,
+                       const std::function<ActionList(int64_t steps)>& list_of);
 
 // Walks a program from its first action to its last.
 class ProgramCursor {

@@ -58,7 +58,8 @@ class SlotList {
     AddPasses(placed);
     const int64_t last = slot.tick + slot.microbatches.count - 1;
     if (streams || loads) add(last, Phase::kDrop, ActionKind::kDropWeights);
-    const bool ends = options_.updates_at_once && slot.microbatches.end() == options_.step_end;
+    const bool ends =
+        options_.updates_at_once && slot.microbatches.end() % topology_.rounds.step == 0;
     if (ends && placed.row.updates) {
       list_.Add(last, Phase::kUpdate, ActionKind::kUpdate, slot.stage, 0);
     }

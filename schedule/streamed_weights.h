@@ -38,8 +38,7 @@ struct WeightSlot {
 // What a list has beside the passes.
 struct StreamedSlotsOptions {
   bool forwards_only = false;    // of an evaluate range
-  bool updates_at_once = false;  // after the slot that ends in the microbatch before `step_end`
-  int64_t step_end = 0;
+  bool updates_at_once = false;  // a part after its last slot of a step
 };
 // The list of `worker`: passes, messages with weights, and SEND_W. `slots` are those of all workers, by tick. REQUIRES: the
 // topology streams weights.

@@ -16,6 +16,10 @@ VersionLedger::VersionLedger(WeightPolicy policy, const Topology& topology, Stag
   stage_.places = topology.depth();
   stage_.replicas = row.replicas;
   stage_.behind_first = ahead.front() - ahead[row.place];
+  if (topology.form == Topology::Form::kThereAndBack) {
+    stage_.step = topology.rounds.step;
+    for (int64_t m = 0; m < stage_.step; ++m) stage_.of_step += topology.Visits(m, stage);
+  }
   SetPolicy(policy);
 }
 
@@ -44,6 +48,13 @@ int64_t VersionLedger::BeginForward(int64_t microbatch) {
   if (stage_.forwards == 0) stage_.first_microbatch = microbatch;
   const int64_t version = rules().forward(stage_, microbatch);
   ++ReadersOf(BackwardVersion(version));
+  ++stage_.forwards;
+  ReleaseUnread();
+  return version;
+}
+
+int64_t VersionLedger::ReadOnce() {
+  const int64_t version = NextForwardVersion();
   ++stage_.forwards;
   ReleaseUnread();
   return version;

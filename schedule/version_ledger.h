@@ -45,6 +45,8 @@ class VersionLedger {
   // F of a microbatch that will have a backward: the version it reads.
   // REQUIRES: NextForwardVersion() <= current(), TakesForward(microbatch).
   int64_t BeginForward(int64_t microbatch);
+  // F of a microbatch whose backward another stage does: the version it reads, once. REQUIRES: the same.
+  int64_t ReadOnce();
   // After BeginForward returned `version`: the one that this forward would like to read, beyond it
   // where weights are predicted.
   int64_t ForwardAim(int64_t version) const {

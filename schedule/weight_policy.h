@@ -146,10 +146,10 @@ inline constexpr WeightPolicy kStashedVersions = {&Weights::kStash};
 
 // The numbers of a policy follow from these.
 struct UpdateShape {
-  int64_t stages = 1;        // of a pipeline; where they have replicas, its places
-  int64_t microbatches = 1;  // of an update; 1: one of each replica
-  int64_t replicas = 1;      // of the first stage
-  int64_t warm_up = 0;       // forwards of the first stage before its first backward
+  int64_t stages = 1;            // of a pipeline; where they have replicas, its places
+  int64_t microbatches = 1;      // of an update; 1: one of each replica
+  int64_t replicas = 1;          // of the first stage
+  int64_t warm_up = 0;           // forwards of the first stage before its first backward
   std::optional<int64_t> delta;  // of samples; absent: PipeDream's own (block_draws.h)
   uint64_t seed = 0;
 };
@@ -169,9 +169,16 @@ struct StageVersions {
   int64_t first_microbatch = 0;  // of its first forward
   int64_t forwards = 0;          // so far
 
+  // There and back, where a stage has some rounds of every step: the microbatches of a step, and how many of them are
+  // the stage's; else 0.
+  int64_t step = 0;
+  int64_t of_step = 0;
+
   // The microbatch of a forward, counted from the first of the range; with replicas the first of its round, in which
-  // each replica has one, so that all of them have the same versions.
-  int64_t MicrobatchOf(int64_t forward) const { return forward * replicas; }
+  // each replica has one, so that all of them have the same versions. There and back one of the same step.
+  int64_t MicrobatchOf(int64_t forward) const {
+    return of_step > 0 ? forward / of_step * step + forward % of_step : forward * replicas;
+  }
 };
 
 // "single", "stash", "delayed:8:1" (batch and lag), "predicted:1" and "aligned:1" (batch), "corrected",

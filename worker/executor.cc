@@ -265,7 +265,7 @@ absl::Status Executor::Dispatch(const Action& action, const Effect& effect) {
     case ActionKind::kRecvRequest:
       return ReceiveRequest(action);
     case ActionKind::kSendWeights:
-      return SendWeights(action);
+      return SendWeights(action, effect);
     case ActionKind::kRecvWeights:
       return ReceiveWeights(action, effect);
     case ActionKind::kDropWeights:
@@ -591,11 +591,12 @@ absl::Status Executor::ReceiveRequest(const Action& action) {
   return absl::OkStatus();
 }
 
-absl::StatusOr<Tensor> Executor::WeightsToSend(const Action& action, Stage& stage) {
+absl::StatusOr<Tensor> Executor::WeightsToSend(const Action& action, int64_t version,
+                                               Stage& stage) {
   if (parts_.state_file == nullptr) {
     PENSTOCK_ASSIGN_OR_RETURN(
         Tensor weights, AcquireTensor(parts_.backend.pool(), DType::kF32, stage.weight_shape()));
-    stage.CopyAllWeights(weights.data<float>());
+    PENSTOCK_RETURN_IF_ERROR(stage.CopyAllWeights(version, weights.data<float>()));
     return weights;
   }
   const StateFile::Reading reading = std::move(answers_.extract(action.index).mapped());
@@ -603,9 +604,9 @@ absl::StatusOr<Tensor> Executor::WeightsToSend(const Action& action, Stage& stag
   return reading.weights;
 }
 
-absl::Status Executor::SendWeights(const Action& action) {
+absl::Status Executor::SendWeights(const Action& action, const Effect& effect) {
   Stage& stage = *Local(parts_.topology[action.stage()].source).stage;
-  PENSTOCK_ASSIGN_OR_RETURN(const Tensor weights, WeightsToSend(action, stage));
+  PENSTOCK_ASSIGN_OR_RETURN(const Tensor weights, WeightsToSend(action, effect.version, stage));
   return Send(action, weights);
 }
 

@@ -169,8 +169,8 @@ class Executor {
   // Streamed weights.
   absl::Status SendRequest(const Action& action);
   absl::Status ReceiveRequest(const Action& action);
-  absl::Status SendWeights(const Action& action);
-  absl::StatusOr<Tensor> WeightsToSend(const Action& action, Stage& stage);
+  absl::Status SendWeights(const Action& action, const Effect& effect);
+  absl::StatusOr<Tensor> WeightsToSend(const Action& action, int64_t version, Stage& stage);
   // Those that live in the file of this worker: begins to read them for the passes of a stage, and waits for that.
   absl::Status LoadWeights(LocalStage& local);
   absl::Status AwaitWeights(LocalStage& local);

@@ -58,6 +58,7 @@ StageOptions StageOptionsOf(const RunLayout& run, StageId id, const StageLatenes
   for (const StageId other : topology.StagesOf(topology.worker(id))) {
     if (topology[other].holder != topology[id].holder) continue;
     options.updates |= topology[other].updates;
+    options.versions_max = std::max(options.versions_max, run.counts[other.value].versions_peak);
     options.microbatches_in_flight_max += run.counts[other.value].activations_peak;
   }
   options.drops_gradients = topology.streams_weights;

@@ -16,10 +16,15 @@ namespace penstock {
 
 // One of each file of this folder (schedules.h).
 Method::List DualPipeV, Gpipe, InterleavedOneFOneB, ListedStep, LocalSgd, LoopedBreadthFirst,
-    OneFOneB, Paci, PipeDream, PipeDream2BW, RandomizedPipeDream, RoundPipe, ZeroBubbleH1,
-    ZeroBubbleH2, ZeroBubbleV;
+    OneFOneB, Paci, PipeDream, PipeDream2BW, RandomizedPipeDream, RoundPipe, RoundPipeAsync,
+    ZeroBubbleH1, ZeroBubbleH2, ZeroBubbleV;
 
 namespace {
+
+constexpr absl::string_view kGoesRound =
+    "takes every stage round all of its workers, each of which is a replica of it already; use "
+    "more "
+    "workers";
 
 constexpr Method kMethods[] = {
     {.name = "gpipe",
@@ -100,8 +105,19 @@ constexpr Method kMethods[] = {
      .program = RoundPipe,
      .placement = Placement::kRoundTrip,
      .steps_in_rounds = true,
-     .why_no_replicas = "takes every stage round all of its workers, each of which is a replica of "
-                        "it already; use more workers"},
+     .why_no_replicas = kGoesRound},
+    {.name = "roundpipe-async",
+     .summary =
+         "roundpipe whose steps do not wait for updates; weights one version late, streamed, "
+         "2 versions",
+     .paper = "Luo et al., 2026, arXiv 2604.27085",
+     .weights = &Weights::kDoubleBuffer,
+     .synchronous = false,
+     .program = RoundPipeAsync,
+     .placement = Placement::kRoundTrip,
+     .steps_in_rounds = true,
+     .streams_weights = true,
+     .why_no_replicas = kGoesRound},
     {.name = "pipedream",
      .summary = "1F1B without end, an update after every microbatch; no bubble, stashed weights",
      .paper = "Narayanan et al., SOSP 2019",
@@ -263,6 +279,8 @@ int64_t InFlightMax(const Topology& topology) {
 
 // Checks that the version that a forward reads is made by then, where it is that before the last update.
 absl::Status CheckFillsPipeline(const Method& method, const ScheduleOptions& options) {
+  // There and back a step is at least a slot of every worker, and the next one but one begins two steps later.
+  if (options.topology.form == Topology::Form::kThereAndBack) return absl::OkStatus();
   const Weights& weights = WeightsOf(method, options);
   const int64_t least = weights.fills_pipeline ? InFlightMax(options.topology) : 0;
   const int64_t of_update = MicrobatchesOfUpdate(method, options);
@@ -453,6 +471,11 @@ absl::Status CheckPlaced(const Method& method, const ScheduleOptions& options) {
   const int32_t pipelines = loops ? RoundTripsOf(topology.parts(), topology.workers, step)
                             : method.placement == Placement::kReplicas ? topology.pipelines
                                                                        : 1;
+  if (method.streams_weights && (!topology.streams_weights || topology.weights_in_file)) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(method.name, " streams weights that wait in memory; the plan has them ",
+                     topology.weights_in_file ? "in files" : "with every worker that passes them"));
+  }
   const bool as_many = !loops || pipelines == topology.pipelines;
   if (loops != (topology.form == Topology::Form::kThereAndBack) || rounds != topology.rounds ||
       !as_many) {
@@ -570,6 +593,13 @@ Program StreamedEvaluation(const Topology& topology, WorkerId worker, Microbatch
 
 }  // namespace
 
+absl::StatusOr<Topology> PlaceMethod(const Method& method, int32_t stages, int32_t workers,
+                                     int64_t microbatches_per_step, std::optional<int32_t> copies) {
+  absl::StatusOr<Topology> topology =
+      Place(method.placement, stages, workers, microbatches_per_step, copies);
+  return topology.ok() && method.streams_weights ? StreamWeights(*topology) : topology;
+}
+
 absl::StatusOr<Topology> PlaceReplicas(const Method& method, absl::Span<const int32_t> replicas,
                                        int32_t stages_per_worker) {
   if (*std::min_element(replicas.begin(), replicas.end()) < 1) {
@@ -611,6 +641,12 @@ absl::Status CheckWeights(const Method& method, const Weights& weights) {
                              ? "every microbatch reads the newest weights of its replica anyway"
                              : "all microbatches of a step read the same version anyway");
   }
+  if (method.streams_weights && &weights != method.weights) {
+    return RefuseWeights(
+        method, weights,
+        "the weights that workers send each other are of one age for all microbatches of "
+        "a step");
+  }
   if (weights.draws != method.weights->draws) {
     return RefuseWeights(method, weights,
                          weights.draws
@@ -635,8 +671,10 @@ WeightPolicy WeightPolicyOf(const Method& method, const ScheduleOptions& options
 }
 
 const Method& SynchronousStart(const Method& method) {
-  PENSTOCK_CHECK(!method.synchronous && method.placement == Placement::kStraight);
-  return **FindMethod("1f1b");
+  PENSTOCK_CHECK(!method.synchronous);
+  const bool goes_round = method.placement == Placement::kRoundTrip;
+  PENSTOCK_CHECK(goes_round || method.placement == Placement::kStraight);
+  return **FindMethod(goes_round ? "roundpipe" : "1f1b");
 }
 
 absl::Span<const Method> Methods() { return kMethods; }

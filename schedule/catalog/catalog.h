@@ -74,6 +74,8 @@ struct Method {
   // The microbatches of a step must be a multiple of the workers; with replicas, of their number;
   // there and back they may also be fewer.
   bool steps_in_rounds = false;
+  // Workers keep the weights of those parts alone that they update, whatever the job says: the method lives by it.
+  bool streams_weights = false;
   // Gradients leave for the previous stage before W whatever the options say: the method lives by
   // it.
   bool sends_gradient_early = false;
@@ -83,6 +85,12 @@ struct Method {
 
   bool replicates_stages() const { return why_no_replicas.empty(); }
 };
+
+// The topology of `method` without replicas of stages: that of its placement (Place), with streamed weights where it lives by
+// them. Errors: those of Place and of StreamWeights.
+absl::StatusOr<Topology> PlaceMethod(const Method& method, int32_t stages, int32_t workers,
+                                     int64_t microbatches_per_step,
+                                     std::optional<int32_t> copies = std::nullopt);
 
 // The topology of `method` whose stage s is held by replicas[s] workers. Their gradients are added
 // up where all updates are those of a step, whose microbatches each have their share of the loss,

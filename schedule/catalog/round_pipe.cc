@@ -26,6 +26,14 @@
 // round is there when the next one goes on with it, S - W slots later, takes S >= W.
 //   weight versions   1 of each part; staleness 0
 //
+// roundpipe-async is the paper's asynchronous optimizer: step t reads the weights that were there before the update of
+// step t - 1, so the slots of a step need not wait for those updates, and the rounds go on without an end. As all of a slot's
+// weights must be of one age, wherever it is, they are streamed, and the worker that updates a part keeps two versions.
+// A step begins with the first pipeline, as every step does, so slot 0 of the next one is on worker 0 when that is free:
+//   step              W ceil(RS / W) slots of a microbatch each; no bubble if W divides RS
+//   weight versions   2 of each part where it is updated; staleness 1, 0 for the first step of a range
+// W(t+1) = W(t) - rate * gradient(W(t-1)), as with pipedream-2bw.
+//
 // Luo et al., "RoundPipe", 2026, arXiv 2604.27085.
 #include <algorithm>
 #include <vector>
@@ -44,7 +52,33 @@ void AddSlot(const Topology& topology, StageId stage, MicrobatchRange round, Act
   }
 }
 
+// Adds the slots of the step that begins with microbatch `first` and in tick `tick`.
+void AddSlots(const Topology& topology, int64_t first, int64_t tick,
+              std::vector<WeightSlot>& slots) {
+  const Topology::Rounds& rounds = topology.rounds;
+  for (int64_t m = first; m < first + rounds.step; m += rounds.microbatches) {
+    for (int32_t place = 0; place < topology.depth(); ++place) {
+      slots.push_back({topology.StageAt(place, m), {m, rounds.microbatches}, tick++});
+    }
+  }
+}
+
 }  // namespace
+
+Program RoundPipeAsync(const ScheduleOptions& options, WorkerId worker, MicrobatchRange range) {
+  const Topology& topology = options.topology;
+  const int64_t step = topology.rounds.step;
+  const int64_t slots_of_step = step / topology.rounds.microbatches * topology.depth();
+  const int64_t ticks =
+      (slots_of_step + topology.workers - 1) / topology.workers * topology.workers;
+  return ProgramOfSteps(range.count / step, step, [&](int64_t steps) {
+    std::vector<WeightSlot> slots;
+    for (int64_t i = 0; i < steps; ++i) {
+      AddSlots(topology, range.first + i * step, i * ticks, slots);
+    }
+    return StreamedSlots(topology, worker, slots, {.updates_at_once = true});
+  });
+}
 
 Program RoundPipe(const ScheduleOptions& options, WorkerId worker, MicrobatchRange range) {
   const Topology& topology = options.topology;
@@ -52,19 +86,12 @@ Program RoundPipe(const ScheduleOptions& options, WorkerId worker, MicrobatchRan
   Program program{.repeats = range.count / step, .shift = step};
   ActionList& list = program.period;
   std::vector<WeightSlot> slots;
-  MicrobatchRange round = {range.first, topology.rounds.microbatches};
-  for (; round.first < range.first + step; round.first += round.count) {
-    for (int32_t slot = 0; slot < topology.depth(); ++slot) {
-      slots.push_back(
-          {topology.StageAt(slot, round.first), round, static_cast<int64_t>(slots.size())});
-    }
-  }
+  AddSlots(topology, range.first, /*tick=*/0, slots);
   // A norm of all gradients, and sums of those of shared parameters, come before any update.
   const bool updates_at_once =
       topology.weights_in_file && !options.global_norm && topology.groups.empty();
   if (topology.streams_weights) {
-    list = StreamedSlots(topology, worker, slots,
-                         {.updates_at_once = updates_at_once, .step_end = range.first + step});
+    list = StreamedSlots(topology, worker, slots, {.updates_at_once = updates_at_once});
   } else {
     for (const WeightSlot& slot : slots) {
       if (topology.worker(slot.stage) == worker) {

@@ -97,10 +97,9 @@ absl::StatusOr<Topology> PlaceStages(const Method& method, const ScheduleSource&
   }
   const std::optional<int32_t> copies =
       source.replicas.empty() ? std::nullopt : std::optional(source.replicas.front());
-  absl::StatusOr<Topology> topology =
-      Place(method.placement, source.stages,
-            source.workers > 0 ? source.workers : source.stages / per_worker, source.microbatches,
-            copies);
+  absl::StatusOr<Topology> topology = PlaceMethod(
+      method, source.stages, source.workers > 0 ? source.workers : source.stages / per_worker,
+      source.microbatches, copies);
   return topology.ok() && source.stream_weights ? StreamWeights(*topology, source.weights_in_file)
                                                 : topology;
 }
@@ -127,7 +126,8 @@ void AddScheduleOptions(CLI::App& app, ScheduleSource& source) {
       ->type_name("V")
       ->check(CLI::Range(1, kSimulatedStagesMax));
   app.add_option("--workers", source.workers,
-                 "Workers that the stages go round (of roundpipe); default: one for each")
+                 "Workers that the stages go round (of roundpipe and roundpipe-async); default: "
+                 "one for each")
       ->type_name("W")
       ->check(CLI::Range(1, kSimulatedStagesMax));
   app.add_option(
@@ -194,6 +194,11 @@ absl::StatusOr<ScheduleOptions> CatalogOptions(const Method& method, const Sched
     return absl::InvalidArgumentError(
         absl::StrCat("--stream-weights is not for ", method.name,
                      ", whose workers keep the stages that they pass; roundpipe has it"));
+  }
+  if (source.weights_in_file && method.streams_weights) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "--weights-in-file is not for ", method.name,
+        ", whose weights come from the memory of the worker that updates them; roundpipe has it"));
   }
   if (source.weights_in_file && !source.stream_weights) {
     return absl::InvalidArgumentError(

@@ -423,9 +423,7 @@ class RandomExecution {
         channels_[{kRequests, s}].pop_front();
         break;
       case ActionKind::kSendWeights:
-        // Those of the step.
-        ok_ = questions_.count(s) == 1 && questions_[s] == m &&
-              version_[source] == (m - schedule_.range.first) / StepLength();
+        ok_ = questions_.count(s) == 1 && questions_[s] == m && Has(source, ForStep(m));
         questions_.erase(s);
         channels_[{kWeights, s}].push_back(m);
         break;
@@ -437,7 +435,7 @@ class RandomExecution {
           if (weights.second && SamePart(s, other) && OnWorker(other, worker)) ok_ = false;
         }
         streamed_[s].second = true;
-        version_[s] = (m - schedule_.range.first) / StepLength();
+        version_[s] = ForStep(m);
         break;
       default:
         ok_ = streamed_.count(s) == 1 && streamed_[s] == std::pair(m, true);
@@ -446,6 +444,16 @@ class RandomExecution {
         }
         streamed_.erase(s);
     }
+  }
+
+  // There and back the version that the microbatch's step reads: all updates before it, but for those that are late.
+  int64_t ForStep(int64_t m) const {
+    const int64_t step = (m - schedule_.range.first) / StepLength();
+    return std::max<int64_t>(0, step - schedule_.weight_policy.lag);
+  }
+  // Whether the worker that updates `s` still has the version, or already.
+  bool Has(int32_t s, int64_t version) {
+    return version <= version_[s] && version >= version_[s] - schedule_.weight_policy.lag;
   }
 
   // Weights from a file are here with the first pass that reads them, if no other slot's are.
@@ -501,10 +509,14 @@ class RandomExecution {
       read_[{s, m}] = forward - draws.DelayOf(m, s, forward);
       return;
     }
+    if (Loops()) {
+      // The weights for the step, wherever they were made. What was borrowed is one version.
+      read_[{s, m}] = ForStep(m);
+      ok_ = ok_ && (Source(s) < 0 ? Has(s, ForStep(m)) : version_[s] == ForStep(m));
+      return;
+    }
     read_[{s, m}] = policy.lag > 0 ? Delayed(s, forward) : version_[s];
     ok_ = ok_ && read_[{s, m}] <= version_[s];
-    // There and back the weights of the step, whoever made them.
-    if (Loops()) ok_ = ok_ && version_[s] == (m - schedule_.range.first) / StepLength();
   }
 
   // The version of a fixed age that a forward reads.
@@ -728,6 +740,9 @@ std::vector<Schedule> Originals() {
         .microbatches_per_step = step,
         .global_norm = parts == 3};
     originals.push_back(BuildSchedule(**FindMethod("roundpipe"), streamed, {0, 2 * step}).value());
+    const ScheduleOptions late{.topology = streamed.topology, .microbatches_per_step = step};
+    originals.push_back(
+        BuildSchedule(**FindMethod("roundpipe-async"), late, {0, 4 * step}).value());
     for (const bool global_norm : {false, true}) {
       const ScheduleOptions in_file{
           .topology =

@@ -1,5 +1,6 @@
 #include "schedule/program.h"
 
+#include "absl/strings/str_cat.h"
 #include "base/random.h"
 #include "tests/support/status_matchers.h"
 
@@ -59,6 +60,31 @@ TEST(ProgramCursor, Periods_AreCountedWhenTheirLastActionIsPassed) {
   }
   EXPECT_TRUE(cursor.Done());
   EXPECT_EQ(cursor.position(), program.size());
+}
+
+// Steps of three microbatches whose first `before` ones, and last `after` ones, are unlike the others.
+TEST(ProgramOfSteps, AnyNumberOfSteps_IsTheListOfThem) {
+  for (const int64_t before : {0, 1, 2}) {
+    for (const int64_t after : {0, 1, 2}) {
+      const auto list_of = [&](int64_t steps) {
+        ActionList list;
+        for (int64_t step = 0; step < steps; ++step) {
+          list.push_back({ActionKind::kForward, 0, 5 + 3 * step});
+          if (step < before) list.push_back({ActionKind::kForward, 1, 5 + 3 * step});
+          if (step >= steps - after) list.push_back({ActionKind::kForward, 2, 5 + 3 * step});
+          list.push_back({ActionKind::kUpdate, 0});
+        }
+        return list;
+      };
+      for (const int64_t steps : {1, 2, 3, 4, 5, 6, 9, 40}) {
+        SCOPED_TRACE(absl::StrCat(steps, " steps, ", before, " and ", after, " unlike the others"));
+        const Program program = ProgramOfSteps(steps, 3, list_of);
+        EXPECT_EQ(Expand(program), list_of(steps));
+        EXPECT_LE(program.prologue.size() + program.period.size() + program.epilogue.size(), 20u);
+        EXPECT_GE(program.repeats, steps - 8);
+      }
+    }
+  }
 }
 
 }  // namespace

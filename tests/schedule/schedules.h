@@ -16,8 +16,8 @@ namespace penstock {
 // `method` of the catalog on `workers` workers, with the fewest stages it runs with there.
 // REQUIRES: it is valid.
 inline Topology PlacedOn(const Method& method, int32_t workers, int64_t microbatches_per_step) {
-  return Place(method.placement, workers * StagesPerWorkerMin(method.placement), workers,
-               microbatches_per_step)
+  return PlaceMethod(method, workers * StagesPerWorkerMin(method.placement), workers,
+                     microbatches_per_step)
       .value();
 }
 inline Schedule CatalogSchedule(absl::string_view name, int32_t workers,
@@ -30,8 +30,9 @@ inline Schedule CatalogSchedule(absl::string_view name, int32_t workers,
 
 // At least `microbatches` microbatches in a step, as many as the method can do on so many workers.
 inline int64_t StepFor(const Method& method, int32_t workers, int64_t microbatches) {
-  if (method.weights->fills_pipeline) return std::max<int64_t>(microbatches, workers);
-  if (!method.steps_in_rounds) return microbatches;
+  if (!method.steps_in_rounds) {
+    return method.weights->fills_pipeline ? std::max<int64_t>(microbatches, workers) : microbatches;
+  }
   return (microbatches + workers - 1) / workers * workers;
 }
 

@@ -28,6 +28,12 @@ Schedule StreamedSteps(const ScheduleOptions& options, int64_t steps) {
       .value();
 }
 
+Schedule AsyncSteps(const ScheduleOptions& options, int64_t first, int64_t steps) {
+  const int64_t step = options.microbatches_per_step;
+  return BuildSchedule(**FindMethod("roundpipe-async"), options, {first * step, steps * step})
+      .value();
+}
+
 int64_t CountOf(const Schedule& schedule, ActionKind kind) {
   int64_t count = 0;
   for (const Program& program : schedule.programs) {
@@ -55,6 +61,37 @@ TEST(StreamedWeights, AnySize_VerifiesWithTheWeightsOfTwoSlotsOfOthersAtMost) {
             EXPECT_EQ(counts.streamed_peak > 0, in_file || row.source.value >= 0) << id;
             EXPECT_EQ(counts.versions_peak, 1);
             EXPECT_EQ(counts.staleness.max, 0);
+          }
+        }
+      }
+    }
+  }
+}
+
+TEST(StreamedWeights, AsyncOfAnySize_ReadsWeightsOneUpdateOldAndKeepsTwoVersionsWhereTheyAreMade) {
+  for (int32_t workers = 1; workers <= 6; ++workers) {
+    for (int32_t parts = workers; parts <= workers + 4; ++parts) {
+      for (const int64_t rounds : {0, 1, 2, 3, 5}) {
+        const int64_t m = rounds == 0 ? std::max(workers - 1, 1) : rounds * workers;
+        const ScheduleOptions options = StreamedOptions(parts, workers, m);
+        for (const int64_t steps : {1, 2, 3, 4, 5, 30}) {
+          SCOPED_TRACE(absl::StrCat(parts, " parts, ", workers, " workers, ", m, " microbatches, ",
+                                    steps, " steps"));
+          const Schedule schedule = AsyncSteps(options, /*first=*/3, steps);
+          EXPECT_GE(schedule.programs.front().repeats, steps - 7);
+          const absl::StatusOr<VerifyReport> report = Verify(schedule);
+          ASSERT_THAT(report, IsOk()) << PrintSchedule(schedule);
+          for (int32_t id = 0; id < options.topology.stages(); ++id) {
+            const StageWiring& row = options.topology[StageId(id)];
+            const StageCounts& counts = report->stages[id];
+            EXPECT_LE(counts.streamed_peak, 2);
+            EXPECT_EQ(counts.staleness.updates, row.updates ? steps : 0);
+            if (!row.updates) continue;
+            EXPECT_EQ(counts.versions_peak, 2);
+            EXPECT_EQ(counts.staleness.max, steps > 1 ? 1 : 0);
+            EXPECT_EQ(counts.staleness.sum, (steps - 1) * m);
+            EXPECT_EQ(counts.staleness.microbatches, steps * m);
+            EXPECT_EQ(counts.version_drift.max, 0);
           }
         }
       }
@@ -122,6 +159,45 @@ TEST(StreamedWeights, WeightsThatTravelWithinASlot_TakeNoTimeButAtTheBeginning) 
   EXPECT_DOUBLE_EQ(makespan(0.0), slots);
   EXPECT_LE(makespan(2.0), slots + 2.0);
   EXPECT_GT(makespan(8.0), slots + 8.0);
+}
+
+// Slots of one length, messages and updates for nothing: a step of K slots, of which W are passed side by side, takes
+// ceil(K / W) times W microbatches' time.
+TEST(StreamedWeights, AsyncSteps_FollowEachOtherWithoutABubbleIfWorkersDivideTheSlots) {
+  const auto period = [](int32_t parts, int32_t workers, int64_t rounds) {
+    const ScheduleOptions options = StreamedOptions(parts, workers, rounds * workers);
+    const SimulationCosts costs = CostsOfEqualPasses(options.topology);
+    const auto makespan = [&](int64_t steps) {
+      return Simulate(AsyncSteps(options, 0, steps), costs, {.channel_capacity = 2 * workers})
+          ->makespan_s;
+    };
+    EXPECT_DOUBLE_EQ(makespan(1), static_cast<double>(rounds * (2 * parts - 1) + workers - 1));
+    return (makespan(12) - makespan(6)) / 6;
+  };
+  EXPECT_DOUBLE_EQ(period(4, 4, 4), 28.0);  // 4 rounds of 7 slots
+  EXPECT_DOUBLE_EQ(period(5, 3, 1), 9.0);
+  EXPECT_DOUBLE_EQ(period(5, 3, 4), 36.0);
+  EXPECT_DOUBLE_EQ(period(4, 4, 1), 8.0);   // 7 slots
+  EXPECT_DOUBLE_EQ(period(8, 4, 2), 32.0);  // 30
+  EXPECT_DOUBLE_EQ(period(6, 5, 3), 35.0);  // 33
+}
+
+// With steps of 8 passes in a row for each of four workers, the first one begins step 1 while others still pass step 0.
+TEST(StreamedWeights, AsyncFirstWorker_AsksForTheNextStepsWeightsInTheLastSlotOfAStep) {
+  const Schedule schedule = AsyncSteps(StreamedOptions(4, 4, 4), 0, 3);
+  std::string text;
+  for (const Action& action : Expand(schedule.programs[0])) {
+    const bool of_passes =
+        action.kind == ActionKind::kForward || action.kind == ActionKind::kBackwardInput;
+    const bool of_first = action.microbatch % 4 == 0;
+    const bool shown = action.kind == ActionKind::kUpdate || StreamsWeights(action.kind) ||
+                       (of_passes && of_first);
+    if (shown) absl::StrAppend(&text, text.empty() ? "" : " ", ToString(action));
+    if (action.kind == ActionKind::kUpdate) break;
+  }
+  EXPECT_EQ(
+      text,
+      "0SEND_Q0 2RECV_Q0 2SEND_P0 0RECV_P0 0F0 0DROP0 0SEND_Q4 4I0 2RECV_Q4 2SEND_P4 4UPDATE");
 }
 
 // As schedule/README.md has it.
@@ -355,6 +431,41 @@ TEST(StreamedWeights, LoadWithoutAFile_IsRefused) {
                                    "0LOAD0,0F0,0I0,0W0,0UPDATE,FLUSH\n")
                          .value()),
               StatusIs(absl::StatusCode::kFailedPrecondition, HasSubstr("in no file")));
+}
+
+TEST(StreamedWeights, AsyncWithoutStreamsOrWithFilesOrOtherWeights_IsRefused) {
+  const Method& async = **FindMethod("roundpipe-async");
+  const auto build = [&](Topology topology, const Weights* weights = nullptr) {
+    return BuildSchedule(
+               async,
+               {.topology = std::move(topology), .microbatches_per_step = 4, .weights = weights},
+               {0, 8})
+        .status();
+  };
+  const Topology round_trip = RoundTripPipelines(4, 4, 4);
+  EXPECT_THAT(build(StreamWeights(round_trip).value()), IsOk());
+  EXPECT_THAT(build(round_trip), StatusIs(absl::StatusCode::kInvalidArgument,
+                                          HasSubstr("with every worker that passes them")));
+  EXPECT_THAT(
+      build(StreamWeights(round_trip, /*in_file=*/true).value()),
+      StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("the plan has them in files")));
+  EXPECT_THAT(build(StreamWeights(round_trip).value(), &Weights::kStash),
+              StatusIs(absl::StatusCode::kInvalidArgument,
+                       HasSubstr("roundpipe-async cannot have the weights \"stash\"")));
+}
+
+TEST(StreamedWeights, AsyncWithoutTheUpdateOfAStep_IsRefused) {
+  const ScheduleOptions options = StreamedOptions(2, 2, 2);
+  Schedule schedule = AsyncSteps(options, 0, 4);
+  for (Program& program : schedule.programs) program = {.prologue = Expand(program)};
+  ActionList& list = schedule.programs[0].prologue;
+  const auto update = std::find_if(list.begin(), list.end(), [](const Action& action) {
+    return action.kind == ActionKind::kUpdate;
+  });
+  ASSERT_NE(update, list.end());
+  list.erase(update);
+  EXPECT_THAT(Verify(schedule), StatusIs(absl::StatusCode::kFailedPrecondition,
+                                         HasSubstr("the step before has had no UPDATE")));
 }
 
 TEST_F(BrokenStream, WeightsThatAreNotTaken) {

@@ -100,6 +100,46 @@ TEST_F(StreamedRun, OnAnyNumberOfWorkers_IsTheSerialReference) {
   }
 }
 
+// Late by one update: as pipedream-2bw trains, bit for bit, wherever its stages are.
+TEST_F(StreamedRun, Async_IsTheSerialReferenceAndPipeDream2BW) {
+  struct Case {
+    int stages, workers, microbatches;
+  };
+  for (const Case& size :
+       {Case{1, 1, 2}, Case{2, 2, 4}, Case{3, 2, 8}, Case{3, 3, 3}, Case{4, 3, 15}, Case{4, 4, 4},
+        Case{6, 4, 8}, Case{7, 4, 20}, Case{7, 7, 7}}) {
+    SCOPED_TRACE(absl::StrCat(size.stages, " stages, ", size.workers, " workers, ",
+                              size.microbatches, " microbatches"));
+    v1::JobSpec spec = Job(size.stages, size.workers, size.microbatches);
+    spec.mutable_pipeline()->set_method("roundpipe-async");
+    spec.mutable_pipeline()->set_stream_weights("off");  // it is no choice
+    spec.mutable_training()->set_steps(7);
+    spec.mutable_model()->mutable_gpt()->set_dropout(0.1);
+    const std::vector<LayerRange> layers = EvenSplit(kLayers, size.stages);
+    v1::JobSpec twin = spec;
+    twin.mutable_pipeline()->set_method("pipedream-2bw");
+    twin.mutable_pipeline()->clear_workers();
+    const absl::StatusOr<Trained> two_bw = TrainSerially(twin, layers, {}, files_);
+    PENSTOCK_ASSERT_OK_AND_ASSIGN(
+        const Trained trained,
+        TrainCluster({.spec = spec, .layers = layers, .delay_seed = 5, .delay_us_max = 100},
+                     files_));
+    if (size.microbatches >= size.stages) {
+      ASSERT_THAT(two_bw, IsOk());
+      EXPECT_EQ(trained.weights_sha256, two_bw->weights_sha256);
+    }
+    spec.mutable_validation()->set_every_steps(3);
+    spec.mutable_validation()->set_batches(size.microbatches > 4 ? 1 : 3);
+    ExpectSerial(spec, size.stages, /*delay_seed=*/size.stages + size.workers);
+    spec.mutable_training()->mutable_clip()->set_layer_norm(0.2);
+    spec.mutable_training()->set_precision("bf16");
+    spec.mutable_training()->set_rounding("stochastic");
+    ExpectSerial(spec, size.stages);
+    spec.mutable_pipeline()->set_synchronous_steps(2);
+    ExpectSerial(spec, size.stages);
+  }
+}
+
 // Each has other arrays of state: none, one, and two of which one is for some parameters alone.
 TEST_F(StreamedRun, OtherOptimizersFromFiles_AreTheSerialReference) {
   v1::JobSpec plain = Job(4, 3, 6, "file");
@@ -176,9 +216,17 @@ TEST_F(StreamedRun, Checkpoint_ResumesWithAndWithoutStreams) {
 }
 
 TEST_F(StreamedRun, DrainedAtAnyStep_ThenResumed_EqualsTheReference) {
-  for (const auto& [stages, workers, streams] :
-       {std::tuple{2, 2, "on"}, {4, 4, "on"}, {6, 4, "on"}, {4, 4, "file"}, {6, 4, "file"}}) {
-    v1::JobSpec spec = Job(stages, workers, 8, streams);
+  for (const auto& [stages, workers, streams] : {std::tuple{2, 2, "on"},
+                                                 {4, 4, "on"},
+                                                 {6, 4, "on"},
+                                                 {4, 4, "file"},
+                                                 {6, 4, "file"},
+                                                 {4, 4, "async"},
+                                                 {7, 4, "async"}}) {
+    SCOPED_TRACE(streams);
+    const bool async = std::string(streams) == "async";
+    v1::JobSpec spec = Job(stages, workers, 8, async ? "on" : streams);
+    if (async) spec.mutable_pipeline()->set_method("roundpipe-async");
     spec.mutable_training()->set_steps(24);
     spec.mutable_checkpoint()->set_directory(kCheckpointRoot);
     TestCluster* running = nullptr;
@@ -275,9 +323,15 @@ std::map<std::string, v1::StageReport> FirstOfWorkers(const std::vector<v1::Stag
 }
 
 TEST_F(StreamedRun, BytesSent_AreThosePlanned) {
-  for (const auto& [stages, workers, streams] :
-       {std::tuple{4, 4, "on"}, {7, 4, "on"}, {5, 3, "on"}, {4, 4, "file"}, {7, 4, "file"}}) {
-    const v1::JobSpec spec = Job(stages, workers, 4 * workers, streams);
+  for (const auto& [stages, workers, streams] : {std::tuple{4, 4, "on"},
+                                                 {7, 4, "on"},
+                                                 {5, 3, "on"},
+                                                 {4, 4, "file"},
+                                                 {7, 4, "file"},
+                                                 {5, 3, "async"}}) {
+    const bool async = std::string(streams) == "async";
+    v1::JobSpec spec = Job(stages, workers, 4 * workers, async ? "on" : streams);
+    if (async) spec.mutable_pipeline()->set_method("roundpipe-async");
     const std::vector<LayerRange> layers = EvenSplit(kLayers, stages);
     PENSTOCK_ASSERT_OK_AND_ASSIGN(const ResolvedJob job, ResolveJob(spec));
     const ScheduleOptions options = ScheduleOptionsOf(job, TopologyOf(job, stages), layers);
@@ -439,8 +493,9 @@ TEST_F(StreamedRun, SumOfGradients_ComesBackFromTheFile) {
 TEST_F(StreamedRun, Memory_IsBoundedByThePredictionAndLessThanWithoutStreams) {
   for (const auto& [stages, workers] : {std::pair{4, 4}, {7, 4}, {7, 3}}) {
     SCOPED_TRACE(absl::StrCat(stages, " on ", workers));
-    const auto reports_of = [&](const char* streams) {
+    const auto reports_of = [&](const char* streams, const char* method = "roundpipe") {
       v1::JobSpec spec = Job(stages, workers, 4 * workers, streams);
+      spec.mutable_pipeline()->set_method(method);
       spec.mutable_model()->mutable_gpt()->set_width(64);
       spec.mutable_training()->set_batch(4 * workers);
       const auto trained =
@@ -464,6 +519,11 @@ TEST_F(StreamedRun, Memory_IsBoundedByThePredictionAndLessThanWithoutStreams) {
       most_whole = std::max<int64_t>(most_whole, whole.at(worker).peak_memory_bytes());
     }
     EXPECT_LT(most, most_whole);
+    for (const auto& [worker, report] : reports_of("on", "roundpipe-async")) {
+      const auto predicted = static_cast<double>(report.predicted_memory_bytes());
+      EXPECT_LE(static_cast<double>(report.peak_memory_bytes()), 1.05 * predicted) << worker;
+      EXPECT_GE(static_cast<double>(report.peak_memory_bytes()), 0.7 * predicted) << worker;
+    }
     int64_t most_from_file = 0;
     for (const auto& [worker, report] : from_file) {
       const auto predicted = static_cast<double>(report.predicted_memory_bytes());

@@ -57,8 +57,8 @@ absl::StatusOr<Costs> CostsOf(const Method& method, const MethodsOptions& option
   const int32_t stages = options.workers * per_worker;
   const bool is_searched = method.placement == Placement::kListed;
   PENSTOCK_ASSIGN_OR_RETURN(const Topology topology,
-                            Place(is_searched ? Placement::kStraight : method.placement, stages,
-                                  options.workers, options.microbatches));
+                            PlaceMethod(is_searched ? **FindMethod("1f1b") : method, stages,
+                                        options.workers, options.microbatches));
   // F, I and W take the same time on every stage, messages none.
   const SimulationCosts equal = {.stages =
                                      std::vector<StageCosts>(topology.stages(), {1, 1, 1, 0})};
