@@ -2,6 +2,9 @@
 // weights of the serial reference; the rest is refused before anything starts.
 #include <gtest/gtest.h>
 
+#include <map>
+#include <vector>
+
 #include "base/random.h"
 #include "schedule/text.h"
 #include "tests/schedule/mutants.h"
@@ -16,19 +19,29 @@ namespace {
 
 std::vector<Schedule> Steps() {
   std::vector<Schedule> steps;
+  const auto add = [&steps](Schedule step) {
+    if (step.range.count != 4 || step.topology.depth() > kLayers) return;
+    for (Program& program : step.programs) program = {.prologue = Expand(program)};
+    steps.push_back(std::move(step));
+  };
   for (const Method& method : Methods()) {
     if (!method.synchronous) continue;
     for (const int32_t workers : {2, 3}) {
-      std::vector<Schedule> variants = {CatalogSteps(method, workers, 4, 0, 1)};
+      add(CatalogSteps(method, workers, 4, 0, 1));
       // Stashes that wait on the host for a while.
       if (method.placement != Placement::kRoundTrip) {
-        variants.push_back(OffloadingSteps(method, {.all = 2}, workers, 4, 0, 1));
+        add(OffloadingSteps(method, {.all = 2}, workers, 4, 0, 1));
       }
-      for (Schedule& step : variants) {
-        if (step.range.count != 4 || step.topology.stages() > kLayers) continue;
-        for (Program& program : step.programs) program = {.prologue = Expand(program)};
-        steps.push_back(std::move(step));
-      }
+    }
+  }
+  // Stages whose sums of gradients leave beside the last backward (BEGIN_REDUCE).
+  for (const absl::string_view name : {"gpipe", "1f1b", "zb-h1"}) {
+    const Method& method = **FindMethod(name);
+    for (const std::vector<int32_t>& replicas :
+         std::vector<std::vector<int32_t>>{{2}, {2, 1}, {1, 2}, {2, 2}, {4, 1, 2}}) {
+      const ScheduleOptions options{.topology = PlaceReplicas(method, replicas).value(),
+                                    .microbatches_per_step = 4};
+      add(BuildSchedule(method, options, {0, 4}).value());
     }
   }
   return steps;
@@ -42,10 +55,17 @@ TEST(MutantTraining, AcceptedSteps_TrainToTheSerialWeights) {
   spec.mutable_training()->set_steps(2);
   spec.mutable_pipeline()->set_schedule_file("step.csv");
   const std::vector<Schedule> steps = Steps();
-  spec.mutable_pipeline()->set_schedule(PrintSchedule(steps.front()));
-  PENSTOCK_ASSERT_OK_AND_ASSIGN(
-      const Trained serial,
-      TrainSerially(spec, EvenSplit(kLayers, steps.front().topology.stages()), {}, files));
+  // One sum of gradients over all microbatches, whatever the stages; with replicas a sum of their sums.
+  std::map<std::vector<int32_t>, Trained> serial;
+  for (const Schedule& step : steps) {
+    const std::vector<int32_t> replicas = ReplicasOf(step.topology);
+    const bool replicated = step.topology.form == Topology::Form::kReplicas;
+    const std::vector<int32_t> key = replicated ? replicas : std::vector<int32_t>();
+    if (serial.contains(key)) continue;
+    spec.mutable_pipeline()->set_schedule(PrintSchedule(step));
+    PENSTOCK_ASSERT_OK_AND_ASSIGN(
+        serial[key], TrainSerially(spec, EvenSplit(kLayers, step.topology.depth()), {}, files));
+  }
 
   RandomStream random(23, 0);
   const int mutants = EnvironmentNumber("TRAINED_MUTANTS", 1000);
@@ -62,13 +82,16 @@ TEST(MutantTraining, AcceptedSteps_TrainToTheSerialWeights) {
       EXPECT_TRUE(absl::IsInvalidArgument(job.status())) << job.status() << "\n" << text;
       continue;
     }
-    const auto stages = static_cast<int>(job->StagesOn(1));
+    const bool replicated = step.topology.form == Topology::Form::kReplicas;
+    const std::vector<int32_t> key =
+        replicated ? ReplicasOf(step.topology) : std::vector<int32_t>();
+    const int stages = step.topology.depth();
     const absl::StatusOr<Trained> cluster = TrainCluster(
         {.spec = spec, .layers = EvenSplit(kLayers, stages), .delay_seed = random.Next()}, files);
     // The form alone was looked at when the job was read; a stage that is never trained shows here.
     ASSERT_TRUE(cluster.ok()) << cluster.status() << "\n" << text;
     SCOPED_TRACE(text);
-    ExpectSameTraining(*cluster, serial);
+    ExpectSameTraining(*cluster, serial.at(key));
     ++trained;
   }
   EXPECT_GT(trained, mutants / 20);
