@@ -181,6 +181,7 @@ std::optional<Departure> Membership::OnProbed(const std::string& worker, int64_t
       absl::IsDeadlineExceeded(answer) && member.heard_ns <= *member.suspected_ns;
   if (!gone && !unanswered) return std::nullopt;
   member.alive = false;
+  heard_since_ns_.reset();
   return Departure{.worker = worker,
                    .incarnation = member.registration.incarnation(),
                    .reason = absl::StrCat(member.stream > 0 ? "its connection closed, and " : "",
@@ -199,6 +200,7 @@ std::vector<Departure> Membership::Expire(int64_t now_ns) {
   const bool gap = late_ns > expire_interval_ns();
   expired_ns_ = now_ns;
   const int64_t timeout_ns = limits_.heartbeat_timeout_ms * kNsPerMs;
+  heard_since_ns_.reset();
   std::vector<Departure> departures;
   std::erase_if(members_, [&](const auto& entry) {
     const Member& member = entry.second;
@@ -218,15 +220,24 @@ std::vector<Departure> Membership::Expire(int64_t now_ns) {
            .cause = LossCause::kSilent,
            .detection_ns = now_ns - member.heard_ns});
     }
+    if (member.alive) {
+      heard_since_ns_ = std::min(heard_since_ns_.value_or(member.heard_ns), member.heard_ns);
+    }
   }
   return departures;
 }
 
 std::optional<int64_t> Membership::NextExpiryNs() const {
+  const int64_t timeout_ns = limits_.heartbeat_timeout_ms * kNsPerMs;
+  // No member that is alive was silent for longer than since then, so that the interval ends before any of their times.
+  if (heard_since_ns_.has_value() && expired_ns_.has_value() &&
+      *expired_ns_ + expire_interval_ns() <= *heard_since_ns_ + timeout_ns) {
+    return *expired_ns_ + expire_interval_ns();
+  }
   std::optional<int64_t> next;
   for (const auto& [name, member] : members_) {
     if (member.alive) {
-      const int64_t expiry = member.heard_ns + limits_.heartbeat_timeout_ms * kNsPerMs;
+      const int64_t expiry = member.heard_ns + timeout_ns;
       next = std::min(next.value_or(expiry), expiry);
     }
   }

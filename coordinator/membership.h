@@ -98,7 +98,10 @@ class Membership {
   // It gets nothing to do any more. REQUIRES: alive.
   void SetLeaving(const std::string& worker);
   // It has left in good order, and is as unknown as if it had never been there.
-  void Dismiss(const std::string& worker) { members_.erase(worker); }
+  void Dismiss(const std::string& worker) {
+    members_.erase(worker);
+    heard_since_ns_.reset();
+  }
 
   // Marks the workers as lost that were silent for too long, and returns them.
   std::vector<Departure> Expire(int64_t now_ns);
@@ -138,6 +141,9 @@ class Membership {
   int64_t last_stream_ = 0;
   int64_t latest_ns_ = 0;              // the latest time that any call brought
   std::optional<int64_t> expired_ns_;  // of the last Expire
+  // Some member is alive, and none was heard of for the last time before then; unknown where nothing has been counted since
+  // a member was lost. So heartbeats, a thousand or more in a second, do not have all members looked at.
+  std::optional<int64_t> heard_since_ns_;
   std::optional<int64_t> joined_ns_;
 };
 

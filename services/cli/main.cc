@@ -2,7 +2,7 @@
 #include "services/cli/command.h"
 #include "services/cli/commands/commands.h"
 #include "services/rpc/grpc_log.h"
-#include "services/rpc/grpc_polling.h"
+#include "services/rpc/grpc_process.h"
 #include "studies/command/commands.h"
 
 namespace penstock {
@@ -130,7 +130,7 @@ constexpr Command kCommands[] = {
 }  // namespace penstock
 
 int main(int argc, char** argv) {
-  penstock::PollIdleChannelsOften();
+  penstock::PrepareProcessForGrpc();
   penstock::WriteGrpcLog("penstock", /*errors=*/false);  // we report failed calls in our own words
   penstock::Console console = penstock::StandardConsole();
   return penstock::RunCommandLine(penstock::kCommands, argc, argv, console);

@@ -37,7 +37,7 @@
 #include "services/metrics/process_metrics.h"
 #include "services/rpc/connection_acceptor.h"
 #include "services/rpc/grpc_log.h"
-#include "services/rpc/grpc_polling.h"
+#include "services/rpc/grpc_process.h"
 #include "services/rpc/host_name.h"
 #include "services/rpc/one_line_sink.h"
 #include "services/rpc/refusal_log.h"
@@ -315,7 +315,7 @@ int Main(int argc, char** argv) {
   log.set_level(spdlog::level::from_str(flags->server.log_level));
   log.flush_on(spdlog::level::trace);
   RaiseDescriptorLimit();
-  PollIdleChannelsOften();
+  PrepareProcessForGrpc();
   // Failed calls are reported in our own words.
   WriteGrpcLog("coordinator", /*errors=*/log.should_log(spdlog::level::debug));
 

@@ -40,7 +40,7 @@
 #include "services/rpc/client.h"
 #include "services/rpc/connection_acceptor.h"
 #include "services/rpc/grpc_log.h"
-#include "services/rpc/grpc_polling.h"
+#include "services/rpc/grpc_process.h"
 #include "services/rpc/leader_stub.h"
 #include "services/rpc/memory.h"
 #include "services/rpc/one_line_sink.h"
@@ -507,7 +507,7 @@ int main(int argc, char** argv) {
       flags->name, std::make_shared<penstock::OneLineStderrSink>()));
   spdlog::set_level(spdlog::level::from_str(flags->server.log_level));
   penstock::RaiseDescriptorLimit();
-  penstock::PollIdleChannelsOften();
+  penstock::PrepareProcessForGrpc();
   // Failed calls are reported in our own words.
   penstock::WriteGrpcLog(flags->name, /*errors=*/spdlog::should_log(spdlog::level::debug));
   const auto security =

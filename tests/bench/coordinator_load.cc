@@ -38,7 +38,7 @@
 #include "services/rpc/client.h"
 #include "services/rpc/completion_poller.h"
 #include "services/rpc/connection_acceptor.h"
-#include "services/rpc/grpc_polling.h"
+#include "services/rpc/grpc_process.h"
 #include "services/rpc/limits.h"
 #include "services/rpc/server.h"
 #include "tests/job/jobs.h"
@@ -546,7 +546,7 @@ int main(int argc, char** argv) {
     return argc > index ? std::atoi(argv[index]) : otherwise;
   };
   penstock::RaiseDescriptorLimit();
-  penstock::PollIdleChannelsOften();
+  penstock::PrepareProcessForGrpc();
   penstock::CoordinatorLoad load(number(1, 0), argv[2], number(3, 0), number(4, 1000),
                                  number(5, 200));
   load.Run(absl::Seconds(number(6, 30)));

@@ -15,6 +15,7 @@
 
 #include "absl/time/clock.h"
 #include "base/check.h"
+#include "services/rpc/grpc_process.h"
 #include "services/security/authority_directory.h"
 #include "tests/bench/transport/pair.h"
 
@@ -117,6 +118,7 @@ int main(int argc, char** argv) {
     std::fprintf(stderr, "usage: transport_benchmark [PAIRS] [MIB]\n");
     return 2;
   }
+  penstock::PrepareProcessForGrpc();
   penstock::Main(pairs, total_mib);
   return 0;
 }
