@@ -360,7 +360,7 @@ std::optional<int64_t> AttemptPhase::DecidesAtNs() const {
   return IsOnlyAccused() ? std::nullopt : JobPhase::DecidesAtNs();
 }
 
-bool AttemptPhase::IsOnlyAccused() const { return crew_->AllDone() && !crew_->blame().settled(); }
+bool AttemptPhase::IsOnlyAccused() const { return !crew_->blame().settled() && crew_->AllDone(); }
 
 NextPhase AttemptPhase::EndUndrained(const std::string& why, Now now) {
   job_.summary().set_reason(absl::StrCat(job_.cancel_reason(),

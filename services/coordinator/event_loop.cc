@@ -51,6 +51,7 @@ absl::Status EventLoop::Restore() {
   coordinator_.Restore(std::move(jobs), ReadClock());
   PENSTOCK_FAULT_POINT(kLoopAfterRestore);
   const bool goes_on = PerformEffects();
+  deadline_ns_ = coordinator_.NextDeadlineNs();
   PENSTOCK_RETURN_IF_ERROR(store_status_);
   if (!goes_on) return absl::AbortedError("another coordinator may lead by now");
   return absl::OkStatus();
@@ -116,15 +117,16 @@ bool EventLoop::TakeTurn() {
   for (const Event& event : TakeEvents()) {
     event(coordinator_, ReadClock());
   }
-  const std::optional<int64_t> deadline = coordinator_.NextDeadlineNs();
   const Now now = ReadClock();
-  if (deadline.has_value() && now.monotonic_ns >= *deadline) {
+  if (deadline_ns_.has_value() && now.monotonic_ns >= *deadline_ns_) {
     coordinator_.Tick(now);
   }
 #ifndef NDEBUG
   PENSTOCK_CHECK(coordinator_.CheckInvariants().ok());
 #endif
-  if (!PerformEffects() || !MayAct()) {
+  const bool goes_on = PerformEffects();
+  deadline_ns_ = coordinator_.NextDeadlineNs();
+  if (!goes_on || !MayAct()) {
     GiveUp();
     return false;
   }
@@ -183,7 +185,7 @@ std::optional<int64_t> EventLoop::NextTurnNs() {
 
 std::optional<int64_t> EventLoop::WakeNs() const {
   if (!queue_.empty()) return std::numeric_limits<int64_t>::min();
-  std::optional<int64_t> wake_ns = coordinator_.NextDeadlineNs();
+  std::optional<int64_t> wake_ns = deadline_ns_;
   const auto at_latest = [&wake_ns](int64_t time_ns) {
     wake_ns = std::min(wake_ns.value_or(time_ns), time_ns);
   };

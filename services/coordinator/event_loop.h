@@ -181,6 +181,8 @@ class EventLoop {
   const std::unique_ptr<StateStore> store_;
   const std::unique_ptr<Mandate> mandate_;  // null: it always holds
   bool may_act_ = true;                     // as long as the mandate has held
+  // Of the state machines, as they are between turns: with many jobs it takes a while to ask all of them.
+  std::optional<int64_t> deadline_ns_;
   PendingWrites pending_;
   CoordinatorEffects outside_;   // to be performed once what is pending was written
   CoordinatorEffects withheld_;  // calls to prepare, until the store can be written

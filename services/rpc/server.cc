@@ -69,7 +69,9 @@ Callers RpcServer::CallersOf(const grpc::Service& service) const {
 }
 
 std::unique_ptr<CallLane> RpcServer::MakeLane(Callers callers) const {
-  const int calls_max = options_.handler_threads + options_.handler_queue_max;
+  const int calls_max = callers == Callers::kCluster
+                            ? options_.cluster_calls_max
+                            : options_.handler_threads + options_.handler_queue_max;
   // Workers may share one certificate, and each has few calls at a time, so for them all places are anybody's.
   CallLaneLimits limits = {
       .threads = options_.handler_threads, .calls_max = calls_max, .calls_per_peer_max = calls_max};

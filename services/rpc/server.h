@@ -47,9 +47,11 @@ struct RpcServerOptions {
   // Whichever thread polls also moves the bytes of all connections, so more than one pays only where
   // one cannot move enough.
   int polling_threads = 1;
-  // Of each lane.
+  // Of each lane, and of others than the cluster's.
   int handler_threads = rpc_limits::kHandlerThreads;
   int handler_queue_max = rpc_limits::kHandlerQueueMax;
+  // Of the cluster's own programs, whose lane has a place for all of them.
+  int cluster_calls_max = rpc_limits::kClusterCallsMax;
   // Of users.
   int calls_per_peer_max = rpc_limits::kCallsPerPeerMax;
   // Lists the services for tools such as grpcurl.

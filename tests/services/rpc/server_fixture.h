@@ -20,13 +20,13 @@ namespace penstock {
 inline constexpr absl::Duration kTimeout = absl::Seconds(20);
 
 // A server with a unary method (GetJob), one that answers later (GetTimeline) and a stream (WatchJob),
-// whose handlers a test chooses, and with a worker's heartbeat.
+// whose handlers a test chooses, and with a worker's heartbeat and report.
 class ServerTest : public ::testing::Test {
  protected:
   using Service = v1::JobService::AsyncService;
 
   void StartServer(RpcServerOptions options = {}) {
-    options.listen = {"127.0.0.1", 0};
+    if (options.listen.host.empty()) options.listen = {"127.0.0.1", 0};
     server_ = std::make_unique<RpcServer>(options);
     auto& service = server_->AddService<Service>();
     server_->Unary(service, &Service::RequestGetJob,
@@ -44,6 +44,9 @@ class ServerTest : public ::testing::Test {
     server_->Unary(
         registry, &Registry::RequestHeartbeat,
         [](const v1::HeartbeatRequest&, const CallInfo&) { return v1::HeartbeatResponse(); });
+    server_->UnaryAsync(registry, &Registry::RequestReportRun,
+                        [this](const v1::ReportRunRequest&, const CallInfo&,
+                               Reply<v1::ReportRunResponse> reply) { report_(std::move(reply)); });
     ASSERT_THAT(server_->Start(), IsOk());
     peer_ = server_->address().ToString();
     stub_ = v1::JobService::NewStub(MakeControlChannel(peer_, grpc::InsecureChannelCredentials()));
@@ -79,6 +82,7 @@ class ServerTest : public ::testing::Test {
     return response;
   };
   std::function<void(const v1::GetTimelineRequest&, Reply<v1::GetTimelineResponse>)> later_;
+  std::function<void(Reply<v1::ReportRunResponse>)> report_;
   StreamHandler<v1::WatchJobRequest, v1::JobEvent> watch_ =
       [](const v1::WatchJobRequest&, const CallInfo&, const StreamWaker&) {
         return absl::UnimplementedError("not in this test");

@@ -196,6 +196,52 @@ TEST_F(ServerTest, Unary_FullQueue_IsRefusedAtOnce) {
   EXPECT_EQ(busy, 2);
 }
 
+// More than users may have, from as many connections as it takes, while none is answered.
+TEST_F(ServerTest, UnaryAsync_CallsOfManyWorkers_WaitTogetherUpToTheClustersLimit) {
+  constexpr int kConnections = 6;
+  constexpr int kEach = 60;  // below rpc_limits::kConcurrentStreamsMax
+  constexpr int kCalls = kConnections * kEach;
+  static_assert(kCalls > rpc_limits::kHandlerThreads + rpc_limits::kHandlerQueueMax + 1);
+  Mutex mutex;
+  std::vector<Reply<v1::ReportRunResponse>> replies;
+  std::promise<void> all_came;
+  report_ = [&](Reply<v1::ReportRunResponse> reply) {
+    MutexLock lock(mutex);
+    replies.push_back(std::move(reply));
+    if (replies.size() == kCalls - 1) all_came.set_value();
+  };
+  StartServer({.listen = {"0.0.0.0", 0}, .cluster_calls_max = kCalls - 1});
+  CompletionPoller poller(std::make_unique<grpc::CompletionQueue>(), 1, "calls");
+  std::atomic<int> served = 0;
+  std::atomic<int> refused = 0;
+  std::promise<void> done;
+  std::vector<std::unique_ptr<v1::WorkerRegistry::Stub>> stubs;
+  for (int connection = 1; connection <= kConnections; ++connection) {
+    const std::string address = absl::StrCat("127.0.0.", connection, ":", server_->address().port);
+    stubs.push_back(v1::WorkerRegistry::NewStub(
+        MakeControlChannel(address, grpc::InsecureChannelCredentials())));
+    for (int call = 0; call < kEach; ++call) {
+      CallAsync(address, *stubs.back(), &v1::WorkerRegistry::Stub::AsyncReportRun, {}, kTimeout,
+                poller, [&](const absl::StatusOr<v1::ReportRunResponse>& response) {
+                  if (absl::IsResourceExhausted(response.status())) ++refused;
+                  if (response.ok()) ++served;
+                  if (served + refused == kCalls) done.set_value();
+                });
+    }
+  }
+  all_came.get_future().wait();
+  std::vector<Reply<v1::ReportRunResponse>> waiting;
+  {
+    MutexLock lock(mutex);
+    waiting.swap(replies);
+  }
+  while (refused == 0) absl::SleepFor(absl::Milliseconds(1));
+  for (const Reply<v1::ReportRunResponse>& reply : waiting) reply(v1::ReportRunResponse());
+  done.get_future().wait();
+  EXPECT_EQ(served, kCalls - 1);
+  EXPECT_EQ(refused, 1);
+}
+
 TEST_F(ServerTest, Unary_MoreCallsThanOnePeerMayHave_AreRefusedWithTheLimit) {
   std::promise<void> gate;
   std::shared_future<void> open = gate.get_future().share();
