@@ -58,6 +58,12 @@ absl::Status CheckDepth(const Topology& topology) {
         "which "
         "replicas of stages do not do");
   }
+  if (topology.form == Topology::Form::kThereAndBack) {
+    return absl::UnimplementedError(
+        "the block delay is that of a model whose parts are each updated where they are passed, "
+        "which stages "
+        "that go there and back are not");
+  }
   if (topology.depth() <= kBlockDelayStagesMax) return absl::OkStatus();
   return absl::ResourceExhaustedError(absl::StrCat("the block delay of ", topology.depth(),
                                                    " stages; at most ", kBlockDelayStagesMax,

@@ -48,8 +48,8 @@ struct BlockDelay {
 // Returns the delay of a schedule, in slots. Time and memory are in proportion to the range; a few times 4S microbatches
 // are enough.
 // Errors: those of Verify and Simulate; InvalidArgument if the range is too short for a steady state;
-// ResourceExhausted if a pipeline is deeper than kBlockDelayStagesMax, or the range has more than
-// kBlockDelayActionsMax actions.
+// Unimplemented where gradients are late and places have replicas, or stages go there and back; ResourceExhausted if a
+// pipeline is deeper than kBlockDelayStagesMax, or the range has more than kBlockDelayActionsMax actions.
 absl::StatusOr<BlockDelay> PredictBlockDelay(const Schedule& schedule);
 
 // Does the same for a method, over a range that is long enough and no longer.

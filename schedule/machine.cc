@@ -371,8 +371,6 @@ absl::StatusOr<Effect> Machine::Update(const Action& action) {
     const bool same_part = (*topology_)[other.id].part == (*topology_)[stage.id].part;
     if (!topology_->streams_weights || !same_part || other.id == stage.id) continue;
     other.versions.Update(effect.moves);
-    other.counts.versions_live = other.versions.live();
-    other.counts.versions_peak = std::max(other.counts.versions_peak, other.counts.versions_live);
   }
   stage.counts.versions_live = stage.versions.live();
   stage.counts.versions_peak = std::max(stage.counts.versions_peak, stage.counts.versions_live);

@@ -1,5 +1,6 @@
 // penstock methods: the catalog, with what each method costs on a pipeline of a given size.
 #include <algorithm>
+#include <map>
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <vector>
@@ -97,13 +98,17 @@ absl::StatusOr<Costs> CostsOf(const Method& method, const MethodsOptions& option
                         static_cast<double>(options.workers);
   Costs costs = {.bubble_ratio = std::max(0.0, 1.0 - work_s / step_s)};
   for (int32_t worker = 0; worker < options.workers; ++worker) {
-    double copies = 0;
+    std::map<int32_t, int64_t> kept;  // by the first stage with the same weights
+    int64_t on_worker = 0;            // first those of others, where weights are streamed
     for (const StageId stage : topology.StagesOf(WorkerId(worker))) {
-      if (topology[stage].holder != stage) continue;
       const StageCounts& counts = report.stages[stage.value];
-      copies += static_cast<double>(counts.versions_peak + counts.moved_copies);
+      on_worker = std::max(on_worker, counts.streamed_peak);
+      if (topology[stage].source.value >= 0) continue;
+      int64_t& copies = kept[topology[stage].holder.value];
+      copies = std::max(copies, counts.versions_peak + counts.moved_copies);
     }
-    costs.weights_kept = std::max(costs.weights_kept, copies / per_worker);
+    for (const auto& [holder, copies] : kept) on_worker += copies;
+    costs.weights_kept = std::max(costs.weights_kept, static_cast<double>(on_worker) / per_worker);
   }
   for (const StageCounts& counts : report.stages) {
     costs.versions_peak = std::max(costs.versions_peak, counts.versions_peak);
