@@ -1,17 +1,28 @@
 #!/usr/bin/env bash
 # Runs the benchmarks. usage: scripts/bench.sh BUILD_DIR [NAME...]   (all without a name)
 #   transport   tensor streaming over loopback against raw TCP and a protobuf stream
-#   compute     layers, and one worker's tokens/s against eager PyTorch
+#   compute     layers, beside what the machine allows, and one worker's samples/s against PyTorch
 #   planning    plans of graphs, clusters and jobs as layers, workers and methods grow, with pictures
 #   pipeline    two workers against two trainings side by side; steps predicted and measured
+#   threads     one worker with two threads against one, and against two workers
 #   scraping    a run with and without a scrape every second
 # Ratios come from pairs of runs and stand a busy machine; absolute figures need a quiet one.
 set -euo pipefail
-[ $# -ge 1 ] || { echo "usage: scripts/bench.sh BUILD_DIR [transport|compute|planning|pipeline|scraping...]" >&2; exit 2; }
+[ $# -ge 1 ] || { echo "usage: scripts/bench.sh BUILD_DIR [transport|compute|planning|pipeline|threads|scraping...]" >&2; exit 2; }
 cd "$(dirname "$0")/.."
 build=$1
 shift
-[ $# -gt 0 ] || set -- transport compute planning pipeline scraping
+[ $# -gt 0 ] || set -- transport compute planning pipeline threads scraping
+
+# Runs a command with the licence texts of this system as its last argument.
+on_licences() {
+  cmake --build "$build" --target penstock penstock-worker penstock-coordinator >/dev/null
+  local text
+  text=$(mktemp)
+  find /usr/share/common-licenses -maxdepth 1 -type f | LC_ALL=C sort | xargs -r -d '\n' cat > "$text"
+  "$@" "$text"
+  rm -f "$text"
+}
 
 echo "machine: $(nproc) cores, $(grep -m1 'model name' /proc/cpuinfo | cut -d: -f2- | xargs)," \
   "load $(cut -d' ' -f1 /proc/loadavg)"
@@ -37,20 +48,9 @@ for name in "$@"; do
       done
       rm -r "$results"
       ;;
-    pipeline)
-      cmake --build "$build" --target penstock penstock-worker >/dev/null
-      text=$(mktemp)
-      find /usr/share/common-licenses -maxdepth 1 -type f | LC_ALL=C sort | xargs -r -d '\n' cat > "$text"
-      tests/bench/pipeline.py "$build/bin/penstock" "$text"
-      rm -f "$text"
-      ;;
-    scraping)
-      cmake --build "$build" --target penstock penstock-worker penstock-coordinator >/dev/null
-      text=$(mktemp)
-      find /usr/share/common-licenses -maxdepth 1 -type f | LC_ALL=C sort | xargs -r -d '\n' cat > "$text"
-      tests/bench/scrape_cost.py "$build" "$text"
-      rm -f "$text"
-      ;;
+    pipeline) on_licences tests/bench/pipeline.py "$build/bin/penstock" ;;
+    threads) on_licences tests/bench/pipeline.py --threads "$build/bin/penstock" ;;
+    scraping) on_licences tests/bench/scrape_cost.py "$build" ;;
     *)
       echo "scripts/bench.sh: no benchmark named $name" >&2
       exit 2

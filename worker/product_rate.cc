@@ -79,4 +79,10 @@ absl::StatusOr<double> MeasureProductRate(Backend& backend, Precision precision,
   return measured.flops_per_second;
 }
 
+absl::StatusOr<double> MeasureProductRate(Backend& backend, Precision precision, int64_t size,
+                                          Clock& clock) {
+  PENSTOCK_ASSIGN_OR_RETURN(const Measured measured, MeasureSize(backend, precision, size, clock));
+  return measured.flops_per_second;
+}
+
 }  // namespace penstock

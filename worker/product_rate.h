@@ -7,6 +7,8 @@
 // Thread safety: the thread that owns the back-end.
 #pragma once
 
+#include <cstdint>
+
 #include "absl/status/statusor.h"
 #include "base/clock.h"
 #include "compute/backend.h"
@@ -16,5 +18,9 @@ namespace penstock {
 // Takes a few tens of milliseconds, and memory of `backend` for two matrices and their product meanwhile.
 // Errors: those of Stage (ResourceExhausted, Unimplemented), of the device.
 absl::StatusOr<double> MeasureProductRate(Backend& backend, Precision precision, Clock& clock);
+
+// The same of products of this many rows and columns, which take as long as that takes. REQUIRES: `size` is positive.
+absl::StatusOr<double> MeasureProductRate(Backend& backend, Precision precision, int64_t size,
+                                          Clock& clock);
 
 }  // namespace penstock

@@ -76,6 +76,8 @@ vision = torchvision.models
 CASES = {
     "gpt L4 d256": gpt(4, 256, 4, 256, 8),
     "gpt L6 d192": gpt(6, 192, 6, 128, 8),
+    "gpt L12 d768 T256": gpt(12, 768, 12, 256, 4),
+    "gpt L12 d768 T1024": gpt(12, 768, 12, 1024, 1),
     "cifar_resnet20": classifier("cifar_resnet: {depth: 20}", 32, 32, lambda: baseline.CifarResNet(20, 16, 10)),
     "resnet18": classifier("resnet: {depth: 18}", 112, 8, lambda: vision.resnet18(num_classes=10)),
     "resnet50": classifier("resnet: {depth: 50}", 112, 8, lambda: vision.resnet50(num_classes=10)),

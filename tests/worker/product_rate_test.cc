@@ -19,6 +19,14 @@ TEST(ProductRate, IsTheOperationsOfAProductByItsTime) {
   EXPECT_DOUBLE_EQ(rate, 2.0 * 512 * 512 * 512 * 1e3);
 }
 
+TEST(ProductRate, OfAGivenSize_CountsItsOperations) {
+  PENSTOCK_ASSERT_OK_AND_ASSIGN(const std::unique_ptr<Backend> backend, MakeCpuBackend(1));
+  TickingClock clock(1'000'000);
+  PENSTOCK_ASSERT_OK_AND_ASSIGN(const double rate,
+                                MeasureProductRate(*backend, Precision::kF32, 64, clock));
+  EXPECT_DOUBLE_EQ(rate, 2.0 * 64 * 64 * 64 * 1e3);
+}
+
 TEST(ProductRate, LeavesNothingInMemory) {
   PENSTOCK_ASSERT_OK_AND_ASSIGN(const std::unique_ptr<Backend> backend, MakeCpuBackend(1));
   TickingClock clock(1'000'000);
