@@ -175,7 +175,8 @@ class VersionsAgree : public ::testing::Test {
       EXPECT_EQ(reads.version_drift, verified.counts[s].version_drift);
     }
     if (topology.form == Topology::Form::kThereAndBack && !method.synchronous) {
-      EXPECT_THAT(PredictBlockDelay(schedule), StatusIs(absl::StatusCode::kUnimplemented));
+      EXPECT_THAT(PredictBlockDelay(schedule), StatusIs(absl::StatusCode::kUnimplemented,
+                                                        ::testing::HasSubstr("there and back")));
       return;
     }
     PENSTOCK_ASSERT_OK_AND_ASSIGN(const BlockDelay predicted, PredictBlockDelay(schedule));
