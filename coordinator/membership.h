@@ -141,8 +141,8 @@ class Membership {
   int64_t last_stream_ = 0;
   int64_t latest_ns_ = 0;              // the latest time that any call brought
   std::optional<int64_t> expired_ns_;  // of the last Expire
-  // Some member is alive, and none was heard of for the last time before then; unknown where nothing has been counted since
-  // a member was lost. So heartbeats, a thousand or more in a second, do not have all members looked at.
+  // Every member that is alive, of which there is one or more, was heard of then or later. Unknown from the loss of a member
+  // until the next Expire. It spares the thousands of heartbeats in a second a look at all members.
   std::optional<int64_t> heard_since_ns_;
   std::optional<int64_t> joined_ns_;
 };

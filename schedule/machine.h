@@ -86,7 +86,7 @@
 // from the list, however long the copies take.
 //
 // Where a topology has several pipelines, a microbatch is refused outside of its own. There and
-// back they are one model in several places, whose versions only grow by REDUCE, so each F and R
+// back they are one model in several places, whose versions grow for all at once, so each F and R
 // must find the weights for its microbatch's step: those that the steps before it left, or with double buffers all of
 // these but the last; and W of a later round of a step goes on with
 // what the rounds before it have accumulated.

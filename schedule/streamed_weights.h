@@ -13,8 +13,8 @@
 // those before them. It has then taken the sum for that one, and never has two that wait.
 //
 // Where weights live in files, a worker loads those of the slots whose part it updates in the same way, and reads those that
-// it sends between the question and the answer, for which it takes a tick if there is one. A part is updated right after its
-// last slot of the step, so that its gradients are gone before the next part's come, unless updates wait for the gradients
+// it sends between the question and the answer, for which it takes a tick if there is one. A part is then updated right after its
+// last slot of the step, as it is where steps do not wait for updates, so that its gradients are gone before the next part's come, unless updates wait for the gradients
 // of all.
 //
 // A plain function.

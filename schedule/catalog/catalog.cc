@@ -279,7 +279,7 @@ int64_t InFlightMax(const Topology& topology) {
 
 // Checks that the version that a forward reads is made by then, where it is that before the last update.
 absl::Status CheckFillsPipeline(const Method& method, const ScheduleOptions& options) {
-  // There and back a step is at least a slot of every worker, and the next one but one begins two steps later.
+  // Weights are streamed where a worker has a part at least, so a step's updates come before the next step but one begins.
   if (options.topology.form == Topology::Form::kThereAndBack) return absl::OkStatus();
   const Weights& weights = WeightsOf(method, options);
   const int64_t least = weights.fills_pipeline ? InFlightMax(options.topology) : 0;

@@ -1,4 +1,4 @@
-// What is set of gRPC for a whole process.
+// Settings of gRPC that hold for a whole process.
 #pragma once
 
 namespace penstock {

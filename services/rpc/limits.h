@@ -94,9 +94,9 @@ inline constexpr absl::Duration kServerShutdownGrace = absl::Seconds(2);
 inline constexpr int kHandlerThreads = 4;
 // Calls of one lane that wait for a handler thread, or for an answer without one; beyond it RESOURCE_EXHAUSTED.
 inline constexpr int kHandlerQueueMax = 256;
-// The same of the cluster's own programs: a heartbeat and a report of each of the workers that a server may have. All of them
-// come while a coordinator takes a turn of half a second, and a worker whose heartbeats are refused counts as lost.
-inline constexpr int kClusterCallsMax = 2 * kConnectionsMax;
+// Calls of the cluster's own programs in progress: a heartbeat and a report of each of the workers that a server may have, and
+// others. All come while a coordinator takes a turn of half a second, and a worker whose heartbeats are refused counts as lost.
+inline constexpr int kClusterCallsMax = 2 * kConnectionsMax + kHandlerQueueMax;
 // Users' calls of one peer, by its certificate's identity, or in plain text by its address: a client that asks for too
 // much leaves room for others.
 inline constexpr int kCallsPerPeerMax = kHandlerQueueMax / 2;
