@@ -49,8 +49,8 @@ BlockDelayWatch::BlockDelayWatch(const ResolvedJob& job, const Topology& topolog
   // This is as far as any timing takes PipeDream, and a little further.
   const int64_t depth = topology.depth();
   longest_ = PipelineDelay(depth) + 2 * depth;
-  const bool straight = topology.form == Topology::Form::kPipelines;
-  if (job.method->synchronous || !straight || depth > kBlockDelayStagesMax) return;
+  const bool one_place_each = topology.form == Topology::Form::kPipelines;
+  if (job.method->synchronous || !one_place_each || depth > kBlockDelayStagesMax) return;
   meter_ = std::make_unique<BlockDelayMeter>(topology.stages(), topology.pipelines,
                                              RangesOf(job, first_step, cuts));
   if (job.draws()) samples_ = WeightPolicyOf(*job.method, ScheduleOptionsOf(job, topology));

@@ -31,8 +31,8 @@ absl::StatusOr<Topology> PlaceStages(const ResolvedJob& job, int64_t stages) {
     return PlaceReplicas(*job.method, job.ReplicasOfStages(stages), job.stages_per_worker);
   }
   absl::StatusOr<Topology> topology =
-      PlaceMethod(*job.method, static_cast<int32_t>(stages),
-                  static_cast<int32_t>(job.WorkersOf(stages)), job.microbatches, job.replicas);
+      Place(job.method->placement, static_cast<int32_t>(stages),
+            static_cast<int32_t>(job.WorkersOf(stages)), job.microbatches, job.replicas);
   return topology.ok() && job.streams_weights ? StreamWeights(*topology, job.weights_in_file)
                                               : topology;
 }

@@ -60,9 +60,8 @@ absl::Status CheckDepth(const Topology& topology) {
   }
   if (topology.form == Topology::Form::kThereAndBack) {
     return absl::UnimplementedError(
-        "the block delay is that of a model whose parts are each updated where they are passed, "
-        "which stages "
-        "that go there and back are not");
+        "the block delay is that of a model whose parts stay on one worker each, which those of "
+        "stages that go there and back do not");
   }
   if (topology.depth() <= kBlockDelayStagesMax) return absl::OkStatus();
   return absl::ResourceExhaustedError(absl::StrCat("the block delay of ", topology.depth(),

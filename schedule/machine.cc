@@ -570,15 +570,11 @@ absl::StatusOr<Effect> Machine::ServeWeights(const Action& action) {
     const int64_t lead = source.version_lead.value_or(versions.current() - steps);
     effect.version = lead + steps;
     // Of double buffers the older one may be meant. All its readers are done before the UPDATE that lets go of it.
-    const bool is_there =
-        lag_ > 0 ? effect.version >= versions.oldest_live() && effect.version <= versions.current()
-                 : effect.version == versions.current();
-    if (!is_there) {
+    if (effect.version < versions.oldest_live() || effect.version > versions.current()) {
       return Refuse(action, "the weights are not those of its step; an UPDATE stands between two");
     }
     source.version_lead = lead;
   }
-  effect.oldest_live_version = versions.oldest_live();
   asked = -1;
   return effect;
 }

@@ -23,8 +23,7 @@ namespace {
 
 constexpr absl::string_view kGoesRound =
     "takes every stage round all of its workers, each of which is a replica of it already; use "
-    "more "
-    "workers";
+    "more workers";
 
 constexpr Method kMethods[] = {
     {.name = "gpipe",
@@ -644,8 +643,7 @@ absl::Status CheckWeights(const Method& method, const Weights& weights) {
   if (method.streams_weights && &weights != method.weights) {
     return RefuseWeights(
         method, weights,
-        "the weights that workers send each other are of one age for all microbatches of "
-        "a step");
+        "the weights that workers send each other are of one age for all microbatches of a step");
   }
   if (weights.draws != method.weights->draws) {
     return RefuseWeights(method, weights,

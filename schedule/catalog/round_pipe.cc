@@ -27,8 +27,9 @@
 //   weight versions   1 of each part; staleness 0
 //
 // roundpipe-async is the paper's asynchronous optimizer: step t reads the weights that were there before the update of
-// step t - 1, so the slots of a step need not wait for those updates, and its rounds follow those of the step before. As all of a slot's
-// weights must be of one age, wherever it is, they are streamed, and the worker that updates a part keeps two versions.
+// step t - 1, so the slots of a step need not wait for those updates, and its rounds follow those of the step before. As
+// all of a slot's weights must be of one age, wherever it is, they are streamed, and the worker that updates a part keeps
+// two versions.
 // A step begins with the first pipeline, as every step does, so slot 0 of the next one is on worker 0 when that is free:
 //   step              the time of W ceil(RS / W) passes, for M >= W; no bubble if W divides RS
 //   weight versions   2 of each part where it is updated; staleness 1, 0 for the first step of a range

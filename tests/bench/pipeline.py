@@ -69,8 +69,7 @@ def pipelines(arguments, directory):
         summarize(f"of measured beyond predicted, {method}:", all_errors, percent)
 
 
-def threads(arguments, directory):
-    del directory
+def threads(arguments, _):
     ratios = {"two threads to one": [], "two trainings side by side to one": [], "two workers to one with two threads": []}
     for turn in range(arguments.turns):
         one, two, pair = (result(start(arguments, "pipedream", workers, threads=count))["tokens_per_second"]

@@ -47,6 +47,12 @@ std::vector<Schedule> Steps() {
   return steps;
 }
 
+// Steps that are alike in this train the same weights: with one sum of gradients over all microbatches, whatever the stages,
+// or with the sums of these replicas.
+std::vector<int32_t> SumsOf(const Topology& topology) {
+  return topology.form == Topology::Form::kReplicas ? ReplicasOf(topology) : std::vector<int32_t>();
+}
+
 // TRAINED_MUTANTS=100000 for longer.
 TEST(MutantTraining, AcceptedSteps_TrainToTheSerialWeights) {
   MemoryFiles files;
@@ -55,16 +61,13 @@ TEST(MutantTraining, AcceptedSteps_TrainToTheSerialWeights) {
   spec.mutable_training()->set_steps(2);
   spec.mutable_pipeline()->set_schedule_file("step.csv");
   const std::vector<Schedule> steps = Steps();
-  // One sum of gradients over all microbatches, whatever the stages; with replicas a sum of their sums.
   std::map<std::vector<int32_t>, Trained> serial;
   for (const Schedule& step : steps) {
-    const std::vector<int32_t> replicas = ReplicasOf(step.topology);
-    const bool replicated = step.topology.form == Topology::Form::kReplicas;
-    const std::vector<int32_t> key = replicated ? replicas : std::vector<int32_t>();
-    if (serial.contains(key)) continue;
+    const std::vector<int32_t> sums = SumsOf(step.topology);
+    if (serial.contains(sums)) continue;
     spec.mutable_pipeline()->set_schedule(PrintSchedule(step));
     PENSTOCK_ASSERT_OK_AND_ASSIGN(
-        serial[key], TrainSerially(spec, EvenSplit(kLayers, step.topology.depth()), {}, files));
+        serial[sums], TrainSerially(spec, EvenSplit(kLayers, step.topology.depth()), {}, files));
   }
 
   RandomStream random(23, 0);
@@ -82,16 +85,13 @@ TEST(MutantTraining, AcceptedSteps_TrainToTheSerialWeights) {
       EXPECT_TRUE(absl::IsInvalidArgument(job.status())) << job.status() << "\n" << text;
       continue;
     }
-    const bool replicated = step.topology.form == Topology::Form::kReplicas;
-    const std::vector<int32_t> key =
-        replicated ? ReplicasOf(step.topology) : std::vector<int32_t>();
     const int stages = step.topology.depth();
     const absl::StatusOr<Trained> cluster = TrainCluster(
         {.spec = spec, .layers = EvenSplit(kLayers, stages), .delay_seed = random.Next()}, files);
     // The form alone was looked at when the job was read; a stage that is never trained shows here.
     ASSERT_TRUE(cluster.ok()) << cluster.status() << "\n" << text;
     SCOPED_TRACE(text);
-    ExpectSameTraining(*cluster, serial.at(key));
+    ExpectSameTraining(*cluster, serial.at(SumsOf(step.topology)));
     ++trained;
   }
   EXPECT_GT(trained, mutants / 20);

@@ -46,11 +46,14 @@ class StreamedRun : public ::testing::Test {
  protected:
   StreamedRun() { AddTestText(files_); }
 
-  static v1::JobSpec Job(int stages, int workers, int microbatches, const char* streams = "on") {
-    v1::JobSpec spec = SmallJob("roundpipe");
+  // `streams`: the key's word, or "async" for roundpipe-async, which streams weights whatever the key says.
+  static v1::JobSpec Job(int stages, int workers, int microbatches,
+                         absl::string_view streams = "on") {
+    const bool async = streams == "async";
+    v1::JobSpec spec = SmallJob(async ? "roundpipe-async" : "roundpipe");
     spec.mutable_pipeline()->set_stages(stages);
     spec.mutable_pipeline()->set_workers(workers);
-    spec.mutable_pipeline()->set_stream_weights(streams);
+    spec.mutable_pipeline()->set_stream_weights(async ? "off" : std::string(streams));
     spec.mutable_training()->set_microbatches(microbatches);
     spec.mutable_training()->set_batch(microbatches);
     spec.mutable_training()->set_steps(4);
@@ -110,9 +113,7 @@ TEST_F(StreamedRun, Async_IsTheSerialReferenceAndPipeDream2BW) {
         Case{6, 4, 8}, Case{7, 4, 20}, Case{7, 7, 7}}) {
     SCOPED_TRACE(absl::StrCat(size.stages, " stages, ", size.workers, " workers, ",
                               size.microbatches, " microbatches"));
-    v1::JobSpec spec = Job(size.stages, size.workers, size.microbatches);
-    spec.mutable_pipeline()->set_method("roundpipe-async");
-    spec.mutable_pipeline()->set_stream_weights("off");  // it is no choice
+    v1::JobSpec spec = Job(size.stages, size.workers, size.microbatches, "async");
     spec.mutable_training()->set_steps(7);
     spec.mutable_model()->mutable_gpt()->set_dropout(0.1);
     const std::vector<LayerRange> layers = EvenSplit(kLayers, size.stages);
@@ -224,9 +225,7 @@ TEST_F(StreamedRun, DrainedAtAnyStep_ThenResumed_EqualsTheReference) {
                                                  {4, 4, "async"},
                                                  {7, 4, "async"}}) {
     SCOPED_TRACE(streams);
-    const bool async = std::string(streams) == "async";
-    v1::JobSpec spec = Job(stages, workers, 8, async ? "on" : streams);
-    if (async) spec.mutable_pipeline()->set_method("roundpipe-async");
+    v1::JobSpec spec = Job(stages, workers, 8, streams);
     spec.mutable_training()->set_steps(24);
     spec.mutable_checkpoint()->set_directory(kCheckpointRoot);
     TestCluster* running = nullptr;
@@ -329,9 +328,7 @@ TEST_F(StreamedRun, BytesSent_AreThosePlanned) {
                                                  {4, 4, "file"},
                                                  {7, 4, "file"},
                                                  {5, 3, "async"}}) {
-    const bool async = std::string(streams) == "async";
-    v1::JobSpec spec = Job(stages, workers, 4 * workers, async ? "on" : streams);
-    if (async) spec.mutable_pipeline()->set_method("roundpipe-async");
+    const v1::JobSpec spec = Job(stages, workers, 4 * workers, streams);
     const std::vector<LayerRange> layers = EvenSplit(kLayers, stages);
     PENSTOCK_ASSERT_OK_AND_ASSIGN(const ResolvedJob job, ResolveJob(spec));
     const ScheduleOptions options = ScheduleOptionsOf(job, TopologyOf(job, stages), layers);
@@ -493,9 +490,8 @@ TEST_F(StreamedRun, SumOfGradients_ComesBackFromTheFile) {
 TEST_F(StreamedRun, Memory_IsBoundedByThePredictionAndLessThanWithoutStreams) {
   for (const auto& [stages, workers] : {std::pair{4, 4}, {7, 4}, {7, 3}}) {
     SCOPED_TRACE(absl::StrCat(stages, " on ", workers));
-    const auto reports_of = [&](const char* streams, const char* method = "roundpipe") {
+    const auto reports_of = [&](const char* streams) {
       v1::JobSpec spec = Job(stages, workers, 4 * workers, streams);
-      spec.mutable_pipeline()->set_method(method);
       spec.mutable_model()->mutable_gpt()->set_width(64);
       spec.mutable_training()->set_batch(4 * workers);
       const auto trained =
@@ -519,7 +515,7 @@ TEST_F(StreamedRun, Memory_IsBoundedByThePredictionAndLessThanWithoutStreams) {
       most_whole = std::max<int64_t>(most_whole, whole.at(worker).peak_memory_bytes());
     }
     EXPECT_LT(most, most_whole);
-    for (const auto& [worker, report] : reports_of("on", "roundpipe-async")) {
+    for (const auto& [worker, report] : reports_of("async")) {
       const auto predicted = static_cast<double>(report.predicted_memory_bytes());
       EXPECT_LE(static_cast<double>(report.peak_memory_bytes()), 1.05 * predicted) << worker;
       EXPECT_GE(static_cast<double>(report.peak_memory_bytes()), 0.7 * predicted) << worker;

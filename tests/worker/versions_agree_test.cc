@@ -154,10 +154,10 @@ class VersionsAgree : public ::testing::Test {
     // Of a method that drains the reference has the whole model as one stage.
     const bool one_stage = job.method->synchronous;
     const Topology& topology = verified.topology();
-    const int32_t models = topology.form == Topology::Form::kThereAndBack ? 1 : topology.pipelines;
-    const size_t serial_stages = topology.form == Topology::Form::kThereAndBack
-                                     ? static_cast<size_t>(topology.parts())
-                                     : verified.counts.size();
+    const bool loops = topology.form == Topology::Form::kThereAndBack;
+    const int32_t models = loops ? 1 : topology.pipelines;
+    const size_t serial_stages =
+        loops ? static_cast<size_t>(topology.parts()) : verified.counts.size();
     ASSERT_EQ(serial.reads.size(), one_stage ? models : serial_stages);
     for (size_t s = 0; s < verified.counts.size(); ++s) {
       SCOPED_TRACE(absl::StrCat("stage ", s));
@@ -168,19 +168,18 @@ class VersionsAgree : public ::testing::Test {
       const StageId stage(static_cast<int32_t>(s));
       if (!topology[stage].updates) continue;
       const int32_t model = models == 1 ? 0 : topology[stage].pipeline;
-      const size_t of_stage =
-          topology.form == Topology::Form::kThereAndBack ? topology[stage].part : s;
+      const size_t of_stage = loops ? topology[stage].part : s;
       const ReferenceResult::StageReads& reads = serial.reads[one_stage ? model : of_stage];
       EXPECT_EQ(reads.staleness, verified.counts[s].staleness);
       EXPECT_EQ(reads.version_drift, verified.counts[s].version_drift);
     }
-    if (topology.form == Topology::Form::kThereAndBack && !method.synchronous) {
+    if (loops && !method.synchronous) {
       EXPECT_THAT(PredictBlockDelay(schedule), StatusIs(absl::StatusCode::kUnimplemented,
                                                         ::testing::HasSubstr("there and back")));
       return;
     }
     PENSTOCK_ASSERT_OK_AND_ASSIGN(const BlockDelay predicted, PredictBlockDelay(schedule));
-    if (topology.form == Topology::Form::kThereAndBack) {
+    if (loops) {
       EXPECT_EQ(predicted.max,
                 0);  // copies of weights within a worker take no time and leave no span
       return;
