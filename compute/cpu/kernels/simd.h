@@ -7,6 +7,9 @@
 #pragma once
 
 #include <cstdint>
+#if defined(__AVX512F__)
+#include <immintrin.h>  // its functions are always inline
+#endif
 
 #include "compute/cpu/kernels/kernels.h"
 
@@ -55,18 +58,67 @@ PENSTOCK_INLINE Floats Load(const float* from, All) {
   __builtin_memcpy(&values, from, sizeof(values));
   return values;
 }
-// Lanes that do not take part are zero.
+PENSTOCK_INLINE void Store(Floats values, float* to, All) {
+  __builtin_memcpy(to, &values, sizeof(values));
+}
+
+// The first lanes of a vector. What does not take part is zero when it is loaded, and neither read nor written.
+#if defined(__AVX512F__)
+PENSTOCK_INLINE __mmask16 MaskOf(First lanes) {
+  return static_cast<__mmask16>((1u << lanes.count) - 1);
+}
+PENSTOCK_INLINE Floats Load(const float* from, First lanes) {
+  return reinterpret_cast<Floats>(_mm512_maskz_loadu_ps(MaskOf(lanes), from));
+}
+PENSTOCK_INLINE Floats LoadOr(const float* from, Floats other, First lanes) {
+  return reinterpret_cast<Floats>(
+      _mm512_mask_loadu_ps(reinterpret_cast<__m512>(other), MaskOf(lanes), from));
+}
+PENSTOCK_INLINE void Store(Floats values, float* to, First lanes) {
+  _mm512_mask_storeu_ps(to, MaskOf(lanes), reinterpret_cast<__m512>(values));
+}
+PENSTOCK_INLINE HalfWords LoadHalves(const Bf16* from, First lanes) {
+  return reinterpret_cast<HalfWords>(_mm256_maskz_loadu_epi16(MaskOf(lanes), from));
+}
+PENSTOCK_INLINE void Store(HalfWords halves, Bf16* to, First lanes) {
+  _mm256_mask_storeu_epi16(to, MaskOf(lanes), reinterpret_cast<__m256i>(halves));
+}
+PENSTOCK_INLINE Floats Masked(Floats values, First lanes) {
+  return reinterpret_cast<Floats>(
+      _mm512_maskz_mov_ps(MaskOf(lanes), reinterpret_cast<__m512>(values)));
+}
+#else
 PENSTOCK_INLINE Floats Load(const float* from, First lanes) {
   Floats values = {};
   __builtin_memcpy(&values, from, lanes.count * sizeof(float));
   return values;
 }
-PENSTOCK_INLINE void Store(Floats values, float* to, All) {
-  __builtin_memcpy(to, &values, sizeof(values));
+PENSTOCK_INLINE Floats LoadOr(const float* from, Floats other, First lanes) {
+  __builtin_memcpy(&other, from, lanes.count * sizeof(float));
+  return other;
 }
 PENSTOCK_INLINE void Store(Floats values, float* to, First lanes) {
   __builtin_memcpy(to, &values, lanes.count * sizeof(float));
 }
+PENSTOCK_INLINE HalfWords LoadHalves(const Bf16* from, First lanes) {
+  HalfWords halves = {};
+  __builtin_memcpy(&halves, from, lanes.count * sizeof(Bf16));
+  return halves;
+}
+PENSTOCK_INLINE void Store(HalfWords halves, Bf16* to, First lanes) {
+  __builtin_memcpy(to, &halves, lanes.count * sizeof(Bf16));
+}
+PENSTOCK_INLINE Floats Masked(Floats values, First lanes) {
+  for (int lane = 0; lane < kLanes; ++lane) {
+    values[lane] = lane < lanes.count ? values[lane] : 0.0f;
+  }
+  return values;
+}
+#endif
+// Zeroes the lanes that do not take part.
+PENSTOCK_INLINE Floats Masked(Floats values, All) { return values; }
+// Lanes that do not take part are those of `other`.
+PENSTOCK_INLINE Floats LoadOr(const float* from, Floats, All) { return Load(from, All()); }
 
 PENSTOCK_INLINE Floats FromBf16(HalfWords halves) {
   return reinterpret_cast<Floats>(__builtin_convertvector(halves, Words) << 16);
@@ -85,15 +137,10 @@ PENSTOCK_INLINE Floats Load(const Bf16* from, All) {
   return FromBf16(halves);
 }
 PENSTOCK_INLINE Floats Load(const Bf16* from, First lanes) {
-  HalfWords halves = {};
-  __builtin_memcpy(&halves, from, lanes.count * sizeof(Bf16));
-  return FromBf16(halves);
+  return FromBf16(LoadHalves(from, lanes));
 }
 PENSTOCK_INLINE void Store(HalfWords halves, Bf16* to, All) {
   __builtin_memcpy(to, &halves, sizeof(halves));
-}
-PENSTOCK_INLINE void Store(HalfWords halves, Bf16* to, First lanes) {
-  __builtin_memcpy(to, &halves, lanes.count * sizeof(Bf16));
 }
 PENSTOCK_INLINE void Store(Floats values, Bf16* to, All lanes) { Store(ToBf16(values), to, lanes); }
 PENSTOCK_INLINE void Store(Floats values, Bf16* to, First lanes) {
@@ -111,7 +158,7 @@ PENSTOCK_INLINE Floats Sqrt(Floats values) {
   return roots;
 }
 
-// Lanes added as a balanced tree.
+// Lanes added as a balanced tree: those of the upper half to the lower, and so on.
 template <typename Vector>
 PENSTOCK_INLINE auto SumLanes(Vector values) {
   for (int half = kLanes / 2; half > 0; half /= 2) {
@@ -121,6 +168,14 @@ PENSTOCK_INLINE auto SumLanes(Vector values) {
   }
   return values[0];
 }
+#if defined(__AVX512F__)
+PENSTOCK_INLINE float SumLanes(Floats values) {
+  return _mm512_reduce_add_ps(reinterpret_cast<__m512>(values));  // the same tree
+}
+PENSTOCK_INLINE float MaxLane(Floats values) {
+  return _mm512_reduce_max_ps(reinterpret_cast<__m512>(values));
+}
+#else
 PENSTOCK_INLINE float MaxLane(Floats values) {
   float largest = values[0];
   for (int lane = 1; lane < kLanes; ++lane) {
@@ -128,6 +183,7 @@ PENSTOCK_INLINE float MaxLane(Floats values) {
   }
   return largest;
 }
+#endif
 
 // e^x with a relative error below 2e-7 for x in [-87, 88]; outside, the value at the end of the range; of
 // what is not a number, not a number.
