@@ -6,9 +6,12 @@
 #include <bit>
 #include <cmath>
 #include <numbers>
+#include <utility>
 #include <vector>
 
 #include "base/random.h"
+#include "compute/cpu/context.h"
+#include "compute/cpu/head_attention.h"
 #include "compute/cpu/kernels/best.h"
 
 namespace penstock {
@@ -102,7 +105,9 @@ std::vector<std::vector<double>> Probabilities(const AttentionHead& head) {
   std::vector<std::vector<double>> rows(head.queries);
   for (int64_t t = 0; t < head.queries; ++t) {
     const int64_t end = head.causal ? std::min(t + 1, head.keys) : head.keys;
-    const int64_t begin = head.window == 0 ? 0 : std::clamp<int64_t>(t + 1 - head.window, 0, end);
+    const int64_t start = head.starts == nullptr ? 0 : head.starts[t];
+    const int64_t begin =
+        head.window == 0 ? start : std::clamp<int64_t>(t + 1 - head.window, start, end);
     rows[t].assign(begin, 0.0);
     double largest = -1e300;
     for (int64_t s = begin; s < end; ++s) {
@@ -123,23 +128,34 @@ std::vector<std::vector<double>> Probabilities(const AttentionHead& head) {
   return rows;
 }
 
-// Runs both passes on memory that is not numbers, and compares them with formulas in double.
-void ExpectFormula(const Kernels& kernels, const AttentionHead& head, int64_t rows) {
+// Runs both passes on memory that is not numbers, and compares them with formulas in double. `rounding`: the most that an
+// operand of the passes' products differs from what it stands for, by its size.
+void ExpectFormula(const Kernels& kernels, const AttentionHead& head, int64_t rows,
+                   double rounding = 0.0) {
   const int64_t queries = head.queries, size = head.size, stride = head.query.stride;
   SCOPED_TRACE(testing::Message() << queries << " queries, " << head.keys << " keys, size " << size
                                   << (head.causal ? ", causal" : "") << ", window " << head.window);
-  const std::vector<float> incoming = RandomFloats(queries * size, 1.0, 2);
+  std::vector<float> incoming = RandomFloats(queries * size, 1.0, 2);
+  if (rounding > 0.0) kernels.round_to_nearest(incoming.size(), incoming.data());
+  CpuContext context(/*thread_count=*/1, kernels);
+  const auto made = MakeHeadAttention(context, queries, head.keys, size, /*bf16=*/rounding > 0.0);
+  ASSERT_TRUE(made.ok()) << made.status();
+  const HeadAttention& attention = **made;
   const float poison = std::nanf("");
-  std::vector<float> workspace(kernels.attention_workspace(queries, head.keys, size), poison);
+  std::vector<float> workspace(attention.workspace_bytes() / sizeof(float), poison);
   std::vector<float> output(queries * size, poison), log_sums(queries, poison);
   std::vector<float> gradient(rows * stride, 77.0f);
-  kernels.attention(head, output.data(), size, log_sums.data(), workspace.data());
+  attention.Forward(head, output.data(), size, log_sums.data(), /*thread=*/0, workspace.data());
   std::fill(workspace.begin(), workspace.end(), poison);
-  kernels.attention_gradient(head, incoming.data(), size, log_sums.data(),
-                             GradientOf(head, gradient), workspace.data());
+  attention.Backward(head, incoming.data(), size, log_sums.data(), GradientOf(head, gradient),
+                     /*thread=*/0, workspace.data());
 
   const auto probabilities = Probabilities(head);
-  std::vector<double> expected(rows * stride, 0.0);
+  std::vector<double> expected(rows * stride, 0.0), sizes(rows * stride, 0.0);
+  const auto add = [&](int64_t at, double term) {
+    expected[at] += term;
+    sizes[at] += std::abs(term);
+  };
   for (int64_t t = 0; t < queries; ++t) {
     const auto visible = static_cast<int64_t>(probabilities[t].size());
     std::vector<double> slopes(visible);  // of the loss by probability
@@ -147,25 +163,27 @@ void ExpectFormula(const Kernels& kernels, const AttentionHead& head, int64_t ro
     for (int64_t s = 0; s < visible; ++s) {
       for (int64_t c = 0; c < size; ++c) {
         slopes[s] += static_cast<double>(incoming[t * size + c]) * head.value.row(s)[c];
-        expected[s * stride + 2 * size + c] += probabilities[t][s] * incoming[t * size + c];
+        add(s * stride + 2 * size + c, probabilities[t][s] * incoming[t * size + c]);
       }
       mean += probabilities[t][s] * slopes[s];
     }
     for (int64_t c = 0; c < size; ++c) {
-      double mixed = 0.0;
+      double mixed = 0.0, mixed_size = 0.0;
       for (int64_t s = 0; s < visible; ++s) {
-        mixed += probabilities[t][s] * head.value.row(s)[c];
+        const double part = probabilities[t][s] * head.value.row(s)[c];
+        mixed += part;
+        mixed_size += std::abs(part);
         const double slope = probabilities[t][s] * (slopes[s] - mean) * head.scale;
-        expected[t * stride + c] += slope * head.key.row(s)[c];
-        expected[s * stride + size + c] += slope * head.query.row(t)[c];
+        add(t * stride + c, slope * head.key.row(s)[c]);
+        add(s * stride + size + c, slope * head.query.row(t)[c]);
       }
-      ASSERT_NEAR(output[t * size + c], mixed, 2e-6);
+      ASSERT_NEAR(output[t * size + c], mixed, 2e-6 + rounding * mixed_size);
     }
   }
   for (int64_t i = 0; i < rows * stride; ++i) {
     const int64_t row = i / stride, column = i % stride;
     const bool is_written = column < size ? row < queries : column < 3 * size && row < head.keys;
-    ASSERT_NEAR(gradient[i], is_written ? expected[i] : 77.0, 2e-5)
+    ASSERT_NEAR(gradient[i], is_written ? expected[i] : 77.0, 2e-5 + rounding * sizes[i])
         << "row " << row << " column " << column;
   }
 }
@@ -201,6 +219,62 @@ bool AllNan(const float* values, int64_t count) {
 }
 bool AllFinite(const float* values, int64_t count) {
   return std::all_of(values, values + count, [](float value) { return std::isfinite(value); });
+}
+
+// With operands that bf16 can hold only what is computed between the products is rounded, by 1 in 256 at most. Times around
+// the blocks of 128.
+TEST_P(CpuKernels, Attention_InBf16_MatchesTheFormula) {
+  if (!CpuContext(1, kernels()).has_bf16_products) GTEST_SKIP() << "no bf16 products here";
+  constexpr double kRounding = 1.0 / 256;
+  constexpr int64_t kTimeMax = 300;
+  for (const int64_t size : {5, 32}) {
+    const int64_t stride = 3 * size + 7;
+    std::vector<float> rows = RandomFloats(kTimeMax * stride, 1.0);
+    kernels().round_to_nearest(rows.size(), rows.data());
+    for (const int64_t time : {128, 129, 256, 300}) {
+      for (const int64_t window : {0, 1, 100, 128}) {
+        AttentionHead head = CausalHead(time, size, stride, 0.4f, rows);
+        head.window = window;
+        ExpectFormula(kernels(), head, kTimeMax, kRounding);
+      }
+    }
+    const std::pair<int64_t, int64_t> queries_and_keys[] = {{128, 300}, {300, 130}, {200, 200}};
+    for (const auto& [queries, keys] : queries_and_keys) {
+      AttentionHead head = CausalHead(queries, size, stride, 0.4f, rows);
+      head.keys = keys;
+      head.causal = false;
+      ExpectFormula(kernels(), head, kTimeMax, kRounding);
+      head.causal = true;
+      head.window = 20;  // late queries may see nothing
+      ExpectFormula(kernels(), head, kTimeMax, kRounding);
+    }
+    AttentionHead documents = CausalHead(kTimeMax, size, stride, 0.4f, rows);
+    std::vector<int32_t> starts(kTimeMax);
+    for (int t = 0; t < kTimeMax; ++t) starts[t] = t < 50 ? 0 : t < 200 ? 50 : 200;
+    documents.starts = starts.data();
+    ExpectFormula(kernels(), documents, kTimeMax, kRounding);
+  }
+}
+
+TEST_P(CpuKernels, Attention_InBf16_IsTheSameOnEachThread) {
+  constexpr int64_t kTime = 200, kSize = 16, kStride = 3 * kSize;
+  const std::vector<float> rows = RandomFloats(kTime * kStride, 1.0);
+  const AttentionHead head = CausalHead(kTime, kSize, kStride, 0.25f, rows);
+  const auto outputs = [&](int threads, int thread) {
+    CpuContext context(threads, kernels());
+    const auto attention =
+        MakeHeadAttention(context, kTime, kTime, kSize, context.has_bf16_products).value();
+    std::vector<char> workspace(attention->workspace_bytes());
+    std::vector<float> output(kTime * kSize), log_sums(kTime), gradient(kTime * kStride);
+    attention->Forward(head, output.data(), kSize, log_sums.data(), thread, workspace.data());
+    attention->Backward(head, output.data(), kSize, log_sums.data(), GradientOf(head, gradient),
+                        thread, workspace.data());
+    gradient.insert(gradient.end(), output.begin(), output.end());
+    return gradient;
+  };
+  const std::vector<float> expected = outputs(1, 0);
+  EXPECT_EQ(outputs(3, 0), expected);
+  EXPECT_EQ(outputs(3, 2), expected);
 }
 
 // Windows around the tiles, with queries that see nothing where the keys end early.

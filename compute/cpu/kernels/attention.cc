@@ -83,35 +83,28 @@ PENSTOCK_INLINE void UnpackRow(int64_t size, const float* from, float factor, fl
 
 // A block of queries: rows first .. first + rows of the head.
 struct Block {
+  const AttentionHead& head;
   int64_t first, rows;
-  int64_t keys;  // of the head
-  bool causal;
-  int64_t window;         // as of the head
-  const int32_t* starts;  // as of the head
 
   int64_t strips_end() const { return RoundUp(rows, kTileRows); }
-  // Keys a row sees, from seen_begin on; maybe none, if there is a window.
-  int64_t seen_begin(int64_t row) const {
-    const int64_t start = starts == nullptr ? 0 : starts[first + row];
-    if (window == 0) return start;
-    const int64_t outside = first + row + 1 - window;
-    return outside > start ? Smaller(outside, keys) : start;
-  }
-  int64_t seen_end(int64_t row) const { return causal ? Smaller(first + row + 1, keys) : keys; }
+  // Keys a row sees.
+  int64_t seen_begin(int64_t row) const { return head.seen_begin(first + row); }
+  int64_t seen_end(int64_t row) const { return head.seen_end(first + row); }
   // Keys a strip of rows meets, whole tiles' rows: those that its queries do not see are masked.
   int64_t strip_begin(int64_t strip) const { return seen_begin(strip) / kTileRows * kTileRows; }
   int64_t strip_end(int64_t strip) const {
-    const int64_t all = RoundUp(keys, kTileRows);
-    return causal ? Smaller(first + strip + kTileRows, all) : all;
+    const int64_t all = RoundUp(head.keys, kTileRows);
+    return head.causal ? Smaller(first + strip + kTileRows, all) : all;
   }
   // Keys any of its rows sees.
   int64_t keys_begin() const { return strip_begin(0); }
   int64_t keys_end() const { return seen_end(rows - 1); }
   // Rows that see a key of the strip that begins at `key`.
-  int64_t FirstRowOf(int64_t key) const { return causal && key > first ? key - first : 0; }
+  int64_t FirstRowOf(int64_t key) const { return head.causal && key > first ? key - first : 0; }
   int64_t EndRowOf(int64_t key) const {
-    const int64_t end = window == 0 ? rows : Smaller(rows, key + kTileRows - 1 + window - first);
-    if (starts == nullptr) return end;
+    const int64_t end =
+        head.window == 0 ? rows : Smaller(rows, key + kTileRows - 1 + head.window - first);
+    if (head.starts == nullptr) return end;
     // Strips whose keys begin later have no scores there.
     int64_t strip = RoundUp(end, kTileRows) - kTileRows;
     while (strip_begin(strip) > key) strip -= kTileRows;
@@ -171,6 +164,28 @@ PENSTOCK_INLINE void Mask(const Block& block, int64_t row, float* scores) {
   fill(block.seen_end(row), block.strip_end(strip));
 }
 
+// body(place, count) for the pieces of a row of scores between two keys, one in each square.
+template <typename Body>
+PENSTOCK_INLINE void ForPieces(const AttentionScores& of, int64_t row, int64_t begin, int64_t end,
+                               Body body) {
+  for (int64_t key = begin; key < end;) {
+    const int64_t square_end = (key / of.block + 1) * of.block;
+    const int64_t piece_end = square_end < end ? square_end : end;
+    body(of.At(row, key), piece_end - key);
+    key = piece_end;
+  }
+}
+
+// Zeros to what a row of `to` has outside of the keys begin .. end.
+PENSTOCK_INLINE void ZeroUnseen(const AttentionScores& of, int64_t row, int64_t begin, int64_t end,
+                                Bf16* to) {
+  const auto zero = [&](int64_t place, int64_t count) {
+    __builtin_memset(to + place, 0, count * sizeof(Bf16));
+  };
+  ForPieces(of, row, of.begin, begin, zero);
+  ForPieces(of, row, end > of.begin ? end : of.begin, of.end, zero);
+}
+
 // probabilities p = exp(scores - log_sum); gradients g -> p (g - sum of p g).
 PENSTOCK_INLINE void SoftmaxGradientRow(int64_t count, float log_sum, float* scores,
                                         float* gradients) {
@@ -190,8 +205,7 @@ template <typename Body>
 PENSTOCK_INLINE void ForBlocks(const AttentionHead& head, Body body) {
   for (int64_t first = 0; first < head.queries; first += kBlockQueries) {
     const int64_t rest = head.queries - first;
-    body(Block{first, rest < kBlockQueries ? rest : kBlockQueries, head.keys, head.causal,
-               head.window, head.starts});
+    body(Block{head, first, rest < kBlockQueries ? rest : kBlockQueries});
   }
 }
 
@@ -296,6 +310,69 @@ void AttentionGradient(const AttentionHead& head, const float* incoming, int64_t
   };
   unpack(key_sums, gradient.key);
   unpack(value_sums, gradient.value);
+}
+
+void AttentionWeights(const AttentionHead& head, const AttentionScores& of, const float* scores,
+                      Bf16* weights, float* log_sums, float* inverse_sums) {
+  for (int64_t r = 0; r < of.rows; ++r) {
+    const int64_t begin = head.seen_begin(of.first + r);
+    const int64_t end = head.seen_end(of.first + r);
+    if (begin == end) {
+      ZeroUnseen(of, r, begin, end, weights);
+      log_sums[r] = logf(0.0f);
+      inverse_sums[r] = 0.0f;
+      continue;
+    }
+    Floats maxima = Broadcast(scores[of.At(r, begin)]);
+    ForPieces(of, r, begin, end, [&](int64_t place, int64_t count) {
+      ForVectors(count, [&](int64_t c, auto lanes) {
+        maxima = Max(maxima, LoadOr(scores + place + c, maxima, lanes));
+      });
+    });
+    const float largest = MaxLane(maxima);
+    Floats sums = {};
+    ForPieces(of, r, begin, end, [&](int64_t place, int64_t count) {
+      ForVectors(count, [&](int64_t c, auto lanes) {
+        const Floats score = (Load(scores + place + c, lanes) - largest) * head.scale;
+        const Floats weight = Masked(Exp(score), lanes);
+        Store(weight, weights + place + c, lanes);
+        sums += weight;
+      });
+    });
+    ZeroUnseen(of, r, begin, end, weights);
+    const float sum = SumLanes(sums);
+    log_sums[r] = largest * head.scale + logf(sum);
+    inverse_sums[r] = 1.0f / sum;
+  }
+}
+
+void AttentionWeightGradients(const AttentionHead& head, const AttentionScores& of, float* scores,
+                              const float* gradients, const float* log_sums, Bf16* weights,
+                              Bf16* score_gradients) {
+  for (int64_t r = 0; r < of.rows; ++r) {
+    const int64_t begin = head.seen_begin(of.first + r);
+    const int64_t end = head.seen_end(of.first + r);
+    Floats products = {};
+    ForPieces(of, r, begin, end, [&](int64_t place, int64_t count) {
+      ForVectors(count, [&](int64_t c, auto lanes) {
+        float* const score = scores + place + c;
+        const Floats weight = Exp(Load(score, lanes) * head.scale - log_sums[r]);
+        Store(weight, score, lanes);
+        Store(weight, weights + place + c, lanes);
+        products += weight * Load(gradients + place + c, lanes);  // absent lanes add zero
+      });
+    });
+    const float dot = SumLanes(products);
+    ForPieces(of, r, begin, end, [&](int64_t place, int64_t count) {
+      ForVectors(count, [&](int64_t c, auto lanes) {
+        const Floats gradient = Load(gradients + place + c, lanes) - dot;
+        Store(Load(scores + place + c, lanes) * gradient * head.scale, score_gradients + place + c,
+              lanes);
+      });
+    });
+    ZeroUnseen(of, r, begin, end, weights);
+    ZeroUnseen(of, r, begin, end, score_gradients);
+  }
 }
 
 }  // namespace penstock::PENSTOCK_ISA

@@ -90,6 +90,16 @@ void ToBf16(int64_t count, const float* from, Bf16* to) {
   ForVectors(count, [&](int64_t i, auto lanes) { Store(Load(from + i, lanes), to + i, lanes); });
 }
 
+void RowsToBf16(int64_t rows, int64_t padded, int64_t width, Strided<const float> from, Bf16* to) {
+  for (int64_t r = 0; r < rows; ++r) {
+    const float* const row = from.row(r);
+    Bf16* const to_row = to + r * width;
+    ForVectors(width,
+               [&](int64_t c, auto lanes) { Store(Load(row + c, lanes), to_row + c, lanes); });
+  }
+  __builtin_memset(to + rows * width, 0, (padded - rows) * width * sizeof(Bf16));
+}
+
 void WidenBf16(int64_t count, const Bf16* from, float* to) {
   ForVectors(count, [&](int64_t i, auto lanes) { Store(Load(from + i, lanes), to + i, lanes); });
 }

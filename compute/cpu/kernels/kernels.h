@@ -119,6 +119,30 @@ struct AttentionHead {
   // With causal: by query, the first key of its document, before which it sees none; ascending. Null: there is one document.
   const int32_t* starts = nullptr;
   Strided<const float> query, key, value;
+
+  // The keys that a query sees, seen_begin .. seen_end; maybe none, if there is a window. Neither is less than that of an
+  // earlier query.
+  __attribute__((always_inline)) int64_t seen_begin(int64_t number) const {
+    const int64_t start = starts == nullptr ? 0 : starts[number];
+    const int64_t outside = window == 0 ? 0 : number + 1 - window;
+    return outside <= start ? start : outside < keys ? outside : keys;
+  }
+  __attribute__((always_inline)) int64_t seen_end(int64_t number) const {
+    return causal && number + 1 < keys ? number + 1 : keys;
+  }
+};
+
+// The scores of a block of queries of a head, in squares of `block` queries by `block` keys, one after another and dense, as
+// the fastest products want them.
+struct AttentionScores {
+  int64_t first, rows;  // queries; rows <= block
+  int64_t begin, end;   // keys that are there; multiples of block
+  int64_t block;
+
+  // Where a row's score with a key is. The square of key 0 comes first, there or not.
+  __attribute__((always_inline)) int64_t At(int64_t row, int64_t key) const {
+    return (key / block * block + row) * block + key % block;
+  }
 };
 
 // Null data: not wanted.
@@ -241,6 +265,17 @@ using AttentionGradient = void(const AttentionHead&, const float* incoming, int6
                                const float* log_sums, const AttentionHeadGradient&,
                                float* workspace);
 
+// The same passes in parts, for products in bf16 between them. `scores` are query key^T, not yet scaled; all arrays have
+// their places. Weights of keys that a query does not see are zeros.
+// weights = exp(scale * (scores - the row's largest)); log_sums as of Attention, inverse_sums [rows] of the weights.
+using AttentionWeights = void(const AttentionHead&, const AttentionScores&, const float* scores,
+                              Bf16* weights, float* log_sums, float* inverse_sums);
+// weights p = exp(scale * scores - log_sums), score_gradients = scale * p * (g - the row's sum of p g), where g are
+// `gradients` of the weights. Overwrites the scores.
+using AttentionWeightGradients = void(const AttentionHead&, const AttentionScores&, float* scores,
+                                      const float* gradients, const float* log_sums, Bf16* weights,
+                                      Bf16* score_gradients);
+
 // Writes the weights and output [queries, width], which is their mix of the memory: zeros where nothing is seen.
 using AdditiveAttentionForward = void(const AdditiveAttention&, float* output);
 // Reads the weights, takes the gradient `incoming` [queries, width] of the output. `workspace`: [keys].
@@ -285,6 +320,9 @@ using CompensateByMeanSquare = void(int64_t count, const MeanSquareCompensation&
                                     float* gradient);
 using SquaredNorm = double(int64_t count, const float* values);
 using ToBf16 = void(int64_t count, const float* from, Bf16* to);  // rounds to nearest even
+// The same, of rows, to [padded, width] with zeros in rows from `rows` on.
+using RowsToBf16 = void(int64_t rows, int64_t padded, int64_t width, Strided<const float> from,
+                        Bf16* to);
 using WidenBf16 = void(int64_t count, const Bf16* from, float* to);
 // What ToBf16 and WidenBf16 after one another would make of the numbers.
 using RoundToNearest = void(int64_t count, float* values);
@@ -324,6 +362,8 @@ using RoundToBf16 = void(const StochasticRounding& rounding, int64_t first, int6
   ROW(AttentionWorkspace, attention_workspace)                \
   ROW(Attention, attention)                                   \
   ROW(AttentionGradient, attention_gradient)                  \
+  ROW(AttentionWeights, attention_weights)                    \
+  ROW(AttentionWeightGradients, attention_weight_gradients)   \
   ROW(AdditiveAttentionForward, additive_attention_forward)   \
   ROW(AdditiveAttentionBackward, additive_attention_backward) \
   ROW(CrossEntropy, cross_entropy)                            \
@@ -339,6 +379,7 @@ using RoundToBf16 = void(const StochasticRounding& rounding, int64_t first, int6
   ROW(CompensateByMeanSquare, compensate_by_mean_square)      \
   ROW(SquaredNorm, squared_norm)                              \
   ROW(ToBf16, to_bf16)                                        \
+  ROW(RowsToBf16, rows_to_bf16)                               \
   ROW(WidenBf16, widen_bf16)                                  \
   ROW(RoundToNearest, round_to_nearest)                       \
   ROW(RoundToBf16, round_to_bf16)

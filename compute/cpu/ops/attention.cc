@@ -1,13 +1,16 @@
-// Attention: each (sample, head) is worked on by itself (kernels/attention.cc). F keeps the logarithm of each row's sum,
+// Attention: each (sample, head) is worked on by itself (head_attention.h). F keeps the logarithm of each row's sum,
 // from which I computes the probabilities again. In I a task has the heads that read the same keys and values, in their
 // order, so that the sum of their gradients is the same bits for any number of threads. Where a row has several documents,
 // each pass first finds where they begin.
 #include "compute/ops/attention.h"
 
 #include <cmath>
+#include <memory>
+#include <utility>
 
 #include "base/status.h"
 #include "compute/block_layout.h"
+#include "compute/cpu/head_attention.h"
 #include "compute/cpu/ops.h"
 
 namespace penstock::cpu {
@@ -20,16 +23,15 @@ using enum penstock::attention::Part;
 
 class CpuAttention : public OpKernels {
  public:
-  CpuAttention(CpuContext& context, const KernelSpec& spec)
-      : cpu_(context),
-        s_(spec),
-        thread_floats_(context.kernels.attention_workspace(s_.queries, s_.keys, s_.size)) {
+  CpuAttention(CpuContext& context, const Sizes& sizes,
+               std::unique_ptr<const HeadAttention> of_head)
+      : cpu_(context), s_(sizes), of_head_(std::move(of_head)) {
     BlockLayout stash;
     log_sums_ = stash.Add<float>(s_.samples * s_.heads * s_.queries);
     needs_.stash_bytes = stash.size_bytes();
     needs_.inputs_for_input = kAllInputs;
     BlockLayout scratch;
-    threads_ = scratch.Add<float>(context.threads.count() * thread_floats_);
+    threads_ = scratch.Add<char>(context.threads.count() * of_head_->workspace_bytes());
     starts_ = scratch.Add<int32_t>(s_.has_positions ? s_.samples * s_.queries : 0);
     scratch_bytes_ = scratch.size_bytes();
   }
@@ -40,21 +42,22 @@ class CpuAttention : public OpKernels {
 
   absl::Status Forward(const PassContext&, const WeightView&, const Tape& tape) override {
     FindStarts(tape);
-    ForEach(s_.heads, [&](int64_t sample, int64_t head, float* memory) {
+    ForEach(s_.heads, [&](int64_t sample, int64_t head, int thread) {
       const AttentionHead of = HeadOf(tape, sample, head);
       const Strided<float> output = {tape.result() + OutputAt(sample, head), s_.width()};
       if (of.keys == 0) return FillRows(output, 0, s_.queries);
-      cpu_.kernels.attention(of, output.data, output.stride, LogSums(tape, sample, head), memory);
+      of_head_->Forward(of, output.data, output.stride, LogSums(tape, sample, head), thread,
+                        Workspace(thread));
     });
     return absl::OkStatus();
   }
 
   absl::Status BackwardInput(const PassContext&, const WeightView&, const Tape& tape) override {
     FindStarts(tape);
-    ForEach(s_.key_value_heads, [&](int64_t sample, int64_t group, float* memory) {
+    ForEach(s_.key_value_heads, [&](int64_t sample, int64_t group, int thread) {
       const int64_t first = group * s_.group();
       for (int64_t head = first; head < first + s_.group(); ++head) {
-        BackwardOfHead(tape, sample, head, /*is_first=*/head == first, memory);
+        BackwardOfHead(tape, sample, head, /*is_first=*/head == first, thread);
       }
     });
     return absl::OkStatus();
@@ -78,7 +81,7 @@ class CpuAttention : public OpKernels {
 
   // is_first: of those with the same keys and values.
   void BackwardOfHead(const Tape& tape, int64_t sample, int64_t head, bool is_first,
-                      float* memory) const {
+                      int thread) const {
     const AttentionHead of = HeadOf(tape, sample, head);
     const auto part = [&](Part which) {
       return RowsOf(tape.grad_input(s_.InputOf(which)), which, sample, head);
@@ -90,8 +93,8 @@ class CpuAttention : public OpKernels {
       FillRows(gradient.value, of.keys, s_.keys);
     }
     if (of.keys == 0) return FillRows(gradient.query, 0, s_.queries);
-    cpu_.kernels.attention_gradient(of, tape.gradient() + OutputAt(sample, head), s_.width(),
-                                    LogSums(tape, sample, head), gradient, memory);
+    of_head_->Backward(of, tape.gradient() + OutputAt(sample, head), s_.width(),
+                       LogSums(tape, sample, head), gradient, thread, Workspace(thread));
   }
 
   // The queries, keys or values that a head reads, or their gradients, in an input; null data where that is not there.
@@ -135,22 +138,24 @@ class CpuAttention : public OpKernels {
     for (int64_t r = first; r < end; ++r) cpu_.kernels.fill(s_.size, 0.0f, rows.row(r));
   }
 
-  // body(sample, number, memory of the thread), for numbers 0 .. count of each sample.
+  void* Workspace(int thread) const {
+    return threads_.in(cpu_.layer_scratch.data()) + thread * of_head_->workspace_bytes();
+  }
+
+  // body(sample, number, thread), for numbers 0 .. count of each sample.
   template <typename Body>
   void ForEach(int64_t count, Body body) const {
-    float* const memory = threads_.in(cpu_.layer_scratch.data());
-    cpu_.threads.For(s_.samples * count, [&](int64_t task, int thread) {
-      body(task / count, task % count, memory + thread * thread_floats_);
-    });
+    cpu_.threads.For(s_.samples * count,
+                     [&](int64_t task, int thread) { body(task / count, task % count, thread); });
   }
 
   CpuContext& cpu_;
   const Sizes s_;
-  const int64_t thread_floats_;
+  const std::unique_ptr<const HeadAttention> of_head_;
   TapeNeeds needs_;
   int64_t scratch_bytes_ = 0;
   Place<float> log_sums_;  // stash [samples, heads, queries]
-  Place<float> threads_;   // scratch, a workspace for each thread
+  Place<char> threads_;    // scratch, a workspace for each thread
   Place<int32_t> starts_;  // scratch [samples, queries], of documents
 };
 
@@ -158,7 +163,10 @@ class CpuAttention : public OpKernels {
 }  // namespace attention
 
 MadeKernels MakeAttention(CpuContext& context, const KernelSpec& spec) {
-  auto op = std::make_unique<attention::CpuAttention>(context, spec);
+  const attention::Sizes sizes(spec);
+  PENSTOCK_ASSIGN_OR_RETURN(
+      auto of_head, MakeHeadAttention(context, sizes.queries, sizes.keys, sizes.size, spec.bf16));
+  auto op = std::make_unique<attention::CpuAttention>(context, sizes, std::move(of_head));
   PENSTOCK_RETURN_IF_ERROR(context.layer_scratch.Reserve(op->scratch_bytes()));
   return op;
 }

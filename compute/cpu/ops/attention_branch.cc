@@ -1,13 +1,16 @@
 // The attention of a block: causal softmax attention between the two linear maps.
 //
 // The expansion gives query, key and value of all heads side by side, [rows, 3 width]. Each (sample,
-// head) is worked on by itself (kernels/attention.cc). F keeps only queries, keys, values and the
-// logarithm of each row's sum; I computes the probabilities again from them. Everything between the
-// linear maps is float, also when these read bf16.
+// head) is worked on by itself (head_attention.h). F keeps only queries, keys, values and the
+// logarithm of each row's sum; I computes the probabilities again from them. What is kept is float.
 #include <algorithm>
 #include <cmath>
+#include <memory>
 #include <type_traits>
+#include <utility>
 
+#include "base/status.h"
+#include "compute/cpu/head_attention.h"
 #include "compute/cpu/ops.h"
 #include "compute/cpu/residual_branch.h"
 
@@ -18,12 +21,14 @@ namespace {
 template <typename Number>
 class AttentionMiddle : public Middle<Number> {
  public:
-  AttentionMiddle(CpuContext& context, const BranchShape& shape, int64_t heads, int64_t time)
+  AttentionMiddle(CpuContext& context, const BranchShape& shape, int64_t heads, int64_t time,
+                  std::unique_ptr<const HeadAttention> of_head)
       : cpu_(context),
         shape_(shape),
         heads_(heads),
         time_(time),
         size_(shape.width / heads),
+        of_head_(std::move(of_head)),
         scale_(static_cast<float>(1.0 / std::sqrt(static_cast<double>(size_)))) {
     BlockLayout stash;
     expansion_ = stash.Add<float>(shape.rows * shape.expanded);
@@ -33,8 +38,7 @@ class AttentionMiddle : public Middle<Number> {
     BlockLayout scratch;
     incoming_ = scratch.Add<float>(shape.chunk * shape.projected);
     results_ = scratch.Add<float>(kDirect ? 0 : shape.chunk * shape.expanded);
-    thread_floats_ = context.kernels.attention_workspace(time, time, size_);
-    threads_ = scratch.Add<float>(context.threads.count() * thread_floats_);
+    threads_ = scratch.Add<char>(context.threads.count() * of_head_->workspace_bytes());
     scratch_bytes_ = scratch.size_bytes();
   }
 
@@ -51,10 +55,10 @@ class AttentionMiddle : public Middle<Number> {
       cpu_.kernels.add_bias(count, shape_.expanded, expansion + row * shape_.expanded, bias);
     });
     float* result = Direct(output, scratch);
-    ForHeads(range, scratch, [&](int64_t sample, int64_t head, float* memory) {
-      cpu_.kernels.attention(HeadOf(expansion + Offset(sample, head, shape_.expanded)),
-                             result + Offset(sample, head, shape_.width), shape_.width,
-                             LogSums(stash, range, sample, head), memory);
+    ForHeads(range, scratch, [&](int64_t sample, int64_t head, int thread, void* workspace) {
+      of_head_->Forward(HeadOf(expansion + Offset(sample, head, shape_.expanded)),
+                        result + Offset(sample, head, shape_.width), shape_.width,
+                        LogSums(stash, range, sample, head), thread, workspace);
     });
     if constexpr (!kDirect) {
       cpu_.kernels.to_bf16(range.count * shape_.projected, result, output);
@@ -69,16 +73,15 @@ class AttentionMiddle : public Middle<Number> {
                 void* scratch) override {
     float* expansion = ExpansionTarget(range, stash, scratch);
     float* result = Direct(gradient, scratch);
-    ForHeads(range, scratch, [&](int64_t sample, int64_t head, float* memory) {
+    ForHeads(range, scratch, [&](int64_t sample, int64_t head, int thread, void* workspace) {
       const int64_t at = Offset(sample, head, shape_.expanded);
       float* const query = result + at;
-      cpu_.kernels.attention_gradient(HeadOf(expansion + at),
-                                      incoming + Offset(sample, head, shape_.width), shape_.width,
-                                      LogSums(stash, range, sample, head),
-                                      {{query, shape_.expanded},
-                                       {query + shape_.width, shape_.expanded},
-                                       {query + 2 * shape_.width, shape_.expanded}},
-                                      memory);
+      of_head_->Backward(HeadOf(expansion + at), incoming + Offset(sample, head, shape_.width),
+                         shape_.width, LogSums(stash, range, sample, head),
+                         {{query, shape_.expanded},
+                          {query + shape_.width, shape_.expanded},
+                          {query + 2 * shape_.width, shape_.expanded}},
+                         thread, workspace);
     });
     const int64_t width = shape_.expanded;
     cpu_.threads.ForBlocks(range.count, kBlockRows, [&](int64_t row, int64_t count, int64_t block) {
@@ -125,25 +128,25 @@ class AttentionMiddle : public Middle<Number> {
     return log_sums_.in(stash) + (range.first + sample * time_) * heads_ + head * time_;
   }
 
-  // body(sample of the range, head, memory of the thread).
+  // body(sample of the range, head, thread, its workspace).
   template <typename Body>
   void ForHeads(RowRange range, void* scratch, Body body) const {
-    float* memory = threads_.in(scratch);
     cpu_.threads.For(range.count / time_ * heads_, [&](int64_t task, int thread) {
-      body(task / heads_, task % heads_, memory + thread * thread_floats_);
+      body(task / heads_, task % heads_, thread,
+           threads_.in(scratch) + thread * of_head_->workspace_bytes());
     });
   }
 
   CpuContext& cpu_;
   const BranchShape shape_;
   const int64_t heads_, time_, size_;  // size_: of a head
+  const std::unique_ptr<const HeadAttention> of_head_;
   const float scale_;
   Place<float> expansion_;  // stash [rows, 3 width]
   Place<float> log_sums_;   // stash [batch, heads, time]
   Place<float> incoming_;   // scratch [chunk, width]
   Place<float> results_;    // scratch [chunk, 3 width], unless kDirect
-  Place<float> threads_;    // scratch, a workspace for each thread
-  int64_t thread_floats_ = 0;
+  Place<char> threads_;     // scratch, a workspace for each thread
   int64_t stash_bytes_ = 0;
   int64_t scratch_bytes_ = 0;
 };
@@ -168,10 +171,12 @@ MadeKernels Make(CpuContext& context, const KernelSpec& spec) {
                               .expanded = 3 * width,
                               .projected = width,
                               .outputs_first = spec.attributes().word("layout") == "outputs_first"};
+  const int64_t heads = spec.attributes().integer("heads");
+  PENSTOCK_ASSIGN_OR_RETURN(auto of_head,
+                            MakeHeadAttention(context, time, time, width / heads, spec.bf16));
   return ResidualBranch<Number>::Create(
       context, branch, Dropout(spec.attributes().number("dropout"), time),
-      std::make_unique<AttentionMiddle<Number>>(context, branch, spec.attributes().integer("heads"),
-                                                time));
+      std::make_unique<AttentionMiddle<Number>>(context, branch, heads, time, std::move(of_head)));
 }
 
 }  // namespace

@@ -1,0 +1,253 @@
+#include "compute/cpu/head_attention.h"
+
+#include <algorithm>
+#include <cstring>
+#include <utility>
+#include <vector>
+
+#include "base/status.h"
+#include "compute/block_layout.h"
+#include "compute/cpu/product.h"
+
+namespace penstock {
+namespace {
+
+class F32HeadAttention : public HeadAttention {
+ public:
+  F32HeadAttention(const Kernels& kernels, int64_t queries, int64_t keys, int64_t size)
+      : kernels_(kernels),
+        workspace_bytes_(kernels.attention_workspace(queries, keys, size) *
+                         static_cast<int64_t>(sizeof(float))) {}
+
+  int64_t workspace_bytes() const override { return workspace_bytes_; }
+
+  void Forward(const AttentionHead& head, float* output, int64_t output_stride, float* log_sums,
+               int /*thread*/, void* workspace) const override {
+    kernels_.attention(head, output, output_stride, log_sums, static_cast<float*>(workspace));
+  }
+
+  void Backward(const AttentionHead& head, const float* incoming, int64_t incoming_stride,
+                const float* log_sums, const AttentionHeadGradient& gradient, int /*thread*/,
+                void* workspace) const override {
+    kernels_.attention_gradient(head, incoming, incoming_stride, log_sums, gradient,
+                                static_cast<float*>(workspace));
+  }
+
+ private:
+  const Kernels& kernels_;
+  const int64_t workspace_bytes_;
+};
+
+// Queries and keys of a block. Larger blocks have faster products, and more that no query sees.
+constexpr int64_t kBlock = 128;
+
+int64_t ToBlocks(int64_t rows) { return (rows + kBlock - 1) / kBlock * kBlock; }
+
+// Keys and queries are padded with zeros to whole blocks.
+class Bf16HeadAttention : public HeadAttention {
+ public:
+  Bf16HeadAttention(const Kernels& kernels, int64_t queries, int64_t keys, int64_t size)
+      : kernels_(kernels), size_(size), padded_keys_(ToBlocks(keys)) {
+    const int64_t padded_queries = ToBlocks(queries);
+    BlockLayout workspace;
+    queries_ = workspace.Add<Bf16>(padded_queries * size);
+    outgoing_ = workspace.Add<Bf16>(padded_queries * size);
+    keys_ = workspace.Add<Bf16>(padded_keys_ * size);
+    values_ = workspace.Add<Bf16>(padded_keys_ * size);
+    key_sums_ = workspace.Add<float>(padded_keys_ * size);
+    value_sums_ = workspace.Add<float>(padded_keys_ * size);
+    scores_ = workspace.Add<float>(kBlock * padded_keys_);
+    weight_gradients_ = workspace.Add<float>(kBlock * padded_keys_);
+    weights_ = workspace.Add<Bf16>(kBlock * padded_keys_);
+    score_gradients_ = workspace.Add<Bf16>(kBlock * padded_keys_);
+    mixed_ = workspace.Add<float>(kBlock * size);
+    workspace_bytes_ = workspace.size_bytes();
+  }
+
+  absl::Status Init(CpuContext& context) {
+    const auto make = [&](int thread, const ProductShape& shape) {
+      return MatrixProduct::Create(context.OfThread(thread), shape, dnnl::memory::data_type::bf16);
+    };
+    for (int thread = 0; thread < context.threads.count(); ++thread) {
+      Products products;
+      PENSTOCK_ASSIGN_OR_RETURN(
+          products.scores,
+          make(thread,
+               {.rows = kBlock, .columns = kBlock, .inner = size_, .transposed_right = true}));
+      PENSTOCK_ASSIGN_OR_RETURN(
+          products.mix,
+          make(thread, {.rows = kBlock, .columns = size_, .inner = kBlock, .accumulate = true}));
+      PENSTOCK_ASSIGN_OR_RETURN(products.to_keys, make(thread, {.rows = kBlock,
+                                                                .columns = size_,
+                                                                .inner = kBlock,
+                                                                .transposed_left = true,
+                                                                .accumulate = true}));
+      products_.push_back(std::move(products));
+    }
+    return absl::OkStatus();
+  }
+
+  int64_t workspace_bytes() const override { return workspace_bytes_; }
+
+  void Forward(const AttentionHead& head, float* output, int64_t output_stride, float* log_sums,
+               int thread, void* workspace) const override {
+    const Products& products = products_[thread];
+    PackForBoth(head, workspace);
+    float* const scores = scores_.in(workspace);
+    Bf16* const weights = weights_.in(workspace);
+    float inverse_sums[kBlock];
+    ForBlocks(head, [&](const AttentionScores& block) {
+      ForKeys(block, [&](int64_t key) {
+        products.scores.Run(QueriesAt(block.first, workspace), keys_.in(workspace) + key * size_,
+                            scores + block.At(0, key));
+      });
+      kernels_.attention_weights(head, block, scores, weights, log_sums + block.first,
+                                 inverse_sums);
+      float* const mixed = ZeroMixed(workspace);
+      ForKeys(block, [&](int64_t key) {
+        products.mix.Run(weights + block.At(0, key), values_.in(workspace) + key * size_, mixed);
+      });
+      for (int64_t r = 0; r < block.rows; ++r) {
+        float* const to = output + (block.first + r) * output_stride;
+        for (int64_t c = 0; c < size_; ++c) to[c] = mixed[r * size_ + c] * inverse_sums[r];
+      }
+    });
+  }
+
+  void Backward(const AttentionHead& head, const float* incoming, int64_t incoming_stride,
+                const float* log_sums, const AttentionHeadGradient& gradient, int thread,
+                void* workspace) const override {
+    const Products& products = products_[thread];
+    PackForBoth(head, workspace);
+    Bf16* const outgoing = outgoing_.in(workspace);
+    kernels_.rows_to_bf16(head.queries, ToBlocks(head.queries), size_, {incoming, incoming_stride},
+                          outgoing);
+    float* const key_sums = key_sums_.in(workspace);
+    float* const value_sums = value_sums_.in(workspace);
+    float* const scores = scores_.in(workspace);
+    float* const weight_gradients = weight_gradients_.in(workspace);
+    Bf16* const weights = weights_.in(workspace);
+    Bf16* const score_gradients = score_gradients_.in(workspace);
+    std::fill_n(key_sums, padded_keys_ * size_, 0.0f);
+    std::fill_n(value_sums, padded_keys_ * size_, 0.0f);
+    ForBlocks(head, [&](const AttentionScores& block) {
+      const Bf16* const queries = QueriesAt(block.first, workspace);
+      const Bf16* const outgoing_rows = outgoing + block.first * size_;
+      ForKeys(block, [&](int64_t key) {
+        const int64_t at = block.At(0, key);
+        products.scores.Run(queries, keys_.in(workspace) + key * size_, scores + at);
+        products.scores.Run(outgoing_rows, values_.in(workspace) + key * size_,
+                            weight_gradients + at);
+      });
+      kernels_.attention_weight_gradients(head, block, scores, weight_gradients,
+                                          log_sums + block.first, weights, score_gradients);
+      float* const mixed = ZeroMixed(workspace);
+      ForKeys(block, [&](int64_t key) {
+        const int64_t at = block.At(0, key);
+        ZeroRowsFrom(block.rows, weights + at);
+        ZeroRowsFrom(block.rows, score_gradients + at);
+        if (gradient.value.data != nullptr) {
+          products.to_keys.Run(weights + at, outgoing_rows, value_sums + key * size_);
+        }
+        if (gradient.key.data != nullptr) {
+          products.to_keys.Run(score_gradients + at, queries, key_sums + key * size_);
+        }
+        if (gradient.query.data != nullptr) {
+          products.mix.Run(score_gradients + at, keys_.in(workspace) + key * size_, mixed);
+        }
+      });
+      if (gradient.query.data == nullptr) return;
+      for (int64_t r = 0; r < block.rows; ++r) {
+        std::copy_n(mixed + r * size_, size_, gradient.query.row(block.first + r));
+      }
+    });
+    const auto unpack = [&](const float* sums, Strided<float> to) {
+      for (int64_t k = 0; to.data != nullptr && k < head.keys; ++k) {
+        if (gradient.adds_to_keys) {
+          kernels_.add_into(size_, sums + k * size_, to.row(k));
+        } else {
+          std::copy_n(sums + k * size_, size_, to.row(k));
+        }
+      }
+    };
+    unpack(key_sums, gradient.key);
+    unpack(value_sums, gradient.value);
+  }
+
+ private:
+  // Of one thread.
+  struct Products {
+    MatrixProduct scores;   // [queries, keys] = [queries, size] [keys, size]^T
+    MatrixProduct mix;      // [queries, size] += [queries, keys] [keys, size]
+    MatrixProduct to_keys;  // [keys, size] += [queries, keys]^T [queries, size]
+  };
+
+  const Bf16* QueriesAt(int64_t first, void* workspace) const {
+    return queries_.in(workspace) + first * size_;
+  }
+
+  void PackForBoth(const AttentionHead& head, void* workspace) const {
+    kernels_.rows_to_bf16(head.queries, ToBlocks(head.queries), size_, head.query,
+                          queries_.in(workspace));
+    const int64_t padded = ToBlocks(head.keys);
+    kernels_.rows_to_bf16(head.keys, padded, size_, head.key, keys_.in(workspace));
+    kernels_.rows_to_bf16(head.keys, padded, size_, head.value, values_.in(workspace));
+  }
+
+  float* ZeroMixed(void* workspace) const {
+    float* const mixed = mixed_.in(workspace);
+    std::fill_n(mixed, kBlock * size_, 0.0f);
+    return mixed;
+  }
+
+  // What lies in the rows of a block behind the head's last query takes part in sums over queries.
+  void ZeroRowsFrom(int64_t rows, Bf16* block) const {
+    std::memset(block + rows * kBlock, 0, (kBlock - rows) * kBlock * sizeof(Bf16));
+  }
+
+  // body(block) for each block of queries, with the blocks of keys that any of them sees.
+  template <typename Body>
+  void ForBlocks(const AttentionHead& head, Body body) const {
+    for (int64_t first = 0; first < head.queries; first += kBlock) {
+      const int64_t rows = std::min(kBlock, head.queries - first);
+      body(AttentionScores{.first = first,
+                           .rows = rows,
+                           .begin = head.seen_begin(first) / kBlock * kBlock,
+                           .end = ToBlocks(head.seen_end(first + rows - 1)),
+                           .block = kBlock});
+    }
+  }
+
+  template <typename Body>
+  void ForKeys(const AttentionScores& block, Body body) const {
+    for (int64_t key = block.begin; key < block.end; key += kBlock) body(key);
+  }
+
+  const Kernels& kernels_;
+  const int64_t size_;
+  const int64_t padded_keys_;
+  std::vector<Products> products_;
+  Place<Bf16> queries_, outgoing_;          // [padded queries, size]
+  Place<Bf16> keys_, values_;               // [padded keys, size]
+  Place<float> key_sums_, value_sums_;      // [padded keys, size]
+  Place<float> scores_, weight_gradients_;  // [queries of a block, padded keys]
+  Place<Bf16> weights_, score_gradients_;   // [queries of a block, padded keys]
+  Place<float> mixed_;                      // [queries of a block, size]
+  int64_t workspace_bytes_ = 0;
+};
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<HeadAttention>> MakeHeadAttention(CpuContext& context,
+                                                                 int64_t queries, int64_t keys,
+                                                                 int64_t size, bool bf16) {
+  // Smaller heads are faster in f32.
+  if (!bf16 || queries < kBlock || keys < kBlock) {
+    return std::make_unique<F32HeadAttention>(context.kernels, queries, keys, size);
+  }
+  auto made = std::make_unique<Bf16HeadAttention>(context.kernels, queries, keys, size);
+  PENSTOCK_RETURN_IF_ERROR(made->Init(context));
+  return made;
+}
+
+}  // namespace penstock
