@@ -304,6 +304,8 @@ absl::StatusOr<ResolvedJob> ResolveJob(const v1::JobSpec& spec) {
   job.worker_names.assign(worker_names.begin(), worker_names.end());
   PENSTOCK_ASSIGN_OR_RETURN(job.workers, WorkersOfJob(spec.pipeline(), *job.method));
   job.stages = spec.pipeline().stages();
+  PENSTOCK_ASSIGN_OR_RETURN(job.stages_per_forward,
+                            StagesPerForwardOf(spec.pipeline(), *job.method));
   if (spec.pipeline().order() == "recorded") job.order = Order::kRecorded;
   if (spec.pipeline().has_in_flight_factor()) {
     job.in_flight_factor = spec.pipeline().in_flight_factor();

@@ -67,6 +67,7 @@ struct ResolvedJob {
   std::vector<std::string> worker_names;   // by worker of the pipeline; empty: any
   std::optional<int32_t> workers;          // that the stages go round (roundpipe)
   int32_t stages = 0;                      // of the job, where `workers` is there
+  int32_t stages_per_forward = 1;          // passed together on the way there (roundpipe)
   std::shared_ptr<const Schedule> listed;  // of ListedMethod and SearchedMethod
   RecomputeChoice recompute;               // which stages do, by place in a pipeline
   OffloadChoice offload;                   // likewise

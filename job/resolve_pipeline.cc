@@ -261,6 +261,15 @@ absl::StatusOr<std::optional<int32_t>> WorkersOfJob(const v1::PipelineSpec& pipe
   return pipeline.workers();
 }
 
+absl::StatusOr<int32_t> StagesPerForwardOf(const v1::PipelineSpec& pipeline, const Method& method) {
+  if (!pipeline.has_stages_per_forward()) return 1;
+  if (method.placement == Placement::kRoundTrip) return pipeline.stages_per_forward();
+  return InvalidKey("pipeline.stages_per_forward",
+                    absl::StrCat("is not for ", method.name,
+                                 ", whose stages do their backwards where their forwards are; use "
+                                 "roundpipe, or leave it out"));
+}
+
 absl::StatusOr<RecomputeChoice> RecomputeOf(const v1::PipelineSpec& pipeline,
                                             const ResolvedJob& job) {
   constexpr absl::string_view kKey = "pipeline.recompute";

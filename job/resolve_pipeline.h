@@ -27,6 +27,9 @@ absl::StatusOr<std::shared_ptr<const Schedule>> ReadListed(const v1::PipelineSpe
 // are found.
 absl::StatusOr<int32_t> StagesPerWorkerOf(const v1::PipelineSpec& pipeline, const ResolvedJob& job);
 
+// The stages that are passed together on the way there.
+absl::StatusOr<int32_t> StagesPerForwardOf(const v1::PipelineSpec& pipeline, const Method& method);
+
 // The workers that the stages go round; absent where the job does not say so.
 absl::StatusOr<std::optional<int32_t>> WorkersOfJob(const v1::PipelineSpec& pipeline,
                                                     const Method& method);

@@ -30,9 +30,9 @@ absl::StatusOr<Topology> PlaceStages(const ResolvedJob& job, int64_t stages) {
   if (!job.stage_replicas.empty()) {
     return PlaceReplicas(*job.method, job.ReplicasOfStages(stages), job.stages_per_worker);
   }
-  absl::StatusOr<Topology> topology =
-      Place(job.method->placement, static_cast<int32_t>(stages),
-            static_cast<int32_t>(job.WorkersOf(stages)), job.microbatches, job.replicas);
+  absl::StatusOr<Topology> topology = Place(job.method->placement, static_cast<int32_t>(stages),
+                                            static_cast<int32_t>(job.WorkersOf(stages)),
+                                            job.microbatches, job.replicas, job.stages_per_forward);
   return topology.ok() && job.streams_weights ? StreamWeights(*topology, job.weights_in_file)
                                               : topology;
 }
@@ -203,7 +203,8 @@ absl::Status CheckStages(const ResolvedJob& job, int64_t stages) {
   const absl::StatusOr<Topology> topology = PlaceStages(job, stages);
   if (!topology.ok() && job.method->placement == Placement::kRoundTrip) {
     const int64_t workers = job.WorkersOf(stages);
-    const bool too_few = job.streams_weights ? stages < workers : 2 * stages - 1 < workers;
+    const int64_t slots = SlotsOfRoundTrip(static_cast<int32_t>(stages), job.stages_per_forward);
+    const bool too_few = (job.streams_weights ? stages : slots) < workers;
     return InvalidKey(too_few ? "pipeline.stages" : "training.microbatches",
                       absl::StrCat(job.method->name, ": ", topology.status().message()));
   }

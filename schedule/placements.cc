@@ -36,13 +36,16 @@ const PlacementRow& RowOf(Placement placement) {
   return kPlacements[static_cast<size_t>(placement)];
 }
 
-absl::Status CheckRoundTrip(int32_t stages, int32_t workers, int64_t microbatches) {
-  const int32_t slots = 2 * stages - 1;
+absl::Status CheckRoundTrip(int32_t stages, int32_t workers, int64_t microbatches,
+                            int32_t stages_per_forward) {
+  const int32_t slots = SlotsOfRoundTrip(stages, stages_per_forward);
   if (slots < workers) {
+    int32_t enough = stages + 1;
+    while (SlotsOfRoundTrip(enough, stages_per_forward) < workers) ++enough;
     return absl::InvalidArgumentError(
         absl::StrCat(stages, " stages make ", slots,
                      " slots, the way there and back, which are not enough to go round ", workers,
-                     " workers; ", workers / 2 + 1, " stages or ", slots, " workers would do"));
+                     " workers; ", enough, " stages or ", slots, " workers would do"));
   }
   if (microbatches < workers ? microbatches >= 1 : microbatches % workers == 0) {
     return absl::OkStatus();
@@ -75,7 +78,7 @@ WorkerId WorkerAt(Placement placement, int32_t stage, int32_t workers) {
 }
 
 absl::Status CheckPlacement(Placement placement, int32_t stages, int32_t workers,
-                            int64_t microbatches_per_step) {
+                            int64_t microbatches_per_step, int32_t stages_per_forward) {
   PENSTOCK_CHECK(placement != Placement::kListed);
   const auto refuse = [&](absl::string_view rule) {
     return absl::InvalidArgumentError(absl::StrCat("expected ", rule, ", but the plan has ", stages,
@@ -83,7 +86,7 @@ absl::Status CheckPlacement(Placement placement, int32_t stages, int32_t workers
   };
   if (stages < 1 || workers < 1) return refuse("at least one stage and one worker");
   if (placement == Placement::kRoundTrip) {
-    return CheckRoundTrip(stages, workers, microbatches_per_step);
+    return CheckRoundTrip(stages, workers, microbatches_per_step, stages_per_forward);
   }
   const PlacementRow& row = RowOf(placement);
   const int32_t each = stages / workers;
@@ -93,17 +96,19 @@ absl::Status CheckPlacement(Placement placement, int32_t stages, int32_t workers
 }
 
 absl::StatusOr<Topology> Place(Placement placement, int32_t stages, int32_t workers,
-                               int64_t microbatches_per_step, std::optional<int32_t> replicas) {
+                               int64_t microbatches_per_step, std::optional<int32_t> replicas,
+                               int32_t stages_per_forward) {
   if (replicas.value_or(1) < 1) {
     return absl::InvalidArgumentError(
         absl::StrCat("expected at least one replica, but the plan has ", *replicas));
   }
-  PENSTOCK_RETURN_IF_ERROR(CheckPlacement(placement, stages, workers, microbatches_per_step));
+  PENSTOCK_RETURN_IF_ERROR(
+      CheckPlacement(placement, stages, workers, microbatches_per_step, stages_per_forward));
   switch (placement) {
     case Placement::kReplicas:
       return ReplicatedPipelines(stages, replicas.value_or(workers));
     case Placement::kRoundTrip:
-      return RoundTripPipelines(stages, workers, microbatches_per_step);
+      return RoundTripPipelines(stages, workers, microbatches_per_step, stages_per_forward);
     default:
       return PipelineOn(WorkersOfStages(placement, stages, workers));
   }
@@ -155,16 +160,30 @@ Topology::Rounds RoundsOf(int32_t workers, int64_t step) {
   return {.microbatches = std::min<int64_t>(workers, step), .step = step};
 }
 
-int32_t RoundTripsOf(int32_t parts, int32_t workers, int64_t step) {
-  const int64_t rounds = step / RoundsOf(workers, step).microbatches;
-  return static_cast<int32_t>(
-      std::min<int64_t>(rounds, workers / std::gcd(2 * parts - 1, workers)));
+int32_t SlotsOfRoundTrip(int32_t parts, int32_t stages_per_forward) {
+  return (parts - 1 + stages_per_forward - 1) / stages_per_forward + parts;
 }
 
-Topology RoundTripPipelines(int32_t parts, int32_t workers, int64_t step) {
-  const int32_t pipelines = RoundTripsOf(parts, workers, step);
-  const int32_t stages = pipelines * (2 * parts - 1);
-  Topology topology = Build({.worker_of = WorkersOfStages(Placement::kRoundTrip, stages, workers),
+int32_t RoundTripsOf(int32_t slots, int32_t workers, int64_t step) {
+  const int64_t rounds = step / RoundsOf(workers, step).microbatches;
+  return static_cast<int32_t>(std::min<int64_t>(rounds, workers / std::gcd(slots, workers)));
+}
+
+Topology RoundTripPipelines(int32_t parts, int32_t workers, int64_t step,
+                            int32_t stages_per_forward) {
+  const int32_t slots = SlotsOfRoundTrip(parts, stages_per_forward);
+  const int32_t pipelines = RoundTripsOf(slots, workers, step);
+  std::vector<WorkerId> worker_of;
+  for (int32_t first = 0; first < pipelines * slots; first += slots) {
+    for (int32_t part = 0; part + 1 < parts; ++part) {
+      worker_of.push_back(
+          WorkerAt(Placement::kRoundTrip, first + part / stages_per_forward, workers));
+    }
+    for (int32_t slot = slots - parts; slot < slots; ++slot) {
+      worker_of.push_back(WorkerAt(Placement::kRoundTrip, first + slot, workers));
+    }
+  }
+  Topology topology = Build({.worker_of = std::move(worker_of),
                              .pipelines = pipelines,
                              .rounds = RoundsOf(workers, step)});
   topology.groups = GroupsOfParts(topology);

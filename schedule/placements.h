@@ -30,17 +30,18 @@ int32_t StagesPerWorkerMin(Placement placement);
 // REQUIRES: it is not kListed.
 WorkerId WorkerAt(Placement placement, int32_t stage, int32_t workers);
 // Checks that `stages` stages in a pipeline can be placed so; there and back these are the parts of the
-// model that are passed in each direction, and only there do the microbatches of a step matter.
+// model that are passed in each direction, and only there do the microbatches of a step and `stages_per_forward` matter.
 // REQUIRES: it is not kListed. Errors: InvalidArgument, with the numbers that would do.
 absl::Status CheckPlacement(Placement placement, int32_t stages, int32_t workers,
-                            int64_t microbatches_per_step);
+                            int64_t microbatches_per_step, int32_t stages_per_forward = 1);
 // The topology of `placement`. Its only groups are those of kReplicas, whose members average their
 // weights (it has as many replicas as workers if `replicas` does not say), and those of kRoundTrip,
 // which copy them. REQUIRES: it is not kListed. Errors: those of CheckPlacement; InvalidArgument
 // (no replica).
 absl::StatusOr<Topology> Place(Placement placement, int32_t stages, int32_t workers,
                                int64_t microbatches_per_step,
-                               std::optional<int32_t> replicas = std::nullopt);
+                               std::optional<int32_t> replicas = std::nullopt,
+                               int32_t stages_per_forward = 1);
 
 // Without groups. One stage on each worker: the plain pipeline.
 Topology StraightPipeline(int32_t stages);
@@ -65,18 +66,22 @@ Topology ReplicatedStages(absl::Span<const int32_t> replicas, ReduceGroup::Opera
 // CheckPlacement is OK for one of them, and replicas is 1 or more.
 Topology PipelinesBesideEachOther(Placement placement, int32_t stages, int32_t workers,
                                   int32_t replicas, ReduceGroup::Operation operation);
-// Pipelines that go there and back through `parts` parts of a model on `workers` workers: with S =
-// 2 parts - 1 slots for a microbatch, slot i of round r of a step is on worker (r S + i) mod
+// Pipelines that go there and back through `parts` parts of a model on `workers` workers: with S slots for a microbatch
+// (SlotsOfRoundTrip), slot i of round r of a step is on worker (r S + i) mod
 // workers. A round has as many microbatches as there are workers, or all of a step that has fewer.
 // There are as many pipelines as rounds differ in their places.
 // REQUIRES: CheckPlacement is OK.
-Topology RoundTripPipelines(int32_t parts, int32_t workers, int64_t step);
+Topology RoundTripPipelines(int32_t parts, int32_t workers, int64_t step,
+                            int32_t stages_per_forward = 1);
+// Forwards pass `stages_per_forward` parts in a slot, but for the last ones if the parts before the last do not divide by it;
+// the last part, and every backward, has a slot by itself.
+int32_t SlotsOfRoundTrip(int32_t parts, int32_t stages_per_forward);
 // The same with streamed weights (schedule/streamed_weights.h), and so without groups. REQUIRES: `round_trip` is such a
 // topology. `in_file`: the workers that update the parts keep them in files. Errors: InvalidArgument (fewer parts than
 // workers).
 absl::StatusOr<Topology> StreamWeights(const Topology& round_trip, bool in_file = false);
 // Its rounds, and the number of its pipelines.
 Topology::Rounds RoundsOf(int32_t workers, int64_t step);
-int32_t RoundTripsOf(int32_t parts, int32_t workers, int64_t step);
+int32_t RoundTripsOf(int32_t slots, int32_t workers, int64_t step);
 
 }  // namespace penstock

@@ -107,15 +107,17 @@ ActionList StreamedSlots(const Topology& topology, WorkerId worker,
                          absl::Span<const WeightSlot> slots, const StreamedSlotsOptions& options) {
   SlotList list(topology, options);
   const int64_t start = slots.empty() ? 0 : slots.front().tick - 1;
-  std::vector<int64_t> begun(topology.workers, start);  // by worker: the tick of its slot before
-  std::vector<StageId> passed(topology.workers, StageId(-1));  // and the stage
+  std::vector<int64_t> begun(topology.workers, start);         // by worker: the tick of its slot
+  std::vector<int64_t> before(topology.workers, start);        // and of the one before that
+  std::vector<StageId> passed(topology.workers, StageId(-1));  // and its last stage
   for (const WeightSlot& slot : slots) {
     const StageWiring& row = topology[slot.stage];
-    const PlacedSlot placed = {
-        .slot = slot,
-        .row = row,
-        .asked = std::exchange(begun[row.worker.value], slot.tick),
-        .again = std::exchange(passed[row.worker.value], slot.stage) == slot.stage};
+    const int32_t on = row.worker.value;
+    if (slot.tick != begun[on]) before[on] = std::exchange(begun[on], slot.tick);
+    const PlacedSlot placed = {.slot = slot,
+                               .row = row,
+                               .asked = before[on],
+                               .again = std::exchange(passed[on], slot.stage) == slot.stage};
     const int64_t first = slot.microbatches.first;
     if (row.worker == worker) {
       list.AddOwn(placed);
@@ -123,8 +125,8 @@ ActionList StreamedSlots(const Topology& topology, WorkerId worker,
       list.AddAnswer(placed);
     }
     if (!row.backward || options.forwards_only || !topology.GoesOnWithSum(first)) continue;
-    const StageId before = topology.StageAt(row.place, first - 1);
-    if (topology.worker(before) == worker) list.AddSum(before, slot, begun[worker.value]);
+    const StageId summed = topology.StageAt(row.place, first - 1);
+    if (topology.worker(summed) == worker) list.AddSum(summed, slot, begun[worker.value]);
   }
   return list.InOrder();
 }

@@ -1,7 +1,8 @@
 // Streamed weights: where the messages with weights stand, there and back, if a worker keeps only those of the parts that
 // it updates (Topology::streams_weights).
 //
-// A slot is the passes of a round's microbatches on a stage. Slots follow each other round the workers, one pass of each
+// A slot is the passes of a round's microbatches on a stage, or on several that share it (StageWiring::slot). Slots follow
+// each other round the workers, one pass of each
 // in a tick: microbatch i of a slot is passed in tick + i. A worker asks for the weights of its next slot when it begins
 // a slot, gets them before the next one's first pass, and drops them after its last. So it has the weights of two slots of
 // others at most, and they travel while it passes a slot. The first slots of a list are asked for at its beginning. The
@@ -29,6 +30,7 @@
 
 namespace penstock {
 
+// Of one stage; stages that share a slot have one each, of the same tick.
 struct WeightSlot {
   StageId stage;
   MicrobatchRange microbatches;

@@ -101,7 +101,10 @@ absl::Status CheckShape(const TopologyShape& shape) {
 class Wiring {
  public:
   Wiring(const TopologyShape& shape, Topology& topology)
-      : topology_(topology), loops_(shape.rounds.has_value()) {
+      : topology_(topology),
+        loops_(shape.rounds.has_value()),
+        goes_round_(std::any_of(shape.worker_of.begin(), shape.worker_of.end(),
+                                [&](WorkerId worker) { return worker != shape.worker_of[0]; })) {
     const auto stages = static_cast<int32_t>(shape.worker_of.size());
     topology_.pipelines = shape.pipelines;
     topology_.rounds = shape.rounds.value_or(Topology::Rounds());
@@ -161,6 +164,12 @@ class Wiring {
     row.backward = !loops_ || row.place + 1 >= parts;
     row.first = row.place == 0;
     row.last = row.place + 1 == parts;
+    row.slot = row.place;
+    if (loops_ && row.place > 0) {
+      const StageWiring& before = topology_.table[stage.value - 1];
+      const bool shares = goes_round_ && row.place + 1 < parts && before.worker == worker;
+      row.slot = before.slot + (shares ? 0 : 1);
+    }
     row.ends_way_back = loops_ && row.place + 1 == topology_.depth();
     row.updates = !loops_ ||
                   (row.backward && row.pipeline == topology_.PipelineOf(topology_.rounds.step - 1));
@@ -262,6 +271,7 @@ class Wiring {
 
   Topology& topology_;
   const bool loops_;                                         // pipelines go there and back
+  const bool goes_round_;                                    // there are several workers
   std::map<std::pair<WorkerId, int32_t>, StageId> holders_;  // by worker and part
 };
 

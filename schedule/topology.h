@@ -21,7 +21,8 @@
 // pipeline's 2 D - 1 stages the first D - 1 do the forwards of as many parts of the model, the
 // middle one forward and backward of the last part, and the rest the backwards of the first D - 1,
 // the other way round, from the input that the stage of the forward sends them. A stage and the one
-// that does the other pass of its part are twins. Several such pipelines are one model in several
+// that does the other pass of its part are twins. Forwards of several parts beside each other may be on one worker, which
+// passes them together, in one slot: the paper's asymmetric split. Several such pipelines are one model in several
 // places: a round of microbatches goes through each in turn, and the sum of a part's gradients goes
 // from each to the next. All stages of a part are a group that copies the weights of the one that
 // updates them, which is in the last pipeline.
@@ -97,7 +98,10 @@ struct StageWiring {
   };
 
   WorkerId worker;
-  int32_t place = 0;     // in its pipeline
+  int32_t place = 0;  // in its pipeline
+  // There and back, of its pipeline's slots: the stages that only do forwards, lie beside each other and are on one of
+  // several workers share one. Elsewhere the place.
+  int32_t slot = 0;
   int32_t part = 0;      // of the model: whose layers it has
   int32_t pipeline = 0;  // 0 but for several pipelines
   int32_t replica = 0;   // of its place
@@ -168,6 +172,8 @@ struct Topology {
   int32_t depth() const { return static_cast<int32_t>(first_of_place.size()); }
   // The parts of the model: stages of a pipeline that do forwards.
   int32_t parts() const { return form == Form::kThereAndBack ? (depth() + 1) / 2 : depth(); }
+  // There and back, of a pipeline.
+  int32_t slots() const { return table[depth() - 1].slot + 1; }
   // Links that have costs of their own.
   int32_t links() const { return table.back().link; }
   const StageWiring& operator[](StageId stage) const { return table[stage.value]; }

@@ -76,8 +76,8 @@ PassBytes BytesOf(const Action& action, const std::vector<StageBytes>& stages) {
 
 // Slots are counted over rounds, in the order in which they begin.
 int64_t SlotOf(const Topology& topology, const Action& action) {
-  return action.microbatch / topology.rounds.microbatches * topology.depth() +
-         topology[action.stage()].place;
+  return action.microbatch / topology.rounds.microbatches * topology.slots() +
+         topology[action.stage()].slot;
 }
 
 // Returns the actions, counted from 0, before which the sums that a worker gets may come at the earliest, with their bytes.
@@ -104,10 +104,10 @@ std::multimap<int64_t, int64_t> ArrivalsOfSums(const Program& program,
     }
     if (action.kind != ActionKind::kRecvSum) continue;
     // Where the slot before is of another round, that it has begun is not known; the one before that then has.
-    const int64_t round = SlotOf(topology, action) / topology.depth();
+    const int64_t round = SlotOf(topology, action) / topology.slots();
     auto before = passed.rbegin();
     if (before != passed.rend()) ++before;
-    if (before != passed.rend() && before->slot / topology.depth() != round) ++before;
+    if (before != passed.rend() && before->slot / topology.slots() != round) ++before;
     arrivals.emplace(before == passed.rend() ? 0 : before->begun, stages[action.index].sum);
   }
   return arrivals;

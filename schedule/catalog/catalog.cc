@@ -441,6 +441,9 @@ Program ProgramOf(const Method& method, const ScheduleOptions& options, WorkerId
 // The worker on which the method has a stage.
 WorkerId PlaceOf(const Method& method, const Topology& topology, StageId stage) {
   const StageWiring& row = topology[stage];
+  if (method.placement == Placement::kRoundTrip) {
+    return WorkerAt(method.placement, row.pipeline * topology.slots() + row.slot, topology.workers);
+  }
   if (topology.form != Topology::Form::kReplicas || !ReplicatesPipelines(method)) {
     return WorkerAt(method.placement, stage.value, topology.workers);
   }
@@ -466,8 +469,13 @@ absl::Status CheckPlaced(const Method& method, const ScheduleOptions& options) {
                    : CheckPlacement(method.placement, topology.parts(), topology.workers, step),
                method.name));
   const bool loops = method.placement == Placement::kRoundTrip;
+  if (loops && topology.slots() < topology.workers) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(method.name, " goes round ", topology.workers, " workers, but the plan has ",
+                     topology.slots(), " slots, because forwards of several stages share one"));
+  }
   const Topology::Rounds rounds = loops ? RoundsOf(topology.workers, step) : Topology::Rounds();
-  const int32_t pipelines = loops ? RoundTripsOf(topology.parts(), topology.workers, step)
+  const int32_t pipelines = loops ? RoundTripsOf(topology.slots(), topology.workers, step)
                             : method.placement == Placement::kReplicas ? topology.pipelines
                                                                        : 1;
   if (method.streams_weights && (!topology.streams_weights || topology.weights_in_file)) {
@@ -579,7 +587,8 @@ Program StreamedEvaluation(const Topology& topology, WorkerId worker, Microbatch
   const auto list_of = [&](MicrobatchRange microbatches) {
     std::vector<WeightSlot> slots;
     for (int32_t part = 0; part < topology.parts(); ++part) {
-      slots.push_back({topology.first_of_place[part], microbatches, part});
+      const StageId stage = topology.first_of_place[part];
+      slots.push_back({stage, microbatches, topology[stage].slot});
     }
     return StreamedSlots(topology, worker, slots, {.forwards_only = true});
   };
@@ -593,9 +602,10 @@ Program StreamedEvaluation(const Topology& topology, WorkerId worker, Microbatch
 }  // namespace
 
 absl::StatusOr<Topology> PlaceMethod(const Method& method, int32_t stages, int32_t workers,
-                                     int64_t microbatches_per_step, std::optional<int32_t> copies) {
+                                     int64_t microbatches_per_step, std::optional<int32_t> copies,
+                                     int32_t stages_per_forward) {
   absl::StatusOr<Topology> topology =
-      Place(method.placement, stages, workers, microbatches_per_step, copies);
+      Place(method.placement, stages, workers, microbatches_per_step, copies, stages_per_forward);
   return topology.ok() && method.streams_weights ? StreamWeights(*topology) : topology;
 }
 

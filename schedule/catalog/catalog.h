@@ -90,7 +90,8 @@ struct Method {
 // them. Errors: those of Place and of StreamWeights.
 absl::StatusOr<Topology> PlaceMethod(const Method& method, int32_t stages, int32_t workers,
                                      int64_t microbatches_per_step,
-                                     std::optional<int32_t> copies = std::nullopt);
+                                     std::optional<int32_t> copies = std::nullopt,
+                                     int32_t stages_per_forward = 1);
 
 // The topology of `method` whose stage s is held by replicas[s] workers. Their gradients are added
 // up where all updates are those of a step, whose microbatches each have their share of the loss,

@@ -1,5 +1,5 @@
 // RoundPipe: the passes of a microbatch are a sequence of slots that goes round the workers,
-// through forwards and backwards alike. A model of D parts has S = 2 D - 1 slots: the forwards of D
+// through forwards and backwards alike. A model of D parts has S = 2 D - 1 slots, or fewer: the forwards of D
 // - 1 parts, forward and backward of the last (the paper fuses them too), and the backwards of the
 // others, each with its forward again. The microbatches of a step come in rounds, as many in each
 // as there are workers W (all of the step, if it has fewer), and slot i of a round is on worker (g
@@ -9,8 +9,9 @@
 // Here a worker holds the weights of every part that it has a slot of. The sum of a part's
 // gradients goes with the rounds, from worker to worker in the order of the microbatches, so that
 // it has the bits of one sum; the worker of the last round makes the update and gives the weights
-// to the others. (The paper keeps weights and sums with the host.) Forward and backward parts are
-// the same; the paper also splits them differently. Where weights are streamed a worker keeps those
+// to the others. (The paper keeps weights and sums with the host.) A slot there may pass several parts, as in the
+// paper's asymmetric split, because a forward takes less time than a backward with its forward again: with n parts in each
+// but the last, S = ceil((D - 1) / n) + D. (In the paper the cuts there need not be among those back.) Where weights are streamed a worker keeps those
 // of the parts that it updates alone, and gets those of a slot just before it (streamed_weights.h); or no weights at all,
 // which wait in its file.
 //
@@ -22,7 +23,7 @@
 //   bubble            W (W - 1) / (M S + W (W - 1)), the paper's
 // A step of M < W microbatches takes S + M - 1. Both hold where R is for nothing, so that a worker
 // that waits for a gradient has nothing to begin with; else a step may be shorter by what it begins
-// with, which it is not if D >= W, where every worker's first slot is a forward. That the sum of a
+// with, which it is not if ceil((D - 1) / n) >= W - 1, where every worker's first slot is a forward. That the sum of a
 // round is there when the next one goes on with it, S - W slots later, takes S >= W.
 //   weight versions   1 of each part; staleness 0
 //
@@ -39,17 +40,21 @@
 #include <algorithm>
 #include <vector>
 
+#include "absl/types/span.h"
 #include "schedule/catalog/schedules.h"
 #include "schedule/streamed_weights.h"
 
 namespace penstock {
 namespace {
 
-// The passes of a round's microbatches that are the stage's.
-void AddSlot(const Topology& topology, StageId stage, MicrobatchRange round, ActionList& list) {
+// The passes of a round's microbatches on the stages that share a slot.
+void AddSlot(const Topology& topology, absl::Span<const WeightSlot> slot, ActionList& list) {
+  const MicrobatchRange round = slot.front().microbatches;
   for (int64_t m = round.first; m < round.end(); ++m) {
-    if (topology[stage].forward) Forward(list, stage, m);
-    if (topology[stage].backward) Backward(list, stage, m);
+    for (const auto& [stage, microbatches, tick] : slot) {
+      if (topology[stage].forward) Forward(list, stage, m);
+      if (topology[stage].backward) Backward(list, stage, m);
+    }
   }
 }
 
@@ -59,8 +64,10 @@ void AddSlots(const Topology& topology, int64_t first, int64_t tick,
   const Topology::Rounds& rounds = topology.rounds;
   for (int64_t m = first; m < first + rounds.step; m += rounds.microbatches) {
     for (int32_t place = 0; place < topology.depth(); ++place) {
-      slots.push_back({topology.StageAt(place, m), {m, rounds.microbatches}, tick++});
+      const StageId stage = topology.StageAt(place, m);
+      slots.push_back({stage, {m, rounds.microbatches}, tick + topology[stage].slot});
     }
+    tick += topology.slots();
   }
 }
 
@@ -69,7 +76,7 @@ void AddSlots(const Topology& topology, int64_t first, int64_t tick,
 Program RoundPipeAsync(const ScheduleOptions& options, WorkerId worker, MicrobatchRange range) {
   const Topology& topology = options.topology;
   const int64_t step = topology.rounds.step;
-  const int64_t slots_of_step = step / topology.rounds.microbatches * topology.depth();
+  const int64_t slots_of_step = step / topology.rounds.microbatches * topology.slots();
   const int64_t ticks =
       (slots_of_step + topology.workers - 1) / topology.workers * topology.workers;
   return ProgramOfSteps(range.count / step, step, [&](int64_t steps) {
@@ -94,10 +101,10 @@ Program RoundPipe(const ScheduleOptions& options, WorkerId worker, MicrobatchRan
   if (topology.streams_weights) {
     list = StreamedSlots(topology, worker, slots, {.updates_at_once = updates_at_once});
   } else {
-    for (const WeightSlot& slot : slots) {
-      if (topology.worker(slot.stage) == worker) {
-        AddSlot(topology, slot.stage, slot.microbatches, list);
-      }
+    for (size_t first = 0, end = 0; first < slots.size(); first = end) {
+      while (end < slots.size() && slots[end].tick == slots[first].tick) ++end;
+      if (topology.worker(slots[first].stage) != worker) continue;
+      AddSlot(topology, absl::MakeConstSpan(slots).subspan(first, end - first), list);
     }
   }
   const std::vector<StageId> stages = topology.StagesOf(worker);

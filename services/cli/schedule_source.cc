@@ -63,6 +63,7 @@ absl::Status CheckIsOfAFile(const ScheduleSource& source) {
   const std::pair<bool, const char*> flags[] = {
       {source.stages != plain.stages, "--stages"},
       {source.stages_per_worker != plain.stages_per_worker, "--stages-per-worker"},
+      {source.stages_per_forward != plain.stages_per_forward, "--stages-per-forward"},
       {source.replicas != plain.replicas, "--replicas"},
       {source.microbatches != plain.microbatches, "--microbatches"},
       {source.steps != plain.steps, "--steps"},
@@ -99,7 +100,7 @@ absl::StatusOr<Topology> PlaceStages(const Method& method, const ScheduleSource&
       source.replicas.empty() ? std::nullopt : std::optional(source.replicas.front());
   absl::StatusOr<Topology> topology = PlaceMethod(
       method, source.stages, source.workers > 0 ? source.workers : source.stages / per_worker,
-      source.microbatches, copies);
+      source.microbatches, copies, source.stages_per_forward);
   return topology.ok() && source.stream_weights ? StreamWeights(*topology, source.weights_in_file)
                                                 : topology;
 }
@@ -130,6 +131,12 @@ void AddScheduleOptions(CLI::App& app, ScheduleSource& source) {
                  "one for each")
       ->type_name("W")
       ->check(CLI::Range(1, kSimulatedStagesMax));
+  app.add_option("--stages-per-forward", source.stages_per_forward,
+                 "Stages that a worker passes together on the way there (of roundpipe and "
+                 "roundpipe-async)")
+      ->type_name("N")
+      ->check(CLI::Range(1, kSimulatedStagesMax))
+      ->capture_default_str();
   app.add_option(
          "--replicas", source.replicas,
          "Workers that hold each stage, for all or one number for each (of gpipe, 1f1b, "
@@ -189,6 +196,11 @@ absl::StatusOr<ScheduleOptions> CatalogOptions(const Method& method, const Sched
     return absl::InvalidArgumentError(
         absl::StrCat("--workers is not for ", method.name,
                      ", whose stages say how many workers it has; roundpipe has it"));
+  }
+  if (source.stages_per_forward > 1 && method.placement != Placement::kRoundTrip) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "--stages-per-forward is not for ", method.name,
+        ", whose stages do their backwards where their forwards are; roundpipe has it"));
   }
   if (source.stream_weights && method.placement != Placement::kRoundTrip) {
     return absl::InvalidArgumentError(

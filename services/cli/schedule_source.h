@@ -22,8 +22,9 @@ struct ScheduleSource {
   // Replicas of each stage, or one number for all; for local-sgd the number of copies of the model.
   // Empty: one of each stage; as many copies as workers.
   std::vector<int32_t> replicas;
-  int32_t workers = 0;       // of roundpipe; 0: as the stages say
-  int64_t microbatches = 8;  // per step
+  int32_t workers = 0;             // of roundpipe; 0: as the stages say
+  int32_t stages_per_forward = 1;  // of roundpipe
+  int64_t microbatches = 8;        // per step
   int64_t steps = 1;
   std::string recompute = "none";
   std::string offload = "none";
@@ -34,7 +35,7 @@ struct ScheduleSource {
   bool send_early = false;       // gradients leave before those of the weights are computed
 };
 
-// Declares --stages, --stages-per-worker, --replicas, --microbatches, --steps, --recompute, --offload, --stream-weights,
+// Declares --stages, --stages-per-worker, --stages-per-forward, --replicas, --microbatches, --steps, --recompute, --offload, --stream-weights,
 // --weights-in-file, --delta, --seed and
 // --send-early.
 void AddScheduleOptions(CLI::App& app, ScheduleSource& source);

@@ -942,6 +942,25 @@ TEST(ResolveJob, StreamWeights_IsForRoundpipeWithAStageForEachWorker) {
   EXPECT_THAT(ResolveJob(spec), refused("pipeline.stream_weights: cannot be together with"));
 }
 
+TEST(ResolveJob, StagesPerForward_AreForRoundpipeWithASlotForEachWorker) {
+  v1::JobSpec spec = GoodJob();
+  v1::PipelineSpec& pipeline = *spec.mutable_pipeline();
+  const auto refused = [](const std::string& what) {
+    return StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr(what));
+  };
+  pipeline.set_stages_per_forward(3);
+  EXPECT_THAT(ResolveJob(spec), refused("pipeline.stages_per_forward: is not for 1f1b"));
+  pipeline.set_method("roundpipe");
+  pipeline.set_workers(4);
+  PENSTOCK_ASSERT_OK_AND_ASSIGN(const ResolvedJob job, ResolveJob(spec));
+  EXPECT_EQ(TopologyOf(job, 4).slots(), 5);
+  EXPECT_EQ(TopologyOf(job, 4).depth(), 7);
+  pipeline.set_stages(3);
+  EXPECT_THAT(ResolveJob(spec), IsOk());
+  pipeline.set_stages(2);
+  EXPECT_THAT(ResolveJob(spec), refused("pipeline.stages: roundpipe: 2 stages make 3 slots"));
+}
+
 TEST(ResolveJob, Compress_IsRefusedWhereMessagesOfAStageHaveNoOneOrder) {
   v1::JobSpec spec = GoodJob();
   v1::PipelineSpec& pipeline = *spec.mutable_pipeline();

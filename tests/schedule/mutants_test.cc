@@ -733,22 +733,24 @@ std::vector<Schedule> Originals() {
   originals.push_back(BuildSchedule(**FindMethod("roundpipe"), tied_rounds, {0, 8}).value());
   const ScheduleOptions rounds{.topology = RoundTripPipelines(3, 2, 6), .microbatches_per_step = 6};
   originals.push_back(BuildSchedule(**FindMethod("roundpipe"), rounds, {0, 6}).value());
-  for (const auto& [parts, workers] : {std::pair(2, 2), std::pair(3, 3), std::pair(3, 2)}) {
+  const ScheduleOptions uneven{.topology = RoundTripPipelines(3, 2, 4, /*stages_per_forward=*/2),
+                               .microbatches_per_step = 4};
+  originals.push_back(BuildSchedule(**FindMethod("roundpipe"), uneven, {0, 4}).value());
+  for (const auto& [parts, workers, per_forward] :
+       {std::tuple(2, 2, 1), std::tuple(3, 3, 1), std::tuple(3, 2, 1), std::tuple(3, 2, 2)}) {
     const int64_t step = 2 * workers;
-    const ScheduleOptions streamed{
-        .topology = StreamWeights(RoundTripPipelines(parts, workers, step)).value(),
-        .microbatches_per_step = step,
-        .global_norm = parts == 3};
+    const Topology round_trip = RoundTripPipelines(parts, workers, step, per_forward);
+    const ScheduleOptions streamed{.topology = StreamWeights(round_trip).value(),
+                                   .microbatches_per_step = step,
+                                   .global_norm = parts == 3};
     originals.push_back(BuildSchedule(**FindMethod("roundpipe"), streamed, {0, 2 * step}).value());
     const ScheduleOptions late{.topology = streamed.topology, .microbatches_per_step = step};
     originals.push_back(
         BuildSchedule(**FindMethod("roundpipe-async"), late, {0, 4 * step}).value());
     for (const bool global_norm : {false, true}) {
-      const ScheduleOptions in_file{
-          .topology =
-              StreamWeights(RoundTripPipelines(parts, workers, step), /*in_file=*/true).value(),
-          .microbatches_per_step = step,
-          .global_norm = global_norm};
+      const ScheduleOptions in_file{.topology = StreamWeights(round_trip, /*in_file=*/true).value(),
+                                    .microbatches_per_step = step,
+                                    .global_norm = global_norm};
       originals.push_back(BuildSchedule(**FindMethod("roundpipe"), in_file, {0, 2 * step}).value());
     }
   }

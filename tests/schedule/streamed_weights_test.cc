@@ -16,10 +16,10 @@ namespace {
 using ::testing::HasSubstr;
 
 ScheduleOptions StreamedOptions(int32_t parts, int32_t workers, int64_t microbatches,
-                                bool in_file = false) {
-  return {
-      .topology = StreamWeights(RoundTripPipelines(parts, workers, microbatches), in_file).value(),
-      .microbatches_per_step = microbatches};
+                                bool in_file = false, int32_t per_forward = 1) {
+  const Topology topology = RoundTripPipelines(parts, workers, microbatches, per_forward);
+  return {.topology = StreamWeights(topology, in_file).value(),
+          .microbatches_per_step = microbatches};
 }
 
 Schedule StreamedSteps(const ScheduleOptions& options, int64_t steps) {
@@ -49,7 +49,8 @@ TEST(StreamedWeights, AnySize_VerifiesWithTheWeightsOfTwoSlotsOfOthersAtMost) {
         const int64_t m = rounds == 0 ? std::max(workers - 1, 1) : rounds * workers;
         SCOPED_TRACE(absl::StrCat(parts, " parts, ", workers, " workers, ", m, " microbatches"));
         for (const bool in_file : {false, true}) {
-          const ScheduleOptions options = StreamedOptions(parts, workers, m, in_file);
+          const int32_t per_forward = static_cast<int32_t>(parts + rounds) % 3 + 1;
+          const ScheduleOptions options = StreamedOptions(parts, workers, m, in_file, per_forward);
           const Schedule schedule = StreamedSteps(options, 3);
           const absl::StatusOr<VerifyReport> report = Verify(schedule);
           ASSERT_THAT(report, IsOk()) << PrintSchedule(schedule);
@@ -57,7 +58,7 @@ TEST(StreamedWeights, AnySize_VerifiesWithTheWeightsOfTwoSlotsOfOthersAtMost) {
           for (int32_t id = 0; id < options.topology.stages(); ++id) {
             const StageWiring& row = options.topology[StageId(id)];
             const StageCounts& counts = report->stages[id];
-            EXPECT_LE(counts.streamed_peak, 2);
+            EXPECT_LE(counts.streamed_peak, 2 * per_forward);
             EXPECT_EQ(counts.streamed_peak > 0, in_file || row.source.value >= 0) << id;
             EXPECT_EQ(counts.versions_peak, 1);
             EXPECT_EQ(counts.staleness.max, 0);
@@ -73,7 +74,9 @@ TEST(StreamedWeights, AsyncOfAnySize_ReadsWeightsOneUpdateOldAndKeepsTwoVersions
     for (int32_t parts = workers; parts <= workers + 4; ++parts) {
       for (const int64_t rounds : {0, 1, 2, 3, 5}) {
         const int64_t m = rounds == 0 ? std::max(workers - 1, 1) : rounds * workers;
-        const ScheduleOptions options = StreamedOptions(parts, workers, m);
+        const int32_t per_forward = static_cast<int32_t>(parts + rounds) % 3 + 1;
+        const ScheduleOptions options =
+            StreamedOptions(parts, workers, m, /*in_file=*/false, per_forward);
         for (const int64_t steps : {1, 2, 3, 4, 5, 30}) {
           SCOPED_TRACE(absl::StrCat(parts, " parts, ", workers, " workers, ", m, " microbatches, ",
                                     steps, " steps"));
@@ -84,7 +87,7 @@ TEST(StreamedWeights, AsyncOfAnySize_ReadsWeightsOneUpdateOldAndKeepsTwoVersions
           for (int32_t id = 0; id < options.topology.stages(); ++id) {
             const StageWiring& row = options.topology[StageId(id)];
             const StageCounts& counts = report->stages[id];
-            EXPECT_LE(counts.streamed_peak, 2);
+            EXPECT_LE(counts.streamed_peak, 2 * per_forward);
             EXPECT_EQ(counts.staleness.updates, row.updates ? steps : 0);
             if (!row.updates) continue;
             EXPECT_EQ(counts.versions_peak, 2);
@@ -101,37 +104,39 @@ TEST(StreamedWeights, AsyncOfAnySize_ReadsWeightsOneUpdateOldAndKeepsTwoVersions
 
 // Every slot on a worker that does not update its part gets the weights once, and nothing else does.
 TEST(StreamedWeights, Step_SendsEachSlotItsWeightsOnce) {
-  const ScheduleOptions options = StreamedOptions(8, 4, 8);
-  const Topology& topology = options.topology;
-  const Schedule schedule = StreamedSteps(options, 2);
-  EXPECT_TRUE(topology.groups.empty());
-  EXPECT_EQ(CountOf(schedule, ActionKind::kReduce), 0);
-  std::map<std::pair<int32_t, int64_t>, int64_t> came;  // by stage and first microbatch
-  for (int32_t worker = 0; worker < 4; ++worker) {
-    for (const Action& action : Expand(schedule.programs[worker])) {
-      if (action.kind != ActionKind::kRecvWeights) continue;
-      EXPECT_EQ(topology.worker(action.stage()), WorkerId(worker));
-      ++came[{action.index, action.microbatch}];
+  for (const int32_t per_forward : {1, 3}) {
+    const ScheduleOptions options = StreamedOptions(8, 4, 8, /*in_file=*/false, per_forward);
+    const Topology& topology = options.topology;
+    const Schedule schedule = StreamedSteps(options, 2);
+    EXPECT_TRUE(topology.groups.empty());
+    EXPECT_EQ(CountOf(schedule, ActionKind::kReduce), 0);
+    std::map<std::pair<int32_t, int64_t>, int64_t> came;  // by stage and first microbatch
+    for (int32_t worker = 0; worker < 4; ++worker) {
+      for (const Action& action : Expand(schedule.programs[worker])) {
+        if (action.kind != ActionKind::kRecvWeights) continue;
+        EXPECT_EQ(topology.worker(action.stage()), WorkerId(worker));
+        ++came[{action.index, action.microbatch}];
+      }
     }
-  }
-  int64_t expected = 0;
-  for (const int64_t first : {0, 4, 8, 12}) {
-    for (int32_t place = 0; place < topology.depth(); ++place) {
-      const StageId stage = topology.StageAt(place, first);
-      const int64_t times = topology[stage].source.value >= 0;
-      expected += times;
-      EXPECT_EQ((came[{stage.value, first}]), times) << stage.value;
+    int64_t expected = 0;
+    for (const int64_t first : {0, 4, 8, 12}) {
+      for (int32_t place = 0; place < topology.depth(); ++place) {
+        const StageId stage = topology.StageAt(place, first);
+        const int64_t times = topology[stage].source.value >= 0;
+        expected += times;
+        EXPECT_EQ((came[{stage.value, first}]), times) << stage.value;
+      }
     }
+    for (const ActionKind kind : {ActionKind::kSendRequest, ActionKind::kRecvRequest,
+                                  ActionKind::kSendWeights, ActionKind::kDropWeights}) {
+      EXPECT_EQ(CountOf(schedule, kind), expected) << ActionName(kind);
+    }
+    // 1000 bytes of weights for each, and a request of 4.
+    Traffic traffic = {.weights = std::vector<double>(topology.stages(), 1000.0), .request = 4.0};
+    double sent = 0.0;
+    for (const double bytes : SentBytesOf(schedule, traffic)) sent += bytes;
+    EXPECT_EQ(sent, 1004.0 * static_cast<double>(expected));
   }
-  for (const ActionKind kind : {ActionKind::kSendRequest, ActionKind::kRecvRequest,
-                                ActionKind::kSendWeights, ActionKind::kDropWeights}) {
-    EXPECT_EQ(CountOf(schedule, kind), expected) << ActionName(kind);
-  }
-  // 1000 bytes of weights for each, and a request of 4.
-  Traffic traffic = {.weights = std::vector<double>(topology.stages(), 1000.0), .request = 4.0};
-  double sent = 0.0;
-  for (const double bytes : SentBytesOf(schedule, traffic)) sent += bytes;
-  EXPECT_EQ(sent, 1004.0 * static_cast<double>(expected));
 }
 
 // A forward takes a second, and so does a backward.
@@ -164,22 +169,27 @@ TEST(StreamedWeights, WeightsThatTravelWithinASlot_TakeNoTimeButAtTheBeginning) 
 // Slots of one length, messages and updates for nothing: a step of K slots, of which W are passed side by side, takes
 // ceil(K / W) times W microbatches' time.
 TEST(StreamedWeights, AsyncSteps_FollowEachOtherWithoutABubbleIfWorkersDivideTheSlots) {
-  const auto period = [](int32_t parts, int32_t workers, int64_t rounds) {
-    const ScheduleOptions options = StreamedOptions(parts, workers, rounds * workers);
-    const SimulationCosts costs = CostsOfEqualPasses(options.topology);
+  const auto period = [](int32_t parts, int32_t workers, int64_t rounds, int32_t per_forward = 1) {
+    const ScheduleOptions options =
+        StreamedOptions(parts, workers, rounds * workers, /*in_file=*/false, per_forward);
+    SimulationCosts costs = CostsOfEqualPasses(options.topology);
+    for (StageCosts& stage : costs.stages) stage.forward_s /= per_forward;
+    const int32_t slots = (parts - 1) / per_forward + parts;
     const auto makespan = [&](int64_t steps) {
       return Simulate(AsyncSteps(options, 0, steps), costs, {.channel_capacity = 2 * workers})
           ->makespan_s;
     };
-    EXPECT_DOUBLE_EQ(makespan(1), static_cast<double>(rounds * (2 * parts - 1) + workers - 1));
+    EXPECT_DOUBLE_EQ(makespan(1), static_cast<double>(rounds * slots + workers - 1));
     return (makespan(12) - makespan(6)) / 6;
   };
   EXPECT_DOUBLE_EQ(period(4, 4, 4), 28.0);  // 4 rounds of 7 slots
   EXPECT_DOUBLE_EQ(period(5, 3, 1), 9.0);
   EXPECT_DOUBLE_EQ(period(5, 3, 4), 36.0);
-  EXPECT_DOUBLE_EQ(period(4, 4, 1), 8.0);   // 7 slots
-  EXPECT_DOUBLE_EQ(period(8, 4, 2), 32.0);  // 30
-  EXPECT_DOUBLE_EQ(period(6, 5, 3), 35.0);  // 33
+  EXPECT_DOUBLE_EQ(period(4, 4, 1), 8.0);      // 7 slots
+  EXPECT_DOUBLE_EQ(period(8, 4, 2), 32.0);     // 30
+  EXPECT_DOUBLE_EQ(period(6, 5, 3), 35.0);     // 33
+  EXPECT_DOUBLE_EQ(period(9, 4, 4, 2), 52.0);  // 4 rounds of 4 and 9 slots
+  EXPECT_DOUBLE_EQ(period(9, 4, 1, 4), 12.0);  // 11
 }
 
 // With steps of 8 passes in a row for each of four workers, the first one begins step 1 while others still pass step 0.

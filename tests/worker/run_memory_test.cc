@@ -201,23 +201,41 @@ TEST_F(RunMemory, WhatAJobMayAskFor_IsPredictedToo) {
     from_file(spec);
     bf16(spec);
   };
+  const auto split_unevenly = [](absl::string_view streams) {
+    return [streams = std::string(streams)](v1::JobSpec& spec) {
+      spec.mutable_pipeline()->set_stages_per_forward(2);
+      spec.mutable_pipeline()->set_stream_weights(streams);
+    };
+  };
   const auto in_int8 = [](v1::JobSpec& spec) { spec.mutable_pipeline()->set_compress("int8"); };
   const auto of_largest = [](v1::JobSpec& spec) { spec.mutable_pipeline()->set_compress("topk"); };
   const auto bf16_in_int8 = [&](v1::JobSpec& spec) {
     bf16(spec);
     in_int8(spec);
   };
-  std::vector<v1::JobSpec> jobs = {
-      with("1f1b", in_int8),        with("pipedream", of_largest),
-      with("zb-v", of_largest),     with("gpipe", bf16_in_int8),
-      with("roundpipe", streamed),  with("roundpipe", streamed_in_bf16),
-      with("roundpipe", from_file), with("roundpipe", from_file_in_bf16),
-      with("1f1b", tied),           with("roundpipe", tied),
-      with("1f1b", bf16),           with("pipedream", bf16),
-      with("spectrain", bf16),      with("pipedream", recorded),
-      with("gpipe", recorded),      with("pipedream", on_host),
-      with("paci", one_recomputes), with("1f1b", sgd),
-      with("pipedream", momentum)};
+  std::vector<v1::JobSpec> jobs = {with("1f1b", in_int8),
+                                   with("pipedream", of_largest),
+                                   with("zb-v", of_largest),
+                                   with("gpipe", bf16_in_int8),
+                                   with("roundpipe", streamed),
+                                   with("roundpipe", streamed_in_bf16),
+                                   with("roundpipe", from_file),
+                                   with("roundpipe", from_file_in_bf16),
+                                   with("roundpipe", split_unevenly("off")),
+                                   with("roundpipe", split_unevenly("on")),
+                                   with("roundpipe", split_unevenly("file")),
+                                   with("roundpipe-async", split_unevenly("on")),
+                                   with("1f1b", tied),
+                                   with("roundpipe", tied),
+                                   with("1f1b", bf16),
+                                   with("pipedream", bf16),
+                                   with("spectrain", bf16),
+                                   with("pipedream", recorded),
+                                   with("gpipe", recorded),
+                                   with("pipedream", on_host),
+                                   with("paci", one_recomputes),
+                                   with("1f1b", sgd),
+                                   with("pipedream", momentum)};
   for (const StalenessCase& rule : StalenessCases()) jobs.push_back(with(rule.method, rule.apply));
   for (const v1::JobSpec& spec : jobs) {
     for (const auto& split : {SplitInto({3, 4}), SplitInto({1, 6}), SplitInto({2, 1, 1, 3})}) {

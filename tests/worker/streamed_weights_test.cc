@@ -141,6 +141,26 @@ TEST_F(StreamedRun, Async_IsTheSerialReferenceAndPipeDream2BW) {
   }
 }
 
+TEST_F(StreamedRun, SeveralStagesInAForward_AreTheSerialReference) {
+  struct Case {
+    int stages, workers, microbatches, per_forward;
+  };
+  for (const Case& size : {Case{3, 1, 2, 2}, Case{4, 3, 6, 3}, Case{5, 4, 8, 2}, Case{6, 2, 4, 4},
+                           Case{7, 4, 12, 3}, Case{7, 7, 7, 3}, Case{6, 4, 3, 5}}) {
+    for (const char* streams : {"off", "on", "file", "async"}) {
+      SCOPED_TRACE(absl::StrCat(size.per_forward, " of ", size.stages, " stages in a forward, ",
+                                size.workers, " workers, ", size.microbatches, " microbatches, ",
+                                streams));
+      v1::JobSpec spec = Job(size.stages, size.workers, size.microbatches, streams);
+      spec.mutable_pipeline()->set_stages_per_forward(size.per_forward);
+      spec.mutable_model()->mutable_gpt()->set_dropout(0.1);
+      spec.mutable_validation()->set_every_steps(3);
+      spec.mutable_validation()->set_batches(size.microbatches > 4 ? 1 : 3);
+      ExpectSerial(spec, size.stages, /*delay_seed=*/size.stages + size.per_forward);
+    }
+  }
+}
+
 // Each has other arrays of state: none, one, and two of which one is for some parameters alone.
 TEST_F(StreamedRun, OtherOptimizersFromFiles_AreTheSerialReference) {
   v1::JobSpec plain = Job(4, 3, 6, "file");
