@@ -33,8 +33,8 @@
 
 namespace penstock {
 
-// The type in which numbers are kept. In kBf16 the products with weight matrices read bf16 and sum in
-// f32, with f32 master weights; the residual stream, norms, softmax, losses, gradients of weights and
+// The type in which numbers are kept. In kBf16 the products with weight matrices, and those of attention where a back-end
+// gains by it, read bf16 and sum in f32, with f32 master weights; the residual stream, norms, softmax, losses, gradients of weights and
 // optimizer state stay f32. A device without fast bf16 products computes kBf16 as kF32.
 enum class Precision : uint8_t { kF32, kBf16 };
 

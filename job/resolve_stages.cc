@@ -203,8 +203,16 @@ absl::Status CheckStages(const ResolvedJob& job, int64_t stages) {
   const absl::StatusOr<Topology> topology = PlaceStages(job, stages);
   if (!topology.ok() && job.method->placement == Placement::kRoundTrip) {
     const int64_t workers = job.WorkersOf(stages);
-    const int64_t slots = SlotsOfRoundTrip(static_cast<int32_t>(stages), job.stages_per_forward);
-    const bool too_few = (job.streams_weights ? stages : slots) < workers;
+    if (job.streams_weights && stages < workers) {
+      return InvalidKey(
+          "pipeline.stages",
+          absl::StrCat(job.method->name, ": is ", stages,
+                       ", but streamed weights live with the workers that update "
+                       "them, and each of the ",
+                       workers, " workers has to; ", workers, " stages, or more, would do"));
+    }
+    const bool too_few =
+        SlotsOfRoundTrip(static_cast<int32_t>(stages), job.stages_per_forward) < workers;
     return InvalidKey(too_few ? "pipeline.stages" : "training.microbatches",
                       absl::StrCat(job.method->name, ": ", topology.status().message()));
   }

@@ -73,8 +73,8 @@ Topology PipelinesBesideEachOther(Placement placement, int32_t stages, int32_t w
 // REQUIRES: CheckPlacement is OK.
 Topology RoundTripPipelines(int32_t parts, int32_t workers, int64_t step,
                             int32_t stages_per_forward = 1);
-// Forwards pass `stages_per_forward` parts in a slot, but for the last ones if the parts before the last do not divide by it;
-// the last part, and every backward, has a slot by itself.
+// Forwards pass `stages_per_forward` parts in a slot, the last of these slots fewer where that does not divide parts - 1; the
+// last part, and every backward, has a slot by itself.
 int32_t SlotsOfRoundTrip(int32_t parts, int32_t stages_per_forward);
 // The same with streamed weights (schedule/streamed_weights.h), and so without groups. REQUIRES: `round_trip` is such a
 // topology. `in_file`: the workers that update the parts keep them in files. Errors: InvalidArgument (fewer parts than

@@ -99,8 +99,8 @@ struct StageWiring {
 
   WorkerId worker;
   int32_t place = 0;  // in its pipeline
-  // There and back, of its pipeline's slots: the stages that only do forwards, lie beside each other and are on one of
-  // several workers share one. Elsewhere the place.
+  // There and back, of its pipeline's slots. Where there are several workers, stages beside each other that only do
+  // forwards and are on the same worker share a slot. Elsewhere it is the place.
   int32_t slot = 0;
   int32_t part = 0;      // of the model: whose layers it has
   int32_t pipeline = 0;  // 0 but for several pipelines

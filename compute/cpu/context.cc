@@ -46,26 +46,6 @@ CpuContext::CpuContext(int thread_count, const Kernels& kernels)
       kernels(kernels),
       engine(dnnl::engine::kind::cpu, 0),
       stream(engine),
-      has_bf16_products(HasBf16Products()) {
-  for (int thread = 0; thread_count > 1 && thread < thread_count; ++thread) {
-    by_thread_.push_back(std::make_unique<CpuContext>(1, kernels));
-  }
-}
-
-CpuContext& CpuContext::OfThread(int thread) {
-  return by_thread_.empty() ? *this : *by_thread_[thread];
-}
-
-int64_t CpuContext::TakeProductNeeds() {
-  int64_t needs_bytes = product_scratch.TakeNeeds();
-  for (const auto& context : by_thread_) needs_bytes += context->product_scratch.TakeNeeds();
-  return needs_bytes;
-}
-
-int64_t CpuContext::product_scratch_bytes() const {
-  int64_t bytes = product_scratch.size_bytes();
-  for (const auto& context : by_thread_) bytes += context->product_scratch.size_bytes();
-  return bytes;
-}
+      has_bf16_products(HasBf16Products()) {}
 
 }  // namespace penstock

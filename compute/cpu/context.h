@@ -5,9 +5,7 @@
 
 #include <cstdint>
 #include <dnnl.hpp>
-#include <memory>
 #include <utility>
-#include <vector>
 
 #include "absl/status/status.h"
 #include "compute/buffer_pool.h"
@@ -43,12 +41,6 @@ struct CpuContext {
   // REQUIRES: this machine has the kernels' instruction set.
   CpuContext(int thread_count, const Kernels& kernels);
 
-  // For the primitives that one iteration of Threads::For runs by itself. REQUIRES: 0 <= thread < threads.count().
-  CpuContext& OfThread(int thread);
-  // Of product_scratch, and those of the contexts of its threads.
-  int64_t TakeProductNeeds();
-  int64_t product_scratch_bytes() const;
-
   Threads threads;
   const Kernels& kernels;
   dnnl::engine engine;
@@ -56,9 +48,6 @@ struct CpuContext {
   bool has_bf16_products;   // in hardware
   Scratch layer_scratch;    // of the pass that runs
   Scratch product_scratch;  // of the oneDNN primitive that runs inside it
-
- private:
-  std::vector<std::unique_ptr<CpuContext>> by_thread_;  // none if there is one thread
 };
 
 }  // namespace penstock

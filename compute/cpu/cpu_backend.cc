@@ -55,10 +55,10 @@ class CpuBackend : public Backend {
 
   ScratchBytes TakeScratchNeeds() override {
     return {.of_pass = cpu_.layer_scratch.TakeNeeds(),
-            .of_library = cpu_.TakeProductNeeds()};
+            .of_library = cpu_.product_scratch.TakeNeeds()};
   }
   int64_t scratch_bytes() const override {
-    return cpu_.layer_scratch.size_bytes() + cpu_.product_scratch_bytes();
+    return cpu_.layer_scratch.size_bytes() + cpu_.product_scratch.size_bytes();
   }
   absl::StatusOr<std::unique_ptr<Optimizer>> MakeOptimizer(
       const OptimizerConfig& config, absl::Span<const ParameterSlice> slices) override {

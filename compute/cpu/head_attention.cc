@@ -14,9 +14,9 @@ namespace {
 
 class F32HeadAttention : public HeadAttention {
  public:
-  F32HeadAttention(const Kernels& kernels, int64_t queries, int64_t keys, int64_t size)
+  F32HeadAttention(const Kernels& kernels, const HeadShape& shape)
       : kernels_(kernels),
-        workspace_bytes_(kernels.attention_workspace(queries, keys, size) *
+        workspace_bytes_(kernels.attention_workspace(shape.queries, shape.keys, shape.size) *
                          static_cast<int64_t>(sizeof(float))) {}
 
   int64_t workspace_bytes() const override { return workspace_bytes_; }
@@ -43,47 +43,24 @@ constexpr int64_t kBlock = 128;
 
 int64_t ToBlocks(int64_t rows) { return (rows + kBlock - 1) / kBlock * kBlock; }
 
+// Keys that the queries of a block may see, in whole blocks.
+int64_t KeysOfBlock(int64_t keys, int64_t window) {
+  return window == 0 ? ToBlocks(keys) : std::min(ToBlocks(keys), ToBlocks(window) + 2 * kBlock);
+}
+
 // Keys and queries are padded with zeros to whole blocks.
 class Bf16HeadAttention : public HeadAttention {
  public:
-  Bf16HeadAttention(const Kernels& kernels, int64_t queries, int64_t keys, int64_t size)
-      : kernels_(kernels), size_(size), padded_keys_(ToBlocks(keys)) {
-    const int64_t padded_queries = ToBlocks(queries);
-    BlockLayout workspace;
-    queries_ = workspace.Add<Bf16>(padded_queries * size);
-    outgoing_ = workspace.Add<Bf16>(padded_queries * size);
-    keys_ = workspace.Add<Bf16>(padded_keys_ * size);
-    values_ = workspace.Add<Bf16>(padded_keys_ * size);
-    key_sums_ = workspace.Add<float>(padded_keys_ * size);
-    value_sums_ = workspace.Add<float>(padded_keys_ * size);
-    scores_ = workspace.Add<float>(kBlock * padded_keys_);
-    weight_gradients_ = workspace.Add<float>(kBlock * padded_keys_);
-    weights_ = workspace.Add<Bf16>(kBlock * padded_keys_);
-    score_gradients_ = workspace.Add<Bf16>(kBlock * padded_keys_);
-    mixed_ = workspace.Add<float>(kBlock * size);
-    workspace_bytes_ = workspace.size_bytes();
-  }
+  Bf16HeadAttention(const Kernels& kernels, const HeadShape& shape)
+      : kernels_(kernels), shape_(shape), size_(shape.size), padded_keys_(ToBlocks(shape.keys)) {}
 
-  absl::Status Init(CpuContext& context) {
-    const auto make = [&](int thread, const ProductShape& shape) {
-      return MatrixProduct::Create(context.OfThread(thread), shape, dnnl::memory::data_type::bf16);
-    };
-    for (int thread = 0; thread < context.threads.count(); ++thread) {
-      Products products;
-      PENSTOCK_ASSIGN_OR_RETURN(
-          products.scores,
-          make(thread,
-               {.rows = kBlock, .columns = kBlock, .inner = size_, .transposed_right = true}));
-      PENSTOCK_ASSIGN_OR_RETURN(
-          products.mix,
-          make(thread, {.rows = kBlock, .columns = size_, .inner = kBlock, .accumulate = true}));
-      PENSTOCK_ASSIGN_OR_RETURN(products.to_keys, make(thread, {.rows = kBlock,
-                                                                .columns = size_,
-                                                                .inner = kBlock,
-                                                                .transposed_left = true,
-                                                                .accumulate = true}));
-      products_.push_back(std::move(products));
+  absl::Status Init(int threads) {
+    for (int thread = 0; thread < threads; ++thread) {
+      contexts_.push_back(std::make_unique<CpuContext>(/*thread_count=*/1, kernels_));
+      PENSTOCK_ASSIGN_OR_RETURN(Products made, MakeProducts(*contexts_.back()));
+      products_.push_back(std::move(made));
     }
+    LayOut();
     return absl::OkStatus();
   }
 
@@ -92,6 +69,7 @@ class Bf16HeadAttention : public HeadAttention {
   void Forward(const AttentionHead& head, float* output, int64_t output_stride, float* log_sums,
                int thread, void* workspace) const override {
     const Products& products = products_[thread];
+    void* const scratch = product_scratch_.in(workspace);
     PackForBoth(head, workspace);
     float* const scores = scores_.in(workspace);
     Bf16* const weights = weights_.in(workspace);
@@ -99,13 +77,14 @@ class Bf16HeadAttention : public HeadAttention {
     ForBlocks(head, [&](const AttentionScores& block) {
       ForKeys(block, [&](int64_t key) {
         products.scores.Run(QueriesAt(block.first, workspace), keys_.in(workspace) + key * size_,
-                            scores + block.At(0, key));
+                            scores + block.At(0, key), scratch);
       });
       kernels_.attention_weights(head, block, scores, weights, log_sums + block.first,
                                  inverse_sums);
       float* const mixed = ZeroMixed(workspace);
       ForKeys(block, [&](int64_t key) {
-        products.mix.Run(weights + block.At(0, key), values_.in(workspace) + key * size_, mixed);
+        products.mix.Run(weights + block.At(0, key), values_.in(workspace) + key * size_, mixed,
+                         scratch);
       });
       for (int64_t r = 0; r < block.rows; ++r) {
         float* const to = output + (block.first + r) * output_stride;
@@ -118,6 +97,7 @@ class Bf16HeadAttention : public HeadAttention {
                 const float* log_sums, const AttentionHeadGradient& gradient, int thread,
                 void* workspace) const override {
     const Products& products = products_[thread];
+    void* const scratch = product_scratch_.in(workspace);
     PackForBoth(head, workspace);
     Bf16* const outgoing = outgoing_.in(workspace);
     kernels_.rows_to_bf16(head.queries, ToBlocks(head.queries), size_, {incoming, incoming_stride},
@@ -135,9 +115,9 @@ class Bf16HeadAttention : public HeadAttention {
       const Bf16* const outgoing_rows = outgoing + block.first * size_;
       ForKeys(block, [&](int64_t key) {
         const int64_t at = block.At(0, key);
-        products.scores.Run(queries, keys_.in(workspace) + key * size_, scores + at);
+        products.scores.Run(queries, keys_.in(workspace) + key * size_, scores + at, scratch);
         products.scores.Run(outgoing_rows, values_.in(workspace) + key * size_,
-                            weight_gradients + at);
+                            weight_gradients + at, scratch);
       });
       kernels_.attention_weight_gradients(head, block, scores, weight_gradients,
                                           log_sums + block.first, weights, score_gradients);
@@ -147,13 +127,13 @@ class Bf16HeadAttention : public HeadAttention {
         ZeroRowsFrom(block.rows, weights + at);
         ZeroRowsFrom(block.rows, score_gradients + at);
         if (gradient.value.data != nullptr) {
-          products.to_keys.Run(weights + at, outgoing_rows, value_sums + key * size_);
+          products.to_keys.Run(weights + at, outgoing_rows, value_sums + key * size_, scratch);
         }
         if (gradient.key.data != nullptr) {
-          products.to_keys.Run(score_gradients + at, queries, key_sums + key * size_);
+          products.to_keys.Run(score_gradients + at, queries, key_sums + key * size_, scratch);
         }
         if (gradient.query.data != nullptr) {
-          products.mix.Run(score_gradients + at, keys_.in(workspace) + key * size_, mixed);
+          products.mix.Run(score_gradients + at, keys_.in(workspace) + key * size_, mixed, scratch);
         }
       });
       if (gradient.query.data == nullptr) return;
@@ -181,6 +161,48 @@ class Bf16HeadAttention : public HeadAttention {
     MatrixProduct mix;      // [queries, size] += [queries, keys] [keys, size]
     MatrixProduct to_keys;  // [keys, size] += [queries, keys]^T [queries, size]
   };
+
+  absl::StatusOr<Products> MakeProducts(CpuContext& context) const {
+    const auto make = [&](const ProductShape& shape) {
+      return MatrixProduct::Create(context, shape, dnnl::memory::data_type::bf16,
+                                   Primitive::ScratchOf::kCaller);
+    };
+    Products products;
+    PENSTOCK_ASSIGN_OR_RETURN(
+        products.scores,
+        make({.rows = kBlock, .columns = kBlock, .inner = size_, .transposed_right = true}));
+    PENSTOCK_ASSIGN_OR_RETURN(
+        products.mix,
+        make({.rows = kBlock, .columns = size_, .inner = kBlock, .accumulate = true}));
+    PENSTOCK_ASSIGN_OR_RETURN(products.to_keys, make({.rows = kBlock,
+                                                      .columns = size_,
+                                                      .inner = kBlock,
+                                                      .transposed_left = true,
+                                                      .accumulate = true}));
+    return products;
+  }
+
+  void LayOut() {
+    const int64_t padded_queries = ToBlocks(shape_.queries);
+    const int64_t scores = kBlock * KeysOfBlock(shape_.keys, shape_.window);
+    const Products& products = products_.front();
+    BlockLayout workspace;
+    queries_ = workspace.Add<Bf16>(padded_queries * size_);
+    outgoing_ = workspace.Add<Bf16>(padded_queries * size_);
+    keys_ = workspace.Add<Bf16>(padded_keys_ * size_);
+    values_ = workspace.Add<Bf16>(padded_keys_ * size_);
+    key_sums_ = workspace.Add<float>(padded_keys_ * size_);
+    value_sums_ = workspace.Add<float>(padded_keys_ * size_);
+    scores_ = workspace.Add<float>(scores);
+    weight_gradients_ = workspace.Add<float>(scores);
+    weights_ = workspace.Add<Bf16>(scores);
+    score_gradients_ = workspace.Add<Bf16>(scores);
+    mixed_ = workspace.Add<float>(kBlock * size_);
+    product_scratch_ =
+        workspace.Add<char>(std::max({products.scores.scratch_bytes(), products.mix.scratch_bytes(),
+                                      products.to_keys.scratch_bytes()}));
+    workspace_bytes_ = workspace.size_bytes();
+  }
 
   const Bf16* QueriesAt(int64_t first, void* workspace) const {
     return queries_.in(workspace) + first * size_;
@@ -224,29 +246,34 @@ class Bf16HeadAttention : public HeadAttention {
   }
 
   const Kernels& kernels_;
+  const HeadShape shape_;
   const int64_t size_;
   const int64_t padded_keys_;
-  std::vector<Products> products_;
-  Place<Bf16> queries_, outgoing_;          // [padded queries, size]
-  Place<Bf16> keys_, values_;               // [padded keys, size]
-  Place<float> key_sums_, value_sums_;      // [padded keys, size]
-  Place<float> scores_, weight_gradients_;  // [queries of a block, padded keys]
-  Place<Bf16> weights_, score_gradients_;   // [queries of a block, padded keys]
-  Place<float> mixed_;                      // [queries of a block, size]
+  std::vector<std::unique_ptr<CpuContext>> contexts_;  // of a thread each, for the products
+  std::vector<Products> products_;                     // by thread
+  Place<Bf16> queries_, outgoing_;                     // [padded queries, size]
+  Place<Bf16> keys_, values_;                          // [padded keys, size]
+  Place<float> key_sums_, value_sums_;                 // [padded keys, size]
+  Place<float> scores_, weight_gradients_;             // [queries of a block, padded keys]
+  Place<Bf16> weights_, score_gradients_;              // [queries of a block, padded keys]
+  Place<char> product_scratch_;
+  Place<float> mixed_;  // [queries of a block, size]
   int64_t workspace_bytes_ = 0;
 };
 
 }  // namespace
 
-absl::StatusOr<std::unique_ptr<HeadAttention>> MakeHeadAttention(CpuContext& context,
-                                                                 int64_t queries, int64_t keys,
-                                                                 int64_t size, bool bf16) {
-  // Smaller heads are faster in f32.
-  if (!bf16 || queries < kBlock || keys < kBlock) {
-    return std::make_unique<F32HeadAttention>(context.kernels, queries, keys, size);
+absl::StatusOr<std::unique_ptr<HeadAttention>> MakeHeadAttention(const CpuContext& context,
+                                                                 const HeadShape& shape,
+                                                                 bool bf16) {
+  // Smaller heads are faster in f32, and so are those of which a query sees a small part of a square.
+  const bool is_small = shape.queries < kBlock || shape.keys < kBlock;
+  const bool sees_few = shape.window > 0 && shape.window < 2 * kBlock;
+  if (!bf16 || is_small || sees_few) {
+    return std::make_unique<F32HeadAttention>(context.kernels, shape);
   }
-  auto made = std::make_unique<Bf16HeadAttention>(context.kernels, queries, keys, size);
-  PENSTOCK_RETURN_IF_ERROR(made->Init(context));
+  auto made = std::make_unique<Bf16HeadAttention>(context.kernels, shape);
+  PENSTOCK_RETURN_IF_ERROR(made->Init(context.threads.count()));
   return made;
 }
 

@@ -7,7 +7,7 @@ namespace penstock {
 
 absl::StatusOr<Primitive> Primitive::Create(CpuContext& context, const dnnl::primitive& primitive,
                                             const dnnl::memory::desc& scratch,
-                                            std::initializer_list<Operand> operands) {
+                                            std::initializer_list<Operand> operands, ScratchOf of) {
   PENSTOCK_CHECK(static_cast<int>(operands.size()) <= kOperandsMax);
   Primitive made;
   made.context_ = &context;
@@ -18,12 +18,17 @@ absl::StatusOr<Primitive> Primitive::Create(CpuContext& context, const dnnl::pri
   }
   made.arguments_[made.operands_] = DNNL_ARG_SCRATCHPAD;
   made.handles_[made.operands_] = dnnl::memory(scratch, context.engine, nullptr);
-  PENSTOCK_RETURN_IF_ERROR(
-      context.product_scratch.Reserve(static_cast<int64_t>(scratch.get_size())));
+  if (of == ScratchOf::kContext) {
+    PENSTOCK_RETURN_IF_ERROR(context.product_scratch.Reserve(made.scratch_bytes()));
+  }
   return made;
 }
 
-void Primitive::Run(std::initializer_list<const void*> data) const {
+int64_t Primitive::scratch_bytes() const {
+  return static_cast<int64_t>(handles_[operands_].get_desc().get_size());
+}
+
+void Primitive::Run(std::initializer_list<const void*> data, void* scratch) const {
   PENSTOCK_CHECK(static_cast<int>(data.size()) == operands_);
   SetOneDnnThreads(context_->threads.count());
   // oneDNN's C interface: the C++ one builds a map of the arguments on the heap for every call.
@@ -35,7 +40,7 @@ void Primitive::Run(std::initializer_list<const void*> data) const {
     ++next;
   };
   for (const void* operand : data) point(const_cast<void*>(operand));
-  point(context_->product_scratch.data());
+  point(scratch != nullptr ? scratch : context_->product_scratch.data());
   const dnnl_status_t status =
       dnnl_primitive_execute(primitive_.get(), context_->stream.get(), next, arguments.data());
   PENSTOCK_CHECK(status == dnnl_success);

@@ -24,23 +24,29 @@ class Primitive {
   static constexpr int kOperandsMax = 5;
 
   Primitive() = default;
+  // Whose memory a primitive works in: the context's, which it reserves, or what a caller gives each run.
+  enum class ScratchOf { kContext, kCaller };
+
   // REQUIRES: `context` outlives it; no pass is running; inside WithOneDnn. `P`: dnnl::convolution_forward, made with
   // PrimitiveAttributes().
   // Errors: ResourceExhausted (no scratch memory).
   template <typename P>
   static absl::StatusOr<Primitive> Create(CpuContext& context,
                                           const typename P::primitive_desc& description,
-                                          std::initializer_list<Operand> operands) {
-    return Create(context, P(description), description.scratchpad_desc(), operands);
+                                          std::initializer_list<Operand> operands,
+                                          ScratchOf scratch = ScratchOf::kContext) {
+    return Create(context, P(description), description.scratchpad_desc(), operands, scratch);
   }
 
-  // `data`: by operand.
-  void Run(std::initializer_list<const void*> data) const;
+  int64_t scratch_bytes() const;
+
+  // `data`: by operand. `scratch`: scratch_bytes() of the caller's; null: the context's.
+  void Run(std::initializer_list<const void*> data, void* scratch = nullptr) const;
 
  private:
   static absl::StatusOr<Primitive> Create(CpuContext& context, const dnnl::primitive& primitive,
                                           const dnnl::memory::desc& scratch,
-                                          std::initializer_list<Operand> operands);
+                                          std::initializer_list<Operand> operands, ScratchOf of);
 
   CpuContext* context_ = nullptr;
   dnnl::primitive primitive_;

@@ -25,7 +25,8 @@ std::string ProductText(const ProductShape& shape, memory::data_type type) {
 }  // namespace
 
 absl::StatusOr<MatrixProduct> MatrixProduct::Create(CpuContext& context, const ProductShape& shape,
-                                                    memory::data_type type) {
+                                                    memory::data_type type,
+                                                    Primitive::ScratchOf scratch) {
   const auto make = [&]() -> absl::StatusOr<Primitive> {
     const memory::desc left = Matrix(shape.rows, shape.inner, type, shape.transposed_left);
     const memory::desc right = Matrix(shape.inner, shape.columns, type, shape.transposed_right);
@@ -35,7 +36,7 @@ absl::StatusOr<MatrixProduct> MatrixProduct::Create(CpuContext& context, const P
                                                    context.engine);
     return Primitive::Create<dnnl::matmul>(
         context, description,
-        {{DNNL_ARG_SRC, left}, {DNNL_ARG_WEIGHTS, right}, {DNNL_ARG_DST, result}});
+        {{DNNL_ARG_SRC, left}, {DNNL_ARG_WEIGHTS, right}, {DNNL_ARG_DST, result}}, scratch);
   };
   MatrixProduct product;
   PENSTOCK_ASSIGN_OR_RETURN(product.primitive_,

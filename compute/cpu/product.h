@@ -28,11 +28,14 @@ class MatrixProduct {
 
   // REQUIRES: `context` outlives the product; no pass is running. `type`: f32 or bf16.
   // Errors: those of WithOneDnn and Primitive::Create.
-  static absl::StatusOr<MatrixProduct> Create(CpuContext& context, const ProductShape& shape,
-                                              dnnl::memory::data_type type);
+  static absl::StatusOr<MatrixProduct> Create(
+      CpuContext& context, const ProductShape& shape, dnnl::memory::data_type type,
+      Primitive::ScratchOf scratch = Primitive::ScratchOf::kContext);
 
-  void Run(const void* left, const void* right, float* result) const {
-    primitive_.Run({left, right, result});
+  int64_t scratch_bytes() const { return primitive_.scratch_bytes(); }
+  // `scratch`: as of Primitive::Run.
+  void Run(const void* left, const void* right, float* result, void* scratch = nullptr) const {
+    primitive_.Run({left, right, result}, scratch);
   }
 
  private:

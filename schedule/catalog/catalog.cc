@@ -503,7 +503,13 @@ absl::Status CheckPlaced(const Method& method, const ScheduleOptions& options) {
   }
   for (int32_t stage = 0; stage < topology.stages(); ++stage) {
     const WorkerId expected = PlaceOf(method, topology, StageId(stage));
-    if (expected == topology.table[stage].worker) continue;
+    const StageWiring& row = topology.table[stage];
+    if (row.slot != topology[topology.first_of_place[row.place]].slot) {
+      return absl::InvalidArgumentError(absl::StrCat(method.name, ": stage ", stage,
+                                                     " shares its slot with other parts than in ",
+                                                     "the first pipeline"));
+    }
+    if (expected == row.worker) continue;
     return absl::InvalidArgumentError(
         absl::StrCat(method.name, ": stage ", stage, " belongs on worker ", expected.value,
                      ", but the plan has it on worker ", topology.table[stage].worker.value));

@@ -11,9 +11,10 @@
 // it has the bits of one sum; the worker of the last round makes the update and gives the weights
 // to the others. (The paper keeps weights and sums with the host.) A slot there may pass several parts, as in the
 // paper's asymmetric split, because a forward takes less time than a backward with its forward again: with n parts in each
-// but the last, S = ceil((D - 1) / n) + D. (In the paper the cuts there need not be among those back.) Where weights are streamed a worker keeps those
-// of the parts that it updates alone, and gets those of a slot just before it (streamed_weights.h); or no weights at all,
-// which wait in its file.
+// but the last, S = ceil((D - 1) / n) + D. (In the paper the cuts there need not be among those back.)
+//
+// Where weights are streamed a worker keeps those of the parts that it updates alone, and gets those of a slot just before it
+// (streamed_weights.h); or no weights at all, which wait in its file.
 //
 // With slots of one length, messages, sums and copies for nothing, M microbatches in rounds of W,
 // slot k of a step (counted over its rounds) begins k slots after its first: its microbatches come

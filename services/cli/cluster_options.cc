@@ -8,9 +8,9 @@
 namespace penstock {
 
 CLI::Option* AddClusterOptions(CLI::App& app, TrainJobOptions& job, ClusterOptions& cluster) {
-  app.add_option(
-         "--workers", job.workers,
-         absl::StrCat("Worker processes; default: the job's pipeline.stages, or ", kDefaultWorkers))
+  app.add_option("--workers", job.workers,
+                 absl::StrCat("Worker processes; default: what the job's pipeline takes, or ",
+                              kDefaultWorkers))
       ->type_name("N")
       ->check(CLI::Range(1, 256));
   app.add_option("--device", cluster.device,

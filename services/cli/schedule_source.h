@@ -35,9 +35,8 @@ struct ScheduleSource {
   bool send_early = false;       // gradients leave before those of the weights are computed
 };
 
-// Declares --stages, --stages-per-worker, --stages-per-forward, --replicas, --microbatches, --steps, --recompute, --offload, --stream-weights,
-// --weights-in-file, --delta, --seed and
-// --send-early.
+// Declares --stages, --stages-per-worker, --stages-per-forward, --replicas, --microbatches, --steps, --recompute, --offload,
+// --stream-weights, --weights-in-file, --delta, --seed and --send-early.
 void AddScheduleOptions(CLI::App& app, ScheduleSource& source);
 
 // The workers of each of `stages` stages from what --replicas says: one number for each, or one that holds for all. Absent

@@ -44,6 +44,13 @@ absl::StatusOr<int> WorkersFor(const v1::JobSpec& spec, const ResolvedJob& job, 
   const auto needed = static_cast<int>(job.WorkersOf(stages));
   if (asked == 0) return needed;
   if (needed > asked) {
+    if (job.method->placement == Placement::kRoundTrip) {
+      return absl::InvalidArgumentError(
+          absl::StrCat(job.workers.has_value() ? "pipeline.workers" : "pipeline.stages", ": is ",
+                       job.workers.has_value() ? needed : stages, ", which takes ", needed,
+                       " workers, more than --workers ", asked, "; give --workers ", needed,
+                       " or --set pipeline.workers=", asked));
+    }
     return absl::InvalidArgumentError(
         absl::StrCat("pipeline.stages: is ", stages, ", which takes ", needed,
                      " workers, more than --workers ", asked, "; give --workers ", needed,

@@ -46,6 +46,7 @@
 #include "services/rpc/one_line_sink.h"
 #include "services/rpc/refusal_log.h"
 #include "services/rpc/server.h"
+#include "services/security/aes_instructions.h"
 #include "services/transport/tensor_hub.h"
 #include "services/worker/data_cache.h"
 #include "services/worker/event_reporter.h"
@@ -155,6 +156,11 @@ class Worker {
     }
     log_.info("worker {} on {}: {}, gRPC {}", flags_.name, server_.address().ToString(),
               device_.name, grpc::Version());
+    if (security_.encrypted()) {
+      const AesInstructions aes = AesInstructionsOfThisCpu();
+      const auto level = aes == AesInstructions::kNone ? spdlog::level::warn : spdlog::level::info;
+      log_.log(level, "{}", TextOf(aes));
+    }
     return absl::OkStatus();
   }
 

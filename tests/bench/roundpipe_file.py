@@ -1,18 +1,22 @@
 #!/usr/bin/env python3
 """RoundPipe with weights and optimizer's state in files: four workers train a GPT whose state is five times what the system lets each have.
 
-usage: tests/bench/roundpipe_file.py PENSTOCK [--directory DIR] [--width N] [--layers N] [--microbatches N] [--steps N] [--keep DIR]      as root, for the memory cgroups
+usage: tests/bench/roundpipe_file.py PENSTOCK [--directory DIR] [--width N] [--layers N] [--microbatches N] [--steps N] [--stages-per-forward N]
+       [--keep DIR]      as root, for the memory cgroups
 
 Weights, gradients and AdamW's state are 16 bytes for each parameter. A fifth of them is what each worker may take beyond an idle one, which the
 system enforces by a memory cgroup for each, from the start of the job on: through first weights, training, validation and a checkpoint, and through a
 second job that resumes it and trains on. The same jobs run without limits first, with the weights streamed from memory and with them in files.
 
+The serial reference trains the same jobs in one process.
+
 Given for each: the most that a worker's process had beyond an idle one (VmHWM), and of its pool, beside what was predicted of it; tokens per
-second of both jobs; the bytes that all workers sent; and digests of the weights, which are the same for all. DIR has the files: a disk, not memory.
+second of both jobs; the bytes that all workers sent; and digests of the weights, which must be those of the reference. DIR has the files: a disk, not memory.
 """
 import argparse
 import json
 import pathlib
+import subprocess
 import sys
 import tempfile
 
@@ -44,7 +48,8 @@ training: {{steps: {steps}, batch: {OPTIONS.microbatches}, microbatches: {OPTION
 validation: {{every_steps: {OPTIONS.steps}, batches: 1}}
 checkpoint: {{directory: {folder}/checkpoints, every_steps: {OPTIONS.steps}{resumes}}}
 recovery: {{wait_seconds: 600}}
-pipeline: {{method: roundpipe, stages: {stages}, workers: {WORKERS}, stage_layers: {[1] * stages}, stream_weights: "{stream}"}}
+pipeline: {{method: roundpipe, stages: {stages}, workers: {WORKERS}, stage_layers: {[1] * stages}, stream_weights: "{stream}",
+           stages_per_forward: {OPTIONS.stages_per_forward}}}
 """
 
 
@@ -85,6 +90,21 @@ def train(mode, limit_bytes):
                 pathlib.Path(OPTIONS.keep, f"{mode}-{limit_bytes}-{number}.json").write_text(json.dumps(job), encoding="utf-8")
         peak = max(of_process(cluster.pid(worker), "VmHWM:") - idle[worker] for worker in cluster.workers)
     print_row(mode, limit_bytes, peak, jobs)
+    return [job["result"]["weights_sha256"] for job in jobs]
+
+
+def train_reference():
+    """The digests of both jobs' weights. The second goes on from the first, as the reference does if it trains all steps at once."""
+    folder = pathlib.Path(tempfile.mkdtemp(dir=OPTIONS.directory))
+    clusters.write_job(folder, 1, 1)
+    digests = []
+    for steps in (OPTIONS.steps, 2 * OPTIONS.steps):
+        (folder / "job.yaml").write_text(job_text("streamed", steps, False, folder), encoding="utf-8")
+        done = subprocess.run([OPTIONS.penstock, "train", folder / "job.yaml", "--reference", "--device", "cpu", "--json"],
+                              stdout=subprocess.PIPE, check=True, text=True)
+        digests.append(json.loads(done.stdout)["weights_sha256"])
+    print(json.dumps({"mode": "reference", "weights_sha256": digests}), flush=True)
+    return digests
 
 
 def await_end(cluster, job_id):
@@ -110,10 +130,13 @@ PARSER.add_argument("--width", type=int, default=384)
 PARSER.add_argument("--layers", type=int, default=36)
 PARSER.add_argument("--microbatches", type=int, default=4)
 PARSER.add_argument("--steps", type=int, default=2)
+PARSER.add_argument("--stages-per-forward", type=int, default=1)
 PARSER.add_argument("--keep", help="a directory for what the jobs report")
 OPTIONS = PARSER.parse_args()
 state = BYTES_OF_PARAMETER * parameters(OPTIONS.layers, OPTIONS.width)
 LIMIT = state // 5
 print(f"state {state / MIB:.1f} MiB, weights {state / 4 / MIB:.1f} MiB, limit {LIMIT / MIB:.1f} MiB", flush=True)
-for name, limit in (("file", LIMIT), ("file", None), ("streamed", None)):
-    train(name, limit)
+reference = train_reference()
+same = [train(name, limit) == reference for name, limit in (("file", LIMIT), ("file", None), ("streamed", None))]
+if not all(same):
+    sys.exit("the weights are not those of the reference")

@@ -138,7 +138,8 @@ void ExpectFormula(const Kernels& kernels, const AttentionHead& head, int64_t ro
   std::vector<float> incoming = RandomFloats(queries * size, 1.0, 2);
   if (rounding > 0.0) kernels.round_to_nearest(incoming.size(), incoming.data());
   CpuContext context(/*thread_count=*/1, kernels);
-  const auto made = MakeHeadAttention(context, queries, head.keys, size, /*bf16=*/rounding > 0.0);
+  const auto made = MakeHeadAttention(context, {queries, head.keys, size, head.window},
+                                      /*bf16=*/rounding > 0.0);
   ASSERT_TRUE(made.ok()) << made.status();
   const HeadAttention& attention = **made;
   const float poison = std::nanf("");
@@ -221,18 +222,18 @@ bool AllFinite(const float* values, int64_t count) {
   return std::all_of(values, values + count, [](float value) { return std::isfinite(value); });
 }
 
-// With operands that bf16 can hold only what is computed between the products is rounded, by 1 in 256 at most. Times around
+// With operands that bf16 can hold, only what is computed between the products is rounded, by 1 in 256 at most. Times around
 // the blocks of 128.
 TEST_P(CpuKernels, Attention_InBf16_MatchesTheFormula) {
   if (!CpuContext(1, kernels()).has_bf16_products) GTEST_SKIP() << "no bf16 products here";
   constexpr double kRounding = 1.0 / 256;
-  constexpr int64_t kTimeMax = 300;
+  constexpr int64_t kTimeMax = 700;
   for (const int64_t size : {5, 32}) {
     const int64_t stride = 3 * size + 7;
     std::vector<float> rows = RandomFloats(kTimeMax * stride, 1.0);
     kernels().round_to_nearest(rows.size(), rows.data());
-    for (const int64_t time : {128, 129, 256, 300}) {
-      for (const int64_t window : {0, 1, 100, 128}) {
+    for (const int64_t time : {128, 129, 256, 300, 700}) {
+      for (const int64_t window : {0, 100, 256, 257}) {
         AttentionHead head = CausalHead(time, size, stride, 0.4f, rows);
         head.window = window;
         ExpectFormula(kernels(), head, kTimeMax, kRounding);
@@ -245,14 +246,51 @@ TEST_P(CpuKernels, Attention_InBf16_MatchesTheFormula) {
       head.causal = false;
       ExpectFormula(kernels(), head, kTimeMax, kRounding);
       head.causal = true;
-      head.window = 20;  // late queries may see nothing
-      ExpectFormula(kernels(), head, kTimeMax, kRounding);
     }
-    AttentionHead documents = CausalHead(kTimeMax, size, stride, 0.4f, rows);
-    std::vector<int32_t> starts(kTimeMax);
-    for (int t = 0; t < kTimeMax; ++t) starts[t] = t < 50 ? 0 : t < 200 ? 50 : 200;
+    AttentionHead late = CausalHead(700, size, stride, 0.4f, rows);
+    late.window = 256;
+    late.keys = 130;  // the queries from 385 on see nothing
+    ExpectFormula(kernels(), late, kTimeMax, kRounding);
+    AttentionHead documents = CausalHead(300, size, stride, 0.4f, rows);
+    std::vector<int32_t> starts(300);
+    for (int t = 0; t < 300; ++t) starts[t] = t < 50 ? 0 : t < 200 ? 50 : 200;
     documents.starts = starts.data();
     ExpectFormula(kernels(), documents, kTimeMax, kRounding);
+  }
+}
+
+// As where samples have lengths, and heads share keys and values; gradients that nobody wants are not written.
+TEST_P(CpuKernels, Attention_InBf16OfFewerKeysThanItIsMadeFor_AddsAndLeavesOut) {
+  constexpr int64_t kTime = 300, kKeys = 140, kSize = 8, kStride = 3 * kSize;
+  const std::vector<float> rows = RandomFloats(kTime * kStride, 1.0);
+  AttentionHead head = CausalHead(kTime, kSize, kStride, 0.4f, rows);
+  head.causal = false;
+  head.keys = kKeys;
+  const std::vector<float> incoming = RandomFloats(kTime * kSize, 1.0, 2);
+  CpuContext context(/*thread_count=*/1, kernels());
+  const auto gradient_of = [&](int64_t keys_max, float start, bool adds, bool query, bool value) {
+    const auto attention =
+        MakeHeadAttention(context, {kTime, keys_max, kSize}, context.has_bf16_products).value();
+    std::vector<char> workspace(attention->workspace_bytes());
+    std::vector<float> output(kTime * kSize), log_sums(kTime), gradient(kTime * kStride, start);
+    attention->Forward(head, output.data(), kSize, log_sums.data(), 0, workspace.data());
+    AttentionHeadGradient to = GradientOf(head, gradient);
+    to.adds_to_keys = adds;
+    if (!query) to.query = {};
+    if (!value) to.value = {};
+    attention->Backward(head, incoming.data(), kSize, log_sums.data(), to, 0, workspace.data());
+    return gradient;
+  };
+  const std::vector<float> plain = gradient_of(kKeys, 0.0f, false, true, true);
+  EXPECT_EQ(gradient_of(kTime, 0.0f, false, true, true), plain);
+  const std::vector<float> added = gradient_of(kTime, 3.0f, true, true, true);
+  const std::vector<float> of_keys = gradient_of(kTime, 3.0f, true, false, false);
+  for (int64_t i = 0; i < kTime * kStride; ++i) {
+    const bool is_query = i % kStride < kSize;
+    const bool is_key = !is_query && i % kStride < 2 * kSize;
+    const bool is_there = is_query || i / kStride < kKeys;
+    EXPECT_EQ(added[i], is_query ? plain[i] : plain[i] + 3.0f) << i;
+    EXPECT_EQ(of_keys[i], is_key && is_there ? plain[i] + 3.0f : 3.0f) << i;
   }
 }
 
@@ -263,7 +301,7 @@ TEST_P(CpuKernels, Attention_InBf16_IsTheSameOnEachThread) {
   const auto outputs = [&](int threads, int thread) {
     CpuContext context(threads, kernels());
     const auto attention =
-        MakeHeadAttention(context, kTime, kTime, kSize, context.has_bf16_products).value();
+        MakeHeadAttention(context, {kTime, kTime, kSize}, context.has_bf16_products).value();
     std::vector<char> workspace(attention->workspace_bytes());
     std::vector<float> output(kTime * kSize), log_sums(kTime), gradient(kTime * kStride);
     attention->Forward(head, output.data(), kSize, log_sums.data(), thread, workspace.data());

@@ -936,7 +936,7 @@ TEST(ResolveJob, StreamWeights_IsForRoundpipeWithAStageForEachWorker) {
   EXPECT_FALSE(TopologyOf(copied, 4).streams_weights);
   pipeline.set_stream_weights("on");
   pipeline.set_stages(3);
-  EXPECT_THAT(ResolveJob(spec), refused("pipeline.stages: roundpipe: streamed weights live with"));
+  EXPECT_THAT(ResolveJob(spec), refused("pipeline.stages: roundpipe: is 3, but streamed weights live with"));
   pipeline.set_stages(4);
   spec.mutable_training()->set_cuda_graphs("on");
   EXPECT_THAT(ResolveJob(spec), refused("pipeline.stream_weights: cannot be together with"));

@@ -249,6 +249,7 @@ std::vector<Feature> JobFeatures() {
       {"updates within a step", "pipeline: {update_every: 2}"},
       {"several stages on a worker", "pipeline: {stages_per_worker: 2}"},
       {"stages that go round other numbers of workers", "pipeline: {workers: 2}"},
+      {"stages that share a forward", "pipeline: {stages_per_forward: 2}"},
       {"a split that the job names", "pipeline: {stage_layers: [1, 1, 1, 2]}"},
       {"recorded order", "pipeline: {order: recorded}"},
       {"steps that drain first", "pipeline: {synchronous_steps: 1}"},

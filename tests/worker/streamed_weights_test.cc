@@ -157,6 +157,13 @@ TEST_F(StreamedRun, SeveralStagesInAForward_AreTheSerialReference) {
       spec.mutable_validation()->set_every_steps(3);
       spec.mutable_validation()->set_batches(size.microbatches > 4 ? 1 : 3);
       ExpectSerial(spec, size.stages, /*delay_seed=*/size.stages + size.per_forward);
+      spec.mutable_training()->set_precision("bf16");
+      spec.mutable_training()->set_rounding("stochastic");
+      if (absl::string_view(streams) != "async") {
+        spec.mutable_model()->mutable_gpt()->set_tied_head(true);
+        spec.mutable_training()->mutable_clip()->set_global_norm(0.5);
+      }
+      ExpectSerial(spec, size.stages);
     }
   }
 }

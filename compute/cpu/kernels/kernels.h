@@ -139,9 +139,9 @@ struct AttentionScores {
   int64_t begin, end;   // keys that are there; multiples of block
   int64_t block;
 
-  // Where a row's score with a key is. The square of key 0 comes first, there or not.
+  // Where a row's score with a key is.
   __attribute__((always_inline)) int64_t At(int64_t row, int64_t key) const {
-    return (key / block * block + row) * block + key % block;
+    return ((key - begin) / block * block + row) * block + key % block;
   }
 };
 
@@ -265,8 +265,8 @@ using AttentionGradient = void(const AttentionHead&, const float* incoming, int6
                                const float* log_sums, const AttentionHeadGradient&,
                                float* workspace);
 
-// The same passes in parts, for products in bf16 between them. `scores` are query key^T, not yet scaled; all arrays have
-// their places. Weights of keys that a query does not see are zeros.
+// The same passes in parts, for products in bf16 between them. `scores` are query key^T, not yet scaled; all arrays are laid out as
+// AttentionScores says. Weights of keys that a query does not see are zeros.
 // weights = exp(scale * (scores - the row's largest)); log_sums as of Attention, inverse_sums [rows] of the weights.
 using AttentionWeights = void(const AttentionHead&, const AttentionScores&, const float* scores,
                               Bf16* weights, float* log_sums, float* inverse_sums);

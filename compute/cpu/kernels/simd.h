@@ -62,7 +62,7 @@ PENSTOCK_INLINE void Store(Floats values, float* to, All) {
   __builtin_memcpy(to, &values, sizeof(values));
 }
 
-// The first lanes of a vector. What does not take part is zero when it is loaded, and neither read nor written.
+// The first lanes of a vector. Other lanes load as zero; their memory is neither read nor written.
 #if defined(__AVX512F__)
 PENSTOCK_INLINE __mmask16 MaskOf(First lanes) {
   return static_cast<__mmask16>((1u << lanes.count) - 1);

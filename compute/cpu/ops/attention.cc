@@ -165,7 +165,8 @@ class CpuAttention : public OpKernels {
 MadeKernels MakeAttention(CpuContext& context, const KernelSpec& spec) {
   const attention::Sizes sizes(spec);
   PENSTOCK_ASSIGN_OR_RETURN(
-      auto of_head, MakeHeadAttention(context, sizes.queries, sizes.keys, sizes.size, spec.bf16));
+      auto of_head,
+      MakeHeadAttention(context, {sizes.queries, sizes.keys, sizes.size, sizes.window}, spec.bf16));
   auto op = std::make_unique<attention::CpuAttention>(context, sizes, std::move(of_head));
   PENSTOCK_RETURN_IF_ERROR(context.layer_scratch.Reserve(op->scratch_bytes()));
   return op;

@@ -173,7 +173,7 @@ MadeKernels Make(CpuContext& context, const KernelSpec& spec) {
                               .outputs_first = spec.attributes().word("layout") == "outputs_first"};
   const int64_t heads = spec.attributes().integer("heads");
   PENSTOCK_ASSIGN_OR_RETURN(auto of_head,
-                            MakeHeadAttention(context, time, time, width / heads, spec.bf16));
+                            MakeHeadAttention(context, {time, time, width / heads}, spec.bf16));
   return ResidualBranch<Number>::Create(
       context, branch, Dropout(spec.attributes().number("dropout"), time),
       std::make_unique<AttentionMiddle<Number>>(context, branch, heads, time, std::move(of_head)));

@@ -117,6 +117,17 @@ TEST_F(BadInputTest, Flags_ThatDoNotFitTheJob_AreNamed) {
   ExpectTrainRefused({"--workers", "3", "--set", "pipeline.replicas=2"},
                      "--workers 3 is not a multiple of pipeline.replicas, 2, the workers of each "
                      "stage; 2 or 4 would do");
+  ExpectTrainRefused({"--method", "roundpipe", "--workers", "2", "--set", "pipeline.stages=4"},
+                     "pipeline.stages: is 4, which takes 4 workers, more than --workers 2; give "
+                     "--workers 4 or --set pipeline.workers=2");
+  ExpectTrainRefused({"--method", "roundpipe", "--workers", "2", "--set", "pipeline.stages=3",
+                      "--set", "pipeline.workers=4"},
+                     "pipeline.workers: is 4, which takes 4 workers, more than --workers 2");
+  ExpectTrainRefused({"--set", "pipeline.stages_per_forward=2"},
+                     "pipeline.stages_per_forward: is not for ");
+  ExpectRefused(
+      {ProgramPath("penstock"), "simulate", "--method", "1f1b", "--stages-per-forward", "2"},
+      "--stages-per-forward is not for 1f1b");
   ExpectRefused({ProgramPath("penstock"), "simulate", "--method", "1f1b", "--stages", "3",
                  "--replicas", "2,1"},
                 "--replicas has 2 numbers, but --stages is 3");

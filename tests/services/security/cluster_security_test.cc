@@ -22,6 +22,7 @@
 #include "services/rpc/channel.h"
 #include "services/rpc/client.h"
 #include "services/rpc/transport_security.h"
+#include "services/security/aes_instructions.h"
 #include "tests/services/cli/job_directory.h"
 #include "tests/services/security/credentials.h"
 #include "tests/support/status_matchers.h"
@@ -206,6 +207,7 @@ TEST_F(ClusterSecurityTest, WorkerWithANamedCertificate_RegistersUnderThatNameAl
                   "gpu-7", "--threads", "1", "--metrics", "off", "--certificates", named});
   EXPECT_TRUE(Eventually([&] { return absl::StrContains(honest.err(), "registered with"); }))
       << honest.err();
+  EXPECT_THAT(honest.err(), HasSubstr(TextOf(AesInstructionsOfThisCpu())));
 }
 
 TEST_F(ClusterSecurityTest, CoordinatorWithoutItsRole_IsNotBelieved) {
