@@ -34,7 +34,7 @@ JOBS = {
     "gnmt": ("gnmt: {layers: 8, hidden: 384, vocabulary: 8000, source_time: 32, target_time: 32}", "synthetic: {}"),
 }
 MICROBATCHES = 8
-SAMPLES = (1, 2, 4, 8, 16)  # of a microbatch, for the largest batch
+SAMPLES = (1, 2, 4, 8, 16, 32)  # of a microbatch, for the largest batch
 MIB = 1 << 20
 CGROUPS = pathlib.Path("/sys/fs/cgroup/memory/penstock-bench")
 # Of each worker beside its plan: what the process of an idle one has (some 50 MiB with its code), and 20 to 30 MiB of compiled kernels, the heaps
