@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <memory>
 #include <utility>
 #include <vector>
 
@@ -51,16 +52,14 @@ int64_t KeysOfBlock(int64_t keys, int64_t window) {
 // Keys and queries are padded with zeros to whole blocks.
 class Bf16HeadAttention : public HeadAttention {
  public:
-  Bf16HeadAttention(const Kernels& kernels, const HeadShape& shape)
-      : kernels_(kernels), shape_(shape), size_(shape.size), padded_keys_(ToBlocks(shape.keys)) {}
+  Bf16HeadAttention(const Kernels& kernels, int64_t size) : kernels_(kernels), size_(size) {}
 
-  absl::Status Init(int threads) {
+  absl::Status Init(const HeadShape& shape, int threads) {
     for (int thread = 0; thread < threads; ++thread) {
-      contexts_.push_back(std::make_unique<CpuContext>(/*thread_count=*/1, kernels_));
-      PENSTOCK_ASSIGN_OR_RETURN(Products made, MakeProducts(*contexts_.back()));
+      PENSTOCK_ASSIGN_OR_RETURN(Products made, MakeProducts());
       products_.push_back(std::move(made));
     }
-    LayOut();
+    LayOut(shape);
     return absl::OkStatus();
   }
 
@@ -108,8 +107,8 @@ class Bf16HeadAttention : public HeadAttention {
     float* const weight_gradients = weight_gradients_.in(workspace);
     Bf16* const weights = weights_.in(workspace);
     Bf16* const score_gradients = score_gradients_.in(workspace);
-    std::fill_n(key_sums, padded_keys_ * size_, 0.0f);
-    std::fill_n(value_sums, padded_keys_ * size_, 0.0f);
+    std::fill_n(key_sums, ToBlocks(head.keys) * size_, 0.0f);
+    std::fill_n(value_sums, ToBlocks(head.keys) * size_, 0.0f);
     ForBlocks(head, [&](const AttentionScores& block) {
       const Bf16* const queries = QueriesAt(block.first, workspace);
       const Bf16* const outgoing_rows = outgoing + block.first * size_;
@@ -157,17 +156,19 @@ class Bf16HeadAttention : public HeadAttention {
  private:
   // Of one thread.
   struct Products {
+    std::unique_ptr<CpuContext> context;
     MatrixProduct scores;   // [queries, keys] = [queries, size] [keys, size]^T
     MatrixProduct mix;      // [queries, size] += [queries, keys] [keys, size]
     MatrixProduct to_keys;  // [keys, size] += [queries, keys]^T [queries, size]
   };
 
-  absl::StatusOr<Products> MakeProducts(CpuContext& context) const {
+  absl::StatusOr<Products> MakeProducts() const {
+    Products products;
+    products.context = std::make_unique<CpuContext>(/*thread_count=*/1, kernels_);
     const auto make = [&](const ProductShape& shape) {
-      return MatrixProduct::Create(context, shape, dnnl::memory::data_type::bf16,
+      return MatrixProduct::Create(*products.context, shape, dnnl::memory::data_type::bf16,
                                    Primitive::ScratchOf::kCaller);
     };
-    Products products;
     PENSTOCK_ASSIGN_OR_RETURN(
         products.scores,
         make({.rows = kBlock, .columns = kBlock, .inner = size_, .transposed_right = true}));
@@ -182,17 +183,18 @@ class Bf16HeadAttention : public HeadAttention {
     return products;
   }
 
-  void LayOut() {
-    const int64_t padded_queries = ToBlocks(shape_.queries);
-    const int64_t scores = kBlock * KeysOfBlock(shape_.keys, shape_.window);
+  void LayOut(const HeadShape& shape) {
+    const int64_t padded_queries = ToBlocks(shape.queries);
+    const int64_t padded_keys = ToBlocks(shape.keys);
+    const int64_t scores = kBlock * KeysOfBlock(shape.keys, shape.window);
     const Products& products = products_.front();
     BlockLayout workspace;
     queries_ = workspace.Add<Bf16>(padded_queries * size_);
     outgoing_ = workspace.Add<Bf16>(padded_queries * size_);
-    keys_ = workspace.Add<Bf16>(padded_keys_ * size_);
-    values_ = workspace.Add<Bf16>(padded_keys_ * size_);
-    key_sums_ = workspace.Add<float>(padded_keys_ * size_);
-    value_sums_ = workspace.Add<float>(padded_keys_ * size_);
+    keys_ = workspace.Add<Bf16>(padded_keys * size_);
+    values_ = workspace.Add<Bf16>(padded_keys * size_);
+    key_sums_ = workspace.Add<float>(padded_keys * size_);
+    value_sums_ = workspace.Add<float>(padded_keys * size_);
     scores_ = workspace.Add<float>(scores);
     weight_gradients_ = workspace.Add<float>(scores);
     weights_ = workspace.Add<Bf16>(scores);
@@ -246,16 +248,13 @@ class Bf16HeadAttention : public HeadAttention {
   }
 
   const Kernels& kernels_;
-  const HeadShape shape_;
   const int64_t size_;
-  const int64_t padded_keys_;
-  std::vector<std::unique_ptr<CpuContext>> contexts_;  // of a thread each, for the products
-  std::vector<Products> products_;                     // by thread
-  Place<Bf16> queries_, outgoing_;                     // [padded queries, size]
-  Place<Bf16> keys_, values_;                          // [padded keys, size]
-  Place<float> key_sums_, value_sums_;                 // [padded keys, size]
-  Place<float> scores_, weight_gradients_;             // [queries of a block, padded keys]
-  Place<Bf16> weights_, score_gradients_;              // [queries of a block, padded keys]
+  std::vector<Products> products_;          // by thread
+  Place<Bf16> queries_, outgoing_;          // [padded queries, size]
+  Place<Bf16> keys_, values_;               // [padded keys, size]
+  Place<float> key_sums_, value_sums_;      // [padded keys, size]
+  Place<float> scores_, weight_gradients_;  // [queries of a block, padded keys]
+  Place<Bf16> weights_, score_gradients_;   // [queries of a block, padded keys]
   Place<char> product_scratch_;
   Place<float> mixed_;  // [queries of a block, size]
   int64_t workspace_bytes_ = 0;
@@ -272,8 +271,8 @@ absl::StatusOr<std::unique_ptr<HeadAttention>> MakeHeadAttention(const CpuContex
   if (!bf16 || is_small || sees_few) {
     return std::make_unique<F32HeadAttention>(context.kernels, shape);
   }
-  auto made = std::make_unique<Bf16HeadAttention>(context.kernels, shape);
-  PENSTOCK_RETURN_IF_ERROR(made->Init(context.threads.count()));
+  auto made = std::make_unique<Bf16HeadAttention>(context.kernels, shape.size);
+  PENSTOCK_RETURN_IF_ERROR(made->Init(shape, context.threads.count()));
   return made;
 }
 

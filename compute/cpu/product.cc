@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <string>
+#include <utility>
 
 #include "absl/strings/str_format.h"
 #include "base/status.h"
@@ -33,65 +34,14 @@ bool PacksRight(const ProductShape& shape, memory::data_type type) {
          shape.inner * shape.columns * static_cast<int64_t>(sizeof(float)) >= kPackedBytesMin;
 }
 
+// Where scratch memory begins behind a packed matrix.
+int64_t ScratchAt(int64_t packed_bytes) { return (packed_bytes + 63) / 64 * 64; }
+
 }  // namespace
 
-absl::StatusOr<MatrixProduct> MatrixProduct::Create(CpuContext& context, const ProductShape& shape,
+absl::StatusOr<PackedProduct> PackedProduct::Create(CpuContext& context, const ProductShape& shape,
                                                     memory::data_type type,
                                                     Primitive::ScratchOf scratch) {
-  const auto make = [&]() -> absl::StatusOr<MatrixProduct> {
-    const memory::desc left = Matrix(shape.rows, shape.inner, type, shape.transposed_left);
-    const memory::desc right = Matrix(shape.inner, shape.columns, type, shape.transposed_right);
-    const memory::desc result = Matrix(shape.rows, shape.columns, memory::data_type::f32, false);
-    const auto described = [&](const memory::desc& as) {
-      return dnnl::matmul::primitive_desc(dnnl::matmul::desc(left, as, result),
-                                          PrimitiveAttributes(shape.accumulate), context.engine);
-    };
-    MatrixProduct product;
-    product.context_ = &context;
-    if (PacksRight(shape, type)) {
-      const memory::desc any({shape.inner, shape.columns}, type, memory::format_tag::any);
-      const dnnl::matmul::primitive_desc description = described(any);
-      const memory::desc packed = description.weights_desc();
-      if (packed != right) {
-        constexpr auto kCaller = Primitive::ScratchOf::kCaller;
-        product.packed_bytes_ = (static_cast<int64_t>(packed.get_size()) + 63) / 64 * 64;
-        PENSTOCK_ASSIGN_OR_RETURN(
-            product.pack_,
-            Primitive::Create<dnnl::reorder>(
-                context, {context.engine, right, context.engine, packed, PrimitiveAttributes()},
-                {{DNNL_ARG_FROM, right}, {DNNL_ARG_TO, packed}}, kCaller));
-        PENSTOCK_ASSIGN_OR_RETURN(
-            product.primitive_,
-            Primitive::Create<dnnl::matmul>(
-                context, description,
-                {{DNNL_ARG_SRC, left}, {DNNL_ARG_WEIGHTS, packed}, {DNNL_ARG_DST, result}},
-                kCaller));
-        PENSTOCK_RETURN_IF_ERROR(context.product_scratch.Reserve(
-            product.packed_bytes_ +
-            std::max(product.pack_.scratch_bytes(), product.primitive_.scratch_bytes())));
-        return product;
-      }
-    }
-    PENSTOCK_ASSIGN_OR_RETURN(
-        product.primitive_,
-        Primitive::Create<dnnl::matmul>(
-            context, described(right),
-            {{DNNL_ARG_SRC, left}, {DNNL_ARG_WEIGHTS, right}, {DNNL_ARG_DST, result}}, scratch));
-    return product;
-  };
-  return WithOneDnn(context, ProductText(shape, type), make);
-}
-
-void MatrixProduct::Run(const void* left, const void* right, float* result, void* scratch) const {
-  if (packed_bytes_ == 0) return primitive_.Run({left, right, result}, scratch);
-  void* const packed = context_->product_scratch.data();
-  void* const rest = static_cast<char*>(packed) + packed_bytes_;
-  pack_.Run({right, packed}, rest);
-  primitive_.Run({left, packed, result}, rest);
-}
-
-absl::StatusOr<PackedProduct> PackedProduct::Create(CpuContext& context, const ProductShape& shape,
-                                                    memory::data_type type) {
   const auto make = [&]() -> absl::StatusOr<PackedProduct> {
     const memory::desc left = Matrix(shape.rows, shape.inner, type, shape.transposed_left);
     const memory::desc stored = Matrix(shape.inner, shape.columns, type, shape.transposed_right);
@@ -103,19 +53,64 @@ absl::StatusOr<PackedProduct> PackedProduct::Create(CpuContext& context, const P
     const memory::desc packed = description.weights_desc();
     PackedProduct product;
     product.packed_bytes_ = static_cast<int64_t>(packed.get_size());
+    product.changes_format_ = packed != stored;
     PENSTOCK_ASSIGN_OR_RETURN(
         product.pack_,
         Primitive::Create<dnnl::reorder>(
             context, {context.engine, stored, context.engine, packed, PrimitiveAttributes()},
-            {{DNNL_ARG_FROM, stored}, {DNNL_ARG_TO, packed}}));
+            {{DNNL_ARG_FROM, stored}, {DNNL_ARG_TO, packed}}, scratch));
     PENSTOCK_ASSIGN_OR_RETURN(
         product.product_,
         Primitive::Create<dnnl::matmul>(
             context, description,
-            {{DNNL_ARG_SRC, left}, {DNNL_ARG_WEIGHTS, packed}, {DNNL_ARG_DST, result}}));
+            {{DNNL_ARG_SRC, left}, {DNNL_ARG_WEIGHTS, packed}, {DNNL_ARG_DST, result}}, scratch));
     return product;
   };
   return WithOneDnn(context, ProductText(shape, type), make);
+}
+
+int64_t PackedProduct::scratch_bytes() const {
+  return std::max(pack_.scratch_bytes(), product_.scratch_bytes());
+}
+
+absl::StatusOr<MatrixProduct> MatrixProduct::Create(CpuContext& context, const ProductShape& shape,
+                                                    memory::data_type type,
+                                                    Primitive::ScratchOf scratch) {
+  MatrixProduct product;
+  product.context_ = &context;
+  if (scratch == Primitive::ScratchOf::kContext && PacksRight(shape, type)) {
+    PENSTOCK_ASSIGN_OR_RETURN(
+        PackedProduct packed,
+        PackedProduct::Create(context, shape, type, Primitive::ScratchOf::kCaller));
+    if (packed.changes_format()) {
+      PENSTOCK_RETURN_IF_ERROR(context.product_scratch.Reserve(ScratchAt(packed.packed_bytes()) +
+                                                               packed.scratch_bytes()));
+      product.packed_ = std::move(packed);
+      return product;
+    }
+  }
+  const auto make = [&]() -> absl::StatusOr<Primitive> {
+    const memory::desc left = Matrix(shape.rows, shape.inner, type, shape.transposed_left);
+    const memory::desc right = Matrix(shape.inner, shape.columns, type, shape.transposed_right);
+    const memory::desc result = Matrix(shape.rows, shape.columns, memory::data_type::f32, false);
+    const dnnl::matmul::primitive_desc description(dnnl::matmul::desc(left, right, result),
+                                                   PrimitiveAttributes(shape.accumulate),
+                                                   context.engine);
+    return Primitive::Create<dnnl::matmul>(
+        context, description,
+        {{DNNL_ARG_SRC, left}, {DNNL_ARG_WEIGHTS, right}, {DNNL_ARG_DST, result}}, scratch);
+  };
+  PENSTOCK_ASSIGN_OR_RETURN(product.primitive_,
+                            WithOneDnn(context, ProductText(shape, type), make));
+  return product;
+}
+
+void MatrixProduct::Run(const void* left, const void* right, float* result, void* scratch) const {
+  if (!packed_.has_value()) return primitive_.Run({left, right, result}, scratch);
+  char* const memory = static_cast<char*>(context_->product_scratch.data());
+  char* const rest = memory + ScratchAt(packed_->packed_bytes());
+  packed_->Pack(right, memory, rest);
+  packed_->Run(left, memory, result, rest);
 }
 
 }  // namespace penstock

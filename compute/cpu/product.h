@@ -6,7 +6,9 @@
 // run in float.
 #pragma once
 
+#include <cstdint>
 #include <dnnl.hpp>
+#include <optional>
 
 #include "absl/status/statusor.h"
 #include "compute/cpu/context.h"
@@ -21,6 +23,33 @@ struct ProductShape {
   bool transposed_left = false;   // A is stored as [inner, rows]
   bool transposed_right = false;  // B is stored as [columns, inner]
   bool accumulate = false;        // C += instead of C =
+};
+
+class PackedProduct {
+ public:
+  PackedProduct() = default;
+
+  // As MatrixProduct::Create.
+  static absl::StatusOr<PackedProduct> Create(
+      CpuContext& context, const ProductShape& shape, dnnl::memory::data_type type,
+      Primitive::ScratchOf scratch = Primitive::ScratchOf::kContext);
+
+  int64_t packed_bytes() const { return packed_bytes_; }
+  // False where B has the fastest format as it is stored.
+  bool changes_format() const { return changes_format_; }
+  int64_t scratch_bytes() const;  // of either
+  // `scratch`: as of Primitive::Run.
+  void Pack(const void* right, void* packed, void* scratch = nullptr) const {
+    pack_.Run({right, packed}, scratch);
+  }
+  void Run(const void* left, const void* packed, float* result, void* scratch = nullptr) const {
+    product_.Run({left, packed, result}, scratch);
+  }
+
+ private:
+  Primitive pack_, product_;
+  int64_t packed_bytes_ = 0;
+  bool changes_format_ = false;
 };
 
 class MatrixProduct {
@@ -39,28 +68,9 @@ class MatrixProduct {
 
  private:
   Primitive primitive_;
-  Primitive pack_;  // if packed_bytes_ > 0
-  int64_t packed_bytes_ = 0;
+  // Instead of it, where B is packed in each run, into the beginning of the context's scratch memory.
+  std::optional<PackedProduct> packed_;
   CpuContext* context_ = nullptr;
-};
-
-class PackedProduct {
- public:
-  PackedProduct() = default;
-
-  // As MatrixProduct::Create.
-  static absl::StatusOr<PackedProduct> Create(CpuContext& context, const ProductShape& shape,
-                                              dnnl::memory::data_type type);
-
-  int64_t packed_bytes() const { return packed_bytes_; }
-  void Pack(const void* right, void* packed) const { pack_.Run({right, packed}); }
-  void Run(const void* left, const void* packed, float* result) const {
-    product_.Run({left, packed, result});
-  }
-
- private:
-  Primitive pack_, product_;
-  int64_t packed_bytes_ = 0;
 };
 
 }  // namespace penstock

@@ -52,9 +52,9 @@ namespace {
 void AddSlot(const Topology& topology, absl::Span<const WeightSlot> slot, ActionList& list) {
   const MicrobatchRange round = slot.front().microbatches;
   for (int64_t m = round.first; m < round.end(); ++m) {
-    for (const auto& [stage, microbatches, tick] : slot) {
-      if (topology[stage].forward) Forward(list, stage, m);
-      if (topology[stage].backward) Backward(list, stage, m);
+    for (const WeightSlot& of : slot) {
+      if (topology[of.stage].forward) Forward(list, of.stage, m);
+      if (topology[of.stage].backward) Backward(list, of.stage, m);
     }
   }
 }
