@@ -200,7 +200,7 @@ absl::Status CheckAverage(const ResolvedJob& job) {
                       "is ema, but training.ema keeps no average; set training.ema.decay, or "
                       "validate the current weights");
   }
-  if (job.method->placement != Placement::kRoundTrip) return absl::OkStatus();
+  if (!job.goes_there_and_back()) return absl::OkStatus();
   return InvalidKey(kKey, absl::StrCat("cannot be ema with ", job.method->name,
                                        ", where workers that update no weights validate, too; "
                                        "leave it out"));
@@ -337,8 +337,10 @@ absl::StatusOr<ResolvedJob> ResolveJob(const v1::JobSpec& spec) {
   PENSTOCK_ASSIGN_OR_RETURN(job.stage_replicas, StageReplicasOf(spec.pipeline(), job));
   PENSTOCK_ASSIGN_OR_RETURN(job.recompute, RecomputeOf(spec.pipeline(), job));
   PENSTOCK_ASSIGN_OR_RETURN(job.offload, OffloadOf(spec.pipeline(), job));
+  job.weights_in_file = job.listed != nullptr
+                            ? job.listed->topology.weights_in_file
+                            : spec.pipeline().stream_weights() == kStreamsFromFile;
   PENSTOCK_ASSIGN_OR_RETURN(job.streams_weights, StreamsWeightsOf(spec.pipeline(), job));
-  job.weights_in_file = spec.pipeline().stream_weights() == kStreamsFromFile;
   PENSTOCK_ASSIGN_OR_RETURN(job.compression, CompressionOf(spec.pipeline(), job));
   PENSTOCK_RETURN_IF_ERROR(CheckStages(
       job, spec.pipeline().has_stages() ? spec.pipeline().stages() : FewestStages(job)));

@@ -128,6 +128,12 @@ struct ResolvedJob {
   }
   bool knows_stages() const { return stage_replicas.size() > 1; }
 
+  // Whether its stages are passed there and back, the forwards on other workers than the backwards.
+  bool goes_there_and_back() const {
+    return listed != nullptr ? listed->topology.form == Topology::Form::kThereAndBack
+                             : method->placement == Placement::kRoundTrip;
+  }
+
   // The pipelines of `stages` stages each that a step's microbatches go through in turn.
   int32_t PipelinesOf(int64_t stages) const {
     if (method->placement != Placement::kReplicas) return 1;

@@ -97,13 +97,13 @@ absl::StatusOr<std::shared_ptr<const Schedule>> ReadListed(const v1::PipelineSpe
     return InvalidKey("pipeline.schedule_file",
                       "must list a training step with a single version of the weights");
   }
-  if (schedule->topology.form == Topology::Form::kThereAndBack) {
-    return InvalidKey(
-        "pipeline.schedule_file",
-        "has pipelines that go there and back, but a custom schedule has stages that do "
-        "both passes of their layers; use pipeline.method roundpipe");
+  const bool loops = schedule->topology.form == Topology::Form::kThereAndBack;
+  if (loops && &method == &SearchedMethod()) {
+    return InvalidKey("pipeline.schedule_file",
+                      absl::StrCat("has pipelines that go there and back, which ", method.name,
+                                   " does not search; leave out pipeline.method"));
   }
-  if (schedule->topology.pipelines > 1) {
+  if (schedule->topology.pipelines > 1 && !loops) {
     return InvalidKey("pipeline.schedule_file",
                       absl::StrCat("has ", schedule->topology.pipelines,
                                    " pipelines, but a custom schedule has one copy of the model; "
@@ -274,7 +274,7 @@ absl::StatusOr<RecomputeChoice> RecomputeOf(const v1::PipelineSpec& pipeline,
                                             const ResolvedJob& job) {
   constexpr absl::string_view kKey = "pipeline.recompute";
   RecomputeChoice listed;
-  if (job.listed != nullptr) {
+  if (job.listed != nullptr && !job.goes_there_and_back()) {
     const Topology& topology = job.listed->topology;
     for (const StageId stage : topology.Recomputing()) {
       const int32_t place = topology[stage].place;
@@ -284,7 +284,7 @@ absl::StatusOr<RecomputeChoice> RecomputeOf(const v1::PipelineSpec& pipeline,
   if (pipeline.recompute().empty()) return listed;
   const absl::StatusOr<RecomputeChoice> choice = ParseRecompute(pipeline.recompute());
   if (!choice.ok()) return InvalidKey(kKey, choice.status().message());
-  if (job.method->placement == Placement::kRoundTrip) {
+  if (job.goes_there_and_back()) {
     if (choice->all) return RecomputeChoice();  // what it does by itself
     return InvalidKey(kKey, absl::StrCat("is no choice with ", job.method->name,
                                          ", whose backwards are on other workers than the forwards "
@@ -312,7 +312,7 @@ absl::StatusOr<OffloadChoice> OffloadOf(const v1::PipelineSpec& pipeline, const 
   absl::StatusOr<OffloadChoice> choice = ParseOffload(pipeline.offload());
   if (!choice.ok()) return InvalidKey(kKey, choice.status().message());
   if (choice->none()) return choice;
-  if (job.method->placement == Placement::kRoundTrip) {
+  if (job.goes_there_and_back()) {
     return InvalidKey(kKey, absl::StrCat("is not for ", job.method->name,
                                          ", whose stages keep no stash from a forward to a later "
                                          "backward; leave it out"));
@@ -340,14 +340,21 @@ absl::StatusOr<OffloadChoice> OffloadOf(const v1::PipelineSpec& pipeline, const 
 absl::StatusOr<bool> StreamsWeightsOf(const v1::PipelineSpec& pipeline, const ResolvedJob& job) {
   constexpr absl::string_view kKey = "pipeline.stream_weights";
   const bool from_file = pipeline.stream_weights() == kStreamsFromFile;
+  const bool says = from_file || pipeline.stream_weights() == "on";
+  if (job.listed != nullptr && says) {
+    return InvalidKey(kKey,
+                      "cannot be together with pipeline.schedule_file, which says itself whether "
+                      "weights are streamed; leave it out");
+  }
   if (job.method->streams_weights && from_file) {
     return InvalidKey(
         kKey, absl::StrCat("cannot be file with ", job.method->name,
                            ", whose weights come from the memory of the worker that updates "
                            "them; leave it out, or use roundpipe"));
   }
-  if (pipeline.stream_weights() != "on" && !from_file && !job.method->streams_weights) return false;
-  if (job.method->placement != Placement::kRoundTrip) {
+  const bool listed_streams = job.listed != nullptr && job.listed->topology.streams_weights;
+  if (!says && !job.method->streams_weights && !listed_streams) return false;
+  if (!job.goes_there_and_back()) {
     return InvalidKey(kKey, absl::StrCat("is not for ", job.method->name,
                                          ", whose workers keep the stages that they pass; use "
                                          "roundpipe, or leave it out"));
@@ -357,7 +364,7 @@ absl::StatusOr<bool> StreamsWeightsOf(const v1::PipelineSpec& pipeline, const Re
                       "cannot be together with training.cuda_graphs, which repeat passes with "
                       "weights at the same addresses; leave one of them out");
   }
-  if (from_file && job.average_decay.has_value()) {
+  if (job.weights_in_file && job.average_decay.has_value()) {
     return InvalidKey(kKey,
                       "cannot be file together with training.ema, whose average of the weights "
                       "stays in memory; use on, or leave training.ema out");
@@ -371,8 +378,7 @@ absl::StatusOr<MessageCompression> CompressionOf(const v1::PipelineSpec& pipelin
   using Kind = MessageCompression::Kind;
   const bool keeps_few = pipeline.compress() == "topk";
   if (!keeps_few && pipeline.compress() != "int8") return MessageCompression();
-  if (job.method->placement == Placement::kReplicas ||
-      job.method->placement == Placement::kRoundTrip) {
+  if (job.method->placement == Placement::kReplicas || job.goes_there_and_back()) {
     return InvalidKey(kKey, absl::StrCat("is not for ", job.method->name,
                                          ", whose microbatches of one stage do not all go to one "
                                          "other; leave it out"));

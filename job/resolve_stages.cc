@@ -21,10 +21,11 @@ namespace {
 absl::StatusOr<Topology> PlaceStages(const ResolvedJob& job, int64_t stages) {
   if (job.listed != nullptr) {
     Topology topology = job.listed->topology;
-    // The model says what is shared, but for what replicas of a stage do.
+    // The model says what is shared, but for what replicas of a stage do, and the copies of a part.
     topology.groups.clear();
-    if (!job.stage_replicas.empty()) topology.groups = GroupsOfParts(topology);
-    topology.Recompute({});  // part of the job's choice
+    const bool has_copies = job.goes_there_and_back();
+    if (!job.stage_replicas.empty() || has_copies) topology.groups = GroupsOfParts(topology);
+    if (!has_copies) topology.Recompute({});  // part of the job's choice
     return topology;
   }
   if (!job.stage_replicas.empty()) {

@@ -63,7 +63,7 @@ class Lowering {
       const StageId stage = action.stage();
       const int64_t m = action.microbatch;
       const auto add = [&](ActionKind kind) { result.push_back({kind, stage.value, m}); };
-      if (options_.has_messages && action.kind != ActionKind::kUpdate) {
+      if (options_.has_messages && !EndsStep(action)) {
         if (StartsBackward(action) && adds_recompute_[stage.value]) add(ActionKind::kRecompute);
         result.push_back(action);
         continue;

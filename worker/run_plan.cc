@@ -24,8 +24,8 @@ absl::StatusOr<Topology> TopologyOfPlan(const v1::Plan& plan, const ResolvedJob&
                                 " pipelines of equal depth"));
   }
   const int depth = stages / pipelines;
-  const int64_t parts = job.method->placement == Placement::kRoundTrip ? (depth + 1) / 2
-                        : job.stage_replicas.empty()                   ? depth
+  const int64_t parts = job.goes_there_and_back()    ? (depth + 1) / 2
+                        : job.stage_replicas.empty() ? depth
                                                      : job.StagesOn(depth / job.stages_per_worker);
   PENSTOCK_RETURN_IF_ERROR(Annotate(CheckStages(job, std::max<int64_t>(parts, 1)), "plan"));
   Topology topology = TopologyOf(job, std::max<int64_t>(parts, 1));

@@ -354,16 +354,19 @@ absl::Status CheckListed(const ScheduleOptions& options) {
   if (options.listed == nullptr)
     return absl::InvalidArgumentError("the custom schedule is missing");
   const Topology& listed = options.listed->topology;
-  if (listed.form == Topology::Form::kThereAndBack) {
+  const Topology& planned = options.topology;
+  const bool same_form = listed.form == planned.form && listed.pipelines == planned.pipelines &&
+                         listed.rounds == planned.rounds &&
+                         listed.streams_weights == planned.streams_weights &&
+                         listed.weights_in_file == planned.weights_in_file;
+  const bool same_workers = std::equal(
+      listed.table.begin(), listed.table.end(), planned.table.begin(), planned.table.end(),
+      [](const StageWiring& a, const StageWiring& b) { return a.worker == b.worker; });
+  if (!same_form) {
     return absl::InvalidArgumentError(
-        "a custom schedule is for stages that do both passes of their layers, not for pipelines "
-        "that go "
-        "there and back");
+        "the schedule's pipelines have another form than those of the plan: other rounds there and "
+        "back, replicas of another kind, or weights that are streamed in only one of the two");
   }
-  const bool same_workers =
-      std::equal(listed.table.begin(), listed.table.end(), options.topology.table.begin(),
-                 options.topology.table.end(),
-                 [](const StageWiring& a, const StageWiring& b) { return a.worker == b.worker; });
   if (!same_workers) {
     return absl::InvalidArgumentError(
         absl::StrCat("the schedule is for ", listed.stages(), " stages on ", listed.workers,

@@ -1,4 +1,5 @@
-// The step of a schedule file, repeated; every stage updates at its end.
+// The step of a schedule file, repeated. Every stage that updates does so at its end; there and back, parts are then copied
+// to the other workers that pass them.
 #include "schedule/catalog/schedules.h"
 
 namespace penstock {
@@ -11,7 +12,7 @@ Program ListedStep(const ScheduleOptions& options, WorkerId worker, MicrobatchRa
     action.microbatch += range.first - listed.range.first;
     program.period.push_back(action);
   }
-  for (const StageId stage : options.topology.StagesOf(worker)) Update(program.period, stage);
+  UpdateAtEnd(options.topology, worker, program.period);
   return program;
 }
 

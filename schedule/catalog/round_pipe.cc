@@ -38,7 +38,6 @@
 // W(t+1) = W(t) - rate * gradient(W(t-1)), as with pipedream-2bw.
 //
 // Luo et al., "RoundPipe", 2026, arXiv 2604.27085.
-#include <algorithm>
 #include <vector>
 
 #include "absl/types/span.h"
@@ -108,18 +107,7 @@ Program RoundPipe(const ScheduleOptions& options, WorkerId worker, MicrobatchRan
       AddSlot(topology, absl::MakeConstSpan(slots).subspan(first, end - first), list);
     }
   }
-  const std::vector<StageId> stages = topology.StagesOf(worker);
-  for (const StageId stage : stages) {
-    if (topology[stage].updates && !updates_at_once) Update(list, stage);
-  }
-  for (size_t id = 0; id < topology.groups.size(); ++id) {
-    const ReduceGroup& group = topology.groups[id];
-    const bool takes_part =
-        std::any_of(group.stages.begin(), group.stages.end(),
-                    [&](StageId stage) { return topology.worker(stage) == worker; });
-    const bool copies = group.operation == ReduceGroup::Operation::kCopy;
-    if (copies && takes_part) CopyWeights(list, GroupId(static_cast<int32_t>(id)));
-  }
+  if (!updates_at_once) UpdateAtEnd(topology, worker, list);
   return program;
 }
 

@@ -5,6 +5,9 @@
 // multiple of options.microbatches_per_step; the topology is the method's placement.
 #pragma once
 
+#include <algorithm>
+#include <vector>
+
 #include "schedule/catalog/catalog.h"
 
 namespace penstock {
@@ -33,9 +36,19 @@ inline void Update(ActionList& list, StageId stage) {
 inline void Average(ActionList& list, GroupId group) {
   list.push_back({ActionKind::kReduce, group.value});
 }
-// Where pipelines go there and back: all stages of a part get the weights of the one that updates.
-inline void CopyWeights(ActionList& list, GroupId group) {
-  list.push_back({ActionKind::kReduce, group.value});
+// What ends a step: the updates of the worker's stages. Where pipelines go there and back, all stages of a part then get
+// the weights of the one that updates.
+inline void UpdateAtEnd(const Topology& topology, WorkerId worker, ActionList& list) {
+  for (const StageId stage : topology.StagesOf(worker)) {
+    if (topology[stage].updates) Update(list, stage);
+  }
+  for (int32_t id = 0; id < static_cast<int32_t>(topology.groups.size()); ++id) {
+    const ReduceGroup& group = topology.groups[id];
+    if (group.operation != ReduceGroup::Operation::kCopy) continue;
+    const std::vector<WorkerId> members = topology.WorkersOf(GroupId(id));
+    if (std::find(members.begin(), members.end(), worker) == members.end()) continue;
+    list.push_back({ActionKind::kReduce, id});
+  }
 }
 
 }  // namespace penstock

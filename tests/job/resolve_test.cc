@@ -15,6 +15,8 @@
 #include "job/run/ties.h"
 #include "job/yaml/yaml.h"
 #include "schedule/block_draws.h"
+#include "schedule/placements.h"
+#include "schedule/text.h"
 #include "tests/job/jobs.h"
 #include "tests/support/status_matchers.h"
 
@@ -936,7 +938,8 @@ TEST(ResolveJob, StreamWeights_IsForRoundpipeWithAStageForEachWorker) {
   EXPECT_FALSE(TopologyOf(copied, 4).streams_weights);
   pipeline.set_stream_weights("on");
   pipeline.set_stages(3);
-  EXPECT_THAT(ResolveJob(spec), refused("pipeline.stages: roundpipe: is 3, but streamed weights live with"));
+  EXPECT_THAT(ResolveJob(spec),
+              refused("pipeline.stages: roundpipe: is 3, but streamed weights live with"));
   pipeline.set_stages(4);
   spec.mutable_training()->set_cuda_graphs("on");
   EXPECT_THAT(ResolveJob(spec), refused("pipeline.stream_weights: cannot be together with"));
@@ -1055,6 +1058,47 @@ TEST(ResolveJob, WhatAScheduleFileSaysItself_IsRefusedBesideIt) {
   pipeline.set_stages_per_worker(1);
   EXPECT_THAT(ResolveJob(spec), StatusIs(absl::StatusCode::kInvalidArgument,
                                          StartsWith("pipeline.stages_per_worker: cannot be")));
+}
+
+TEST(ResolveJob, ScheduleFileThereAndBack_SaysWhetherWeightsAreStreamed) {
+  v1::JobSpec spec = GoodJob();
+  spec.mutable_training()->set_microbatches(4);
+  v1::PipelineSpec& pipeline = *spec.mutable_pipeline();
+  pipeline.set_method("schedule-file");
+  pipeline.set_schedule_file("step.txt");
+  pipeline.set_stages(3);
+  const Topology round_trip = RoundTripPipelines(3, 2, 4);
+  const auto with = [&](const Topology& topology) {
+    const ScheduleOptions options{.topology = topology, .microbatches_per_step = 4};
+    pipeline.set_schedule(
+        PrintSchedule(BuildSchedule(**FindMethod("roundpipe"), options, {0, 4}).value()));
+    return ResolveJob(spec);
+  };
+  PENSTOCK_ASSERT_OK_AND_ASSIGN(const ResolvedJob copied, with(round_trip));
+  EXPECT_TRUE(copied.goes_there_and_back());
+  EXPECT_FALSE(copied.streams_weights);
+  EXPECT_EQ(TopologyOf(copied, 3).groups, round_trip.groups);
+  PENSTOCK_ASSERT_OK_AND_ASSIGN(const ResolvedJob in_file,
+                                with(StreamWeights(round_trip, /*in_file=*/true).value()));
+  EXPECT_TRUE(in_file.streams_weights && in_file.weights_in_file);
+  const auto refused = [](const std::string& text) {
+    return StatusIs(absl::StatusCode::kInvalidArgument, StartsWith(text));
+  };
+  spec.mutable_training()->mutable_ema()->set_decay(0.9);
+  EXPECT_THAT(ResolveJob(spec), refused("pipeline.stream_weights: cannot be file together with"));
+  spec.mutable_training()->clear_ema();
+  pipeline.set_stream_weights("on");
+  EXPECT_THAT(ResolveJob(spec), refused("pipeline.stream_weights: cannot be together with "
+                                        "pipeline.schedule_file"));
+  pipeline.set_stream_weights("off");
+  pipeline.set_recompute("0");
+  EXPECT_THAT(ResolveJob(spec), refused("pipeline.recompute: is no choice"));
+  pipeline.clear_recompute();
+  pipeline.set_compress("int8");
+  EXPECT_THAT(ResolveJob(spec), refused("pipeline.compress: is not for"));
+  pipeline.set_compress("off");
+  pipeline.set_method("searched");
+  EXPECT_THAT(ResolveJob(spec), refused("pipeline.schedule_file: has pipelines that go there and"));
 }
 
 TEST(ScheduleOptionsOf, TiedHeadOnAnotherStage_MakesAGroup) {

@@ -295,13 +295,38 @@ TEST(RoundPipe, WhatCannotBe_IsRefusedWithWhatWouldDo) {
   weights.weights = &Weights::kStash;
   EXPECT_THAT(BuildSchedule(RoundPipeMethod(), weights, {0, 8}),
               StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("same version anyway")));
-  ScheduleOptions listed = options;
-  listed.listed = std::make_shared<const Schedule>(StepsOf(options, 1));
-  EXPECT_THAT(BuildSchedule(ListedMethod(), listed, {0, 8}),
-              StatusIs(absl::StatusCode::kInvalidArgument,
-                       HasSubstr("not for pipelines that go there and back")));
+  ScheduleOptions listed = OptionsOf(3, 4, 4);
+  listed.listed = std::make_shared<const Schedule>(StepsOf(OptionsOf(3, 4, 8), 1));
+  EXPECT_THAT(
+      BuildSchedule(ListedMethod(), listed, {0, 8}),
+      StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("other rounds there and back")));
   EXPECT_THAT(BuildSchedule(**FindMethod("1f1b"), options, {0, 8}),
               StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("1f1b")));
+}
+
+// As a job with the file of a step trains, but for where its updates stand if parts are updated one by one.
+TEST(RoundPipe, ListedStep_IsRepeatedWithItsUpdatesAndCopies) {
+  for (const bool global_norm : {false, true}) {
+    for (const auto& [parts, workers, per_forward] :
+         {std::tuple(3, 4, 1), std::tuple(3, 3, 1), std::tuple(4, 3, 2)}) {
+      ScheduleOptions options{.topology = RoundTripPipelines(parts, workers, 12, per_forward),
+                              .microbatches_per_step = 12,
+                              .global_norm = global_norm};
+      for (const bool streams : {false, true}) {
+        if (streams && parts < workers) continue;
+        if (streams) options.topology = StreamWeights(options.topology).value();
+        const Schedule expected = StepsOf(options, 2);
+        ScheduleOptions listed = options;
+        listed.listed = std::make_shared<const Schedule>(StepsOf(options, 1));
+        PENSTOCK_ASSERT_OK_AND_ASSIGN(const Schedule schedule,
+                                      BuildSchedule(ListedMethod(), listed, expected.range));
+        for (size_t worker = 0; worker < expected.programs.size(); ++worker) {
+          EXPECT_EQ(Expand(schedule.programs[worker]), Expand(expected.programs[worker]))
+              << parts << " parts, worker " << worker << ", streams " << streams;
+        }
+      }
+    }
+  }
 }
 
 // One wrong action in a step of two rounds, and what is said about it.

@@ -3,9 +3,11 @@
 #include <gtest/gtest.h>
 
 #include <map>
+#include <tuple>
 #include <vector>
 
 #include "base/random.h"
+#include "schedule/placements.h"
 #include "schedule/text.h"
 #include "tests/schedule/mutants.h"
 #include "tests/schedule/schedules.h"
@@ -20,7 +22,7 @@ namespace {
 std::vector<Schedule> Steps() {
   std::vector<Schedule> steps;
   const auto add = [&steps](Schedule step) {
-    if (step.range.count != 4 || step.topology.depth() > kLayers) return;
+    if (step.range.count != 4 || step.topology.parts() > kLayers) return;
     for (Program& program : step.programs) program = {.prologue = Expand(program)};
     steps.push_back(std::move(step));
   };
@@ -42,6 +44,16 @@ std::vector<Schedule> Steps() {
       const ScheduleOptions options{.topology = PlaceReplicas(method, replicas).value(),
                                     .microbatches_per_step = 4};
       add(BuildSchedule(method, options, {0, 4}).value());
+    }
+  }
+  // There and back with weights that are streamed, from memory and from files, in rounds of two microbatches.
+  const Method& round_pipe = **FindMethod("roundpipe");
+  for (const auto& [parts, per_forward] : {std::tuple(2, 1), std::tuple(3, 1), std::tuple(3, 2)}) {
+    const Topology round_trip = RoundTripPipelines(parts, 2, 4, per_forward);
+    for (const bool in_file : {false, true}) {
+      const ScheduleOptions options{.topology = StreamWeights(round_trip, in_file).value(),
+                                    .microbatches_per_step = 4};
+      add(BuildSchedule(round_pipe, options, {0, 4}).value());
     }
   }
   return steps;
@@ -67,12 +79,13 @@ TEST(MutantTraining, AcceptedSteps_TrainToTheSerialWeights) {
     if (serial.contains(sums)) continue;
     spec.mutable_pipeline()->set_schedule(PrintSchedule(step));
     PENSTOCK_ASSERT_OK_AND_ASSIGN(
-        serial[sums], TrainSerially(spec, EvenSplit(kLayers, step.topology.depth()), {}, files));
+        serial[sums], TrainSerially(spec, EvenSplit(kLayers, step.topology.parts()), {}, files));
   }
 
   RandomStream random(23, 0);
   const int mutants = EnvironmentNumber("TRAINED_MUTANTS", 1000);
   int trained = 0;
+  int streamed = 0;  // of these
   for (int round = 0; round < mutants; ++round) {
     Schedule step = steps[random.Below(steps.size())];
     for (uint64_t mutations = 1 + random.Below(2); mutations > 0; --mutations) {
@@ -85,7 +98,7 @@ TEST(MutantTraining, AcceptedSteps_TrainToTheSerialWeights) {
       EXPECT_TRUE(absl::IsInvalidArgument(job.status())) << job.status() << "\n" << text;
       continue;
     }
-    const int stages = step.topology.depth();
+    const int stages = job->listed->topology.parts();
     const absl::StatusOr<Trained> cluster = TrainCluster(
         {.spec = spec, .layers = EvenSplit(kLayers, stages), .delay_seed = random.Next()}, files);
     // The form alone was looked at when the job was read; a stage that is never trained shows here.
@@ -93,8 +106,10 @@ TEST(MutantTraining, AcceptedSteps_TrainToTheSerialWeights) {
     SCOPED_TRACE(text);
     ExpectSameTraining(*cluster, serial.at(SumsOf(step.topology)));
     ++trained;
+    if (step.topology.streams_weights) ++streamed;
   }
   EXPECT_GT(trained, mutants / 20);
+  EXPECT_GT(streamed, mutants / 200);
   EXPECT_LT(trained, mutants);
 }
 
