@@ -44,6 +44,9 @@ class TrainingRun : public Run {
   // The steps of Run::Prepare, in this order; each may fail.
   absl::Status OpenData();
   absl::Status MakeStages();
+  // Part of it: whether the worker has as many bytes; and before anything is taken, those of weights, gradients and state.
+  absl::Status CheckRoom(int64_t needed) const;
+  absl::Status CheckRoomForLayers() const;
   absl::Status LoadStart();
   absl::Status OpenEdges();
   absl::Status MakeExecutor();

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
 #include "base/status.h"
 #include "compute/array_bytes.h"
 #include "compute/buffer_layout.h"
@@ -272,6 +273,30 @@ int64_t UpdateBytesOf(const ResolvedJob& job, LayerRange layers) {
   const int64_t gradients = GradientsOfLayers(job.model, layers) * SizeOf(DType::kF32);
   return StoredBytesOf(job.model, options).updated +
          (gradients > 0 ? BufferPool::BlockBytes(gradients) : 0);
+}
+
+absl::Status CheckFits(const ResolvedJob& job, absl::Span<const LayerRange> ranges, int64_t needed,
+                       absl::string_view name, double has) {
+  if (static_cast<double>(needed) <= has) return absl::OkStatus();
+  int largest = 0;
+  int64_t most = 0;
+  for (const LayerRange& range : ranges) {
+    for (int layer = range.first; layer < range.end(); ++layer) {
+      const int64_t bytes = UpdateBytesOf(job, {layer, 1});
+      if (bytes > most) largest = layer;
+      most = std::max(most, bytes);
+    }
+  }
+  if (static_cast<double>(most) <= has) {
+    return absl::ResourceExhaustedError(absl::StrFormat("needs %.4g MB on %s, which has %.4g MB",
+                                                        static_cast<double>(needed) / 1e6, name,
+                                                        has / 1e6));
+  }
+  return absl::ResourceExhaustedError(absl::StrFormat(
+      "layer %s alone needs %.4g MB while it is updated, with its gradients and the optimizer's "
+      "state, on %s, which has %.4g MB; a layer is never cut, so a model with smaller layers or an "
+      "optimizer with less state would do",
+      job.model.layers[largest].name, static_cast<double>(most) / 1e6, name, has / 1e6));
 }
 
 int64_t MostBytes(absl::Span<const WorkerMemory> workers) {

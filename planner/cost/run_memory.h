@@ -15,7 +15,9 @@
 #include <cstdint>
 #include <vector>
 
+#include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
 #include "absl/types/span.h"
 #include "compute/op_kernels.h"
 #include "job/run/stage_options.h"
@@ -56,6 +58,11 @@ absl::StatusOr<WorkerMemory> PredictWorkerMemory(const RunLayout& run, WorkerId 
 
 // Returns what an update of `layers` takes where weights and state live in files: all that they have, gradients included.
 int64_t UpdateBytesOf(const ResolvedJob& job, LayerRange layers);
+
+// Refuses what does not fit: a worker `name` that has `has` bytes would need `needed` for its stages, whose layers are `ranges`.
+// Errors: ResourceExhausted, which names the layer instead where one of them is too large by itself. It is OK if it fits.
+absl::Status CheckFits(const ResolvedJob& job, absl::Span<const LayerRange> ranges, int64_t needed,
+                       absl::string_view name, double has);
 
 // Predicts by worker, all of whose devices are like that of `profile`. `layers` is by stage of the topology of
 // `schedule`, all replicas and ways back included (LayersOfStages).

@@ -91,6 +91,7 @@ absl::StatusOr<ResolvedJob> CandidateJudge::Resolve() {
     SetMethod(candidate.method, /*keeps_optimizer=*/false, draft_.spec);
   }
   pipeline.set_stages(candidate.stages);
+  if (candidate.workers > 0) pipeline.set_workers(candidate.workers);
   pipeline.clear_stage_layers();
   pipeline.clear_worker_names();
   pipeline.clear_schedule();
@@ -224,30 +225,13 @@ absl::Status CandidateJudge::CheckMemory(const std::vector<WorkerMemory>& memory
                                          const std::vector<int>& workers) const {
   for (size_t worker = 0; worker < memory.size(); ++worker) {
     const PlanWorker& on = input_->cluster.workers[workers[worker]];
-    const auto needed = static_cast<double>(memory[worker].total());
-    if (needed <= on.memory_bytes) continue;
-    if (topology().weights_in_file) PENSTOCK_RETURN_IF_ERROR(CheckLargestLayer(on));
-    return absl::ResourceExhaustedError(absl::StrFormat(
-        "needs %.4g MB on %s, which has %.4g MB", needed / 1e6, on.name, on.memory_bytes / 1e6));
+    // In a file the layers are with one worker after another; elsewhere another worker may have the largest.
+    const int any = topology().weights_in_file ? job().model.size() : 0;
+    const LayerRange layers = {0, any};
+    PENSTOCK_RETURN_IF_ERROR(
+        CheckFits(job(), {&layers, 1}, memory[worker].total(), on.name, on.memory_bytes));
   }
   return absl::OkStatus();
-}
-
-absl::Status CandidateJudge::CheckLargestLayer(const PlanWorker& on) const {
-  int largest = 0;
-  int64_t most = 0;
-  for (int layer = 0; layer < job().model.size(); ++layer) {
-    const int64_t bytes = UpdateBytesOf(job(), {layer, 1});
-    if (bytes > most) largest = layer;
-    most = std::max(most, bytes);
-  }
-  if (static_cast<double>(most) <= on.memory_bytes) return absl::OkStatus();
-  return absl::ResourceExhaustedError(absl::StrFormat(
-      "layer %s alone needs %.4g MB while it is updated, with its gradients and the optimizer's "
-      "state, on %s, which has %.4g MB; a layer is never cut, so a model with smaller layers or an "
-      "optimizer with less state would do",
-      job().model.layers[largest].name, static_cast<double>(most) / 1e6, on.name,
-      on.memory_bytes / 1e6));
 }
 
 JudgedCandidate CandidateJudge::Judge(const StagePlacement& placement) const {

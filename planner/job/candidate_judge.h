@@ -59,9 +59,6 @@ class CandidateJudge {
   absl::Status CheckMemory(const std::vector<WorkerMemory>& memory,
                            const std::vector<int>& workers) const;
 
-  // Where weights live in files: of a layer that is too large for `on` by itself, because it is updated as a whole.
-  absl::Status CheckLargestLayer(const PlanWorker& on) const;
-
   // Judges the placement; `rejected` says what makes it impossible.
   JudgedCandidate Judge(const StagePlacement& placement) const;
 

@@ -26,6 +26,7 @@
 #include "job/run/run_schedule.h"
 #include "planner/cost/memory_plan.h"
 #include "planner/cost/run_costs.h"
+#include "planner/cost/run_memory.h"
 #include "schedule/catalog/catalog.h"
 #include "schedule/placements.h"
 #include "schedule/sent_bytes.h"
@@ -458,6 +459,49 @@ TEST_F(StreamedRun, WorkerWithoutADirectory_RefusesFiles) {
 }
 
 // As the planner counts it.
+// The job says which layers a stage has, so no plan looks at the memory before.
+TEST_F(StreamedRun, WorkerWithTooLittleMemory_RefusesBeforeItTakesAny) {
+  const std::vector<LayerRange> layers = EvenSplit(kLayers, 4);
+  for (const char* streams : {"off", "on", "file"}) {
+    SCOPED_TRACE(streams);
+    const v1::JobSpec spec = Job(4, 4, 8, streams);
+    const ResolvedJob job = *ResolveJob(spec);
+    std::vector<int64_t> of_layers;
+    for (int layer = 0; layer < job.model.size(); ++layer) {
+      of_layers.push_back(UpdateBytesOf(job, {layer, 1}));
+    }
+    const auto largest = std::max_element(of_layers.begin(), of_layers.end());
+    const auto prepared = [&](int64_t has) {
+      return TestCluster({.spec = spec, .layers = layers, .device_memory_bytes = has}, files_)
+          .prepared();
+    };
+    EXPECT_THAT(prepared(int64_t{1} << 40), IsOk());
+    EXPECT_THAT(prepared(*largest - 1),
+                StatusIs(absl::StatusCode::kResourceExhausted,
+                         AllOf(HasSubstr(absl::StrCat(
+                                   "layer ", job.model.layers[largest - of_layers.begin()].name,
+                                   " alone needs ")),
+                               HasSubstr(" on worker-"), HasSubstr("a layer is never cut"))));
+    EXPECT_THAT(prepared(*largest),
+                StatusIs(absl::StatusCode::kResourceExhausted, HasSubstr("needs ")));
+  }
+}
+
+// A worker whose layers fit and whose passes do not.
+TEST_F(StreamedRun, WorkerWithTooLittleMemoryForPasses_Refuses) {
+  ClusterOptions options = {.spec = Job(4, 4, 8, "on"), .layers = EvenSplit(kLayers, 4)};
+  PENSTOCK_ASSERT_OK_AND_ASSIGN(const Trained trained, TrainCluster(options, files_));
+  int64_t most = 0;
+  for (const v1::StageReport& stage : trained.reports) {
+    most = std::max<int64_t>(most, stage.predicted_memory_bytes());
+  }
+  options.device_memory_bytes = most;
+  EXPECT_THAT(TrainCluster(options, files_), IsOk());
+  options.device_memory_bytes = most - 1;
+  EXPECT_THAT(TrainCluster(options, files_),
+              StatusIs(absl::StatusCode::kResourceExhausted, HasSubstr("which has ")));
+}
+
 TEST_F(StreamedRun, File_HasTheRoomThatIsPlanned) {
   const auto backend = MakeCpuBackend(1);
   PENSTOCK_ASSERT_OK_AND_ASSIGN(const ResolvedJob job, ResolveJob(Job(4, 4, 8, "file")));

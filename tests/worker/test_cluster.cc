@@ -82,7 +82,8 @@ void TestCluster::Main(int worker) {
                                  },
                              .snapshots = options_.snapshots ? options_.snapshots(worker) : nullptr,
                              .emulated_device = options_.emulated_device,
-                             .offload_directory = options_.offload_directory});
+                             .offload_directory = options_.offload_directory,
+                             .device_memory_bytes = options_.device_memory_bytes});
   bool abandoned = false;
   {
     MutexLock lock(mutex_);
