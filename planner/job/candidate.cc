@@ -26,6 +26,7 @@ std::string OffloadingText(const OffloadChoice& choice) {
 
 std::string NameOf(const Candidate& candidate) {
   std::string stages = absl::StrCat(candidate.stages, " stages");
+  if (candidate.workers > 0) absl::StrAppend(&stages, " on ", candidate.workers, " workers");
   if (candidate.replicas.size() == 1) {
     stages = absl::StrCat(candidate.replicas.front(), " replicas");
   } else if (!candidate.replicas.empty()) {

@@ -44,9 +44,12 @@ struct Candidate {
   std::vector<int32_t> replicas;              // by stage; empty: one each
   std::vector<std::string> layer_order = {};  // as in pipeline.layer_order; empty: the job's
   OffloadChoice offload = {};
+  int32_t workers =
+      0;  // that the stages go round (roundpipe); 0: as the job says, or as many as stages
   friend bool operator==(const Candidate&, const Candidate&) = default;
 };
-// "1f1b, 3-1, 8 microbatches, recomputing, offloading stages 0,2:4, reordered"; without replicas "4 stages", and with one stage "4 replicas".
+// "1f1b, 3-1, 8 microbatches, recomputing, offloading stages 0,2:4, reordered"; without replicas "4 stages", with one stage "4 replicas",
+// and round workers "6 stages on 4 workers".
 std::string NameOf(const Candidate& candidate);
 
 // Where the stages of a candidate are.

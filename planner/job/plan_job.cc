@@ -165,6 +165,21 @@ std::vector<int64_t> MicrobatchesOf(const PlanningInput& input, const ResolvedJo
   return numbers;
 }
 
+// Returns how many stages are worth trying where they go round all workers: more than these make the bubble shorter,
+// and what the caller asks for.
+std::vector<int32_t> StagesRoundWorkers(const PlanningInput& input, const ResolvedJob& job,
+                                        const PlanJobOptions& options) {
+  constexpr int32_t kMore = 8;  // the bubble falls with 1 / stages, and each costs messages
+  if (!options.stages.empty()) return options.stages;
+  const int32_t most =
+      std::min(static_cast<int32_t>(job.model.size()), input.cluster.size() + kMore);
+  std::vector<int32_t> numbers;
+  for (int32_t stages = input.cluster.size() + 1; stages <= most; ++stages) {
+    numbers.push_back(stages);
+  }
+  return numbers;
+}
+
 // Returns, for the job's own method, all that the job says, with each number of stages.
 std::vector<Candidate> PlacementsOf(const PlanningInput& input, const ResolvedJob& job,
                                     const PlanJobOptions& options) {
@@ -558,6 +573,17 @@ absl::StatusOr<std::vector<Candidate>> EnumerateCandidates(const PlanningInput& 
                                 .stages = workers * per_worker,
                                 .microbatches = microbatches,
                                 .recompute = {.all = all}});
+        }
+      }
+    }
+    if (method->placement == Placement::kRoundTrip && !input.spec.pipeline().has_workers()) {
+      for (const int32_t stages : StagesRoundWorkers(input, job, options)) {
+        for (const int64_t microbatches : MicrobatchesOf(input, job, *method)) {
+          candidates.push_back({.method = std::string(method->name),
+                                .stages = stages,
+                                .microbatches = microbatches,
+                                .recompute = {.all = true},
+                                .workers = input.cluster.size()});
         }
       }
     }

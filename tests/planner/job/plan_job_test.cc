@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <limits>
 #include <optional>
+#include <set>
 
 #include "absl/strings/str_join.h"
 #include "job/defaults.h"
@@ -308,6 +309,37 @@ TEST(EnumerateCandidates, Microbatches_ChangeOnlyWhereResultsDoNot) {
   for (const Candidate& candidate : local) EXPECT_EQ(candidate.microbatches, 8);
   EXPECT_THAT(EnumerateCandidates(input, PlanJobOptions{.methods = {"pacy"}}, Unlimited()).status(),
               StatusIs(absl::StatusCode::kNotFound, HasSubstr("pacy")));
+}
+
+// More stages than workers, which 1F1B cannot have, and as many as are asked for.
+TEST(EnumerateCandidates, StagesThatGoRoundTheWorkers_MayBeMoreThanThese) {
+  const PlanningInput input = InputOf(kPlannedJob, Alike(2));
+  const auto round_trips = [&](std::vector<int32_t> asked) {
+    const absl::StatusOr<std::vector<Candidate>> candidates = EnumerateCandidates(
+        input, PlanJobOptions{.methods = {"roundpipe", "1f1b"}, .stages = std::move(asked)},
+        Unlimited());
+    EXPECT_THAT(candidates, IsOk());
+    std::set<int32_t> stages;
+    for (const Candidate& candidate : *candidates) {
+      if (candidate.workers == 2) stages.insert(candidate.stages);
+    }
+    return stages;
+  };
+  const int layers = ResolveJob(DraftOf(input.spec))->model.size();
+  ASSERT_EQ(layers, 9);
+  EXPECT_EQ(round_trips({}), (std::set<int32_t>{3, 4, 5, 6, 7, 8, 9}));
+  EXPECT_EQ(round_trips({5}), (std::set<int32_t>{5}));
+  const Candidate five = {.method = "roundpipe",
+                          .stages = 5,
+                          .microbatches = 8,
+                          .recompute = {.all = true},
+                          .workers = 2};
+  EXPECT_EQ(NameOf(five), "roundpipe, 5 stages on 2 workers, 8 microbatches, recomputing");
+  PENSTOCK_ASSERT_OK_AND_ASSIGN(const JudgedCandidate judged, JudgeCandidate(input, five));
+  EXPECT_EQ(judged.rejected, "");
+  EXPECT_EQ(judged.workers.size(), 2u);
+  EXPECT_EQ(judged.layers.size(), 5u);
+  EXPECT_EQ(judged.spec.pipeline().workers(), 2);
 }
 
 TEST(EnumerateCandidates, MethodsWithReplicas_HaveDataParallelismAmongThem) {
