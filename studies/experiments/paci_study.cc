@@ -305,8 +305,33 @@ StudyTable PaciTable(const PaciStudy& study, absl::Span<const SettingOutcome> ou
   return table;
 }
 
+// What a chart of speed-ups is drawn over.
+struct SpeedupAxis {
+  const char* chart;  // in the name of its file
+  const char* title;
+  const char* label;
+  double (*value)(const PaciSetting&);
+  std::string (*line)(const PaciSetting&);  // of the settings that differ in the value alone
+};
+constexpr SpeedupAxis kOverLength = {
+    .chart = "",
+    .title = "PACI's speed-up over the length of training",
+    .label = "steps",
+    .value = [](const PaciSetting& setting) { return static_cast<double>(setting.steps); },
+    .line = [](const PaciSetting& setting) { return setting.group(); }};
+constexpr SpeedupAxis kOverBatch = {
+    .chart = "batch",
+    .title = "PACI's speed-up over the batch",
+    .label = "samples of a step",
+    .value = [](const PaciSetting& setting) { return static_cast<double>(setting.batch); },
+    .line =
+        [](const PaciSetting& setting) {
+          return absl::StrFormat("%s %g, %d steps", setting.optimizer, setting.learning_rate,
+                                 setting.steps);
+        }};
+
 // The mean over the thresholds, with the least and the greatest of the seeds.
-ChartPoint PointOf(const SettingOutcome& outcome) {
+ChartPoint PointOf(const SettingOutcome& outcome, const SpeedupAxis& axis) {
   double sum = 0.0;
   std::vector<double> seeds(outcome.thresholds.front().seeds.size());
   const auto count = static_cast<double>(outcome.thresholds.size());
@@ -316,18 +341,17 @@ ChartPoint PointOf(const SettingOutcome& outcome) {
   }
   const double mean = sum / count;
   const auto [least, greatest] = std::minmax_element(seeds.begin(), seeds.end());
-  return {static_cast<double>(outcome.setting.steps), mean, std::min(mean, *least),
-          std::max(mean, *greatest)};
+  return {axis.value(outcome.setting), mean, std::min(mean, *least), std::max(mean, *greatest)};
 }
 
-// The speed-up over the length of training, a line for each optimizer, rate and batch.
-StudyChart LengthChart(const PaciStudy& study, absl::Span<const SettingOutcome> outcomes) {
+StudyChart SpeedupChart(const PaciStudy& study, absl::Span<const SettingOutcome> outcomes,
+                        const SpeedupAxis& axis) {
   LineChart chart = {
-      .title = "PACI's speed-up over the length of training",
+      .title = axis.title,
       .subtitle = absl::StrFormat("over Flush m = %d, mean of the losses at 80, 90 and 100 %% of "
                                   "PACI's steps, seeds: %d",
                                   study.microbatches, study.seeds),
-      .x_label = "steps",
+      .x_label = axis.label,
       .y_label = "speed-up",
       .x_log = true};
   double bound = 0.0;
@@ -335,14 +359,14 @@ StudyChart LengthChart(const PaciStudy& study, absl::Span<const SettingOutcome> 
   double last = 0.0;
   for (const SettingOutcome& outcome : outcomes) {
     if (!outcome.diverged.empty()) continue;
-    const std::string group = outcome.setting.group();
+    const std::string label = axis.line(outcome.setting);
     auto line = std::find_if(chart.lines.begin(), chart.lines.end(),
-                             [&](const ChartLine& known) { return known.label == group; });
+                             [&](const ChartLine& known) { return known.label == label; });
     if (line == chart.lines.end()) {
-      chart.lines.push_back({.label = group, .marked = true});
+      chart.lines.push_back({.label = label, .marked = true});
       line = chart.lines.end() - 1;
     }
-    line->points.push_back(PointOf(outcome));
+    line->points.push_back(PointOf(outcome, axis));
     bound = std::max(bound, outcome.bound);
     first = std::min(first, line->points.back().x);
     last = std::max(last, line->points.back().x);
@@ -351,13 +375,13 @@ StudyChart LengthChart(const PaciStudy& study, absl::Span<const SettingOutcome> 
     std::sort(line.points.begin(), line.points.end(),
               [](const ChartPoint& a, const ChartPoint& b) { return a.x < b.x; });
   }
-  if (chart.lines.empty()) return {"", std::move(chart)};
+  if (chart.lines.empty()) return {axis.chart, std::move(chart)};
   for (const auto& [label, y] : {std::pair{"bound", bound}, {"expected", kSpeedupExpected}}) {
     chart.lines.push_back({.label = absl::StrFormat("%s %.3f", label, y),
                            .points = {{first, y, y, y}, {last, y, y, y}},
                            .dashed = true});
   }
-  return {"", std::move(chart)};
+  return {axis.chart, std::move(chart)};
 }
 
 StudyChart LossChart(const PaciStudy& study, const SettingOutcome& outcome) {
@@ -479,7 +503,10 @@ absl::StatusOr<StudyResult> RunPaciStudy(PaciStudy study, const PaciStudyOptions
                                      {"context", study.context},
                                      {"seeds", study.seeds}},
                         .table = PaciTable(study, outcomes)};
-  result.charts.push_back(LengthChart(study, outcomes));
+  result.charts.push_back(SpeedupChart(study, outcomes, kOverLength));
+  if (study.batches.size() > 1) {
+    result.charts.push_back(SpeedupChart(study, outcomes, kOverBatch));
+  }
   for (StudyChart& chart : LossCharts(study, outcomes)) result.charts.push_back(std::move(chart));
   for (const SettingOutcome& outcome : outcomes) {
     result.findings.push_back(WhetherAsFast(study, outcome));

@@ -206,6 +206,29 @@ TEST_F(PaciStudyTest, Seeds_AreAveragedBeforeTheyAreCompared) {
   EXPECT_EQ(lengths.lines[1].label, "bound 1.304");
 }
 
+TEST_F(PaciStudyTest, SeveralBatches_HaveAChartOverThem) {
+  PaciStudy study = ThirtyTwoSteps();
+  for (const int64_t batch : {8, 16}) {
+    study.batches = {batch};
+    const double factor = batch == 8 ? 1.0 : 1.25;
+    Keep(study, "paci", 1, [](int64_t step) { return 5.0 - static_cast<double>(step) / 32.0; });
+    Keep(study, "1f1b", 1,
+         [factor](int64_t step) { return 5.0 - factor * static_cast<double>(step) / 32.0; });
+  }
+  study.batches = {8, 16};
+  PaciContext context;
+  PENSTOCK_ASSERT_OK_AND_ASSIGN(const StudyResult result, Run(study, context));
+  ASSERT_THAT(result.charts, SizeIs(4));
+  EXPECT_EQ(result.charts[1].name, "batch");
+  const LineChart& batches = result.charts[1].chart;
+  ASSERT_THAT(batches.lines, SizeIs(3));
+  EXPECT_EQ(batches.lines[0].label, "adamw 0.0003, 32 steps");
+  ASSERT_THAT(batches.lines[0].points, SizeIs(2));
+  EXPECT_EQ(batches.lines[0].points[1].x, 16.0);
+  EXPECT_NEAR(batches.lines[0].points[0].y, 30.0 / 23.0, 1e-9);
+  EXPECT_NEAR(batches.lines[0].points[1].y, 30.0 / 23.0 / 1.25, 1e-9);
+}
+
 TEST_F(PaciStudyTest, Losses_AreThoseOfTheReference) {
   PaciContext context;
   PENSTOCK_ASSERT_OK_AND_ASSIGN(const StudyResult result, Run(Tiny(), context));
