@@ -54,6 +54,12 @@ absl::StatusOr<std::vector<int32_t>> ReplicasOfListed(std::vector<int32_t> said,
   return topology.form == Topology::Form::kReplicas ? std::move(listed) : std::vector<int32_t>();
 }
 
+absl::Status RefuseBesideFile(absl::string_view key) {
+  return InvalidKey(key,
+                    "cannot be together with pipeline.schedule_file, which says where each stage "
+                    "is; leave one of them out");
+}
+
 // Whether the forwards of each stage, its backwards, and what it sends come in the order of the microbatches.
 bool KeepsMicrobatchesInOrder(const Schedule& schedule) {
   std::map<std::pair<ActionKind, int32_t>, int64_t> last;
@@ -125,9 +131,7 @@ absl::StatusOr<int32_t> StagesPerWorkerOf(const v1::PipelineSpec& pipeline,
   if (job.listed == nullptr) return says ? said : StagesPerWorkerMin(job.method->placement);
   if (job.method != &SearchedMethod()) {
     if (!says) return 1;
-    return InvalidKey(kKey,
-                      "cannot be together with pipeline.schedule_file, which says where each stage "
-                      "is; leave one of them out");
+    return RefuseBesideFile(kKey);
   }
   const int32_t listed = job.listed->topology.stages() / job.listed->topology.workers;
   if (!says || said == listed) return listed;
@@ -245,6 +249,7 @@ absl::StatusOr<std::optional<int32_t>> WorkersOfJob(const v1::PipelineSpec& pipe
                                                     const Method& method) {
   constexpr absl::string_view kKey = "pipeline.workers";
   if (!pipeline.has_workers()) return std::nullopt;
+  if (method.placement == Placement::kListed) return RefuseBesideFile(kKey);
   if (method.placement != Placement::kRoundTrip) {
     return InvalidKey(kKey, absl::StrCat("is not for ", method.name,
                                          ", whose stages say how many workers it has; use "
@@ -263,6 +268,9 @@ absl::StatusOr<std::optional<int32_t>> WorkersOfJob(const v1::PipelineSpec& pipe
 
 absl::StatusOr<int32_t> StagesPerForwardOf(const v1::PipelineSpec& pipeline, const Method& method) {
   if (!pipeline.has_stages_per_forward()) return 1;
+  if (method.placement == Placement::kListed) {
+    return RefuseBesideFile("pipeline.stages_per_forward");
+  }
   if (method.placement == Placement::kRoundTrip) return pipeline.stages_per_forward();
   return InvalidKey("pipeline.stages_per_forward",
                     absl::StrCat("is not for ", method.name,
@@ -359,15 +367,20 @@ absl::StatusOr<bool> StreamsWeightsOf(const v1::PipelineSpec& pipeline, const Re
                                          ", whose workers keep the stages that they pass; use "
                                          "roundpipe, or leave it out"));
   }
+  const absl::string_view key = listed_streams ? "pipeline.schedule_file" : kKey;
   if (job.cuda_graphs) {
-    return InvalidKey(kKey,
-                      "cannot be together with training.cuda_graphs, which repeat passes with "
-                      "weights at the same addresses; leave one of them out");
+    return InvalidKey(key,
+                      absl::StrCat(listed_streams ? "streams weights, which " : "",
+                                   "cannot be together with training.cuda_graphs, which repeat "
+                                   "passes with weights at the same addresses; leave one of "
+                                   "them out"));
   }
   if (job.weights_in_file && job.average_decay.has_value()) {
-    return InvalidKey(kKey,
-                      "cannot be file together with training.ema, whose average of the weights "
-                      "stays in memory; use on, or leave training.ema out");
+    return InvalidKey(
+        key, absl::StrCat(listed_streams ? "has stream=file, which cannot be" : "cannot be file",
+                          " together with training.ema, whose average of the weights stays in "
+                          "memory; use ",
+                          listed_streams ? "stream=weights" : "on", ", or leave training.ema out"));
   }
   return true;
 }

@@ -23,9 +23,9 @@ absl::StatusOr<Topology> PlaceStages(const ResolvedJob& job, int64_t stages) {
     Topology topology = job.listed->topology;
     // The model says what is shared, but for what replicas of a stage do, and the copies of a part.
     topology.groups.clear();
-    const bool has_copies = job.goes_there_and_back();
-    if (!job.stage_replicas.empty() || has_copies) topology.groups = GroupsOfParts(topology);
-    if (!has_copies) topology.Recompute({});  // part of the job's choice
+    const bool loops = job.goes_there_and_back();
+    if (!job.stage_replicas.empty() || loops) topology.groups = GroupsOfParts(topology);
+    if (!loops) topology.Recompute({});  // part of the job's choice
     return topology;
   }
   if (!job.stage_replicas.empty()) {
@@ -155,6 +155,12 @@ absl::Status CheckListedStages(const ResolvedJob& job, int64_t stages) {
     return InvalidKey("pipeline.stages",
                       absl::StrCat("is ", stages, ", but pipeline.schedule_file lists ",
                                    listed.topology.parts(), " stages"));
+  }
+  if (job.goes_there_and_back() && listed.topology.rounds.step != listed.range.count) {
+    return InvalidKey(
+        "pipeline.schedule_file",
+        absl::StrCat("lists ", listed.range.count, " microbatches in rounds of a step of ",
+                     listed.topology.rounds.step, "; a file with one step would do"));
   }
   if (listed.range.count != job.microbatches) {
     return InvalidKey("training.microbatches",

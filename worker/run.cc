@@ -19,6 +19,7 @@ absl::StatusOr<std::unique_ptr<Run>> Run::Prepare(const RunRequest& any_request,
   const std::function<absl::Status()> may_go_on = environment.may_go_on;
   PENSTOCK_RETURN_IF_ERROR(may_go_on());
   auto run = std::make_unique<TrainingRun>(request, std::move(plan), std::move(environment));
+  PENSTOCK_RETURN_IF_ERROR(run->CheckRoomForLayers());
   PENSTOCK_RETURN_IF_ERROR(run->OpenData());
   PENSTOCK_RETURN_IF_ERROR(may_go_on());
   PENSTOCK_RETURN_IF_ERROR(run->MakeStages());

@@ -72,7 +72,7 @@ struct RunEnvironment {
   // Where a device that computes in the host's memory puts offloaded stashes (spill_file.h). Empty: jobs that need it are
   // refused.
   std::string offload_directory = "";
-  // That the worker registered with; 0: not known. A run that needs more is refused before it takes any.
+  // Instead of what the back-end has free before the run; 0: that. A run that needs more is refused.
   int64_t device_memory_bytes = 0;
   // Of the device, for the reports (product_rate.h); 0: not measured.
   double product_flops_per_second = 0;

@@ -90,26 +90,33 @@ absl::Status TrainingRun::OpenData() {
   return absl::OkStatus();
 }
 
-absl::Status TrainingRun::CheckRoom(int64_t needed) const {
-  if (environment_.device_memory_bytes == 0) return absl::OkStatus();
-  std::vector<LayerRange> layers;
+absl::Status TrainingRun::CheckRoom(int64_t needed, absl::string_view what) const {
+  std::vector<LayerRange> updated;
   for (const StageId id : plan_.topology().StagesOf(plan_.worker)) {
-    layers.push_back(plan_.layers[id.value]);
+    if (plan_.topology()[id].updates) updated.push_back(plan_.layers[id.value]);
   }
-  return CheckFits(plan_.job, layers, needed, plan_.workers[plan_.worker.value],
-                   static_cast<double>(environment_.device_memory_bytes));
+  const absl::Status fits = CheckFits(plan_.job, updated, needed, plan_.workers[plan_.worker.value],
+                                      static_cast<double>(device_memory_bytes_));
+  if (fits.ok()) return fits;
+  return absl::ResourceExhaustedError(
+      absl::StrCat(fits.message(), what,
+                   "; more stages, pipeline.recompute: all, smaller "
+                   "microbatches or a worker with more memory would do"));
 }
 
-absl::Status TrainingRun::CheckRoomForLayers() const {
+absl::Status TrainingRun::CheckRoomForLayers() {
+  device_memory_bytes_ = environment_.device_memory_bytes > 0
+                             ? environment_.device_memory_bytes
+                             : environment_.backend.memory_bytes(/*processes=*/1);
   const bool own_memory = &environment_.backend.pool() != &environment_.backend.host_pool();
-  const std::vector<TapeNeeds> nothing(plan_.job.model.nodes.size());
-  PENSTOCK_ASSIGN_OR_RETURN(const WorkerMemory memory,
-                            PredictWorkerMemory(plan_.layout(), plan_.worker, nothing, own_memory));
-  return CheckRoom(memory.total());
+  const std::vector<TapeNeeds> no_passes(plan_.job.model.nodes.size());
+  PENSTOCK_ASSIGN_OR_RETURN(
+      const WorkerMemory memory,
+      PredictWorkerMemory(plan_.layout(), plan_.worker, no_passes, own_memory));
+  return CheckRoom(memory.total(), ", for weights, gradients, the optimizer's state and messages");
 }
 
 absl::Status TrainingRun::MakeStages() {
-  PENSTOCK_RETURN_IF_ERROR(CheckRoomForLayers());
   for (const StageId id : plan_.topology().StagesOf(plan_.worker)) {
     LocalStage local = {.id = id, .layers = plan_.layers[id.value]};
     local.lateness = plan_.lateness[id.value];
@@ -132,7 +139,7 @@ absl::Status TrainingRun::MakeStages() {
   memory_bytes_ =
       environment_.backend.pool().stats().bytes_in_use + environment_.backend.scratch_bytes();
   PENSTOCK_ASSIGN_OR_RETURN(predicted_memory_bytes_, PredictMemory());
-  PENSTOCK_RETURN_IF_ERROR(CheckRoom(predicted_memory_bytes_));
+  PENSTOCK_RETURN_IF_ERROR(CheckRoom(predicted_memory_bytes_, ", passes included"));
   if (!plan_.job.draws()) return absl::OkStatus();
   // The moment when the most versions are live is random, too; it must not be the middle of a run
   // that finds no memory for them.

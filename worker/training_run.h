@@ -42,11 +42,9 @@ class TrainingRun : public Run {
   TrainingRun(v1::PrepareRunRequest request, RunPlan plan, RunEnvironment environment);
 
   // The steps of Run::Prepare, in this order; each may fail.
+  absl::Status CheckRoomForLayers();
   absl::Status OpenData();
   absl::Status MakeStages();
-  // Part of it: whether the worker has as many bytes; and before anything is taken, those of weights, gradients and state.
-  absl::Status CheckRoom(int64_t needed) const;
-  absl::Status CheckRoomForLayers() const;
   absl::Status LoadStart();
   absl::Status OpenEdges();
   absl::Status MakeExecutor();
@@ -135,6 +133,8 @@ class TrainingRun : public Run {
   Transport& transport() { return links_ == nullptr ? environment_.transport : *links_; }
   // The most memory that training will need. REQUIRES: the stages are made.
   absl::StatusOr<int64_t> PredictMemory() const;
+  // Whether the device has that many bytes. `what`: what they are for, after a comma.
+  absl::Status CheckRoom(int64_t needed, absl::string_view what) const;
   // Returns whether this worker has the losses of a validation.
   bool HasLossOfEvaluation() const;
   bool SavesDrains() const { return !request_.spec().checkpoint().directory().empty(); }
@@ -174,6 +174,7 @@ class TrainingRun : public Run {
   const std::unique_ptr<FileStore> remote_checkpoints_;  // null: they are in environment_.files
   CheckpointWriter writer_;
   Counter checkpoint_wait_ns_;
+  int64_t device_memory_bytes_ = 0;     // that was free before
   int64_t memory_bytes_ = 0;            // in use once the stages are made
   int64_t predicted_memory_bytes_ = 0;  // at most, while training
   int64_t saved_step_ = -1;             // of the last checkpoint begun in this run

@@ -288,13 +288,13 @@ absl::Status CheckFits(const ResolvedJob& job, absl::Span<const LayerRange> rang
     }
   }
   if (static_cast<double>(most) <= has) {
-    return absl::ResourceExhaustedError(absl::StrFormat("needs %.4g MB on %s, which has %.4g MB",
+    return absl::ResourceExhaustedError(absl::StrFormat("needs %.6g MB on %s, which has %.6g MB",
                                                         static_cast<double>(needed) / 1e6, name,
                                                         has / 1e6));
   }
   return absl::ResourceExhaustedError(absl::StrFormat(
-      "layer %s alone needs %.4g MB while it is updated, with its gradients and the optimizer's "
-      "state, on %s, which has %.4g MB; a layer is never cut, so a model with smaller layers or an "
+      "layer %s alone needs %.6g MB while it is updated, with its gradients and the optimizer's "
+      "state, on %s, which has %.6g MB; a layer is never cut, so a model with smaller layers or an "
       "optimizer with less state would do",
       job.model.layers[largest].name, static_cast<double>(most) / 1e6, name, has / 1e6));
 }

@@ -59,8 +59,8 @@ absl::StatusOr<WorkerMemory> PredictWorkerMemory(const RunLayout& run, WorkerId 
 // Returns what an update of `layers` takes where weights and state live in files: all that they have, gradients included.
 int64_t UpdateBytesOf(const ResolvedJob& job, LayerRange layers);
 
-// Refuses what does not fit: a worker `name` that has `has` bytes would need `needed` for its stages, whose layers are `ranges`.
-// Errors: ResourceExhausted, which names the layer instead where one of them is too large by itself. It is OK if it fits.
+// Returns OK if the `needed` bytes are no more than a worker has; else ResourceExhausted naming the worker, or the layer where one
+// of `ranges`, which the worker updates, is too large by itself.
 absl::Status CheckFits(const ResolvedJob& job, absl::Span<const LayerRange> ranges, int64_t needed,
                        absl::string_view name, double has);
 

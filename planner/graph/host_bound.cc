@@ -20,7 +20,13 @@ constexpr double kSharesSettled =
 class NicLoad {
  public:
   NicLoad(const LayerGraph& graph, const CutFamily& family, const Cluster& cluster)
-      : family_(family), last_(family.size() - 1) {
+      : family_(family),
+        last_(family.size() - 1),
+        is_chain_(last_ == static_cast<int>(graph.nodes.size())) {
+    for (int cut = 0; cut <= last_; ++cut) {
+      end_bytes_.push_back(cut == 0 || cut == last_ ? 0 : family.live_bytes(cut));
+      inside_bytes_.push_back(family.parameter_bytes(cut));
+    }
     const double ways = cluster.full_duplex ? 1 : 2;
     const std::vector<std::vector<int>> by_host = WorkersByHost(cluster);
     for (size_t host = 0; host < by_host.size(); ++host) {
@@ -40,8 +46,6 @@ class NicLoad {
     SetPrices();
     FindPlaces();
   }
-
-  bool IsLimited() const { return hosts_ > 1 && all_nics_ < kInfinity; }
 
   // Returns whether the NICs can carry what they have to with this period, or the budget is spent.
   bool Carries(double period_s, TimeBudget& budget) const {
@@ -71,8 +75,6 @@ class NicLoad {
     double partition_bytes = 0;
     std::vector<double> around_bytes;  // by node
   };
-
-  double EndBytes(int cut) const { return cut == 0 || cut == last_ ? 0 : family_.live_bytes(cut); }
 
   // Prices are those at which the layers with the most bytes for their work add up to all work, half of it, and so on
   // down to the work of one host: there it is the most bytes that a second of work can save.
@@ -162,14 +164,20 @@ class NicLoad {
         const double paid = prices_[price] * room_s - inside[from];
         for (int to = from + 1; to <= last_; ++to) kept[to] = std::min(kept[to], paid + inside[to]);
       }
+      const double before = partition[from];
+      for (int to = from + 1; to <= last_; ++to) {
+        const double sent = std::max(0.0, inside_bytes_[to] - inside_bytes_[from] - kept[to]);
+        run[to] = end_bytes_[from] + end_bytes_[to] + 2 * sent;
+      }
+      for (int to = from + 1; to <= last_ && !is_chain_; ++to) {
+        if (!family_.Inside(from, to)) run[to] = kInfinity;
+      }
+      for (int to = from + 1; to <= last_; ++to) {
+        partition[to] = std::min(partition[to], before + run[to]);
+      }
       double least_run = kInfinity;
       for (int to = last_; to > from; --to) {
-        if (family_.Inside(from, to)) {
-          const double sent = std::max(0.0, family_.StageParameterBytes(from, to) - kept[to]);
-          run[to] = EndBytes(from) + EndBytes(to) + 2 * sent;
-          partition[to] = std::min(partition[to], partition[from] + run[to]);
-          least_run = std::min(least_run, run[to]);
-        }
+        least_run = std::min(least_run, run[to]);
         least[to] = std::min(least[to], least_run);
       }
       for (const int node : ending_[from]) carried.around_bytes[node] = least[first_with_[node]];
@@ -180,6 +188,9 @@ class NicLoad {
 
   const CutFamily& family_;
   const int last_;
+  const bool is_chain_;                   // every cut is inside every later one
+  std::vector<double> end_bytes_;         // by cut: what crosses it
+  std::vector<double> inside_bytes_;      // by cut: of parameters
   int hosts_ = 0;                         // those with workers
   double host_speed_ = 0;                 // of the fastest, all its workers together
   double widest_nic_ = 0;                 // bytes a second
@@ -196,10 +207,22 @@ class NicLoad {
 
 }  // namespace
 
+bool NicsAreLimited(const Cluster& cluster) {
+  int hosts = 0;
+  double all_nics = 0;
+  const std::vector<std::vector<int>> by_host = WorkersByHost(cluster);
+  for (size_t host = 0; host < by_host.size(); ++host) {
+    if (by_host[host].empty()) continue;
+    all_nics += cluster.hosts[host].nic_bytes_per_second;
+    ++hosts;
+  }
+  return hosts > 1 && all_nics < kInfinity;
+}
+
 double HostBound(const LayerGraph& graph, const CutFamily& family, const Cluster& cluster,
                  double known_s, TimeBudget& budget) {
+  if (!NicsAreLimited(cluster)) return 0;
   const NicLoad load(graph, family, cluster);
-  if (!load.IsLimited()) return 0;
   double low_s = 0;
   double high_s = known_s;
   while (high_s - low_s > kHostBoundTolerance * known_s && !budget.IsSpent(0)) {

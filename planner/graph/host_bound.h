@@ -41,4 +41,7 @@ namespace penstock {
 double HostBound(const LayerGraph& graph, const CutFamily& family, const Cluster& cluster,
                  double known_s, TimeBudget& budget);
 
+// Returns whether there are several hosts with workers, and their NICs have a limit: otherwise HostBound is 0.
+bool NicsAreLimited(const Cluster& cluster);
+
 }  // namespace penstock

@@ -11,6 +11,7 @@
 #include "absl/strings/str_format.h"
 #include "base/status.h"
 #include "planner/graph/column_search.h"
+#include "planner/graph/fewer_layers.h"
 #include "planner/graph/host_bound.h"
 #include "planner/graph/ideals.h"
 #include "planner/graph/improve_placement.h"
@@ -25,6 +26,7 @@ namespace {
 
 constexpr double kOptimalGap = 1e-9;
 constexpr int64_t kCutsMax = 2'500;
+constexpr int64_t kFewerCutsMax = 1'000;   // of a graph without its least layers, for the bound
 constexpr int kOrderedCutsMax = 400;       // of sweeps over orders of workers
 constexpr int kOrderedUnitsMax = 64;       // the same
 constexpr double kHostBoundShare = 0.3;    // of the time left
@@ -157,10 +159,7 @@ class Planner {
     }
     ConsiderEvenStages(costs);
     ConsiderColumns(costs);
-    if (family.complete()) {
-      TimeBudget part = budget_.Part(kHostBoundShare);
-      host_bound_s_ = HostBound(graph_, family, cluster_, KnownPeriod(costs), part);
-    }
+    BoundByHosts(costs);
     ConsiderOrders(costs);
     const bool is_proven = Refine(costs);
     if (!best_.has_value()) return NothingFits(costs);
@@ -175,6 +174,19 @@ class Planner {
   }
 
  private:
+  // Bounds what the hosts' NICs carry; where not all cuts are known, of the graph without its least layers.
+  void BoundByHosts(const PlacementCosts& costs) {
+    TimeBudget part = budget_.Part(kHostBoundShare);
+    if (costs.family().complete()) {
+      host_bound_s_ = HostBound(graph_, costs.family(), cluster_, KnownPeriod(costs), part);
+      return;
+    }
+    if (!NicsAreLimited(cluster_)) return;
+    const absl::StatusOr<ListedGraph> fewer = WithFewerLayers(graph_, kFewerCutsMax, part);
+    if (!fewer.ok()) return;
+    host_bound_s_ = HostBound(fewer->graph, fewer->family, cluster_, KnownPeriod(costs), part);
+  }
+
   // Returns all cuts, or the best of each size.
   absl::StatusOr<CutFamily> Cuts() const {
     absl::StatusOr<CutFamily> all = EnumerateIdeals(sorted_, {.ideals_max = kCutsMax});

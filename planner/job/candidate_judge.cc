@@ -6,7 +6,6 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_format.h"
 #include "base/status.h"
 #include "job/defaults.h"
 #include "job/open_job.h"
@@ -91,7 +90,10 @@ absl::StatusOr<ResolvedJob> CandidateJudge::Resolve() {
     SetMethod(candidate.method, /*keeps_optimizer=*/false, draft_.spec);
   }
   pipeline.set_stages(candidate.stages);
-  if (candidate.workers > 0) pipeline.set_workers(candidate.workers);
+  if (candidate.workers > 0) {
+    pipeline.set_workers(candidate.workers);
+    pipeline.clear_stages_per_worker();
+  }
   pipeline.clear_stage_layers();
   pipeline.clear_worker_names();
   pipeline.clear_schedule();
@@ -226,8 +228,7 @@ absl::Status CandidateJudge::CheckMemory(const std::vector<WorkerMemory>& memory
   for (size_t worker = 0; worker < memory.size(); ++worker) {
     const PlanWorker& on = input_->cluster.workers[workers[worker]];
     // In a file the layers are with one worker after another; elsewhere another worker may have the largest.
-    const int any = topology().weights_in_file ? job().model.size() : 0;
-    const LayerRange layers = {0, any};
+    const LayerRange layers = {0, topology().weights_in_file ? job().model.size() : 0};
     PENSTOCK_RETURN_IF_ERROR(
         CheckFits(job(), {&layers, 1}, memory[worker].total(), on.name, on.memory_bytes));
   }

@@ -119,6 +119,7 @@ class GraphPlans {
 void AddOrders(GraphPlans& plans, std::vector<Candidate>& candidates) {
   const size_t in_order = candidates.size();
   for (size_t i = 0; i < in_order; ++i) {
+    if (candidates[i].workers > 0) continue;  // each number of stages costs a search
     const std::vector<std::string>& order = plans.OrderFor(candidates[i].stages);
     if (order.empty() || !candidates[i].layer_order.empty()) continue;
     Candidate reordered = candidates[i];
@@ -165,19 +166,34 @@ std::vector<int64_t> MicrobatchesOf(const PlanningInput& input, const ResolvedJo
   return numbers;
 }
 
-// Returns how many stages are worth trying where they go round all workers: more than these make the bubble shorter,
-// and what the caller asks for.
-std::vector<int32_t> StagesRoundWorkers(const PlanningInput& input, const ResolvedJob& job,
-                                        const PlanJobOptions& options) {
-  constexpr int32_t kMore = 8;  // the bubble falls with 1 / stages, and each costs messages
-  if (!options.stages.empty()) return options.stages;
-  const int32_t most =
-      std::min(static_cast<int32_t>(job.model.size()), input.cluster.size() + kMore);
-  std::vector<int32_t> numbers;
-  for (int32_t stages = input.cluster.size() + 1; stages <= most; ++stages) {
+// Returns the candidates of a method whose stages go round the workers that have another number of stages: more than workers, each of
+// which makes the bubble shorter and costs messages, or what the caller asks for. They go round all workers, or as many as
+// the job says for its own method.
+std::vector<Candidate> RoundTripsOf(const PlanningInput& input, const ResolvedJob& job,
+                                    const Method& method, const PlanJobOptions& options) {
+  constexpr int32_t kMoreStages = 8;
+  const v1::PipelineSpec& pipeline = input.spec.pipeline();
+  const bool says = pipeline.method() == method.name && pipeline.has_workers();
+  const int32_t workers = says ? pipeline.workers() : input.cluster.size();
+  std::vector<int32_t> numbers = options.stages;
+  const int32_t most = std::min(static_cast<int32_t>(job.model.size()), workers + kMoreStages);
+  for (int32_t stages = workers + 1; options.stages.empty() && workers > 1 && stages <= most;
+       ++stages) {
     numbers.push_back(stages);
   }
-  return numbers;
+  std::vector<Candidate> candidates;
+  for (const int32_t stages : numbers) {
+    // The others are there already.
+    if (stages == workers || (says && stages <= input.cluster.size())) continue;
+    for (const int64_t microbatches : MicrobatchesOf(input, job, method)) {
+      candidates.push_back({.method = std::string(method.name),
+                            .stages = stages,
+                            .microbatches = microbatches,
+                            .recompute = {.all = true},
+                            .workers = workers});
+    }
+  }
+  return candidates;
 }
 
 // Returns, for the job's own method, all that the job says, with each number of stages.
@@ -576,15 +592,9 @@ absl::StatusOr<std::vector<Candidate>> EnumerateCandidates(const PlanningInput& 
         }
       }
     }
-    if (method->placement == Placement::kRoundTrip && !input.spec.pipeline().has_workers()) {
-      for (const int32_t stages : StagesRoundWorkers(input, job, options)) {
-        for (const int64_t microbatches : MicrobatchesOf(input, job, *method)) {
-          candidates.push_back({.method = std::string(method->name),
-                                .stages = stages,
-                                .microbatches = microbatches,
-                                .recompute = {.all = true},
-                                .workers = input.cluster.size()});
-        }
+    if (method->placement == Placement::kRoundTrip) {
+      for (Candidate& candidate : RoundTripsOf(input, job, *method, options)) {
+        candidates.push_back(std::move(candidate));
       }
     }
     // Those of methods with several stages on a worker, and those of an order that is searched for each, are for the

@@ -107,7 +107,7 @@ Program RoundPipe(const ScheduleOptions& options, WorkerId worker, MicrobatchRan
       AddSlot(topology, absl::MakeConstSpan(slots).subspan(first, end - first), list);
     }
   }
-  if (!updates_at_once) UpdateAtEnd(topology, worker, list);
+  if (!updates_at_once) UpdateAtEnd(list, topology, worker);
   return program;
 }
 

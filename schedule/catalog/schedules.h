@@ -6,6 +6,7 @@
 #pragma once
 
 #include <algorithm>
+#include <set>
 #include <vector>
 
 #include "schedule/catalog/catalog.h"
@@ -36,11 +37,12 @@ inline void Update(ActionList& list, StageId stage) {
 inline void Average(ActionList& list, GroupId group) {
   list.push_back({ActionKind::kReduce, group.value});
 }
-// What ends a step: the updates of the worker's stages. Where pipelines go there and back, all stages of a part then get
-// the weights of the one that updates.
-inline void UpdateAtEnd(const Topology& topology, WorkerId worker, ActionList& list) {
+// What ends a step: the updates of the worker's stages but those in `updated`. Where pipelines go there and back, all stages
+// of a part then get the weights of the one that updates.
+inline void UpdateAtEnd(ActionList& list, const Topology& topology, WorkerId worker,
+                        const std::set<StageId>& updated = {}) {
   for (const StageId stage : topology.StagesOf(worker)) {
-    if (topology[stage].updates) Update(list, stage);
+    if (topology[stage].updates && !updated.contains(stage)) Update(list, stage);
   }
   for (int32_t id = 0; id < static_cast<int32_t>(topology.groups.size()); ++id) {
     const ReduceGroup& group = topology.groups[id];

@@ -291,7 +291,6 @@ class Worker {
                    .data_fetcher = cache_.has_value() ? &*cache_ : nullptr,
                    .emulated_device = Emulated(),
                    .offload_directory = flags_.offload_directory,
-                   .device_memory_bytes = device_.memory_bytes,
                    .product_flops_per_second = ProductRateFor(request)});
             },
         .on_attempt_over = [this] { finished_.Add(Snapshot(), RealClock().MonotonicNs()); },

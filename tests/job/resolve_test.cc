@@ -1085,8 +1085,23 @@ TEST(ResolveJob, ScheduleFileThereAndBack_SaysWhetherWeightsAreStreamed) {
     return StatusIs(absl::StatusCode::kInvalidArgument, StartsWith(text));
   };
   spec.mutable_training()->mutable_ema()->set_decay(0.9);
-  EXPECT_THAT(ResolveJob(spec), refused("pipeline.stream_weights: cannot be file together with"));
+  EXPECT_THAT(ResolveJob(spec),
+              refused("pipeline.schedule_file: has stream=file, which cannot be together with"));
   spec.mutable_training()->clear_ema();
+  pipeline.set_workers(2);
+  EXPECT_THAT(ResolveJob(spec), refused("pipeline.workers: cannot be together with"));
+  pipeline.clear_workers();
+  pipeline.set_stages_per_forward(2);
+  EXPECT_THAT(ResolveJob(spec), refused("pipeline.stages_per_forward: cannot be together with"));
+  pipeline.clear_stages_per_forward();
+  spec.mutable_training()->set_microbatches(8);
+  const ScheduleOptions options{.topology = round_trip, .microbatches_per_step = 4};
+  pipeline.set_schedule(
+      PrintSchedule(BuildSchedule(**FindMethod("roundpipe"), options, {0, 8}).value()));
+  EXPECT_THAT(ResolveJob(spec), refused("pipeline.schedule_file: lists 8 microbatches in rounds of "
+                                        "a step of 4; a file with one step"));
+  spec.mutable_training()->set_microbatches(4);
+  EXPECT_THAT(with(round_trip), IsOk());
   pipeline.set_stream_weights("on");
   EXPECT_THAT(ResolveJob(spec), refused("pipeline.stream_weights: cannot be together with "
                                         "pipeline.schedule_file"));

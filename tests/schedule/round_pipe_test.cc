@@ -304,17 +304,18 @@ TEST(RoundPipe, WhatCannotBe_IsRefusedWithWhatWouldDo) {
               StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("1f1b")));
 }
 
-// As a job with the file of a step trains, but for where its updates stand if parts are updated one by one.
+// As a job with the file of a step trains.
 TEST(RoundPipe, ListedStep_IsRepeatedWithItsUpdatesAndCopies) {
   for (const bool global_norm : {false, true}) {
     for (const auto& [parts, workers, per_forward] :
          {std::tuple(3, 4, 1), std::tuple(3, 3, 1), std::tuple(4, 3, 2)}) {
-      ScheduleOptions options{.topology = RoundTripPipelines(parts, workers, 12, per_forward),
-                              .microbatches_per_step = 12,
-                              .global_norm = global_norm};
-      for (const bool streams : {false, true}) {
-        if (streams && parts < workers) continue;
-        if (streams) options.topology = StreamWeights(options.topology).value();
+      ScheduleOptions options{.microbatches_per_step = 12, .global_norm = global_norm};
+      for (const absl::string_view streams : {"off", "on", "file"}) {
+        if (streams != "off" && parts < workers) continue;
+        options.topology = RoundTripPipelines(parts, workers, 12, per_forward);
+        if (streams != "off") {
+          options.topology = StreamWeights(options.topology, streams == "file").value();
+        }
         const Schedule expected = StepsOf(options, 2);
         ScheduleOptions listed = options;
         listed.listed = std::make_shared<const Schedule>(StepsOf(options, 1));

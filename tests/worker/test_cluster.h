@@ -42,7 +42,7 @@ struct ClusterOptions {
   // Likewise; empty: of a network in memory.
   std::function<std::unique_ptr<Transport>(int worker)> make_transport;
   std::optional<EmulatedDevice> emulated_device;  // of each worker
-  int64_t device_memory_bytes = 0;                // likewise; 0: not known
+  int64_t device_memory_bytes = 0;                // likewise; 0: what it has
   std::string offload_directory = "/tmp";         // of each worker
   // Where a worker keeps snapshots; empty: nowhere.
   std::function<SnapshotPeers*(int worker)> snapshots;

@@ -329,6 +329,7 @@ TEST(EnumerateCandidates, StagesThatGoRoundTheWorkers_MayBeMoreThanThese) {
   ASSERT_EQ(layers, 9);
   EXPECT_EQ(round_trips({}), (std::set<int32_t>{3, 4, 5, 6, 7, 8, 9}));
   EXPECT_EQ(round_trips({5}), (std::set<int32_t>{5}));
+  EXPECT_EQ(round_trips({2}), (std::set<int32_t>{}));  // a candidate like those of other methods
   const Candidate five = {.method = "roundpipe",
                           .stages = 5,
                           .microbatches = 8,
@@ -340,6 +341,17 @@ TEST(EnumerateCandidates, StagesThatGoRoundTheWorkers_MayBeMoreThanThese) {
   EXPECT_EQ(judged.workers.size(), 2u);
   EXPECT_EQ(judged.layers.size(), 5u);
   EXPECT_EQ(judged.spec.pipeline().workers(), 2);
+  // The job's own workers.
+  PlanningInput own = InputOf(kPlannedJob, Alike(4));
+  own.spec.mutable_pipeline()->set_method("roundpipe");
+  own.spec.mutable_pipeline()->set_stages(5);
+  own.spec.mutable_pipeline()->set_workers(2);
+  PENSTOCK_ASSERT_OK_AND_ASSIGN(
+      const std::vector<Candidate> candidates,
+      EnumerateCandidates(own, PlanJobOptions{.methods = {"roundpipe"}, .stages = {5}},
+                          Unlimited()));
+  ASSERT_FALSE(candidates.empty());
+  for (const Candidate& candidate : candidates) EXPECT_EQ(candidate.workers, 2);
 }
 
 TEST(EnumerateCandidates, MethodsWithReplicas_HaveDataParallelismAmongThem) {
