@@ -200,7 +200,7 @@ absl::StatusOr<v1::RegisterWorkerResponse> Coordinator::RegisterWorker(
   }
   Settle(now);
   v1::RegisterWorkerResponse response;
-  response.set_heartbeat_interval_ms(limits_.membership.heartbeat_interval_ms);
+  response.set_heartbeat_interval_ms(membership_.HeartbeatIntervalMs());
   response.set_heartbeat_timeout_ms(limits_.membership.heartbeat_timeout_ms);
   response.set_term(TermOf(limits_.run.epochs_from));
   return response;
@@ -242,9 +242,10 @@ absl::Status Coordinator::Heartbeat(const v1::HeartbeatRequest& request, Now now
   return request.leaving() ? LetGo(request.name(), now) : absl::OkStatus();
 }
 
-v1::HeartbeatResponse Coordinator::KeptSnapshots(const v1::HeartbeatRequest& request) const {
+v1::HeartbeatResponse Coordinator::AnswerTo(const v1::HeartbeatRequest& request) const {
   constexpr int kJobsMax = 256;
   v1::HeartbeatResponse response;
+  response.set_heartbeat_interval_ms(membership_.HeartbeatIntervalMs());
   for (const std::string& job_id : request.snapshot_jobs()) {
     const JobRun* const run = FindRun(job_id);
     if (run == nullptr || run->ended() || response.kept_size() >= kJobsMax) continue;

@@ -190,6 +190,13 @@ std::optional<Departure> Membership::OnProbed(const std::string& worker, int64_t
                    .detection_ns = now_ns - *member.suspected_ns};
 }
 
+int64_t Membership::HeartbeatIntervalMs() const {
+  const int64_t least = limits_.heartbeat_interval_ms;
+  const int64_t most = std::max(least, limits_.heartbeat_timeout_ms / kHeartbeatChecks);
+  const auto together = static_cast<int64_t>(members_.size()) * 1000 / kHeartbeatsPerSecond;
+  return std::clamp(together, least, most);
+}
+
 std::vector<Departure> Membership::Expire(int64_t now_ns) {
   latest_ns_ = std::max(latest_ns_, now_ns);
   // For so long the coordinator itself stood still, and heartbeats waited to be taken: no worker was silent meanwhile. After a

@@ -80,6 +80,8 @@ class Membership {
 
   // Errors: NotFound (unknown, lost, or another incarnation: register again).
   absl::Status Heartbeat(const std::string& worker, uint64_t incarnation, int64_t now_ns);
+  // Between two heartbeats of a worker, by how many workers there are.
+  int64_t HeartbeatIntervalMs() const;
 
   // A stream of the worker begins, and takes the place of one before. Returns its number. Errors: as Heartbeat.
   absl::StatusOr<int64_t> Attach(const std::string& worker, uint64_t incarnation, int64_t now_ns);

@@ -357,7 +357,8 @@ NextPhase AttemptPhase::FailIfBlamed(Now now) {
 }
 
 std::optional<int64_t> AttemptPhase::DecidesAtNs() const {
-  return IsOnlyAccused() ? std::nullopt : JobPhase::DecidesAtNs();
+  const std::optional<int64_t> at_ns = JobPhase::DecidesAtNs();
+  return at_ns.has_value() && IsOnlyAccused() ? std::nullopt : at_ns;
 }
 
 bool AttemptPhase::IsOnlyAccused() const { return !crew_->blame().settled() && crew_->AllDone(); }

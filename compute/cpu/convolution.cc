@@ -103,15 +103,16 @@ absl::Status Convolution::Make(CpuContext& context, const ConvolutionShape& shap
   using Forward = dnnl::convolution_forward;
   using BackwardInput = dnnl::convolution_backward_data;
   using BackwardWeight = dnnl::convolution_backward_weights;
-  const Forward::primitive_desc forward({dnnl::prop_kind::forward_training, kAlgorithm, x,
-                                         any_weight, bias, y, strides, dilations, before, after},
-                                        PrimitiveAttributes(), context.engine);
-  const BackwardInput::primitive_desc backward_input(
-      {kAlgorithm, dx, any_weight, dy, strides, dilations, before, after}, PrimitiveAttributes(),
-      context.engine, forward);
-  const BackwardWeight::primitive_desc backward_weight(
-      {kAlgorithm, x, any_gradient, dy, strides, dilations, before, after}, PrimitiveAttributes(),
-      context.engine, forward);
+  const dnnl::primitive_attr attributes = PrimitiveAttributes();
+  const auto forward =
+      DescribeForward<Forward>(context, attributes, dnnl::prop_kind::forward_training, kAlgorithm,
+                               x, any_weight, bias, y, strides, dilations, before, after);
+  const auto backward_input =
+      DescribeBackward<BackwardInput>(context, attributes, forward, kAlgorithm, dx, any_weight, dy,
+                                      strides, dilations, before, after);
+  const auto backward_weight =
+      DescribeBackward<BackwardWeight>(context, attributes, forward, kAlgorithm, x, any_gradient,
+                                       dy, strides, dilations, before, after);
   bias_ = shape.bias;
 
   if (bias_) {

@@ -56,6 +56,38 @@ class Primitive {
   std::array<int, kOperandsMax + 1> arguments_ = {};
 };
 
+// Describes a primitive by its operands: oneDNN 3 takes them at once, oneDNN 2 makes a description of the operation first.
+// `forward`: that of the forward, for a backward.
+template <typename P, typename... Operands>
+typename P::primitive_desc DescribeForward(const CpuContext& context,
+                                           const dnnl::primitive_attr& attributes,
+                                           const Operands&... operands) {
+#if DNNL_VERSION_MAJOR >= 3
+  return typename P::primitive_desc(context.engine, operands..., attributes);
+#else
+  return typename P::primitive_desc(typename P::desc(operands...), attributes, context.engine);
+#endif
+}
+template <typename P, typename Forward, typename... Operands>
+typename P::primitive_desc DescribeBackward(const CpuContext& context,
+                                            const dnnl::primitive_attr& attributes,
+                                            const Forward& forward, const Operands&... operands) {
+#if DNNL_VERSION_MAJOR >= 3
+  return typename P::primitive_desc(context.engine, operands..., forward, attributes);
+#else
+  return typename P::primitive_desc(typename P::desc(operands...), attributes, context.engine,
+                                    forward);
+#endif
+}
+// Pooling with dilations, which oneDNN 2 has under another name.
+#if DNNL_VERSION_MAJOR >= 3
+using PoolingForward = dnnl::pooling_forward;
+using PoolingBackward = dnnl::pooling_backward;
+#else
+using PoolingForward = dnnl::pooling_v2_forward;
+using PoolingBackward = dnnl::pooling_v2_backward;
+#endif
+
 // Scratch memory comes from the context. `accumulates`: the result is added to what is there.
 dnnl::primitive_attr PrimitiveAttributes(bool accumulates = false);
 

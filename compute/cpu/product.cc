@@ -47,9 +47,8 @@ absl::StatusOr<PackedProduct> PackedProduct::Create(CpuContext& context, const P
     const memory::desc stored = Matrix(shape.inner, shape.columns, type, shape.transposed_right);
     const memory::desc any({shape.inner, shape.columns}, type, memory::format_tag::any);
     const memory::desc result = Matrix(shape.rows, shape.columns, memory::data_type::f32, false);
-    const dnnl::matmul::primitive_desc description(dnnl::matmul::desc(left, any, result),
-                                                   PrimitiveAttributes(shape.accumulate),
-                                                   context.engine);
+    const auto description = DescribeForward<dnnl::matmul>(
+        context, PrimitiveAttributes(shape.accumulate), left, any, result);
     const memory::desc packed = description.weights_desc();
     PackedProduct product;
     product.packed_bytes_ = static_cast<int64_t>(packed.get_size());
@@ -93,9 +92,8 @@ absl::StatusOr<MatrixProduct> MatrixProduct::Create(CpuContext& context, const P
     const memory::desc left = Matrix(shape.rows, shape.inner, type, shape.transposed_left);
     const memory::desc right = Matrix(shape.inner, shape.columns, type, shape.transposed_right);
     const memory::desc result = Matrix(shape.rows, shape.columns, memory::data_type::f32, false);
-    const dnnl::matmul::primitive_desc description(dnnl::matmul::desc(left, right, result),
-                                                   PrimitiveAttributes(shape.accumulate),
-                                                   context.engine);
+    const auto description = DescribeForward<dnnl::matmul>(
+        context, PrimitiveAttributes(shape.accumulate), left, right, result);
     return Primitive::Create<dnnl::matmul>(
         context, description,
         {{DNNL_ARG_SRC, left}, {DNNL_ARG_WEIGHTS, right}, {DNNL_ARG_DST, result}}, scratch);

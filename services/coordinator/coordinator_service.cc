@@ -272,7 +272,7 @@ void AddRegistry(RpcServer& server, CoordinatorParts parts) {
                           [&request](Coordinator& coordinator, StateStore&,
                                      Now now) -> absl::StatusOr<v1::HeartbeatResponse> {
                             PENSTOCK_RETURN_IF_ERROR(coordinator.Heartbeat(request, now));
-                            return coordinator.KeptSnapshots(request);
+                            return coordinator.AnswerTo(request);
                           },
                           reply);
                     });

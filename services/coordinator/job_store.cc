@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "absl/cleanup/cleanup.h"
 #include "absl/strings/str_cat.h"
 #include "base/fault_points.h"
 #include "base/status.h"
@@ -21,11 +22,11 @@ struct JobStore::Draft {
 
 // ---------------------------------------------------------------------------------------- writing
 
-absl::StatusOr<SqliteStatement*> JobStore::Writer(const std::string& sql) {
-  auto known = writers_.find(sql);
-  if (known == writers_.end()) {
+absl::StatusOr<SqliteStatement*> JobStore::Kept(const std::string& sql) {
+  auto known = kept_.find(sql);
+  if (known == kept_.end()) {
     PENSTOCK_ASSIGN_OR_RETURN(SqliteStatement prepared, database_.Prepare(sql));
-    known = writers_.emplace(sql, std::move(prepared)).first;
+    known = kept_.emplace(sql, std::move(prepared)).first;
   }
   return &known->second;
 }
@@ -122,8 +123,8 @@ absl::Status JobStore::WriteJob(const SaveJob& job, Draft& draft) {
   ToggleRow(row.digest, draft.seal.jobs_digest);
   PENSTOCK_ASSIGN_OR_RETURN(
       SqliteStatement * write,
-      Writer("INSERT OR REPLACE INTO jobs(number, digest, job_id, idempotency_key, record) "
-             "VALUES(?, ?, ?, ?, ?)"));
+      Kept("INSERT OR REPLACE INTO jobs(number, digest, job_id, idempotency_key, record) "
+           "VALUES(?, ?, ?, ?, ?)"));
   PENSTOCK_RETURN_IF_ERROR(write->BindInt(1, row.number)
                                .BindBlob(2, row.digest)
                                .BindText(3, job_id)
@@ -142,8 +143,8 @@ absl::Status JobStore::WriteEvent(const PublishEvent& event, Draft& draft) {
   const std::string bytes = event.event.SerializeAsString();
   PENSTOCK_ASSIGN_OR_RETURN(
       SqliteStatement * write,
-      Writer("INSERT OR REPLACE INTO events(job_id, sequence, previous, digest, event) "
-             "VALUES(?, ?, ?, ?, ?)"));
+      Kept("INSERT OR REPLACE INTO events(job_id, sequence, previous, digest, event) "
+           "VALUES(?, ?, ?, ?, ?)"));
   PENSTOCK_RETURN_IF_ERROR(write->BindText(1, event.job_id)
                                .BindInt(2, sequence)
                                .BindInt(3, previous)
@@ -157,7 +158,7 @@ absl::Status JobStore::WriteEvent(const PublishEvent& event, Draft& draft) {
 absl::Status JobStore::WriteHead(const std::string& job_id, int64_t last_sequence) {
   PENSTOCK_ASSIGN_OR_RETURN(
       SqliteStatement * write,
-      Writer("INSERT OR REPLACE INTO event_heads(job_id, digest, last_sequence) VALUES(?, ?, ?)"));
+      Kept("INSERT OR REPLACE INTO event_heads(job_id, digest, last_sequence) VALUES(?, ?, ?)"));
   return write->BindText(1, job_id)
       .BindBlob(2, HeadDigest(job_id, last_sequence))
       .BindInt(3, last_sequence)
@@ -178,7 +179,7 @@ absl::Status JobStore::WriteTimeline(const Change::Timeline& timeline, Draft& dr
   ToggleRow(TimelineSeal(job_id, digest), draft.seal.timelines_digest);
   PENSTOCK_ASSIGN_OR_RETURN(
       SqliteStatement * write,
-      Writer("INSERT OR REPLACE INTO timelines(job_id, digest, timeline) VALUES(?, ?, ?)"));
+      Kept("INSERT OR REPLACE INTO timelines(job_id, digest, timeline) VALUES(?, ?, ?)"));
   PENSTOCK_RETURN_IF_ERROR(write->BindText(1, job_id).BindBlob(2, digest).BindBlob(3, bytes).Run());
   draft.timelines[job_id] = digest;
   return absl::OkStatus();
@@ -188,22 +189,22 @@ absl::Status JobStore::WriteLayerTimes(const KeepLayerTimes& keep) {
   const std::string times = keep.times.SerializeAsString();
   PENSTOCK_ASSIGN_OR_RETURN(
       SqliteStatement * write,
-      Writer("INSERT OR REPLACE INTO layer_times(key, times, sha256) VALUES(?, ?, ?)"));
+      Kept("INSERT OR REPLACE INTO layer_times(key, times, sha256) VALUES(?, ?, ?)"));
   PENSTOCK_RETURN_IF_ERROR(write->BindText(1, keep.key)
                                .BindBlob(2, times)
                                .BindText(3, LayerTimesDigest(keep.key, times))
                                .Run());
   PENSTOCK_ASSIGN_OR_RETURN(SqliteStatement * forget,
-                            Writer("DELETE FROM layer_times WHERE number NOT IN (SELECT number "
-                                   "FROM layer_times ORDER BY number DESC LIMIT ?)"));
+                            Kept("DELETE FROM layer_times WHERE number NOT IN (SELECT number "
+                                 "FROM layer_times ORDER BY number DESC LIMIT ?)"));
   return forget->BindInt(1, kLayerTimesMax).Run();
 }
 
 absl::Status JobStore::WriteSeal(const Seal& seal) {
   PENSTOCK_ASSIGN_OR_RETURN(
       SqliteStatement * write,
-      Writer("INSERT OR REPLACE INTO seal(id, digest, changes, jobs, jobs_digest, timelines, "
-             "timelines_digest) VALUES(1, ?, ?, ?, ?, ?, ?)"));
+      Kept("INSERT OR REPLACE INTO seal(id, digest, changes, jobs, jobs_digest, timelines, "
+           "timelines_digest) VALUES(1, ?, ?, ?, ?, ?, ?)"));
   return write
       ->BindBlob(1, SealDigest(seal.changes, seal.jobs, seal.jobs_digest, seal.timelines,
                                seal.timelines_digest))
@@ -307,9 +308,11 @@ absl::StatusOr<std::vector<v1::JobEvent>> JobStore::ReadEvents(const std::string
                       absl::StrCat("event ", sequence, " of job ", job_id), what);
   };
   PENSTOCK_ASSIGN_OR_RETURN(
-      SqliteStatement query,
-      database_.Prepare("SELECT sequence, previous, digest, event FROM events WHERE job_id = ? AND "
-                        "sequence > ? ORDER BY sequence LIMIT ?"));
+      SqliteStatement* const kept,
+      Kept("SELECT sequence, previous, digest, event FROM events WHERE job_id = ? AND "
+           "sequence > ? ORDER BY sequence LIMIT ?"));
+  SqliteStatement& query = *kept;
+  const absl::Cleanup reset = [&query] { query.Reset(); };  // where a row is damaged
   query.BindText(1, job_id).BindInt(2, after_sequence).BindInt(3, count_max);
   std::vector<v1::JobEvent> events;
   int64_t read = after_sequence;

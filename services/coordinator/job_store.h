@@ -138,11 +138,11 @@ class JobStore final : public StateStore {
   absl::Status WriteHead(const std::string& job_id, int64_t last_sequence);
   absl::Status WriteSeal(const Seal& seal);
   absl::Status WriteWitness();
-  // A statement that writes, prepared once.
-  absl::StatusOr<SqliteStatement*> Writer(const std::string& sql);
+  // A statement that is prepared once, and starts over whenever it is done.
+  absl::StatusOr<SqliteStatement*> Kept(const std::string& sql);
 
   SqliteDatabase database_;
-  std::map<std::string, SqliteStatement> writers_;  // by their SQL
+  std::map<std::string, SqliteStatement> kept_;  // by their SQL
   Index index_;
   std::optional<StoreWitness> witness_;  // none: in memory
   bool witness_is_behind_ = false;

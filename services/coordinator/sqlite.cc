@@ -83,6 +83,8 @@ absl::StatusOr<bool> SqliteStatement::Step() {
 
 absl::Status SqliteStatement::Run() { return Step().status(); }
 
+void SqliteStatement::Reset() { sqlite3_reset(statement_.get()); }
+
 int64_t SqliteStatement::Int(int column) const {
   return sqlite3_column_int64(statement_.get(), column);
 }

@@ -28,6 +28,8 @@ class SqliteStatement {
   absl::StatusOr<bool> Step();
   // Runs a statement without rows.
   absl::Status Run();
+  // Starts over before the last row.
+  void Reset();
 
   int64_t Int(int column) const;
   std::string Bytes(int column) const;  // of a text or blob

@@ -371,10 +371,10 @@ class Worker {
                 },
             .heartbeat =
                 [this](const v1::HeartbeatRequest& request) {
-                  const auto answer = registry_.Call(&Registry::Heartbeat, request,
-                                                     rpc_limits::kHeartbeatCallTimeout);
+                  auto answer = registry_.Call(&Registry::Heartbeat, request,
+                                               rpc_limits::kHeartbeatCallTimeout);
                   if (answer.ok()) snapshots_.KeepNeeded(request, *answer);
-                  return answer.status();
+                  return answer;
                 },
             .attach =
                 [this](const v1::AttachRequest& request, StreamCanceller& canceller) {

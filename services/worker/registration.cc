@@ -86,7 +86,7 @@ RegistrationDialogue::AfterAnswer Registration::Beat() {
     MutexLock lock(mutex_);
     request.set_leaving(dialogue_.leaving());
   }
-  const absl::Status answer = parts_.heartbeat(request);
+  const absl::StatusOr<v1::HeartbeatResponse> answer = parts_.heartbeat(request);
   if (request.leaving()) PENSTOCK_FAULT_POINT(kDrainDuringWorker);
   MutexLock lock(mutex_);
   return dialogue_.OnHeartbeat(request, answer);

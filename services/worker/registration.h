@@ -36,7 +36,7 @@ class Registration {
     // One call to the coordinator each, with a deadline of its own.
     std::function<absl::StatusOr<v1::RegisterWorkerResponse>(const v1::RegisterWorkerRequest&)>
         register_worker;
-    std::function<absl::Status(const v1::HeartbeatRequest&)> heartbeat;
+    std::function<absl::StatusOr<v1::HeartbeatResponse>(const v1::HeartbeatRequest&)> heartbeat;
     // Opens the stream, and returns why it ended: DeadlineExceeded if it was time to open another one.
     std::function<absl::Status(const v1::AttachRequest&, StreamCanceller&)> attach;
     // Fills in the worker's activity: job, epoch and actions of the next heartbeat.

@@ -24,24 +24,28 @@ RegistrationDialogue::AfterAnswer RegistrationDialogue::OnRegistered(
   backoff_ = absl::ZeroDuration();
   // It is there, perhaps again: until the stream is open, it hears of this worker's death only seconds later.
   stream_pause_ = absl::ZeroDuration();
-  interval_ =
-      std::clamp(absl::Milliseconds(answer->heartbeat_interval_ms()), kIntervalMin, kIntervalMax);
+  AskedFor(answer->heartbeat_interval_ms());
   return {leaving_ ? absl::ZeroDuration() : interval_, std::move(news)};
 }
 
 RegistrationDialogue::AfterAnswer RegistrationDialogue::OnHeartbeat(
-    const v1::HeartbeatRequest& request, const absl::Status& answer) {
-  if (request.leaving()) return OnLeavingAnswer(answer, !request.job_id().empty());
-  std::optional<absl::Status> news = NewsOf(answer);
+    const v1::HeartbeatRequest& request, const absl::StatusOr<v1::HeartbeatResponse>& answer) {
+  if (request.leaving()) return OnLeavingAnswer(answer.status(), !request.job_id().empty());
+  std::optional<absl::Status> news = NewsOf(answer.status());
   if (answer.ok()) {
     backoff_ = absl::ZeroDuration();
+    if (const int64_t ms = answer->heartbeat_interval_ms(); ms != 0) AskedFor(ms);
     return {interval_, std::move(news)};
   }
-  if (absl::IsNotFound(answer)) {
+  if (absl::IsNotFound(answer.status())) {
     registered_ = false;
     return {absl::ZeroDuration(), std::move(news)};
   }
   return {std::min(NextBackoff(), interval_), std::move(news)};
+}
+
+void RegistrationDialogue::AskedFor(int64_t milliseconds) {
+  interval_ = std::clamp(absl::Milliseconds(milliseconds), kIntervalMin, kIntervalMax);
 }
 
 RegistrationDialogue::AfterAnswer RegistrationDialogue::OnLeavingAnswer(const absl::Status& answer,

@@ -55,7 +55,8 @@ class RegistrationDialogue {
   Call Next();
   AfterAnswer OnRegistered(const absl::StatusOr<v1::RegisterWorkerResponse>& answer);
   // `request`: the heartbeat, with the worker's activity.
-  AfterAnswer OnHeartbeat(const v1::HeartbeatRequest& request, const absl::Status& answer);
+  AfterAnswer OnHeartbeat(const v1::HeartbeatRequest& request,
+                          const absl::StatusOr<v1::HeartbeatResponse>& answer);
 
   // Returns whether a stream may be opened, once `stream_pause` has passed since the last one ended.
   bool MayAttach() const { return registrations_ > attach_after_; }
@@ -70,6 +71,8 @@ class RegistrationDialogue {
   std::optional<absl::Status> NewsOf(const absl::Status& status);
   // Takes the answer to a heartbeat of a worker that leaves.
   AfterAnswer OnLeavingAnswer(const absl::Status& answer, bool has_run);
+  // Takes the interval that the coordinator asks for.
+  void AskedFor(int64_t milliseconds);
 
   bool registered_ = false;
   bool leaving_ = false;

@@ -382,6 +382,9 @@ class CoordinatorLoad {
         rpc_limits::kHeartbeatCallTimeout, poller_,
         [this, number, since = absl::Now()](const absl::StatusOr<v1::HeartbeatResponse>& answer) {
           Note(kHeartbeat, since, answer.status());
+          if (answer.ok() && answer->heartbeat_interval_ms() > 0) {
+            interval_ = absl::Milliseconds(answer->heartbeat_interval_ms());
+          }
           const bool is_unknown = absl::IsNotFound(answer.status());
           timers_.At(absl::Now() + interval_,
                      [this, number, is_unknown] { is_unknown ? Register(number) : Beat(number); });

@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "absl/strings/str_cat.h"
 #include "base/random.h"
 #include "coordinator/effects.h"
 #include "tests/support/status_matchers.h"
@@ -260,6 +261,22 @@ TEST(Membership, RestartedProcess_IsNotBlamedForTheStreamOfTheOld) {
   EXPECT_EQ(membership.OnProbed("a", stream, NobodyListens(), Ms(601)), std::nullopt);
   EXPECT_FALSE(membership.Detach("a", stream, Ms(602)));
   EXPECT_TRUE(membership.Find("a")->alive);
+}
+
+// A thousand heartbeats a second of all together, and four of each worker in its timeout.
+TEST(Membership, ManyWorkers_AreAskedForFewerHeartbeats) {
+  Membership membership({.heartbeat_interval_ms = 500, .heartbeat_timeout_ms = 3000});
+  const auto interval_with = [&](int workers) {
+    for (int i = static_cast<int>(membership.Available().size()); i < workers; ++i) {
+      EXPECT_THAT(membership.Register(Worker(absl::StrCat("w", i), 1), Ms(0)), IsOk());
+    }
+    return membership.HeartbeatIntervalMs();
+  };
+  EXPECT_EQ(interval_with(0), 500);
+  EXPECT_EQ(interval_with(500), 500);
+  EXPECT_EQ(interval_with(600), 600);
+  EXPECT_EQ(interval_with(750), 750);
+  EXPECT_EQ(interval_with(1000), 750);
 }
 
 TEST(Membership, TooMany_ForgetsTheLongestLost) {

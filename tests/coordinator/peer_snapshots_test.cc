@@ -230,12 +230,12 @@ TEST(PeerSnapshots, Heartbeat_IsToldWhichSnapshotsAreNeeded) {
   v1::HeartbeatRequest request;
   request.add_snapshot_jobs(job);
   request.add_snapshot_jobs("nobody-1");
-  const v1::HeartbeatResponse response = cluster.coordinator().KeptSnapshots(request);
+  const v1::HeartbeatResponse response = cluster.coordinator().AnswerTo(request);
   ASSERT_EQ(response.kept_size(), 1);
   EXPECT_EQ(response.kept(0).job_id(), job);
   EXPECT_THAT(response.kept(0).first_directory(), HasSubstr("-000000000008"));
   ASSERT_TRUE(cluster.RunUntilOver(kLimitMs));
-  EXPECT_EQ(cluster.coordinator().KeptSnapshots(request).kept_size(), 0);
+  EXPECT_EQ(cluster.coordinator().AnswerTo(request).kept_size(), 0);
 }
 
 // ------------------------------------------------------------------------------- the state machine

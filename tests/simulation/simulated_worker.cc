@@ -117,7 +117,7 @@ void SimulatedWorker::Speak() {
       life_->speaks = true;
       return world_.Heartbeat(process_, request, [this, request](const auto& answer) {
         if (answer.ok()) life_->snapshots.KeepNeeded(request, *answer);
-        OnSaid(life_->dialogue.OnHeartbeat(request, answer.status()));
+        OnSaid(life_->dialogue.OnHeartbeat(request, answer));
       });
     }
     case RegistrationDialogue::Call::kNone:

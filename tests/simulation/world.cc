@@ -334,7 +334,7 @@ void World::Heartbeat(Process& from, const v1::HeartbeatRequest& request,
             [request](Coordinator& coordinator, StateStore&,
                       Now now) -> absl::StatusOr<v1::HeartbeatResponse> {
               PENSTOCK_RETURN_IF_ERROR(coordinator.Heartbeat(request, now));
-              return coordinator.KeptSnapshots(request);
+              return coordinator.AnswerTo(request);
             },
             std::move(reply));
       },

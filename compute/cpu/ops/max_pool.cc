@@ -30,22 +30,22 @@ class CpuMaxPool : public OpKernels {
     const memory::dims before = {h.before, w.before};
     const memory::dims after = {h.after, w.after};
     constexpr auto kAlgorithm = dnnl::algorithm::pooling_max;
-    using Forward = dnnl::pooling_forward;
-    using Backward = dnnl::pooling_backward;
-    const Forward::primitive_desc forward(
-        {dnnl::prop_kind::forward_training, kAlgorithm, x, y, strides, kernel, before, after},
-        PrimitiveAttributes(), context.engine);
-    const Backward::primitive_desc backward({kAlgorithm, x, y, strides, kernel, before, after},
-                                            PrimitiveAttributes(), context.engine, forward);
+    const memory::dims dilations = {0, 0};
+    const dnnl::primitive_attr attributes = PrimitiveAttributes();
+    const auto forward = DescribeForward<PoolingForward>(
+        context, attributes, dnnl::prop_kind::forward_training, kAlgorithm, x, y, strides, kernel,
+        dilations, before, after);
+    const auto backward = DescribeBackward<PoolingBackward>(
+        context, attributes, forward, kAlgorithm, x, y, strides, kernel, dilations, before, after);
     const memory::desc places = forward.workspace_desc();
     needs_.stash_bytes = static_cast<int64_t>(places.get_size());
     PENSTOCK_ASSIGN_OR_RETURN(
-        forward_, Primitive::Create<Forward>(
+        forward_, Primitive::Create<PoolingForward>(
                       context, forward,
                       {{DNNL_ARG_SRC, x}, {DNNL_ARG_DST, y}, {DNNL_ARG_WORKSPACE, places}}));
     PENSTOCK_ASSIGN_OR_RETURN(
         backward_,
-        Primitive::Create<Backward>(
+        Primitive::Create<PoolingBackward>(
             context, backward,
             {{DNNL_ARG_DIFF_DST, y}, {DNNL_ARG_DIFF_SRC, x}, {DNNL_ARG_WORKSPACE, places}}));
     return absl::OkStatus();

@@ -27,7 +27,12 @@ TEST(RegistrationDialogueTest, Registered_BeatsAtTheIntervalAskedFor) {
   EXPECT_EQ(after.wait, absl::Milliseconds(200));
   EXPECT_THAT(after.news, ::testing::Optional(IsOk()));
   EXPECT_EQ(dialogue.Next(), NextCall::kHeartbeat);
-  EXPECT_EQ(dialogue.OnHeartbeat(Beat(), absl::OkStatus()).wait, absl::Milliseconds(200));
+  EXPECT_EQ(dialogue.OnHeartbeat(Beat(), v1::HeartbeatResponse()).wait, absl::Milliseconds(200));
+  // A coordinator with many workers asks for fewer.
+  v1::HeartbeatResponse fewer;
+  fewer.set_heartbeat_interval_ms(750);
+  EXPECT_EQ(dialogue.OnHeartbeat(Beat(), fewer).wait, absl::Milliseconds(750));
+  EXPECT_EQ(dialogue.OnHeartbeat(Beat(), v1::HeartbeatResponse()).wait, absl::Milliseconds(750));
 }
 
 TEST(RegistrationDialogueTest, AbsurdInterval_IsBounded) {

@@ -27,12 +27,14 @@ class RegistrationTest : public ::testing::Test {
           return response;
         },
         .heartbeat =
-            [this](const v1::HeartbeatRequest& request) {
-              EXPECT_EQ(request.incarnation(), 5u);
-              EXPECT_EQ(request.job_id(), job_id_);
-              return Next(request.leaving() ? "leave" : "beat",
-                          request.leaving() ? leave_answers_ : beat_answers_);
-            },
+            [this](const v1::HeartbeatRequest& request) -> absl::StatusOr<v1::HeartbeatResponse> {
+          EXPECT_EQ(request.incarnation(), 5u);
+          EXPECT_EQ(request.job_id(), job_id_);
+          const absl::Status status = Next(request.leaving() ? "leave" : "beat",
+                                           request.leaving() ? leave_answers_ : beat_answers_);
+          if (!status.ok()) return status;
+          return v1::HeartbeatResponse();
+        },
         .attach =
             [this](const v1::AttachRequest& request, StreamCanceller&) {
               EXPECT_EQ(request.name(), "w");
