@@ -82,7 +82,7 @@ class Coordinator {
   absl::StatusOr<v1::RegisterWorkerResponse> RegisterWorker(
       const v1::RegisterWorkerRequest& request, Now now);
   absl::Status Heartbeat(const v1::HeartbeatRequest& request, Now now);
-  // The answer to a heartbeat that was OK: which of the worker's snapshots are still needed.
+  // The answer to a heartbeat that was OK: when the next one is due, and which of the worker's snapshots are still needed.
   v1::HeartbeatResponse AnswerTo(const v1::HeartbeatRequest& request) const;
   // A worker's stream begins, and has ended (membership.h). Attach returns its number.
   absl::StatusOr<int64_t> Attach(const v1::AttachRequest& request, Now now);

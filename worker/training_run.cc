@@ -16,7 +16,6 @@
 #include "job/run/message_bytes.h"
 #include "job/run/run_schedule.h"
 #include "planner/cost/run_costs.h"
-#include "planner/cost/run_memory.h"
 #include "worker/layer_state.h"
 #include "worker/open_data.h"
 #include "worker/open_offload_store.h"
@@ -95,24 +94,19 @@ absl::Status TrainingRun::CheckRoom(int64_t needed, absl::string_view what) cons
   for (const StageId id : plan_.topology().StagesOf(plan_.worker)) {
     if (plan_.topology()[id].updates) updated.push_back(plan_.layers[id.value]);
   }
-  const absl::Status fits = CheckFits(plan_.job, updated, needed, plan_.workers[plan_.worker.value],
-                                      static_cast<double>(device_memory_bytes_));
-  if (fits.ok()) return fits;
-  return absl::ResourceExhaustedError(
-      absl::StrCat(fits.message(), what,
-                   "; more stages, pipeline.recompute: all, smaller "
-                   "microbatches or a worker with more memory would do"));
+  return CheckFits(plan_.job, updated, needed, plan_.workers[plan_.worker.value],
+                   static_cast<double>(device_memory_bytes_),
+                   absl::StrCat(what,
+                                "; more stages, pipeline.recompute: all, smaller microbatches or a "
+                                "worker with more memory would do"));
 }
 
 absl::Status TrainingRun::CheckRoomForLayers() {
   device_memory_bytes_ = environment_.device_memory_bytes > 0
                              ? environment_.device_memory_bytes
                              : environment_.backend.memory_bytes(/*processes=*/1);
-  const bool own_memory = &environment_.backend.pool() != &environment_.backend.host_pool();
   const std::vector<TapeNeeds> no_passes(plan_.job.model.nodes.size());
-  PENSTOCK_ASSIGN_OR_RETURN(
-      const WorkerMemory memory,
-      PredictWorkerMemory(plan_.layout(), plan_.worker, no_passes, own_memory));
+  PENSTOCK_ASSIGN_OR_RETURN(const WorkerMemory memory, PredictWith(no_passes));
   return CheckRoom(memory.total(), ", for weights, gradients, the optimizer's state and messages");
 }
 
@@ -196,11 +190,10 @@ absl::Status TrainingRun::MakeStateFile() {
 
 absl::Status TrainingRun::CheckComputesInHostMemory(absl::string_view key, absl::string_view value,
                                                     absl::string_view instead) const {
-  Backend& backend = environment_.backend;
-  if (&backend.pool() == &backend.host_pool()) return absl::OkStatus();
+  if (!HasOwnMemory()) return absl::OkStatus();
   return absl::FailedPreconditionError(absl::StrCat(
       key, ": ", value, " is for workers that compute in the host's memory, but this one has ",
-      backend.name(), "; ", instead, ", or start it with --device cpu"));
+      environment_.backend.name(), "; ", instead, ", or start it with --device cpu"));
 }
 
 absl::Status TrainingRun::MakeCoders() {
@@ -224,6 +217,10 @@ void TrainingRun::KeepIdleBlocks(bool keep) {
   malloc_trim(0);  // what layers took on their way
 }
 
+absl::StatusOr<WorkerMemory> TrainingRun::PredictWith(absl::Span<const TapeNeeds> needs) const {
+  return PredictWorkerMemory(plan_.layout(), plan_.worker, needs, HasOwnMemory());
+}
+
 absl::StatusOr<int64_t> TrainingRun::PredictMemory() const {
   const ModelGraph& model = plan_.job.model;
   std::vector<TapeNeeds> needs(model.nodes.size());  // of the nodes that are here
@@ -231,10 +228,7 @@ absl::StatusOr<int64_t> TrainingRun::PredictMemory() const {
     const std::vector<TapeNeeds>& own = local.stage->tape_needs();
     std::copy(own.begin(), own.end(), needs.begin() + model.layers[local.layers.first].first_node);
   }
-  const bool own_memory = &environment_.backend.pool() != &environment_.backend.host_pool();
-  const RunLayout run = plan_.layout();
-  PENSTOCK_ASSIGN_OR_RETURN(const WorkerMemory memory,
-                            PredictWorkerMemory(run, plan_.worker, needs, own_memory));
+  PENSTOCK_ASSIGN_OR_RETURN(const WorkerMemory memory, PredictWith(needs));
   // The device's use by now is counted, not predicted: beside its stages it may need more.
   return memory_bytes_ + memory.stashed_weights + memory.activations;
 }

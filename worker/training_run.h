@@ -13,10 +13,12 @@
 #include <vector>
 
 #include "absl/strings/string_view.h"
+#include "absl/types/span.h"
 #include "base/mutex.h"
 #include "checkpoint/checkpoint.h"
 #include "checkpoint/manifest.h"
 #include "job/early_stop.h"
+#include "planner/cost/run_memory.h"
 #include "worker/checkpoint_writer.h"
 #include "worker/collectives.h"
 #include "worker/counter.h"
@@ -131,6 +133,12 @@ class TrainingRun : public Run {
   std::unique_ptr<FileStore> OpenRemoteCheckpoints();
   // Whatever edges are opened over.
   Transport& transport() { return links_ == nullptr ? environment_.transport : *links_; }
+  // Whether the device has memory apart from the host's.
+  bool HasOwnMemory() const {
+    return &environment_.backend.pool() != &environment_.backend.host_pool();
+  }
+  // What this worker will need if passes leave `needs`, by node of the model.
+  absl::StatusOr<WorkerMemory> PredictWith(absl::Span<const TapeNeeds> needs) const;
   // The most memory that training will need. REQUIRES: the stages are made.
   absl::StatusOr<int64_t> PredictMemory() const;
   // Whether the device has that many bytes. `what`: what they are for, after a comma.

@@ -276,7 +276,7 @@ int64_t UpdateBytesOf(const ResolvedJob& job, LayerRange layers) {
 }
 
 absl::Status CheckFits(const ResolvedJob& job, absl::Span<const LayerRange> ranges, int64_t needed,
-                       absl::string_view name, double has) {
+                       absl::string_view name, double has, absl::string_view more) {
   if (static_cast<double>(needed) <= has) return absl::OkStatus();
   int largest = 0;
   int64_t most = 0;
@@ -288,9 +288,9 @@ absl::Status CheckFits(const ResolvedJob& job, absl::Span<const LayerRange> rang
     }
   }
   if (static_cast<double>(most) <= has) {
-    return absl::ResourceExhaustedError(absl::StrFormat("needs %.6g MB on %s, which has %.6g MB",
+    return absl::ResourceExhaustedError(absl::StrFormat("needs %.6g MB on %s, which has %.6g MB%s",
                                                         static_cast<double>(needed) / 1e6, name,
-                                                        has / 1e6));
+                                                        has / 1e6, more));
   }
   return absl::ResourceExhaustedError(absl::StrFormat(
       "layer %s alone needs %.6g MB while it is updated, with its gradients and the optimizer's "

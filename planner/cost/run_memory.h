@@ -60,9 +60,9 @@ absl::StatusOr<WorkerMemory> PredictWorkerMemory(const RunLayout& run, WorkerId 
 int64_t UpdateBytesOf(const ResolvedJob& job, LayerRange layers);
 
 // Returns OK if the `needed` bytes are no more than a worker has; else ResourceExhausted naming the worker, or the layer where one
-// of `ranges`, which the worker updates, is too large by itself.
+// of `ranges`, which the worker updates, is too large by itself. `more`: what else to say where no single layer is.
 absl::Status CheckFits(const ResolvedJob& job, absl::Span<const LayerRange> ranges, int64_t needed,
-                       absl::string_view name, double has);
+                       absl::string_view name, double has, absl::string_view more = "");
 
 // Predicts by worker, all of whose devices are like that of `profile`. `layers` is by stage of the topology of
 // `schedule`, all replicas and ways back included (LayersOfStages).

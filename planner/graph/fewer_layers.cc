@@ -11,6 +11,12 @@
 namespace penstock {
 namespace {
 
+double BytesOfAll(const LayerGraph& graph) {
+  double bytes = 0;
+  for (const LayerNode& node : graph.nodes) bytes += node.activation_bytes;
+  return bytes;
+}
+
 double PartOf(double part, double all) { return all > 0 ? part / all : 0.0; }
 
 void Erase(std::vector<int>& nodes, int node) {
@@ -25,23 +31,23 @@ void AddOnce(std::vector<int>& nodes, int node) {
 class ShrinkingGraph {
  public:
   explicit ShrinkingGraph(const LayerGraph& graph)
-      : graph_(graph), neighbours_(NeighboursOf(graph)), is_left_out_(graph.nodes.size()) {
-    for (const LayerNode& node : graph.nodes) {
-      work_s_ += node.work_s();
-      parameter_bytes_ += node.parameter_bytes;
-      activation_bytes_ += node.activation_bytes;
-    }
-  }
+      : work_s_(TotalWorkS(graph)),
+        parameter_bytes_(TotalParameterBytes(graph)),
+        activation_bytes_(BytesOfAll(graph)),
+        graph_(graph),
+        neighbours_(NeighboursOf(graph)),
+        is_left_out_(graph.nodes.size()) {}
 
-  int size() const { return static_cast<int>(graph_.nodes.size()) - left_out_; }
+  int64_t size() const { return std::count(is_left_out_.begin(), is_left_out_.end(), false); }
   int edges() const { return static_cast<int>(graph_.edges.size()); }
 
   // Returns the node whose loss weakens a bound least; -1 if none can go.
   int Least() const {
+    if (size() == 1) return -1;
     int least = -1;
     double least_loss = std::numeric_limits<double>::infinity();
     for (int node = 0; node < static_cast<int>(graph_.nodes.size()); ++node) {
-      if (is_left_out_[node] || !CanGo(node) || size() == 1) continue;
+      if (is_left_out_[node] || !CanGo(node)) continue;
       const double loss = LossOf(node);
       if (loss >= least_loss) continue;
       least = node;
@@ -64,7 +70,6 @@ class ShrinkingGraph {
       Erase(neighbours_.producers[consumer], node);
     }
     is_left_out_[node] = true;
-    ++left_out_;
   }
 
   LayerGraph Rest() const {
@@ -104,13 +109,10 @@ class ShrinkingGraph {
     return loss;
   }
 
-  LayerGraph graph_;  // whose bytes shrink
+  const double work_s_, parameter_bytes_, activation_bytes_;  // of the whole graph
+  LayerGraph graph_;                                          // whose bytes shrink
   Neighbours neighbours_;
   std::vector<bool> is_left_out_;
-  int left_out_ = 0;
-  double work_s_ = 0;
-  double parameter_bytes_ = 0;
-  double activation_bytes_ = 0;
 };
 
 }  // namespace
@@ -125,13 +127,13 @@ absl::StatusOr<ListedGraph> WithFewerLayers(const LayerGraph& graph, int64_t cut
                                             TimeBudget& budget) {
   constexpr int kTries = 40;
   ShrinkingGraph shrinking(graph);
-  const int at_once = shrinking.size() / kTries + 1;
+  const int64_t at_once = shrinking.size() / kTries + 1;
   for (bool goes_on = true; goes_on;) {
     LayerGraph rest = shrinking.Rest();
     absl::StatusOr<CutFamily> family = EnumerateIdeals(SortGraph(rest), {.ideals_max = cuts_max});
     if (family.ok()) return ListedGraph{std::move(rest), *std::move(family)};
     goes_on = false;
-    for (int gone = 0; gone < at_once; ++gone) {
+    for (int64_t gone = 0; gone < at_once; ++gone) {
       if (budget.IsSpent(shrinking.size() + shrinking.edges())) {
         return absl::DeadlineExceededError("the time to leave out layers is over");
       }

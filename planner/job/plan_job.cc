@@ -176,10 +176,9 @@ std::vector<Candidate> RoundTripsOf(const PlanningInput& input, const ResolvedJo
   const bool says = pipeline.method() == method.name && pipeline.has_workers();
   const int32_t workers = says ? pipeline.workers() : input.cluster.size();
   std::vector<int32_t> numbers = options.stages;
-  const int32_t most = std::min(static_cast<int32_t>(job.model.size()), workers + kMoreStages);
-  for (int32_t stages = workers + 1; options.stages.empty() && workers > 1 && stages <= most;
-       ++stages) {
-    numbers.push_back(stages);
+  if (numbers.empty() && workers > 1) {  // one worker has no bubble
+    const int32_t most = std::min(static_cast<int32_t>(job.model.size()), workers + kMoreStages);
+    for (int32_t stages = workers + 1; stages <= most; ++stages) numbers.push_back(stages);
   }
   std::vector<Candidate> candidates;
   for (const int32_t stages : numbers) {
