@@ -21,7 +21,7 @@ int64_t BytesOf(int64_t numbers, DType dtype) { return numbers > 0 ? BlockOf(num
 
 ArrayBytes ArrayBytesOf(const ModelGraph& model, const StageOptions& options) {
   const ParameterArena arena(model, options.layers);
-  const bool has_mirror = options.precision == Precision::kBf16;
+  const bool has_mirror = HasMirror(options.precision);
   const int64_t array = BlockOf(arena.weight_count(), DType::kF32);
   const int64_t mirror = has_mirror ? BlockOf(arena.weight_count(), DType::kBf16) : 0;
   const auto states = static_cast<int64_t>(StateNamesOf(options.optimizer).size());

@@ -27,21 +27,12 @@
 #include "compute/op_kernels.h"
 #include "compute/optimizer.h"
 #include "compute/pass_graphs.h"
+#include "compute/precision.h"
 #include "compute/rounding.h"
 #include "compute/tensor.h"
 #include "compute/transfers.h"
 
 namespace penstock {
-
-// The type in which numbers are kept. In kBf16 the products with weight matrices, and those of attention where a back-end
-// gains by it, read bf16 and sum in f32, with f32 master weights; the residual stream, norms, softmax, losses, gradients of weights and
-// optimizer state stay f32. A device without fast bf16 products computes kBf16 as kF32.
-enum class Precision : uint8_t { kF32, kBf16 };
-
-// The type in which values cross from layer to layer (compute/pass_plan.h).
-inline DType CrossingType(Precision precision) {
-  return precision == Precision::kBf16 ? DType::kBf16 : DType::kF32;
-}
 
 // Rounding makes the bf16 mirror of the weights from the f32 master weights, which it never changes: to
 // nearest even, or up or down at random so that the mean is exact (compute/rounding.h).
@@ -77,7 +68,10 @@ class Backend : public Transfers {
   // Memory that the network reads and writes: pool() where the device computes on it.
   virtual BufferPool& host_pool() = 0;
 
-  // The kernels of one node. `spec.bf16` is set here, by what the device can do.
+  // Whether jobs of this precision are for this device. The CPU computes kFp8, too, so that a reference can be compared
+  // with, but slower than anything else. Errors: Unimplemented (it has no products of these numbers), with what has.
+  virtual absl::Status CheckPrecision(Precision precision) const = 0;
+  // The kernels of one node. `spec.bf16` and `spec.fp8` are set here, by what the device can do.
   // Errors: Unimplemented (the device lacks a kernel), ResourceExhausted (no memory for their scratch).
   virtual absl::StatusOr<std::unique_ptr<OpKernels>> MakeKernels(KernelSpec spec,
                                                                  Precision precision) = 0;

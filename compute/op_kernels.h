@@ -35,7 +35,9 @@ struct KernelSpec {
   const Node& node;
   std::vector<ValueType> inputs;  // for one sample
   int64_t samples = 0;            // in a microbatch
-  bool bf16 = false;  // products read bf16 (Precision::kBf16 on a device that has such products)
+  bool bf16 =
+      false;  // products read bf16 (all but Precision::kF32, on a device that has such products)
+  bool fp8 = false;  // of bf16: those of linear maps read fp8 where they can (compute/fp8.h)
 
   const Attributes& attributes() const { return node.attributes; }
   // REQUIRES: the node is a loss.
@@ -57,8 +59,8 @@ struct PassContext {
   bool updates_buffers = true;  // F of training; R repeats what F did and changes none
 };
 
-// The parameters of one node at one version. `bf16` mirrors `f32` element by element when the
-// precision is kBf16, else it is null.
+// The parameters of one node at one version. `bf16` mirrors `f32` element by element where the
+// precision has a mirror, else it is null.
 struct WeightView {
   const float* f32 = nullptr;
   const uint16_t* bf16 = nullptr;

@@ -80,6 +80,13 @@ Stage::Stage(Backend& backend, const ModelGraph& model, const StageOptions& opti
 
 Stage::~Stage() = default;
 
+// The map that scores classes stays in bf16: the loss magnifies what rounding does to scores.
+Precision Stage::PrecisionOfNode(int n) const {
+  const Node& loss = model_.nodes.back();
+  const bool scores = model_.loss().classes > 0 && loss.inputs.front() == model_.ValueOf(n);
+  return scores && options_.precision == Precision::kFp8 ? Precision::kBf16 : options_.precision;
+}
+
 absl::Status Stage::Build() {
   for (int layer = 0; layer < layer_count(); ++layer) {
     const LayerSpec& spec = layer_spec(layer);
@@ -88,7 +95,7 @@ absl::Status Stage::Build() {
       const Node& node = model_.nodes[n];
       absl::StatusOr<std::unique_ptr<OpKernels>> kernels = backend_.MakeKernels(
           {.node = node, .inputs = model_.InputTypes(node), .samples = options_.samples},
-          options_.precision);
+          PrecisionOfNode(n));
       if (!kernels.ok()) return Annotate(kernels.status(), node.name);
       needs_.push_back((*kernels)->tape_needs());
       if (const absl::string_view why = (*kernels)->fallback(); !why.empty()) {
@@ -121,7 +128,7 @@ absl::Status Stage::Build() {
 }
 
 absl::Status Stage::AllocateArrays() {
-  const bool with_mirror = options_.precision == Precision::kBf16;
+  const bool with_mirror = HasMirror(options_.precision);
   PENSTOCK_ASSIGN_OR_RETURN(
       versions_, WeightVersions::Create(backend_.pool(), arena_.weight_count(), with_mirror,
                                         options_.versions_max,

@@ -387,6 +387,8 @@ class Stage {
 
   Stage(Backend& backend, const ModelGraph& model, const StageOptions& options);
   absl::Status Build();
+  // REQUIRES: `n` is a node of the model.
+  Precision PrecisionOfNode(int n) const;
   absl::Status AllocateArrays();
   absl::Status AllocateBuffers();
   void ResetBuffers();

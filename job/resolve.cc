@@ -324,7 +324,7 @@ absl::StatusOr<ResolvedJob> ResolveJob(const v1::JobSpec& spec) {
   job.validates_average = spec.validation().weights() == "ema";
   job.stop_after = spec.validation().stop_after();
   job.clip = ClipOf(training.clip());
-  job.precision = training.precision() == "bf16" ? Precision::kBf16 : Precision::kF32;
+  job.precision = PrecisionOf(training.precision()).value_or(Precision::kF32);
   job.rounding = training.rounding() == "stochastic" ? Rounding::kStochastic : Rounding::kNearest;
   job.stash = training.stash() == "host" ? StashPlace::kHost : StashPlace::kDevice;
   job.cuda_graphs = training.cuda_graphs() == "on";

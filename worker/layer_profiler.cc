@@ -534,7 +534,7 @@ absl::StatusOr<v1::ModelProfile> ProfileLayers(
   PENSTOCK_RETURN_IF_ERROR(CheckSizes(options.samples));
   v1::ModelProfile profile;
   profile.set_device(std::string(backend.name()));
-  profile.set_precision(options.precision == Precision::kBf16 ? "bf16" : "f32");
+  profile.set_precision(std::string(PrecisionName(options.precision)));
   profile.set_optimizer(std::string(KindOf(options.optimizer)));
   profile.set_time_steps(model.targets_per_sample());
   SetLayers(model, options.precision, profile);

@@ -43,9 +43,14 @@ class CpuBackend : public Backend {
   BufferPool& pool() override { return pool_; }
   BufferPool& host_pool() override { return pool_; }
 
+  absl::Status CheckPrecision(Precision precision) const override {
+    if (precision != Precision::kFp8) return absl::OkStatus();
+    return absl::UnimplementedError(kFp8Devices);
+  }
   absl::StatusOr<std::unique_ptr<OpKernels>> MakeKernels(KernelSpec spec,
                                                          Precision precision) override {
-    spec.bf16 = precision == Precision::kBf16 && cpu_.has_bf16_products;
+    spec.bf16 = HasMirror(precision) && cpu_.has_bf16_products;
+    spec.fp8 = spec.bf16 && precision == Precision::kFp8;
     for (const Maker& maker : kMakers) {
       if (*maker.op == *spec.node.op) return maker.make(cpu_, spec);
     }

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "base/check.h"
 #include "base/status.h"
 
 namespace penstock {
@@ -23,6 +24,8 @@ int64_t ChunkOf(int64_t rows) {
   return rows;
 }
 
+int64_t ChunkOf(const KernelSpec& spec) { return spec.fp8 ? spec.rows() : ChunkOf(spec.rows()); }
+
 template <typename Number>
 absl::StatusOr<Linear<Number>> Linear<Number>::Create(CpuContext& context, const LinearShape& shape,
                                                       int parameter) {
@@ -39,6 +42,14 @@ absl::StatusOr<Linear<Number>> Linear<Number>::Create(CpuContext& context, const
   }
   backward_weight.transposed_left = true;
   backward_weight.accumulate = true;
+  if (shape.in_fp8()) {
+    PENSTOCK_CHECK(shape.chunk == shape.rows);
+    forward.left_fp8 = forward.right_fp8 = Fp8::kE4M3;
+    backward_input.left_fp8 = Fp8::kE5M2;
+    backward_input.right_fp8 = Fp8::kE4M3;
+    backward_weight.left_fp8 = shape.outputs_first ? Fp8::kE5M2 : Fp8::kE4M3;
+    backward_weight.right_fp8 = shape.outputs_first ? Fp8::kE4M3 : Fp8::kE5M2;
+  }
 
   Linear linear;
   linear.parameter_ = parameter;

@@ -20,10 +20,16 @@ struct LinearShape {
   int64_t outputs = 0;
   bool outputs_first = false;  // the weight is [outputs, inputs], as embeddings are
   bool adds_to_input = false;  // BackwardInput adds to dx
+  // Products of all rows read fp8, where it fits. REQUIRES, if so: chunk == rows, Number is Bf16.
+  bool fp8 = false;
+
+  bool in_fp8() const { return fp8 && FitsFp8(rows, inputs, outputs); }
 };
 
 // Rows of a chunk: the largest divisor of `rows` that fits the cache.
 int64_t ChunkOf(int64_t rows);
+// All of them for nodes in fp8, whose operands have one scale for a microbatch.
+int64_t ChunkOf(const KernelSpec& spec);
 
 template <typename Number>
 class Linear {

@@ -5,7 +5,10 @@
 #include <utility>
 
 #include "absl/strings/str_format.h"
+#include "base/check.h"
 #include "base/status.h"
+#include "compute/block_layout.h"
+#include "compute/cpu/fp8_operands.h"
 
 namespace penstock {
 namespace {
@@ -36,6 +39,18 @@ bool PacksRight(const ProductShape& shape, memory::data_type type) {
 
 // Where scratch memory begins behind a packed matrix.
 int64_t ScratchAt(int64_t packed_bytes) { return (packed_bytes + 63) / 64 * 64; }
+
+// Where a product of fp8 has its rounded operands, and oneDNN its scratch memory.
+struct Fp8Scratch {
+  explicit Fp8Scratch(const ProductShape& shape)
+      : left(layout.Add<uint16_t>(shape.rows * shape.inner)),
+        right(layout.Add<uint16_t>(shape.inner * shape.columns)),
+        library(layout.Add<char>(0)) {}
+
+  BlockLayout layout;
+  Place<uint16_t> left, right;
+  Place<char> library;  // to the end
+};
 
 }  // namespace
 
@@ -77,6 +92,9 @@ absl::StatusOr<MatrixProduct> MatrixProduct::Create(CpuContext& context, const P
                                                     Primitive::ScratchOf scratch) {
   MatrixProduct product;
   product.context_ = &context;
+  product.shape_ = shape;
+  PENSTOCK_CHECK(!shape.in_fp8() ||
+                 (type == memory::data_type::bf16 && scratch == Primitive::ScratchOf::kContext));
   if (scratch == Primitive::ScratchOf::kContext && PacksRight(shape, type)) {
     PENSTOCK_ASSIGN_OR_RETURN(
         PackedProduct packed,
@@ -96,19 +114,39 @@ absl::StatusOr<MatrixProduct> MatrixProduct::Create(CpuContext& context, const P
         context, PrimitiveAttributes(shape.accumulate), left, right, result);
     return Primitive::Create<dnnl::matmul>(
         context, description,
-        {{DNNL_ARG_SRC, left}, {DNNL_ARG_WEIGHTS, right}, {DNNL_ARG_DST, result}}, scratch);
+        {{DNNL_ARG_SRC, left}, {DNNL_ARG_WEIGHTS, right}, {DNNL_ARG_DST, result}},
+        shape.in_fp8() ? Primitive::ScratchOf::kCaller : scratch);
   };
   PENSTOCK_ASSIGN_OR_RETURN(product.primitive_,
                             WithOneDnn(context, ProductText(shape, type), make));
+  if (shape.in_fp8()) {
+    PENSTOCK_RETURN_IF_ERROR(context.product_scratch.Reserve(Fp8Scratch(shape).layout.size_bytes() +
+                                                             product.primitive_.scratch_bytes()));
+  }
   return product;
 }
 
 void MatrixProduct::Run(const void* left, const void* right, float* result, void* scratch) const {
+  if (shape_.in_fp8()) return RunInFp8(left, right, result);
   if (!packed_.has_value()) return primitive_.Run({left, right, result}, scratch);
   char* const memory = static_cast<char*>(context_->product_scratch.data());
   char* const rest = memory + ScratchAt(packed_->packed_bytes());
   packed_->Pack(right, memory, rest);
   packed_->Run(left, memory, result, rest);
+}
+
+void MatrixProduct::RunInFp8(const void* left, const void* right, float* result) const {
+  const Fp8Scratch scratch(shape_);
+  void* const memory = context_->product_scratch.data();
+  const auto round = [&](Fp8 format, int64_t count, const void* from, uint16_t* to) {
+    RoundOperandToFp8(format, {static_cast<const uint16_t*>(from), static_cast<size_t>(count)}, to);
+    return to;
+  };
+  primitive_.Run(
+      {round(shape_.left_fp8, shape_.rows * shape_.inner, left, scratch.left.in(memory)),
+       round(shape_.right_fp8, shape_.inner * shape_.columns, right, scratch.right.in(memory)),
+       result},
+      scratch.library.in(memory));
 }
 
 }  // namespace penstock

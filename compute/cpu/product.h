@@ -3,7 +3,7 @@
 // float B that is not stored transposed in each run: oneDNN multiplies it up to three times as fast then, and to the same bits.
 //
 // A and B are float or bf16, dense and row-major, either may be stored transposed; C is float and sums
-// run in float.
+// run in float. A product of fp8 rounds copies of them in each run (fp8_operands.h).
 #pragma once
 
 #include <cstdint>
@@ -13,6 +13,7 @@
 #include "absl/status/statusor.h"
 #include "compute/cpu/context.h"
 #include "compute/cpu/primitive.h"
+#include "compute/fp8.h"
 
 namespace penstock {
 
@@ -23,6 +24,10 @@ struct ProductShape {
   bool transposed_left = false;   // A is stored as [inner, rows]
   bool transposed_right = false;  // B is stored as [columns, inner]
   bool accumulate = false;        // C += instead of C =
+  // Of MatrixProducts of bf16; both or neither.
+  Fp8 left_fp8 = Fp8::kNone, right_fp8 = Fp8::kNone;
+
+  bool in_fp8() const { return left_fp8 != Fp8::kNone; }
 };
 
 class PackedProduct {
@@ -67,6 +72,9 @@ class MatrixProduct {
   void Run(const void* left, const void* right, float* result, void* scratch = nullptr) const;
 
  private:
+  void RunInFp8(const void* left, const void* right, float* result) const;
+
+  ProductShape shape_;
   Primitive primitive_;
   // Instead of it, where B is packed in each run, into the beginning of the context's scratch memory.
   std::optional<PackedProduct> packed_;

@@ -20,16 +20,10 @@ absl::StatusOr<std::unique_ptr<OpKernels>> ResidualBranch<Number>::Create(
   std::unique_ptr<ResidualBranch> branch(
       new ResidualBranch(context, shape, dropout, std::move(middle)));
   PENSTOCK_RETURN_IF_ERROR(context.layer_scratch.Reserve(branch->PlaceScratch()));
-  PENSTOCK_ASSIGN_OR_RETURN(
-      branch->expansion_,
-      Linear<Number>::Create(
-          context, {shape.rows, shape.chunk, shape.width, shape.expanded, shape.outputs_first},
-          kExpansion));
-  PENSTOCK_ASSIGN_OR_RETURN(
-      branch->projection_,
-      Linear<Number>::Create(
-          context, {shape.rows, shape.chunk, shape.projected, shape.width, shape.outputs_first},
-          kProjection));
+  PENSTOCK_ASSIGN_OR_RETURN(branch->expansion_,
+                            Linear<Number>::Create(context, shape.expansion_map(), kExpansion));
+  PENSTOCK_ASSIGN_OR_RETURN(branch->projection_,
+                            Linear<Number>::Create(context, shape.projection_map(), kProjection));
   return std::unique_ptr<OpKernels>(std::move(branch));
 }
 

@@ -27,6 +27,24 @@ struct BranchShape {
   int64_t expanded = 0;        // outputs of the expansion
   int64_t projected = 0;       // inputs of the projection
   bool outputs_first = false;  // both weights are [outputs, inputs]
+  bool fp8 = false;            // as of LinearShape, which it is part of
+
+  LinearShape expansion_map() const {
+    return {.rows = rows,
+            .chunk = chunk,
+            .inputs = width,
+            .outputs = expanded,
+            .outputs_first = outputs_first,
+            .fp8 = fp8};
+  }
+  LinearShape projection_map() const {
+    return {.rows = rows,
+            .chunk = chunk,
+            .inputs = projected,
+            .outputs = width,
+            .outputs_first = outputs_first,
+            .fp8 = fp8};
+  }
 };
 
 // The part between the two linear maps. `Number` is what the matrix products read.

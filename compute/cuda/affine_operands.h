@@ -30,19 +30,22 @@ class AffineOperands {
       ConvertToBf16(cuda_.stream(), count, from, to);
     });
   }
-  void TakeGradient(const Tape& tape) const {
+  // `sums`: those of the gradient's columns, if there is a bias; without it W has to write them (BiasSums).
+  void TakeGradient(const Tape& tape, bool sums = true) const {
     if constexpr (!kIsFloat<Number>) {
       ConvertToBf16(cuda_.stream(), layout_.gradient_elements(), tape.gradient(),
                     layout_.GradientCopy(tape));
     }
     const Sizes& s = layout_.sizes();
-    if (!s.has_bias) return;
+    if (!s.has_bias || !sums) return;
     ColumnSums(cuda_.stream(), s.rows, s.outputs, tape.gradient(), layout_.BiasSums(tape),
                sums_workspace_.in(cuda_.layer_scratch().data()));
   }
 
   const Number* Input(const Tape& tape) const { return layout_.input().In(tape); }
   const Number* Gradient(const Tape& tape) const { return layout_.Gradient(tape); }
+  // REQUIRES: there is a bias.
+  float* BiasSums(const Tape& tape) const { return layout_.BiasSums(tape); }
 
   // In W, to that parameter, if there is a bias.
   void AddBiasGradient(const GradientView& gradients, int parameter, const Tape& tape) const {

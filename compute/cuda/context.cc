@@ -64,7 +64,8 @@ CudaContext::CudaContext(int device, Repeatability repeatability)
       repeatability_(repeatability),
       pool_(DeviceMemory(device)),
       host_pool_(PinnedMemory(device)),
-      layer_scratch_(pool_) {}
+      layer_scratch_(pool_),
+      fp8_scratch_(pool_) {}
 
 absl::Status CudaContext::Start() {
   PENSTOCK_RETURN_IF_ERROR(ToStatus(cudaSetDevice(device_), "choosing the device"));

@@ -79,6 +79,8 @@ class CudaContext {
   Scratch& layer_scratch() { return layer_scratch_; }
   void* library_workspace() const { return library_workspace_.data(); }
   int64_t library_workspace_bytes() const { return kLibraryWorkspaceBytes; }
+  // The operands of a product of fp8, as it reads them (product.cc).
+  Scratch& fp8_scratch() { return fp8_scratch_; }
 
   // The mask of a pass. In a CUDA graph the kernel reads the sample from memory, where the replaying code
   // has written it before.
@@ -130,7 +132,7 @@ class CudaContext {
   cublasLtHandle_t blas_ = nullptr;
   cudnnHandle_t dnn_ = nullptr;
   BufferPool pool_, host_pool_;
-  Scratch layer_scratch_;
+  Scratch layer_scratch_, fp8_scratch_;
   Buffer library_workspace_;
   Buffer sample_memory_;  // one int64
   bool reads_sample_memory_ = false;

@@ -53,17 +53,26 @@ class CudaBackend : public Backend {
   BufferPool& pool() override { return context_->pool(); }
   BufferPool& host_pool() override { return context_->host_pool(); }
 
+  absl::Status CheckPrecision(Precision precision) const override {
+    const cudaDeviceProp& device = context_->properties();
+    const bool has_fp8 = device.major > 8 || (device.major == 8 && device.minor >= 9);
+    if (precision != Precision::kFp8 || has_fp8) return absl::OkStatus();
+    return absl::UnimplementedError(kFp8Devices);
+  }
   absl::StatusOr<std::unique_ptr<OpKernels>> MakeKernels(KernelSpec spec,
                                                          Precision precision) override {
-    spec.bf16 = precision == Precision::kBf16;
+    PENSTOCK_RETURN_IF_ERROR(CheckPrecision(precision));
+    spec.bf16 = HasMirror(precision);
+    spec.fp8 = precision == Precision::kFp8;
     for (const Maker& maker : kMakers) {
       if (*maker.op == *spec.node.op) return maker.make(*context_, spec);
     }
     return absl::UnimplementedError(absl::StrCat("CUDA has no kernels for ", spec.node.op->name));
   }
   ScratchBytes TakeScratchNeeds() override {
-    return {.of_pass = context_->layer_scratch().TakeNeeds(),
-            .of_library = context_->library_workspace_bytes()};
+    return {
+        .of_pass = context_->layer_scratch().TakeNeeds(),
+        .of_library = context_->library_workspace_bytes() + context_->fp8_scratch().TakeNeeds()};
   }
   int64_t scratch_bytes() const override { return 0; }
   absl::StatusOr<std::unique_ptr<Optimizer>> MakeOptimizer(

@@ -16,6 +16,14 @@ struct LinearShape {
   int64_t outputs = 0;
   bool outputs_first = false;  // the weight is [outputs, inputs], as embeddings are
   int64_t output_stride = 0;   // numbers from row to row of y and its gradient; 0: dense
+  bool fp8 =
+      false;  // the products read fp8, where it fits. REQUIRES, if so: Number is Bf16; no stride
+
+  Fp8 values() const { return in_fp8() ? Fp8::kE4M3 : Fp8::kNone; }
+  Fp8 gradients() const { return in_fp8() ? Fp8::kE5M2 : Fp8::kNone; }
+
+ private:
+  bool in_fp8() const { return fp8 && FitsFp8(rows, inputs, outputs); }
 };
 
 // y = x W.
@@ -29,7 +37,9 @@ ProductShape ForwardShape(const LinearShape& s, cudaDataType_t result,
           .result_stride = s.output_stride,
           .operands = kTypeOf<Number>,
           .result = result,
-          .epilogue = epilogue};
+          .epilogue = epilogue,
+          .left_fp8 = s.values(),
+          .right_fp8 = s.values()};
 }
 
 // dx = dy W^T.
@@ -43,25 +53,36 @@ ProductShape BackwardInputShape(const LinearShape& s, cudaDataType_t result,
           .left_stride = s.output_stride,
           .operands = kTypeOf<Number>,
           .result = result,
-          .epilogue = epilogue};
+          .epilogue = epilogue,
+          .left_fp8 = s.gradients(),
+          .right_fp8 = s.values()};
 }
 
-// dW += x^T dy, or with the outputs first dW += dy^T x.
+// dW += x^T dy, or with the outputs first dW += dy^T x; for maps with a bias also its gradient, the sums of dy's columns, where
+// cuBLASLt adds them up while it reads dy.
 template <typename Number>
 class WeightGradient {
  public:
   WeightGradient() = default;
   // `parameter`: number of the weight in the layer.
   static absl::StatusOr<WeightGradient> Create(CudaContext& context, const LinearShape& s,
-                                               int parameter);
+                                               int parameter, bool has_bias = false);
+  // Whether the product writes the sums, too. Those in fp8 do not, because they read a rounded dy; those of f32 have our own
+  // order of sums.
+  bool sums_outputs() const { return sums_outputs_; }
+  // REQUIRES, of this and AddTo: !sums_outputs().
   absl::Status Add(const GradientView& gradients, const Number* x, const Number* dy,
                    float alpha = 1.0f) const;
+  // The same, and writes the sums of dy's columns [outputs]. REQUIRES: sums_outputs().
+  absl::Status AddAndSum(const GradientView& gradients, const Number* x, const Number* dy,
+                         float* sums) const;
   // The same to an array.
   absl::Status AddTo(float* gradient, const Number* x, const Number* dy, float alpha = 1.0f) const;
 
  private:
   int parameter_ = 0;
   bool outputs_first_ = false;
+  bool sums_outputs_ = false;
   MatrixProduct product_;
 };
 

@@ -5,81 +5,111 @@
 #include <vector>
 
 #include "base/status.h"
+#include "compute/block_layout.h"
 #include "compute/cuda/product.h"
 #include "compute/cuda/slices.h"
 
 namespace penstock::cuda {
 namespace {
 
-constexpr int64_t kFloatBytes = sizeof(float);
-constexpr int64_t kDoubleBytes = sizeof(double);
-
-// Newton and Schulz's iteration for matrices of one shape. A = X X^T or X^T X, whichever is smaller.
+// Newton and Schulz's iteration for matrices of one shape. A = X X^T or X^T X, whichever is smaller. Between the products X, A and its
+// polynomial are float; the products of Bf16 read rounded copies.
 class Orthogonalizer {
  public:
-  static absl::StatusOr<Orthogonalizer> Create(CudaContext& context, int64_t rows,
-                                               int64_t columns) {
+  // `bf16`: as of MuonConfig.
+  static absl::StatusOr<Orthogonalizer> Create(CudaContext& context, int64_t rows, int64_t columns,
+                                               bool bf16) {
     Orthogonalizer made;
     made.wide_ = rows <= columns;
+    made.bf16_ = bf16;
     made.count_ = rows * columns;
     const int64_t side = std::min(rows, columns);
     made.side_count_ = side * side;
+    const cudaDataType_t operands = bf16 ? CUDA_R_16BF : CUDA_R_32F;
     PENSTOCK_ASSIGN_OR_RETURN(made.square_,
                               MatrixProduct::Create(context, {.rows = side,
                                                               .columns = side,
                                                               .inner = std::max(rows, columns),
                                                               .transposed_left = !made.wide_,
-                                                              .transposed_right = made.wide_}));
+                                                              .transposed_right = made.wide_,
+                                                              .operands = operands}));
     PENSTOCK_ASSIGN_OR_RETURN(
         made.fourth_,
-        MatrixProduct::Create(context, {.rows = side, .columns = side, .inner = side}));
+        MatrixProduct::Create(
+            context, {.rows = side, .columns = side, .inner = side, .operands = operands}));
     PENSTOCK_ASSIGN_OR_RETURN(
         made.apply_,
-        MatrixProduct::Create(context, {.rows = rows, .columns = columns, .inner = side}));
-    // The norm of X, which is at the start of the scratch memory.
+        MatrixProduct::Create(
+            context, {.rows = rows, .columns = columns, .inner = side, .operands = operands}));
+    // The norm of X.
     const ParameterSlice whole = {.offset = 0, .count = made.count_};
     PENSTOCK_ASSIGN_OR_RETURN(made.table_, SliceTable::Create(context, {&whole, 1}));
+    made.PlaceScratch();
     return made;
   }
 
-  // Bytes: the sums of the norm, X, the next X, A and its polynomial.
-  int64_t scratch_bytes() const { return sums_bytes() + 2 * (count_ + side_count_) * kFloatBytes; }
-  float* x(void* scratch) const {
-    return reinterpret_cast<float*>(static_cast<char*>(scratch) + sums_bytes());
-  }
+  int64_t scratch_bytes() const { return scratch_bytes_; }
+  float* x(void* scratch) const { return x_.in(scratch); }
 
   // Normalizes X and orthogonalizes it in place.
   absl::Status Run(CudaContext& context, void* scratch) const {
     const cudaStream_t stream = context.stream();
-    auto* const sums = static_cast<double*>(scratch);
-    float* const x = this->x(scratch);
-    float* const product = x + count_;
-    float* const a = product + count_;
-    float* const polynomial = a + side_count_;
+    double* const sums = sums_.in(scratch);
+    float* const x = x_.in(scratch);
+    float* const product = product_.in(scratch);
+    float* const a = a_.in(scratch);
+    float* const polynomial = polynomial_.in(scratch);
     double* const norm = sums + table_.blocks();
+    // What products read of an array.
+    const auto read = [&](int64_t count, const float* from, Place<Bf16> copy) -> const void* {
+      if (!bf16_) return from;
+      ConvertToBf16(stream, count, from, copy.in(scratch));
+      return copy.in(scratch);
+    };
     SquaredNorms(stream, table_.count(), table_.blocks(), table_.slices(), table_.block_table(), x,
                  sums, norm);
     Normalize(stream, count_, norm, kMuonNormMin, x);
     for (int i = 0; i < kMuonIterations; ++i) {
-      PENSTOCK_RETURN_IF_ERROR(square_.Run({.left = x, .right = x, .result = a}));
-      PENSTOCK_RETURN_IF_ERROR(fourth_.Run({.left = a, .right = a, .result = polynomial}));
+      const void* const x_read = read(count_, x, x_copy_);
+      PENSTOCK_RETURN_IF_ERROR(square_.Run({.left = x_read, .right = x_read, .result = a}));
+      const void* const a_read = read(side_count_, a, side_copy_);
+      PENSTOCK_RETURN_IF_ERROR(
+          fourth_.Run({.left = a_read, .right = a_read, .result = polynomial}));
       LinearCombination(stream, side_count_, kMuonB, a, kMuonC, polynomial, polynomial);
-      PENSTOCK_RETURN_IF_ERROR(apply_.Run(
-          {.left = wide_ ? polynomial : x, .right = wide_ ? x : polynomial, .result = product}));
+      const void* const polynomial_read = read(side_count_, polynomial, side_copy_);
+      PENSTOCK_RETURN_IF_ERROR(apply_.Run({.left = wide_ ? polynomial_read : x_read,
+                                           .right = wide_ ? x_read : polynomial_read,
+                                           .result = product}));
       LinearCombination(stream, count_, 1.0f, product, kMuonA, x, x);
     }
     return absl::OkStatus();
   }
 
  private:
-  // The sums of the norm's blocks and the norm, so that X begins at a multiple of 64 bytes.
-  int64_t sums_bytes() const { return ((table_.blocks() + 1) * kDoubleBytes + 63) / 64 * 64; }
+  void PlaceScratch() {
+    BlockLayout scratch;
+    sums_ = scratch.Add<double>(table_.blocks() + 1);
+    x_ = scratch.Add<float>(count_);
+    product_ = scratch.Add<float>(count_);
+    a_ = scratch.Add<float>(side_count_);
+    polynomial_ = scratch.Add<float>(side_count_);
+    x_copy_ = scratch.Add<Bf16>(bf16_ ? count_ : 0);
+    side_copy_ = scratch.Add<Bf16>(bf16_ ? side_count_ : 0);
+    scratch_bytes_ = scratch.size_bytes();
+  }
 
   bool wide_ = true;
+  bool bf16_ = false;
   int64_t count_ = 0;
   int64_t side_count_ = 0;
+  int64_t scratch_bytes_ = 0;
   MatrixProduct square_, fourth_, apply_;
   SliceTable table_;
+  // scratch
+  Place<double> sums_;           // of the norm's blocks, and the norm
+  Place<float> x_, product_;     // [rows, columns]
+  Place<float> a_, polynomial_;  // [side, side]
+  Place<Bf16> x_copy_, side_copy_;
 };
 
 class Muon : public Optimizer {
@@ -91,8 +121,9 @@ class Muon : public Optimizer {
     for (const size_t s : slices_.matrices()) {
       const std::pair<int64_t, int64_t> shape = {slices[s].rows, slices[s].columns};
       if (orthogonalizers_.count(shape) == 0) {
-        PENSTOCK_ASSIGN_OR_RETURN(orthogonalizers_[shape],
-                                  Orthogonalizer::Create(cuda_, shape.first, shape.second));
+        PENSTOCK_ASSIGN_OR_RETURN(
+            orthogonalizers_[shape],
+            Orthogonalizer::Create(cuda_, shape.first, shape.second, config_.bf16));
       }
       const Orthogonalizer& orthogonalizer = orthogonalizers_[shape];
       PENSTOCK_RETURN_IF_ERROR(cuda_.layer_scratch().Reserve(orthogonalizer.scratch_bytes()));

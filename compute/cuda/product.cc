@@ -1,5 +1,6 @@
 #include "compute/cuda/product.h"
 
+#include <algorithm>
 #include <array>
 #include <optional>
 #include <utility>
@@ -8,6 +9,7 @@
 #include "base/status.h"
 #include "compute/block_layout.h"
 #include "compute/cuda/error.h"
+#include "compute/cuda/kernels/fp8.h"
 
 namespace penstock::cuda {
 namespace {
@@ -25,6 +27,11 @@ cublasLtEpilogue_t EpilogueOf(Epilogue epilogue) {
       return CUBLASLT_EPILOGUE_GELU_AUX_BIAS;
     case Epilogue::kGeluSlope:
       return CUBLASLT_EPILOGUE_DGELU;
+    // To cuBLASLt our right operand is A.
+    case Epilogue::kSumsOfRight:
+      return CUBLASLT_EPILOGUE_BGRADA;
+    case Epilogue::kSumsOfLeft:
+      return CUBLASLT_EPILOGUE_BGRADB;
   }
   return CUBLASLT_EPILOGUE_DEFAULT;
 }
@@ -33,6 +40,12 @@ cublasLtEpilogue_t EpilogueOf(Epilogue epilogue) {
 constexpr int kTimed = 8;
 constexpr int kTimedRuns = 3;
 
+bool HasBias(Epilogue epilogue) {
+  return epilogue == Epilogue::kBias || epilogue == Epilogue::kBiasGelu;
+}
+bool HasSums(Epilogue epilogue) {
+  return epilogue == Epilogue::kSumsOfRight || epilogue == Epilogue::kSumsOfLeft;
+}
 bool HasAuxiliary(Epilogue epilogue) {
   return epilogue == Epilogue::kBiasGelu || epilogue == Epilogue::kGeluSlope;
 }
@@ -46,6 +59,31 @@ absl::Status MakeLayout(cublasLtMatrixLayout_t& layout, cudaDataType_t type, int
 }
 
 int64_t BytesOf(cudaDataType_t type) { return type == CUDA_R_32F ? 4 : 2; }
+
+// What cuBLASLt reads.
+cudaDataType_t TypeRead(const ProductShape& shape, Fp8 fp8) {
+  switch (fp8) {
+    case Fp8::kNone:
+      return shape.operands;
+    case Fp8::kE4M3:
+      return CUDA_R_8F_E4M3;
+    case Fp8::kE5M2:
+      return CUDA_R_8F_E5M2;
+  }
+  return shape.operands;
+}
+
+// Where the operands of a product of fp8 are. Both are stored with the inner side last, which tensor cores want.
+struct Fp8Operands {
+  explicit Fp8Operands(const ProductShape& shape)
+      : scales(layout.Add<Fp8Scale>(2)),
+        left(layout.Add<uint8_t>(shape.rows * shape.inner)),
+        right(layout.Add<uint8_t>(shape.inner * shape.columns)) {}
+
+  BlockLayout layout;
+  Place<Fp8Scale> scales;  // of left, right
+  Place<uint8_t> left, right;
+};
 
 // Of a matrix as it is stored.
 int64_t StoredBytes(cudaDataType_t type, int64_t rows, int64_t columns, int64_t stride) {
@@ -67,15 +105,15 @@ class TimedMemory {
     const auto result = layout.Add<char>(result_bytes);
     const auto addend = layout.Add<char>(s.adds ? result_bytes : 0);
     const auto bias = layout.Add<char>(s.columns * BytesOf(s.result));
+    const auto sums = layout.Add<float>(HasSums(s.epilogue) ? std::max(s.rows, s.columns) : 0);
     const auto auxiliary =
         layout.Add<char>(HasAuxiliary(s.epilogue) ? s.rows * s.columns * BytesOf(s.operands) : 0);
     if (cudaMalloc(&block_, layout.size_bytes()) != cudaSuccess) return;
     works_ = cudaMemset(block_, 0, layout.size_bytes()) == cudaSuccess;
     operands_ = {.left = left.in(block_), .right = right.in(block_), .result = result.in(block_)};
     if (s.adds) operands_.addend = addend.in(block_);
-    if (s.epilogue == Epilogue::kBias || s.epilogue == Epilogue::kBiasGelu) {
-      operands_.bias = bias.in(block_);
-    }
+    if (HasBias(s.epilogue)) operands_.bias = bias.in(block_);
+    if (HasSums(s.epilogue)) operands_.sums = sums.in(block_);
     if (HasAuxiliary(s.epilogue)) operands_.auxiliary = auxiliary.in(block_);
   }
   ~TimedMemory() {
@@ -138,7 +176,11 @@ absl::StatusOr<MatrixProduct> MatrixProduct::Create(CudaContext& context,
   MatrixProduct product;
   product.context_ = &context;
   product.shape_ = shape;
-  absl::Status made = product.Describe(shape);
+  absl::Status made;
+  if (shape.in_fp8()) {
+    made = context.fp8_scratch().Reserve(Fp8Operands(shape).layout.size_bytes());
+  }
+  if (made.ok()) made = product.Describe(shape);
   if (made.ok()) made = product.Choose();
   if (!made.ok()) {
     return Annotate(made, absl::StrFormat("the product [%d, %d] x [%d, %d]", shape.rows,
@@ -154,23 +196,29 @@ absl::Status MatrixProduct::Describe(const ProductShape& s) {
   PENSTOCK_RETURN_IF_ERROR(
       ToStatus(cublasLtMatmulDescCreate(&product_, CUBLAS_COMPUTE_32F, CUDA_R_32F),
                "describing the product"));
+  const bool transposed_left = s.transposed_left && !s.in_fp8();
+  const bool transposed_right = s.transposed_right || s.in_fp8();
   // The first operand of cuBLASLt is our right one.
   PENSTOCK_RETURN_IF_ERROR(
-      Set(CUBLASLT_MATMUL_DESC_TRANSA, s.transposed_right ? CUBLAS_OP_T : CUBLAS_OP_N));
+      Set(CUBLASLT_MATMUL_DESC_TRANSA, transposed_right ? CUBLAS_OP_T : CUBLAS_OP_N));
   PENSTOCK_RETURN_IF_ERROR(
-      Set(CUBLASLT_MATMUL_DESC_TRANSB, s.transposed_left ? CUBLAS_OP_T : CUBLAS_OP_N));
+      Set(CUBLASLT_MATMUL_DESC_TRANSB, transposed_left ? CUBLAS_OP_T : CUBLAS_OP_N));
   PENSTOCK_RETURN_IF_ERROR(Set(CUBLASLT_MATMUL_DESC_EPILOGUE, EpilogueOf(s.epilogue)));
   if (HasAuxiliary(s.epilogue)) {
     PENSTOCK_RETURN_IF_ERROR(Set(CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_LD, s.columns));
     PENSTOCK_RETURN_IF_ERROR(Set(CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_DATA_TYPE, s.operands));
   }
-  if (s.epilogue == Epilogue::kBias || s.epilogue == Epilogue::kBiasGelu) {
+  if (HasBias(s.epilogue)) {
     PENSTOCK_RETURN_IF_ERROR(Set(CUBLASLT_MATMUL_DESC_BIAS_DATA_TYPE, s.result));
+  } else if (HasSums(s.epilogue)) {
+    PENSTOCK_RETURN_IF_ERROR(Set(CUBLASLT_MATMUL_DESC_BIAS_DATA_TYPE, CUDA_R_32F));
   }
-  PENSTOCK_RETURN_IF_ERROR(MakeLayout(left_, s.operands, s.transposed_left ? s.inner : s.rows,
-                                      s.transposed_left ? s.rows : s.inner, s.left_stride));
-  PENSTOCK_RETURN_IF_ERROR(MakeLayout(right_, s.operands, s.transposed_right ? s.columns : s.inner,
-                                      s.transposed_right ? s.inner : s.columns, s.right_stride));
+  PENSTOCK_RETURN_IF_ERROR(MakeLayout(left_, TypeRead(s, s.left_fp8),
+                                      transposed_left ? s.inner : s.rows,
+                                      transposed_left ? s.rows : s.inner, s.left_stride));
+  PENSTOCK_RETURN_IF_ERROR(MakeLayout(right_, TypeRead(s, s.right_fp8),
+                                      transposed_right ? s.columns : s.inner,
+                                      transposed_right ? s.inner : s.columns, s.right_stride));
   return MakeLayout(result_, s.result, s.rows, s.columns, s.result_stride);
 }
 
@@ -246,7 +294,29 @@ absl::Status MatrixProduct::Set(cublasLtMatmulDescAttributes_t attribute, const 
 }
 
 absl::Status MatrixProduct::Run(const ProductOperands& operands) const {
-  return Queue(operands, algorithm_);
+  if (!shape_.in_fp8()) return Queue(operands, algorithm_);
+  ProductOperands rounded = operands;
+  RoundOperands(rounded);
+  return Queue(rounded, algorithm_);
+}
+
+void MatrixProduct::RoundOperands(ProductOperands& operands) const {
+  const ProductShape& s = shape_;
+  const Fp8Operands places(s);
+  void* const memory = context_->fp8_scratch().data();
+  Fp8Scale* const scales = places.scales.in(memory);
+  const auto round = [this](Fp8 format, bool transposed, int64_t rows, int64_t columns,
+                            const void* from, uint8_t* to, Fp8Scale* scale) {
+    RoundToFp8(context_->stream(), format, transposed, rows, columns,
+               static_cast<const Bf16*>(from), to, scale);
+    return to;
+  };
+  operands.left =
+      round(s.left_fp8, s.transposed_left, s.transposed_left ? s.inner : s.rows,
+            s.transposed_left ? s.rows : s.inner, operands.left, places.left.in(memory), scales);
+  operands.right = round(s.right_fp8, !s.transposed_right, s.transposed_right ? s.columns : s.inner,
+                         s.transposed_right ? s.inner : s.columns, operands.right,
+                         places.right.in(memory), scales + 1);
 }
 
 absl::Status MatrixProduct::Queue(const ProductOperands& o,
@@ -254,8 +324,16 @@ absl::Status MatrixProduct::Queue(const ProductOperands& o,
   if (o.bias != nullptr) {
     PENSTOCK_RETURN_IF_ERROR(Set(CUBLASLT_MATMUL_DESC_BIAS_POINTER, o.bias));
   }
+  if (o.sums != nullptr) {
+    PENSTOCK_RETURN_IF_ERROR(Set(CUBLASLT_MATMUL_DESC_BIAS_POINTER, o.sums));
+  }
   if (o.auxiliary != nullptr) {
     PENSTOCK_RETURN_IF_ERROR(Set(CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_POINTER, o.auxiliary));
+  }
+  if (shape_.in_fp8()) {
+    Fp8Scale* const scales = Fp8Operands(shape_).scales.in(context_->fp8_scratch().data());
+    PENSTOCK_RETURN_IF_ERROR(Set(CUBLASLT_MATMUL_DESC_A_SCALE_POINTER, &scales[1].inverse));
+    PENSTOCK_RETURN_IF_ERROR(Set(CUBLASLT_MATMUL_DESC_B_SCALE_POINTER, &scales[0].inverse));
   }
   const float beta = shape_.accumulate || shape_.adds ? 1.0f : 0.0f;
   const void* const addend = shape_.adds ? o.addend : o.result;

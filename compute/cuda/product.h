@@ -3,7 +3,8 @@
 // fastest is taken.
 //
 // A and B are float or bf16, row-major, either may be stored transposed; sums run in float. With float
-// operands products are true f32, not TF32. With kBitwise algorithms whose sums depend on timing are left out, so
+// operands products are true f32, not TF32. A product of fp8 first makes copies of A and B, each with a scale of its own
+// (kernels/fp8.h), in memory that all of them share. With kBitwise algorithms whose sums depend on timing are left out, so
 // results repeat bit for bit on one kind of device.
 #pragma once
 
@@ -26,6 +27,7 @@ struct ProductOperands {
   const void* addend = nullptr;  // D, laid out as C
   const void* bias = nullptr;    // [columns]
   void* auxiliary = nullptr;     // [rows, columns]
+  float* sums = nullptr;         // [columns] of B, or [rows] of A
   float alpha = 1.0f;
 };
 
@@ -55,6 +57,8 @@ class MatrixProduct {
   // The fastest of these, timed on memory that is free; the first where there is none, or none can be timed.
   cublasLtMatmulAlgo_t Fastest(absl::Span<const cublasLtMatmulHeuristicResult_t> candidates) const;
   absl::Status Queue(const ProductOperands& operands, const cublasLtMatmulAlgo_t& algorithm) const;
+  // Queues the copies in fp8, and points `operands` at them.
+  void RoundOperands(ProductOperands& operands) const;
   template <typename T>
   absl::Status Set(cublasLtMatmulDescAttributes_t attribute, const T& value) const;
   void Swap(MatrixProduct& other);

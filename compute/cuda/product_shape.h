@@ -6,6 +6,8 @@
 #include <cstdint>
 #include <vector>
 
+#include "compute/fp8.h"
+
 namespace penstock::cuda {
 
 // The operation of cuBLASLt on each element before it is written.
@@ -14,6 +16,9 @@ enum class Epilogue : uint8_t {
   kBias,       // + bias[column]
   kBiasGelu,   // z = product + bias is kept in `auxiliary`, the result is gelu(z) in its tanh form
   kGeluSlope,  // * gelu'(auxiliary)
+  // C is as with kNone, and sums over the inner side are written, too: of the columns of B, or of the rows of A.
+  kSumsOfRight,
+  kSumsOfLeft,
 };
 
 struct ProductShape {
@@ -30,7 +35,11 @@ struct ProductShape {
   cudaDataType_t operands = CUDA_R_32F;  // A and B, and the auxiliary
   cudaDataType_t result = CUDA_R_32F;    // C, and the bias
   Epilogue epilogue = Epilogue::kNone;
+  // Both or neither: the product reads copies of its bf16 operands in fp8, which each run makes. REQUIRES: all sides are
+  // multiples of kFp8Multiple, A and B are dense, and at most one of the two is kE5M2.
+  Fp8 left_fp8 = Fp8::kNone, right_fp8 = Fp8::kNone;
 
+  bool in_fp8() const { return left_fp8 != Fp8::kNone; }
   friend bool operator==(const ProductShape&, const ProductShape&) = default;
 };
 

@@ -65,9 +65,11 @@ absl::Status ResidualBranch<Number>::MakeProducts() {
       expansion_backward_,
       MatrixProduct::Create(cuda_, BackwardInputShape<Number>(shape_.expansion(), CUDA_R_32F)));
   PENSTOCK_ASSIGN_OR_RETURN(
-      projection_weight_, WeightGradient<Number>::Create(cuda_, shape_.projection(), kProjection));
-  PENSTOCK_ASSIGN_OR_RETURN(expansion_weight_,
-                            WeightGradient<Number>::Create(cuda_, shape_.expansion(), kExpansion));
+      projection_weight_,
+      WeightGradient<Number>::Create(cuda_, shape_.projection(), kProjection, /*has_bias=*/true));
+  PENSTOCK_ASSIGN_OR_RETURN(
+      expansion_weight_,
+      WeightGradient<Number>::Create(cuda_, shape_.expansion(), kExpansion, /*has_bias=*/true));
   return dropout_.active() ? absl::OkStatus() : MakeResidualProduct();
 }
 
@@ -169,15 +171,22 @@ absl::Status ResidualBranch<Number>::BackwardWeight(const PassContext&,
   void* scratch = cuda_.layer_scratch().data();
   const Number* projected = ProjectedGradient(tape);
   const Number* expanded = expansion_gradient_.in(weight_stash);
-  PENSTOCK_RETURN_IF_ERROR(projection_weight_.Add(gradients, hidden_.in(kept), projected));
-  PENSTOCK_RETURN_IF_ERROR(expansion_weight_.Add(gradients, normal_.in(kept), expanded));
-  const auto add_columns = [&](const Number* values, int64_t width, int parameter) {
+  const auto add = [&](const WeightGradient<Number>& weight, const Number* x, const Number* dy,
+                       int64_t outputs, int bias) -> absl::Status {
     float* sums = sums_.in(scratch);
-    ColumnSums(cuda_.stream(), shape_.rows, width, values, sums, sums_workspace_.in(scratch));
-    AddInto(cuda_.stream(), width, sums, gradients.parameter(parameter));
+    if (weight.sums_outputs()) {
+      PENSTOCK_RETURN_IF_ERROR(weight.AddAndSum(gradients, x, dy, sums));
+    } else {
+      PENSTOCK_RETURN_IF_ERROR(weight.Add(gradients, x, dy));
+      ColumnSums(cuda_.stream(), shape_.rows, outputs, dy, sums, sums_workspace_.in(scratch));
+    }
+    AddInto(cuda_.stream(), outputs, sums, gradients.parameter(bias));
+    return absl::OkStatus();
   };
-  add_columns(projected, shape_.width, kProjectionBias);
-  add_columns(expanded, shape_.expanded, kExpansionBias);
+  PENSTOCK_RETURN_IF_ERROR(
+      add(projection_weight_, hidden_.in(kept), projected, shape_.width, kProjectionBias));
+  PENSTOCK_RETURN_IF_ERROR(
+      add(expansion_weight_, normal_.in(kept), expanded, shape_.expanded, kExpansionBias));
   AddInto(cuda_.stream(), shape_.width, gain_sums_.in(weight_stash), gradients.parameter(kGain));
   AddInto(cuda_.stream(), shape_.width, bias_sums_.in(weight_stash), gradients.parameter(kBias));
   return cuda_.Check("backward of a block's weights");

@@ -32,9 +32,19 @@ struct BranchShape {
   int64_t expanded = 0;        // outputs of the expansion
   int64_t projected = 0;       // inputs of the projection
   bool outputs_first = false;  // both weights are [outputs, inputs]
+  bool fp8 = false;            // as of LinearShape
 
-  LinearShape expansion() const { return {rows, width, expanded, outputs_first}; }
-  LinearShape projection() const { return {rows, projected, width, outputs_first}; }
+  LinearShape expansion() const { return Map(width, expanded); }
+  LinearShape projection() const { return Map(projected, width); }
+
+ private:
+  LinearShape Map(int64_t inputs, int64_t outputs) const {
+    return {.rows = rows,
+            .inputs = inputs,
+            .outputs = outputs,
+            .outputs_first = outputs_first,
+            .fp8 = fp8};
+  }
 };
 
 template <typename Number>

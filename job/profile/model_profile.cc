@@ -254,7 +254,7 @@ void SetLayers(const ModelGraph& model, Precision precision, v1::ModelProfile& p
 }
 
 absl::Status CheckProfilePrecision(const v1::ModelProfile& profile, Precision precision) {
-  const absl::string_view wanted = precision == Precision::kBf16 ? "bf16" : "f32";
+  const absl::string_view wanted = PrecisionName(precision);
   if (profile.precision() == wanted) return absl::OkStatus();
   return absl::InvalidArgumentError(absl::StrCat("the profile is in ", profile.precision(),
                                                  ", the job in ", wanted,

@@ -161,7 +161,7 @@ class MemoryOfWorker {
       bytes.gradients = Gradients(id) > 0 ? BufferPool::BlockBytes(Gradients(id) * float_bytes) : 0;
       if (!options.borrows_weights && !options.stores_state) return;
       bytes.streamed_weights = StreamedBytes(id);
-      if (options.precision == Precision::kBf16) {
+      if (HasMirror(options.precision)) {
         bytes.streamed_mirror = BufferPool::BlockBytes(
             ParameterArena(run_.job.model, options.layers).weight_count() * SizeOf(DType::kBf16));
       }

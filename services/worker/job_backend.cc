@@ -14,7 +14,14 @@ absl::StatusOr<std::unique_ptr<Backend>> MakeJobBackend(const v1::JobSpec& spec,
                                                       ", but this worker has ", threads_max,
                                                       " at most (--threads)"));
   }
-  return MakeBackendOn(device, job.threads, job.repeatability);
+  PENSTOCK_ASSIGN_OR_RETURN(std::unique_ptr<Backend> backend,
+                            MakeBackendOn(device, job.threads, job.repeatability));
+  if (const absl::Status has = backend->CheckPrecision(job.precision); !has.ok()) {
+    return absl::FailedPreconditionError(
+        absl::StrCat("training.precision is ", PrecisionName(job.precision),
+                     ", but this worker computes on ", backend->name(), ": ", has.message()));
+  }
+  return backend;
 }
 
 }  // namespace penstock

@@ -24,7 +24,7 @@ class NodeBytes {
   NodeBytes(const ModelGraph& model, const Node& node, int64_t samples, Precision precision,
             const TapeNeeds& needs)
       : model_(model), node_(node), samples_(samples), needs_(needs) {
-    const double number_bytes = precision == Precision::kBf16 ? kMirrorBytes : kNumberBytes;
+    const double number_bytes = HasMirror(precision) ? kMirrorBytes : kNumberBytes;
     for (const ParameterSpec& parameter : node.parameters) {
       const double numbers = NumbersUsed(parameter);
       weights_ += numbers * number_bytes;
@@ -134,7 +134,7 @@ LayerWork WorkOf(const ModelGraph& model, const LayerSpec& layer, int64_t sample
 
 PassWork WorkOfUpdate(int64_t parameters, int64_t states, Precision precision) {
   const double bytes = (4 + 2 * static_cast<double>(states)) * kNumberBytes +
-                       (precision == Precision::kBf16 ? kMirrorBytes : 0);
+                       (HasMirror(precision) ? kMirrorBytes : 0);
   return {.bytes = static_cast<double>(parameters) * bytes};
 }
 

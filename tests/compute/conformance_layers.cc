@@ -5,6 +5,7 @@
 #include <limits>
 #include <random>
 
+#include "absl/strings/match.h"
 #include "base/random.h"
 #include "tests/compute/conformance.h"
 #include "tests/compute/reference.h"
@@ -430,6 +431,39 @@ TEST_P(BackendConformance, FreshRandomInputs_GiveTheResultsOfTheCpu) {
                       run.node.parameters[p].name);
         }
       }
+    }
+  }
+}
+
+// What the CPU multiplies in bf16 are the same numbers, but for those that another order of sums has moved over the middle
+// between two.
+TEST_P(BackendConformance, Fp8_GivesTheResultsOfTheCpu) {
+  if (const absl::Status has = backend().CheckPrecision(Precision::kFp8);
+      !has.ok() && !absl::StartsWith(backend().name(), "cpu")) {
+    GTEST_SKIP() << has.message();
+  }
+  PENSTOCK_ASSERT_OK_AND_ASSIGN(const auto cpu, MakeCpuBackend(1));
+  const Sizes sizes = {2, 64, 64, 2, 128, 96};
+  for (const auto& make : kLayers) {
+    const LayerRun run(WithTrainedDeviations(make(sizes)), sizes);
+    SCOPED_TRACE(run.node.name);
+    const LayerTester::Results expected = LayerTester(*cpu).Run(run, Precision::kFp8);
+    const LayerTester::Results exact = LayerTester(*cpu).Run(run, Precision::kF32);
+    const LayerTester::Results results = LayerTester(*this).Run(run, Precision::kFp8);
+    const auto expect_near = [](const std::vector<float>& actual, const std::vector<float>& fp8,
+                                const std::vector<float>& f32, const std::string& what) {
+      EXPECT_LT(RelativeError(actual, Doubles(fp8)), 1e-2) << what;
+      // Gradients go through two roundings to E5M2, each of up to an eighth.
+      EXPECT_LT(RelativeError(actual, Doubles(f32)), 0.15) << what;
+    };
+    expect_near(results.output, expected.output, exact.output, "output");
+    if (!run.is_embedding) {
+      expect_near(results.grad_input, expected.grad_input, exact.grad_input,
+                  "gradient of the input");
+    }
+    for (size_t p = 0; p < run.parameters.size(); ++p) {
+      expect_near(results.gradients[p], expected.gradients[p], exact.gradients[p],
+                  run.node.parameters[p].name);
     }
   }
 }

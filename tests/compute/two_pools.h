@@ -19,6 +19,9 @@ class TwoPools : public Backend {
   BufferPool& pool() override { return cpu_->pool(); }
   BufferPool& host_pool() override { return host_pool_; }
 
+  absl::Status CheckPrecision(Precision precision) const override {
+    return cpu_->CheckPrecision(precision);
+  }
   absl::StatusOr<std::unique_ptr<OpKernels>> MakeKernels(KernelSpec spec,
                                                          Precision precision) override {
     return cpu_->MakeKernels(std::move(spec), precision);

@@ -736,6 +736,39 @@ TEST_F(Equivalence, PredictedWeightsInBf16_AreTheSerialReference) {
   }
 }
 
+// Operands have scales of their own, so neither the schedule nor the cut changes a bit. The CPU rounds to the numbers of fp8 and
+// multiplies in bf16.
+TEST_F(Equivalence, Fp8_IsTheSerialReference) {
+  for (const char* method :
+       {"1f1b", "zb-v", "pipedream", "pipedream-2bw", "paci", "pipemare", "roundpipe-async"}) {
+    v1::JobSpec spec = SmallJob(method);
+    spec.mutable_training()->set_precision("fp8");
+    SCOPED_TRACE(method);
+    ExpectEqual(spec, EvenSplit(kLayers, 4), /*delay_seed=*/5);
+  }
+  v1::JobSpec spec = SmallJob("1f1b");
+  spec.mutable_training()->set_precision("fp8");
+  spec.mutable_pipeline()->set_recompute("all");
+  ExpectEqual(spec, EvenSplit(kLayers, 3), /*delay_seed=*/6);
+}
+
+TEST_F(Equivalence, Fp8_IsAnotherTrainingThanBf16AndLearns) {
+  v1::JobSpec spec = SmallJob("1f1b");
+  spec.mutable_training()->set_steps(40);
+  spec.mutable_training()->set_precision("bf16");
+  PENSTOCK_ASSERT_OK_AND_ASSIGN(const Trained bf16,
+                                TrainSerially(spec, EvenSplit(kLayers, 1), {}, files_));
+  spec.mutable_training()->set_precision("fp8");
+  PENSTOCK_ASSERT_OK_AND_ASSIGN(const Trained fp8,
+                                TrainSerially(spec, EvenSplit(kLayers, 1), {}, files_));
+  spec.mutable_training()->set_precision("f32");
+  PENSTOCK_ASSERT_OK_AND_ASSIGN(const Trained f32,
+                                TrainSerially(spec, EvenSplit(kLayers, 1), {}, files_));
+  if (bf16.weights_sha256 == f32.weights_sha256) GTEST_SKIP() << "no products of bf16 here";
+  EXPECT_NE(fp8.weights_sha256, bf16.weights_sha256);
+  EXPECT_NEAR(fp8.steps.back().loss, f32.steps.back().loss, 0.05 * f32.steps.back().loss);
+}
+
 TEST_F(Equivalence, Losses_OverTraining_GoDown) {
   v1::JobSpec spec = SmallJob("pipedream");
   spec.mutable_training()->set_steps(40);

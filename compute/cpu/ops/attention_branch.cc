@@ -166,11 +166,12 @@ MadeKernels Make(CpuContext& context, const KernelSpec& spec) {
   const int64_t time = spec.inputs[0].dims[0];
   const int64_t width = spec.width();
   const BranchShape branch = {.rows = spec.rows(),
-                              .chunk = SampleChunk(spec.samples, time),
+                              .chunk = spec.fp8 ? spec.rows() : SampleChunk(spec.samples, time),
                               .width = width,
                               .expanded = 3 * width,
                               .projected = width,
-                              .outputs_first = spec.attributes().word("layout") == "outputs_first"};
+                              .outputs_first = spec.attributes().word("layout") == "outputs_first",
+                              .fp8 = spec.fp8};
   const int64_t heads = spec.attributes().integer("heads");
   PENSTOCK_ASSIGN_OR_RETURN(auto of_head,
                             MakeHeadAttention(context, {time, time, width / heads}, spec.bf16));

@@ -71,8 +71,12 @@ class CpuLinear : public OpKernels {
 
   CpuLinear(CpuContext& context, const KernelSpec& spec)
       : cpu_(context),
-        shape_{spec.rows(), ChunkOf(spec.rows()), spec.width(), spec.node.output.dims.back(),
-               spec.attributes().word("layout") == "outputs_first"},
+        shape_{.rows = spec.rows(),
+               .chunk = ChunkOf(spec),
+               .inputs = spec.width(),
+               .outputs = spec.node.output.dims.back(),
+               .outputs_first = spec.attributes().word("layout") == "outputs_first",
+               .fp8 = spec.fp8},
         has_bias_(spec.attributes().flag("bias")),
         layout_({spec.input_elements(), shape_.rows, shape_.outputs, has_bias_}) {}
 

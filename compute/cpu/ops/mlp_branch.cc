@@ -79,11 +79,12 @@ template <typename Number>
 MadeKernels Make(CpuContext& context, const KernelSpec& spec) {
   const int64_t hidden = spec.attributes().integer("hidden");
   const BranchShape branch = {.rows = spec.rows(),
-                              .chunk = ChunkOf(spec.rows()),
+                              .chunk = ChunkOf(spec),
                               .width = spec.width(),
                               .expanded = hidden,
                               .projected = hidden,
-                              .outputs_first = spec.attributes().word("layout") == "outputs_first"};
+                              .outputs_first = spec.attributes().word("layout") == "outputs_first",
+                              .fp8 = spec.fp8};
   const Dropout dropout(spec.attributes().number("dropout"), spec.inputs[0].dims[0]);
   return ResidualBranch<Number>::Create(context, branch, dropout,
                                         std::make_unique<GeluMiddle<Number>>(context, branch));

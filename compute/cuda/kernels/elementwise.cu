@@ -3,6 +3,83 @@
 #include "compute/cuda/kernels/for_each.cuh"
 
 namespace penstock::cuda {
+namespace {
+
+template <typename Number>
+struct BiasGelu {
+  int64_t width;
+  float* z;
+  const float* bias;
+  Number* output;
+
+  template <int kLanes>
+  __device__ void At(int64_t at) const {
+    Pack<float, kLanes> sums = LoadPack<kLanes>(z + at);
+    const Pack<float, kLanes> biases = LoadPack<kLanes>(bias + at % width);
+    Pack<Number, kLanes> outputs;
+    for (int i = 0; i < kLanes; ++i) {
+      sums.at[i] += biases.at[i];
+      outputs.at[i] = FromFloat<Number>(GeluTanh::Value(sums.at[i]));
+    }
+    StorePack(z + at, sums);
+    StorePack(output + at, outputs);
+  }
+};
+
+template <typename Number>
+struct GeluGradient {
+  const float* incoming;
+  const float* z;
+  Number* gradient;
+
+  template <int kLanes>
+  __device__ void At(int64_t at) const {
+    const Pack<float, kLanes> in = LoadPack<kLanes>(incoming + at);
+    const Pack<float, kLanes> from = LoadPack<kLanes>(z + at);
+    Pack<Number, kLanes> out;
+    for (int i = 0; i < kLanes; ++i) {
+      out.at[i] = FromFloat<Number>(in.at[i] * GeluTanh::Slope(from.at[i]));
+    }
+    StorePack(gradient + at, out);
+  }
+};
+
+// to = values + bias; null: without.
+template <typename From, typename To>
+struct Biased {
+  int64_t width;
+  const From* values;
+  const float* bias;
+  To* to;
+
+  template <int kLanes>
+  __device__ void At(int64_t at) const {
+    const Pack<From, kLanes> from = LoadPack<kLanes>(values + at);
+    Pack<float, kLanes> biases = {};
+    if (bias != nullptr) biases = LoadPack<kLanes>(bias + at % width);
+    Pack<To, kLanes> sums;
+    for (int i = 0; i < kLanes; ++i) {
+      sums.at[i] = FromFloat<To>(ToFloat(from.at[i]) + biases.at[i]);
+    }
+    StorePack(to + at, sums);
+  }
+};
+
+struct Sum {
+  const float* values;
+  float* sums;
+
+  template <int kLanes>
+  __device__ void At(int64_t at) const {
+    const Pack<float, kLanes> added = LoadPack<kLanes>(values + at);
+    Pack<float, kLanes> sum = LoadPack<kLanes>(sums + at);
+    for (int i = 0; i < kLanes; ++i) sum.at[i] += added.at[i];
+    StorePack(sums + at, sum);
+  }
+};
+
+}  // namespace
+
 void ResidualForward(cudaStream_t stream, int64_t rows, int64_t width, const float* residual,
                      const float* product, const float* bias, const DeviceMask& dropout,
                      float* output) {
@@ -61,10 +138,7 @@ template void Mask<Bf16>(cudaStream_t, int64_t, int64_t, const float*, const Dev
 template <typename Number>
 void BiasGeluForward(cudaStream_t stream, int64_t rows, int64_t width, float* z, const float* bias,
                      Number* output) {
-  ForEach(stream, rows * width, [=] __device__(int64_t at) {
-    z[at] += bias[at % width];
-    output[at] = FromFloat<Number>(GeluTanh::Value(z[at]));
-  });
+  ForEachPack(stream, rows, width, {z, bias, output}, BiasGelu<Number>{width, z, bias, output});
 }
 template void BiasGeluForward<float>(cudaStream_t, int64_t, int64_t, float*, const float*, float*);
 template void BiasGeluForward<Bf16>(cudaStream_t, int64_t, int64_t, float*, const float*, Bf16*);
@@ -72,9 +146,8 @@ template void BiasGeluForward<Bf16>(cudaStream_t, int64_t, int64_t, float*, cons
 template <typename Number>
 void GeluBackward(cudaStream_t stream, int64_t count, const float* incoming, const float* z,
                   Number* gradient) {
-  ForEach(stream, count, [=] __device__(int64_t at) {
-    gradient[at] = FromFloat<Number>(incoming[at] * GeluTanh::Slope(z[at]));
-  });
+  ForEachPack(stream, /*rows=*/1, count, {incoming, z, gradient},
+              GeluGradient<Number>{incoming, z, gradient});
 }
 template void GeluBackward<float>(cudaStream_t, int64_t, const float*, const float*, float*);
 template void GeluBackward<Bf16>(cudaStream_t, int64_t, const float*, const float*, Bf16*);
@@ -82,18 +155,16 @@ template void GeluBackward<Bf16>(cudaStream_t, int64_t, const float*, const floa
 template <typename Number>
 void AddBias(cudaStream_t stream, int64_t rows, int64_t width, const float* values,
              const float* bias, Number* to) {
-  ForEach(stream, rows * width, [=] __device__(int64_t at) {
-    to[at] = FromFloat<Number>(values[at] + bias[at % width]);
-  });
+  ForEachPack(stream, rows, width, {values, bias, to},
+              Biased<float, Number>{width, values, bias, to});
 }
 template void AddBias<float>(cudaStream_t, int64_t, int64_t, const float*, const float*, float*);
 template void AddBias<Bf16>(cudaStream_t, int64_t, int64_t, const float*, const float*, Bf16*);
 
 void ConvertToFloat(cudaStream_t stream, int64_t rows, int64_t width, const Bf16* values,
                     const float* bias, float* to) {
-  ForEach(stream, rows * width, [=] __device__(int64_t at) {
-    to[at] = ToFloat(values[at]) + (bias == nullptr ? 0.0f : bias[at % width]);
-  });
+  ForEachPack(stream, rows, width, {values, bias, to},
+              Biased<Bf16, float>{width, values, bias, to});
 }
 
 void Store(cudaStream_t stream, int64_t value, int64_t* to) {
@@ -105,7 +176,7 @@ void Fill(cudaStream_t stream, int64_t count, float value, float* values) {
 }
 
 void AddInto(cudaStream_t stream, int64_t count, const float* values, float* sums) {
-  ForEach(stream, count, [=] __device__(int64_t at) { sums[at] += values[at]; });
+  ForEachPack(stream, /*rows=*/1, count, {values, sums}, Sum{values, sums});
 }
 
 void Scale(cudaStream_t stream, int64_t count, float factor, float* values) {

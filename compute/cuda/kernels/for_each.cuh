@@ -46,4 +46,24 @@ inline bool IsInQuads(int64_t width, std::initializer_list<const void*> arrays) 
   return width % 4 == 0 && addresses % sizeof(Quad<float>) == 0;
 }
 
+template <int kLanes, typename Body>
+__global__ void ForEachPackKernel(int64_t packs, Body body) {
+  const int64_t at = int64_t{blockIdx.x} * blockDim.x + threadIdx.x;
+  if (at < packs) body.template At<kLanes>(at * kLanes);
+}
+
+// body.At<kLanes>(index of the first) for every kLanes numbers of [rows, width], none of them in two rows: 4 at a time where these
+// arrays, of which it reads and writes packs, allow that, or else one.
+template <typename Body>
+void ForEachPack(cudaStream_t stream, int64_t rows, int64_t width,
+                 std::initializer_list<const void*> arrays, const Body& body) {
+  const int64_t count = rows * width;
+  if (count == 0) return;
+  if (IsInQuads(width, arrays)) {
+    ForEachPackKernel<4><<<CeilDiv(count / 4, kBlock), kBlock, 0, stream>>>(count / 4, body);
+  } else {
+    ForEachPackKernel<1><<<CeilDiv(count, kBlock), kBlock, 0, stream>>>(count, body);
+  }
+}
+
 }  // namespace penstock::cuda

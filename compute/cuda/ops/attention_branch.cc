@@ -122,7 +122,8 @@ MadeKernels Make(CudaContext& context, const KernelSpec& spec) {
                               .width = width,
                               .expanded = 3 * width,
                               .projected = width,
-                              .outputs_first = spec.attributes().word("layout") == "outputs_first"};
+                              .outputs_first = spec.attributes().word("layout") == "outputs_first",
+                              .fp8 = spec.fp8};
   const AttentionShape shape = {.batch = spec.samples,
                                 .queries = time,
                                 .keys = time,

@@ -29,7 +29,8 @@ class CudaLinear : public OpKernels {
         shape_{.rows = spec.rows(),
                .inputs = spec.width(),
                .outputs = spec.node.output.dims.back(),
-               .outputs_first = spec.attributes().word("layout") == "outputs_first"},
+               .outputs_first = spec.attributes().word("layout") == "outputs_first",
+               .fp8 = spec.fp8},
         has_bias_(spec.attributes().flag("bias")),
         operands_(context, {spec.input_elements(), shape_.rows, shape_.outputs, has_bias_},
                   scratch_) {}
@@ -51,7 +52,7 @@ class CudaLinear : public OpKernels {
 
   absl::Status BackwardInput(const PassContext&, const WeightView& weights,
                              const Tape& tape) override {
-    operands_.TakeGradient(tape);
+    operands_.TakeGradient(tape, /*sums=*/!weight_.sums_outputs());
     if (tape.grad_input() != nullptr) {
       PENSTOCK_RETURN_IF_ERROR(backward_input_.Run({.left = operands_.Gradient(tape),
                                                     .right = ParameterOf<Number>(weights, kWeight),
@@ -62,8 +63,11 @@ class CudaLinear : public OpKernels {
 
   absl::Status BackwardWeight(const PassContext&, const GradientView& gradients,
                               const Tape& tape) override {
-    PENSTOCK_RETURN_IF_ERROR(
-        weight_.Add(gradients, operands_.Input(tape), operands_.Gradient(tape)));
+    const Number* const x = operands_.Input(tape);
+    const Number* const dy = operands_.Gradient(tape);
+    PENSTOCK_RETURN_IF_ERROR(weight_.sums_outputs()
+                                 ? weight_.AddAndSum(gradients, x, dy, operands_.BiasSums(tape))
+                                 : weight_.Add(gradients, x, dy));
     operands_.AddBiasGradient(gradients, kBias, tape);
     return cuda_.Check("backward of a linear map's weights");
   }
@@ -81,7 +85,8 @@ class CudaLinear : public OpKernels {
     PENSTOCK_ASSIGN_OR_RETURN(
         backward_input_,
         MatrixProduct::Create(cuda_, BackwardInputShape<Number>(shape_, CUDA_R_32F)));
-    PENSTOCK_ASSIGN_OR_RETURN(weight_, WeightGradient<Number>::Create(cuda_, shape_, kWeight));
+    PENSTOCK_ASSIGN_OR_RETURN(weight_,
+                              WeightGradient<Number>::Create(cuda_, shape_, kWeight, has_bias_));
     return absl::OkStatus();
   }
 

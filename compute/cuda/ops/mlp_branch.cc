@@ -112,7 +112,8 @@ MadeKernels Make(CudaContext& context, const KernelSpec& spec) {
                               .width = spec.width(),
                               .expanded = hidden,
                               .projected = hidden,
-                              .outputs_first = spec.attributes().word("layout") == "outputs_first"};
+                              .outputs_first = spec.attributes().word("layout") == "outputs_first",
+                              .fp8 = spec.fp8};
   // cuBLASLt does not say how exact its tanh is, so f32 uses our own.
   absl::StatusOr<std::unique_ptr<Middle<Number>>> middle =
       kIsFloat<Number> ? PlainGelu<Number>::Create(context, branch)

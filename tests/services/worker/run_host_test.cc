@@ -650,5 +650,18 @@ TEST_F(RunHostJobs, Threads_AreTheJobsAsFarAsTheWorkerHasThem) {
                        AllOf(HasSubstr("training.threads is 3"), HasSubstr("2 at most"))));
 }
 
+// The reference can compute it, but a worker that took such a job would be slower than with any other precision.
+TEST_F(RunHostJobs, Fp8OnACpu_IsRefusedByName) {
+  RunHost host(Parts());
+  v1::JobSpec spec = SmallJob("1f1b");
+  spec.mutable_training()->set_precision("fp8");
+  EXPECT_THAT(host.Prepare(RequestOf("fp8", spec), InAWhile()),
+              StatusIs(absl::StatusCode::kFailedPrecondition,
+                       AllOf(HasSubstr("training.precision is fp8"), HasSubstr("cpu (oneDNN"),
+                             HasSubstr("compute capability 8.9"))));
+  spec.mutable_training()->set_precision("bf16");
+  EXPECT_THAT(host.Prepare(RequestOf("bf16", spec), InAWhile()), IsOk());
+}
+
 }  // namespace
 }  // namespace penstock
