@@ -79,6 +79,7 @@
   ROW(kRunAfterPrepare, "run.after_prepare", kEnds)                                     \
   ROW(kRunBeforeStart, "run.before_start", kFails)                                      \
   ROW(kRunBeforeStop, "run.before_stop", kEnds)                                         \
+  ROW(kRunDeviceLost, "run.device_lost", kFails)                                        \
   ROW(kRunAfterEnd, "run.after_end", kEnds)                                             \
   ROW(kRunAtCut, "run.at_cut", kFails)                                                  \
   ROW(kRunBeforeDone, "run.before_done", kFails)                                        \

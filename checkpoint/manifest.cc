@@ -121,6 +121,9 @@ absl::StatusOr<Manifest> FromJson(const Json& json) {
   if (json.contains("layer_order")) {
     manifest.layer_order = json.at("layer_order").get<std::vector<std::string>>();
   }
+  if (json.contains("arithmetics")) {
+    manifest.arithmetics = json.at("arithmetics").get<std::vector<std::string>>();
+  }
   if (json.contains("validation_loss")) {
     manifest.validation_loss = json.at("validation_loss").get<double>();
   }
@@ -179,6 +182,7 @@ std::string SerializeManifest(const Manifest& manifest) {
   if (!manifest.layer_updates.empty()) json["layer_updates"] = manifest.layer_updates;
   if (!manifest.stage_layers.empty()) json["stage_layers"] = manifest.stage_layers;
   if (!manifest.layer_order.empty()) json["layer_order"] = manifest.layer_order;
+  if (!manifest.arithmetics.empty()) json["arithmetics"] = manifest.arithmetics;
   if (!manifest.schedule.empty()) json["schedule"] = manifest.schedule;
   if (manifest.validation_loss.has_value()) json["validation_loss"] = *manifest.validation_loss;
   json[kOwnDigest] = DigestOf(json);

@@ -58,7 +58,8 @@ FoundStart StartOf(const Manifest& manifest) {
           .method = manifest.method,
           .stage_layers = manifest.stage_layers,
           .layer_order = manifest.layer_order,
-          .schedule = manifest.schedule};
+          .schedule = manifest.schedule,
+          .arithmetics = manifest.arithmetics};
 }
 
 bool NamesCheckpoint(const std::string& resume) {

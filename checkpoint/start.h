@@ -38,6 +38,7 @@ struct FoundStart {
   std::vector<int32_t> stage_layers = {};
   std::vector<std::string> layer_order = {};  // as in the manifest
   std::string schedule = {};                  // as in the manifest
+  std::vector<std::string> arithmetics = {};  // as in the manifest
   std::string snapshot =
       {};  // in the memory of workers (SnapshotDirectory), instead of a checkpoint
   std::vector<std::string> notes;  // for the log: newer checkpoints that were passed over

@@ -61,6 +61,10 @@ struct Incoming {
 class Backend : public Transfers {
  public:
   virtual absl::string_view name() const = 0;  // "cpu (oneDNN 2.6.3, avx512_core_bf16, 1 thread)"
+  // What the bits of results depend on beside the job and Penstock's build: with training.deterministic a job's results are
+  // the same on back-ends of the same arithmetic.
+  // "cpu (oneDNN 2.6.3, avx512_core_bf16, 1 thread)", "NVIDIA H200 (sm_90, cuBLASLt 130001, cuDNN 9.19.0)".
+  virtual std::string arithmetic() const = 0;
   // For each of `processes` that compute on this device: on a CPU what the machine has, in use or not; on a GPU what was
   // free when this back-end was made, shared among them, less what the others take before they compute anything.
   virtual int64_t memory_bytes(int processes) const = 0;
@@ -68,8 +72,9 @@ class Backend : public Transfers {
   // Memory that the network reads and writes: pool() where the device computes on it.
   virtual BufferPool& host_pool() = 0;
 
-  // Whether jobs of this precision are for this device. The CPU computes kFp8, too, so that a reference can be compared
-  // with, but slower than anything else. Errors: Unimplemented (it has no products of these numbers), with what has.
+  // Whether jobs of this precision are for this device. The CPU refuses kFp8, which it computes, too, but more slowly than
+  // anything else: for a reference to compare with. Errors: Unimplemented (it has no products of these numbers), whose
+  // message names the devices that have them.
   virtual absl::Status CheckPrecision(Precision precision) const = 0;
   // The kernels of one node. `spec.bf16` and `spec.fp8` are set here, by what the device can do.
   // Errors: Unimplemented (the device lacks a kernel), ResourceExhausted (no memory for their scratch).

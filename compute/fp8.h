@@ -15,8 +15,8 @@ namespace penstock {
 
 enum class Fp8 : uint8_t { kNone, kE4M3, kE5M2 };
 
-// The largest number of a format is 1.75 times two to the power of this, the smallest that has all bits of mantissa two to the
-// power of that, and between two such powers there are 2^kFp8MantissaBits numbers.
+// The largest number of a format is 1.75 * 2^Fp8ExponentMax, the smallest that has all bits of mantissa is 2^Fp8ExponentMin. From a
+// power of two to the next there are 2^Fp8MantissaBits numbers.
 constexpr int Fp8ExponentMax(Fp8 format) { return format == Fp8::kE4M3 ? 8 : 15; }
 constexpr int Fp8ExponentMin(Fp8 format) { return format == Fp8::kE4M3 ? -6 : -14; }
 constexpr int Fp8MantissaBits(Fp8 format) { return format == Fp8::kE4M3 ? 3 : 2; }

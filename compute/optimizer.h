@@ -27,6 +27,8 @@ namespace penstock {
 struct MuonConfig {
   double momentum = 0.95;
   AdamWConfig adamw;  // of the others; its weight decay is also the matrices'
+  // The products of the iteration may read bf16, as in the author's implementation. On a GPU they do; on the CPU they stay f32.
+  bool bf16 = false;
 
   // The first is AdamW's mean for parameters that take its steps; the second stays zero for the others.
   static constexpr const char* kStates[] = {"momentum", "exp_avg_sq"};

@@ -11,7 +11,7 @@ namespace penstock {
 
 // In kBf16 the products with weight matrices, and those of attention where a back-end gains by it, read bf16 and sum in
 // f32, with f32 master weights; the residual stream, norms, softmax, losses, gradients of weights and optimizer state stay
-// f32. A device without fast bf16 products computes kBf16 as kF32. kFp8 is kBf16, but that the products of the ops linear,
+// f32. A device without fast bf16 products computes kBf16 as kF32. kFp8 is kBf16, except that the products of the ops linear,
 // attention_branch and mlp_branch read fp8 (compute/fp8.h).
 enum class Precision : uint8_t { kF32, kBf16, kFp8 };
 

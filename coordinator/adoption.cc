@@ -25,6 +25,7 @@ v1::RunStart RunStartOf(const FoundStart& start) {
   run.mutable_layer_order()->Assign(start.layer_order.begin(), start.layer_order.end());
   run.set_schedule(start.schedule);
   run.set_snapshot(start.snapshot);
+  run.mutable_arithmetics()->Assign(start.arithmetics.begin(), start.arithmetics.end());
   return run;
 }
 
@@ -38,6 +39,7 @@ FoundStart FoundStartOf(const v1::RunStart& start) {
           .stage_layers = {start.stage_layers().begin(), start.stage_layers().end()},
           .layer_order = {start.layer_order().begin(), start.layer_order().end()},
           .schedule = start.schedule(),
+          .arithmetics = {start.arithmetics().begin(), start.arithmetics().end()},
           .snapshot = start.snapshot()};
 }
 

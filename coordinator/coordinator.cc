@@ -1,6 +1,7 @@
 #include "coordinator/coordinator.h"
 
 #include <algorithm>
+#include <limits>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -513,9 +514,13 @@ v1::ListJobsResponse Coordinator::ListJobs() const {
 }
 
 JobRun* Coordinator::Find(const std::string& job_id) {
-  if (const auto run = runs_.find(job_id); run != runs_.end()) return run->second.get();
+  if (const auto run = runs_.find(job_id); run != runs_.end()) {
+    deadlines_.erase(run->second.get());
+    return run->second.get();
+  }
   // A run of a job's planning has the job's id with a suffix, and no job's name has a dot.
   const auto planned = runs_.find(job_id.substr(0, job_id.rfind('.')));
+  if (planned != runs_.end()) deadlines_.erase(planned->second.get());
   JobRun* const run = planned == runs_.end() ? nullptr : planned->second->planning_run();
   return run != nullptr && run->id() == job_id ? run : nullptr;
 }
@@ -551,6 +556,7 @@ void Coordinator::OnAnswer(const std::string& job_id, EffectAnswer answer, Now n
 }
 
 void Coordinator::Tick(Now now) {
+  deadlines_.clear();
   if (all_returned_ns_.has_value() && *all_returned_ns_ <= now.monotonic_ns) {
     all_returned_ns_.reset();
     for (auto& [job_id, run] : runs_) {
@@ -573,7 +579,9 @@ void Coordinator::Tick(Now now) {
 std::optional<int64_t> Coordinator::NextDeadlineNs() const {
   std::optional<int64_t> next = membership_.NextExpiryNs();
   for (const auto& [job_id, run] : runs_) {
-    const std::optional<int64_t> deadline = run->NextDeadlineNs();
+    const auto [known, is_new] = deadlines_.try_emplace(run.get());
+    if (is_new) known->second = run->NextDeadlineNs();
+    const std::optional<int64_t>& deadline = known->second;
     if (deadline.has_value()) {
       next = std::min(next.value_or(*deadline), *deadline);
     }
@@ -609,6 +617,7 @@ CoordinatorEffects Coordinator::TakeEffects() { return std::exchange(effects_, {
 
 void Coordinator::OnDeparture(const Departure& departure, Now now) {
   losses_.Count(departure.cause, departure.detection_ns);
+  deadlines_.clear();
   for (auto& [job_id, run] : runs_) {
     run->OnWorkerLost(departure.worker, departure.incarnation, departure.reason, now);
   }
@@ -618,6 +627,13 @@ absl::Status Coordinator::CheckInvariants() const {
   PENSTOCK_RETURN_IF_ERROR(membership_.CheckInvariants());
   for (const auto& [job_id, run] : runs_) {
     PENSTOCK_RETURN_IF_ERROR(run->CheckInvariants());
+    const auto known = deadlines_.find(run.get());
+    if (known == deadlines_.end()) continue;
+    // One that is too early only wakes the coordinator.
+    constexpr int64_t kNever = std::numeric_limits<int64_t>::max();
+    if (run->NextDeadlineNs().value_or(kNever) < known->second.value_or(kNever)) {
+      return absl::InternalError(absl::StrCat("the deadline of ", job_id, " is known too late"));
+    }
   }
   const std::unordered_map<std::string, JobRun*> users = Users();
   for (const auto& [job_id, run] : runs_) {

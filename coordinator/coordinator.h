@@ -225,6 +225,8 @@ class Coordinator {
   std::map<std::string, Orphan> orphans_;  // by worker: the run that it has and no job
   // When workers that were there before a restart have come back, or do not.
   std::optional<int64_t> all_returned_ns_;
+  // The deadlines of jobs that have not changed since they were last asked for: every turn asks for all, and few have changed.
+  mutable std::unordered_map<const JobRun*, std::optional<int64_t>> deadlines_;
   std::optional<int64_t> settled_ns_;  // when a job that waits for more workers waits no longer
   RejectedMessages rejected_;
   LossCounts losses_;

@@ -157,6 +157,7 @@ bool Crew::OnLaunch(int32_t worker_index, const WorkerResponse& response,
     }
     const auto* run = std::get_if<absl::StatusOr<v1::PrepareRunResponse>>(&response);
     const std::string digest = run != nullptr ? (*run)->schedule_digest() : "";
+    if (run != nullptr) part.arithmetic = (*run)->arithmetic();
     if (digest != schedule_digest) {
       blame_.Own(worker_index, absl::StrCat("derives schedule ", digest, ", the coordinator ",
                                             schedule_digest, "; run the same build on both"));
@@ -203,6 +204,16 @@ void Crew::OnStopped(int32_t worker_index, const WorkerResponse& response) {
   Part& part = parts_[worker_index];
   part.stopped = part.stopped || stopped->ok();
   part.unreachable = absl::IsUnavailable(stopped->status());
+}
+
+std::vector<std::string> Crew::Arithmetics() const {
+  std::vector<std::string> each;
+  for (const Part& part : parts_) {
+    if (part.arithmetic.empty()) return {};
+    const bool is_new = std::find(each.begin(), each.end(), part.arithmetic) == each.end();
+    if (is_new) each.push_back(part.arithmetic);
+  }
+  return each;
 }
 
 void Crew::Adopt(const v1::RunUnderWay& run) {

@@ -31,6 +31,7 @@ class Crew {
   struct Part {
     WorkerOffer worker;
     bool prepared = false;
+    std::string arithmetic = {};  // as it prepared (PrepareRunResponse)
     bool start_asked = false;
     bool started = false;
     bool done = false;
@@ -67,6 +68,9 @@ class Crew {
   std::vector<std::string> InUse() const;
   // Returns the index of this incarnation of a worker.
   std::optional<int32_t> Find(const std::string& worker, uint64_t incarnation) const;
+  // Returns the arithmetic of the workers' devices, each once, in order of workers; empty: it is not known of all. REQUIRES:
+  // they have prepared.
+  std::vector<std::string> Arithmetics() const;
   // Returns whether the workers have heard of the attempt, and whether they are being started.
   bool asked() const { return asked_; }
   bool starting() const { return starting_; }

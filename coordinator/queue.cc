@@ -8,6 +8,7 @@
 namespace penstock {
 void Coordinator::Settle(Now now) {
   settled_ns_.reset();
+  deadlines_.clear();
   for (auto& [job_id, run] : runs_) run->GoOnPlanning(now);
   ForgetOver();
   if (draining_) {

@@ -100,6 +100,7 @@ Manifest TrainingAttempt::ManifestOf(const CheckpointTracker::Complete& complete
   manifest.family = FamilyText(spec.model());
   if (job.method == &SearchedMethod()) manifest.schedule = spec.pipeline().schedule();
   manifest.fingerprint = FingerprintOf(spec, job);
+  manifest.arithmetics = arithmetics;
   RunProgress digests(/*first_step=*/0, /*reporting_stage=*/0);
   digests.OnLayers({complete.layers.begin(), complete.layers.end()});
   manifest.weights_sha256 = digests.WeightsSha256(job.model.size());
@@ -132,6 +133,7 @@ void TrainingJob::TakeOver(const v1::GetJobResponse& record) {
   attempt_.emplace(spec(), resolved(), record.plan(), static_cast<int64_t>(workers.size()),
                    FoundStartOf(record.run().start()));
   attempt_->staging_tag = StagingTag(id(), epoch());
+  attempt_->arithmetics = {record.run().arithmetics().begin(), record.run().arithmetics().end()};
   if (record.run().has_saved()) attempt_->saved = FoundStartOf(record.run().saved());
   attempt_->save_error = record.run().save_error();
   attempt_->save_error_step = record.run().save_error_step();

@@ -77,6 +77,8 @@ struct TrainingAttempt {
   const FoundStart start;
   const std::vector<int64_t> cuts;  // regular ones
   const double sample_flops;        // of the model's forward and backward of a sample
+  std::vector<std::string> arithmetics =
+      {};  // of its workers' devices (Crew::Arithmetics), once they have prepared
   CheckpointTracker checkpoints;
   // The job would go on from here: with each checkpoint that is not committed yet, by step, and with the last that is.
   std::map<int64_t, FoundStart> saving;

@@ -146,6 +146,7 @@ void AttemptPhase::WriteRun(v1::GetJobResponse& record) const {
   crew_->WriteTo(run);
   *run.mutable_start() = RunStartOf(attempt().start);
   if (!attempt().saved.checkpoint.empty()) *run.mutable_saved() = RunStartOf(attempt().saved);
+  run.mutable_arithmetics()->Assign(attempt().arithmetics.begin(), attempt().arithmetics.end());
   run.set_save_error(attempt().save_error);
   run.set_save_error_step(attempt().save_error_step);
   job_.progress().WriteTo(run);

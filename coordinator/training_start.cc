@@ -328,6 +328,7 @@ class Launching final : public AttemptPhase {
     const bool launched =
         crew_->OnLaunch(worker_index, response, attempt().plan.schedule_digest(), now);
     if (NextPhase failed = FailIfBlamed(now)) return failed;
+    if (crew_->starting() && attempt().arithmetics.empty()) NoteArithmetics(now);
     if (launched) return Train(job_, std::move(crew_));
     AwaitLaunch(now);
     return nullptr;
@@ -348,6 +349,33 @@ class Launching final : public AttemptPhase {
         absl::StrContains(prepared->status().message(), start_.snapshot)) {
       job_.snapshots().Drop(start_.snapshot);
     }
+  }
+
+  // All have prepared. Says what stands in the way of the same bits in another run.
+  void NoteArithmetics(Now now) {
+    std::vector<std::string>& now_there = attempt().arithmetics;
+    now_there = crew_->Arithmetics();
+    if (now_there.size() > 1) {
+      job_.Log(absl::StrCat("computes on devices of ", now_there.size(),
+                            " kinds, so that the last bits of the weights depend on which device "
+                            "has which layers: ",
+                            absl::StrJoin(now_there, "; ")),
+               now);
+    }
+    const auto sorted = [](std::vector<std::string> names) {
+      std::sort(names.begin(), names.end());
+      return names;
+    };
+    if (start_.arithmetics.empty() || now_there.empty() ||
+        sorted(start_.arithmetics) == sorted(now_there)) {
+      return;
+    }
+    job_.Log(
+        absl::StrCat(
+            "computes on ", absl::StrJoin(now_there, "; "), ", and its checkpoint comes from ",
+            absl::StrJoin(start_.arithmetics, "; "),
+            ": the last bits of the weights differ from those of a run that stayed where it was"),
+        now);
   }
 
   void Prepare(Now now) {

@@ -325,6 +325,9 @@ absl::StatusOr<ResolvedJob> ResolveJob(const v1::JobSpec& spec) {
   job.stop_after = spec.validation().stop_after();
   job.clip = ClipOf(training.clip());
   job.precision = PrecisionOf(training.precision()).value_or(Precision::kF32);
+  if (auto* const muon = std::get_if<MuonConfig>(&job.optimizer); muon != nullptr) {
+    muon->bf16 = HasMirror(job.precision);
+  }
   job.rounding = training.rounding() == "stochastic" ? Rounding::kStochastic : Rounding::kNearest;
   job.stash = training.stash() == "host" ? StashPlace::kHost : StashPlace::kDevice;
   job.cuda_graphs = training.cuda_graphs() == "on";

@@ -39,6 +39,7 @@ class CpuBackend : public Backend {
         name_(Describe(cpu_)) {}
 
   absl::string_view name() const override { return name_; }
+  std::string arithmetic() const override { return name_; }
   int64_t memory_bytes(int /*processes*/) const override { return HostMemoryBytes(); }
   BufferPool& pool() override { return pool_; }
   BufferPool& host_pool() override { return pool_; }
@@ -50,7 +51,11 @@ class CpuBackend : public Backend {
   absl::StatusOr<std::unique_ptr<OpKernels>> MakeKernels(KernelSpec spec,
                                                          Precision precision) override {
     spec.bf16 = HasMirror(precision) && cpu_.has_bf16_products;
-    spec.fp8 = spec.bf16 && precision == Precision::kFp8;
+    spec.fp8 = precision == Precision::kFp8;
+    if (spec.fp8 && !spec.bf16) {
+      return absl::UnimplementedError(absl::StrCat(
+          name_, " computes fp8 by products of bf16, which it lacks; use a CPU that has them"));
+    }
     for (const Maker& maker : kMakers) {
       if (*maker.op == *spec.node.op) return maker.make(cpu_, spec);
     }

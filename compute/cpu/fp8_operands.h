@@ -1,4 +1,4 @@
-// Fp8Operands: the operands of a bf16 product, made what they are in fp8 (compute/fp8.h).
+// Fp8Operands: the operands of a bf16 product, rounded to the numbers that fp8 has (compute/fp8.h).
 //
 // Numbers of fp8 times a power of two are numbers of bf16, so the CPU, which has no products of fp8, multiplies these
 // instead: one element at a time is rounded, for a reference to compare with.

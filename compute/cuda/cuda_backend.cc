@@ -47,6 +47,7 @@ class CudaBackend : public Backend {
         name_(Describe(*context_)) {}
 
   absl::string_view name() const override { return name_; }
+  std::string arithmetic() const override { return DescribeArithmetic(*context_); }
   int64_t memory_bytes(int processes) const override {
     return ShareOfMemory(context_->free_bytes(), processes);
   }
@@ -177,12 +178,19 @@ class CudaBackend : public Backend {
 
  private:
   static std::string Describe(const CudaContext& context) {
+    return absl::StrFormat("cuda:%d (%s, %s)", context.device(), context.properties().name,
+                           PartsOf(context));
+  }
+  // Without its number. Algorithms are chosen by shape, device and library, so all of them are here.
+  static std::string DescribeArithmetic(const CudaContext& context) {
+    return absl::StrFormat("%s (%s)", context.properties().name, PartsOf(context));
+  }
+  static std::string PartsOf(const CudaContext& context) {
     const cudaDeviceProp& properties = context.properties();
     const auto cudnn = static_cast<int>(cudnnGetVersion());
-    return absl::StrFormat("cuda:%d (%s, sm_%d%d, cuBLASLt %d, cuDNN %d.%d.%d)", context.device(),
-                           properties.name, properties.major, properties.minor,
-                           static_cast<int>(cublasLtGetVersion()), cudnn / 10000, cudnn / 100 % 100,
-                           cudnn % 100);
+    return absl::StrFormat("sm_%d%d, cuBLASLt %d, cuDNN %d.%d.%d", properties.major,
+                           properties.minor, static_cast<int>(cublasLtGetVersion()), cudnn / 10000,
+                           cudnn / 100 % 100, cudnn % 100);
   }
 
   void Note(cudaError_t error, absl::string_view what) { context_->Note(ToStatus(error, what)); }

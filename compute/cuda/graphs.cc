@@ -17,8 +17,10 @@ void CudaPassGraphs::SetSample(int64_t first_sample) {
 absl::Status CudaPassGraphs::Run(const Key& key, absl::FunctionRef<absl::Status()> queue) {
   ++passes_;
   if (!given_up_.empty()) return queue();
-  // It moves when a layer is made that wants more.
-  if (const void* scratch = cuda_.layer_scratch().data(); scratch != scratch_) {
+  // They move when a layer is made that wants more.
+  if (const std::array<const void*, 2> scratch = {cuda_.layer_scratch().data(),
+                                                  cuda_.fp8_scratch().data()};
+      scratch != scratch_) {
     table_.Clear();
     scratch_ = scratch;
   }

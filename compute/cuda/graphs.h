@@ -11,6 +11,7 @@
 
 #include <cuda_runtime_api.h>
 
+#include <array>
 #include <cstdint>
 #include <memory>
 #include <string>
@@ -46,7 +47,7 @@ class CudaPassGraphs final : public PassGraphs {
 
   CudaContext& cuda_;
   PassGraphTable<Graph> table_;
-  const void* scratch_ = nullptr;  // that the graphs refer to
+  std::array<const void*, 2> scratch_ = {};  // that the graphs refer to
   int64_t passes_ = 0, replayed_ = 0, recorded_ = 0;
   std::string given_up_;
 };

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "absl/strings/str_format.h"
+#include "base/check.h"
 #include "base/status.h"
 #include "compute/block_layout.h"
 #include "compute/cuda/error.h"
@@ -190,6 +191,9 @@ absl::StatusOr<MatrixProduct> MatrixProduct::Create(CudaContext& context,
 }
 
 absl::Status MatrixProduct::Describe(const ProductShape& s) {
+  if (s.in_fp8() && HasBias(s.epilogue) && s.result == CUDA_R_32F) {
+    return absl::UnimplementedError("cuBLASLt adds no bias of f32 to a product of fp8");
+  }
   if (HasAuxiliary(s.epilogue) && s.columns % kAuxiliaryMultiple != 0) {
     return absl::UnimplementedError("cuBLASLt's GELU wants columns in multiples of 8");
   }
@@ -204,6 +208,7 @@ absl::Status MatrixProduct::Describe(const ProductShape& s) {
   PENSTOCK_RETURN_IF_ERROR(
       Set(CUBLASLT_MATMUL_DESC_TRANSB, transposed_left ? CUBLAS_OP_T : CUBLAS_OP_N));
   PENSTOCK_RETURN_IF_ERROR(Set(CUBLASLT_MATMUL_DESC_EPILOGUE, EpilogueOf(s.epilogue)));
+  if (s.in_fp8()) PENSTOCK_RETURN_IF_ERROR(SetScales());
   if (HasAuxiliary(s.epilogue)) {
     PENSTOCK_RETURN_IF_ERROR(Set(CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_LD, s.columns));
     PENSTOCK_RETURN_IF_ERROR(Set(CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_DATA_TYPE, s.operands));
@@ -255,7 +260,8 @@ absl::Status MatrixProduct::Choose() {
   }
   (void)cublasLtMatmulPreferenceDestroy(preference);
   // It answers a combination that it does not know with either of two errors.
-  if (status == CUBLAS_STATUS_INVALID_VALUE && shape_.epilogue != Epilogue::kNone) {
+  if (status == CUBLAS_STATUS_INVALID_VALUE &&
+      (shape_.epilogue != Epilogue::kNone || shape_.in_fp8())) {
     status = CUBLAS_STATUS_NOT_SUPPORTED;
   }
   PENSTOCK_RETURN_IF_ERROR(ToStatus(status, "looking for an algorithm"));
@@ -319,22 +325,25 @@ void MatrixProduct::RoundOperands(ProductOperands& operands) const {
                          places.right.in(memory), scales + 1);
 }
 
+absl::Status MatrixProduct::SetScales() const {
+  Fp8Scale* const scales = Fp8Operands(shape_).scales.in(context_->fp8_scratch().data());
+  PENSTOCK_RETURN_IF_ERROR(Set(CUBLASLT_MATMUL_DESC_A_SCALE_POINTER, &scales[1].inverse));
+  return Set(CUBLASLT_MATMUL_DESC_B_SCALE_POINTER, &scales[0].inverse);
+}
+
 absl::Status MatrixProduct::Queue(const ProductOperands& o,
                                   const cublasLtMatmulAlgo_t& algorithm) const {
   if (o.bias != nullptr) {
     PENSTOCK_RETURN_IF_ERROR(Set(CUBLASLT_MATMUL_DESC_BIAS_POINTER, o.bias));
   }
   if (o.sums != nullptr) {
+    PENSTOCK_CHECK(o.alpha == 1.0f);  // it is not documented whether sums are multiplied, too
     PENSTOCK_RETURN_IF_ERROR(Set(CUBLASLT_MATMUL_DESC_BIAS_POINTER, o.sums));
   }
   if (o.auxiliary != nullptr) {
     PENSTOCK_RETURN_IF_ERROR(Set(CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_POINTER, o.auxiliary));
   }
-  if (shape_.in_fp8()) {
-    Fp8Scale* const scales = Fp8Operands(shape_).scales.in(context_->fp8_scratch().data());
-    PENSTOCK_RETURN_IF_ERROR(Set(CUBLASLT_MATMUL_DESC_A_SCALE_POINTER, &scales[1].inverse));
-    PENSTOCK_RETURN_IF_ERROR(Set(CUBLASLT_MATMUL_DESC_B_SCALE_POINTER, &scales[0].inverse));
-  }
+  if (shape_.in_fp8()) PENSTOCK_RETURN_IF_ERROR(SetScales());  // their memory may have moved
   const float beta = shape_.accumulate || shape_.adds ? 1.0f : 0.0f;
   const void* const addend = shape_.adds ? o.addend : o.result;
   return ToStatus(

@@ -27,7 +27,7 @@ struct ProductOperands {
   const void* addend = nullptr;  // D, laid out as C
   const void* bias = nullptr;    // [columns]
   void* auxiliary = nullptr;     // [rows, columns]
-  float* sums = nullptr;         // [columns] of B, or [rows] of A
+  float* sums = nullptr;         // [columns] of B, or [rows] of A. REQUIRES: alpha == 1
   float alpha = 1.0f;
 };
 
@@ -57,6 +57,7 @@ class MatrixProduct {
   // The fastest of these, timed on memory that is free; the first where there is none, or none can be timed.
   cublasLtMatmulAlgo_t Fastest(absl::Span<const cublasLtMatmulHeuristicResult_t> candidates) const;
   absl::Status Queue(const ProductOperands& operands, const cublasLtMatmulAlgo_t& algorithm) const;
+  absl::Status SetScales() const;
   // Queues the copies in fp8, and points `operands` at them.
   void RoundOperands(ProductOperands& operands) const;
   template <typename T>

@@ -2,7 +2,7 @@
 //
 // Its products read the input and the gradient of the output. If Number is float, these are the values themselves, in F or
 // I and again in W; else F keeps a rounded copy of the input and I one of the gradient, which is all that W reads. I sums
-// the gradient of the bias.
+// the gradient of the bias; on a GPU W may do that, of the rounded copy.
 //
 // Plain values.
 #pragma once

@@ -91,6 +91,7 @@ std::string AgreementOf(const ResolvedJob& job) {
       LaterKey("separate_documents", FindPositionsPort(job.model) < 0 ? "" : "true"),
       LaterKey("mean_square_decay", MeanSquareOf(staleness)),
       LaterKey("stop_after", job.stop_after > 0 ? absl::StrCat(job.stop_after) : ""),
+      LaterKey("precision", job.precision == Precision::kFp8 ? "fp8" : ""),
       LaterKey("compress", CompressionOf(job.compression)));
 }
 

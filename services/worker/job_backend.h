@@ -13,7 +13,7 @@ namespace penstock {
 // With the job's training.threads, because results depend on the number, of which a worker may have
 // more.
 // Errors: InvalidArgument (the job), FailedPrecondition (more than `threads_max`; a precision that the device
-// has not), MakeBackendOn's.
+// does not have), MakeBackendOn's.
 absl::StatusOr<std::unique_ptr<Backend>> MakeJobBackend(const v1::JobSpec& spec,
                                                         const Device& device, int threads_max);
 

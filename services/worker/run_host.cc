@@ -88,6 +88,7 @@ void RunHost::DoPrepare(Attempt& attempt) {
   PENSTOCK_FAULT_POINT(kRunAfterPrepare);
   {
     MutexLock lock(mutex_);
+    attempt.response.set_arithmetic(backend_->arithmetic());
     desk_.SetPrepared(attempt, *run_);
   }
   changed_.NotifyAll();
@@ -122,6 +123,11 @@ absl::Status RunHost::StopOf(const Attempt& attempt) const {
   return attempt.stop;
 }
 
+absl::Status RunHost::CheckDevice(const absl::Status& outcome) const {
+  PENSTOCK_FAULT_POINT_STATUS(kRunDeviceLost);
+  return outcome.ok() || backend_ == nullptr ? absl::OkStatus() : backend_->CheckUsable();
+}
+
 void RunHost::DropRun(Attempt& attempt, const absl::Status& outcome) {
   if (run_ != nullptr) parts_.on_attempt_over();
   absl::Status stop;
@@ -133,8 +139,7 @@ void RunHost::DropRun(Attempt& attempt, const absl::Status& outcome) {
   if (transport_ != nullptr && !stop.ok()) transport_->Cancel(stop);
   run_.reset();
   transport_.reset();
-  absl::Status usable;
-  if (!outcome.ok() && backend_ != nullptr) usable = backend_->CheckUsable();
+  const absl::Status usable = CheckDevice(outcome);
   backend_.reset();
   ReturnFreedMemory();
   PENSTOCK_FAULT_POINT(kRunAfterEnd);

@@ -134,6 +134,8 @@ class RunHost {
   void DoExecute(Attempt& attempt) ABSL_LOCKS_EXCLUDED(mutex_);
   void DoDiscard(Attempt& attempt) ABSL_LOCKS_EXCLUDED(mutex_);
   absl::Status StopOf(const Attempt& attempt) const ABSL_LOCKS_EXCLUDED(mutex_);
+  // After a run's end: whether this process can compute on its device again. Errors: Unavailable.
+  absl::Status CheckDevice(const absl::Status& outcome) const;
   // Takes the run away from the attempt, keeps its numbers, and destroys it and what it used.
   void DropRun(Attempt& attempt, const absl::Status& outcome) ABSL_LOCKS_EXCLUDED(mutex_);
 

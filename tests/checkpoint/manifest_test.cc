@@ -47,6 +47,12 @@ TEST(Manifest, ValidationLoss_IsKeptToTheLastBit) {
   EXPECT_NE(SerializeManifest(manifest), SerializeManifest(Example()));
 }
 
+TEST(Manifest, Arithmetics_AreKept) {
+  Manifest manifest = Example();
+  manifest.arithmetics = {"cpu (oneDNN 2.6.3)", "NVIDIA H200 (sm_90)"};
+  EXPECT_THAT(ParseManifest(SerializeManifest(manifest)), IsOkAndHolds(manifest));
+}
+
 TEST(Manifest, GptWithSmoothLabels_KeepsThem) {
   Manifest manifest = Example();
   std::get<GptConfig>(*manifest.model).label_smoothing = 0.1;

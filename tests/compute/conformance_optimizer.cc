@@ -213,23 +213,26 @@ TEST_P(BackendConformance, Muon_OfADiagonalGradient_MovesEverySingularValueAsThe
 
 // X X^T is near the identity: the update of a full gradient has no long and no short direction.
 TEST_P(BackendConformance, Muon_OfAFullGradient_IsNearlyOrthogonal) {
-  const ParameterSlice matrix = {0, 6 * 30, false, 1, 6, 30};
-  OptimizerRun run(*this, MuonConfig{.momentum = 0.0}, {matrix}, kCount);
-  const std::vector<float> start = run.weights();
-  const double rate = 0.5;
-  run.StepInPlace(1, RandomFloats(21, 1.0), 1.0f, rate);
-  const std::vector<float> result = run.weights();
-  std::vector<double> x(matrix.count);
-  for (int64_t i = 0; i < matrix.count; ++i) {
-    x[i] = (double(start[i]) - result[i]) / MuonRate(matrix, rate);
-  }
-  for (int64_t row = 0; row < 6; ++row) {
-    for (int64_t other = 0; other < 6; ++other) {
-      double dot = 0.0;
-      for (int64_t column = 0; column < 30; ++column) {
-        dot += x[row * 30 + column] * x[other * 30 + column];
+  for (const bool bf16 : {false, true}) {
+    SCOPED_TRACE(bf16 ? "bf16" : "f32");
+    const ParameterSlice matrix = {0, 6 * 30, false, 1, 6, 30};
+    OptimizerRun run(*this, MuonConfig{.momentum = 0.0, .bf16 = bf16}, {matrix}, kCount);
+    const std::vector<float> start = run.weights();
+    const double rate = 0.5;
+    run.StepInPlace(1, RandomFloats(21, 1.0), 1.0f, rate);
+    const std::vector<float> result = run.weights();
+    std::vector<double> x(matrix.count);
+    for (int64_t i = 0; i < matrix.count; ++i) {
+      x[i] = (double(start[i]) - result[i]) / MuonRate(matrix, rate);
+    }
+    for (int64_t row = 0; row < 6; ++row) {
+      for (int64_t other = 0; other < 6; ++other) {
+        double dot = 0.0;
+        for (int64_t column = 0; column < 30; ++column) {
+          dot += x[row * 30 + column] * x[other * 30 + column];
+        }
+        EXPECT_NEAR(dot, row == other ? 1.0 : 0.0, 0.6) << row << ", " << other;
       }
-      EXPECT_NEAR(dot, row == other ? 1.0 : 0.0, 0.6) << row << ", " << other;
     }
   }
 }

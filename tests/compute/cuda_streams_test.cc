@@ -326,6 +326,11 @@ TEST_F(CudaGraphsTest, ScratchMoved_NothingOldIsReplayed) {
   EXPECT_THAT(Pass(Key(1), 3), IsOk());
   EXPECT_EQ(queued_, 3);
   EXPECT_EQ(graphs_.stats().kept, 0);
+  for (int i = 4; i < 6; ++i) EXPECT_THAT(Pass(Key(1), i), IsOk());
+  EXPECT_EQ(graphs_.stats().kept, 1);
+  ASSERT_THAT(context_->fp8_scratch().Reserve(1 << 20), IsOk());
+  EXPECT_THAT(Pass(Key(1), 6), IsOk());
+  EXPECT_EQ(graphs_.stats().kept, 0);
 }
 
 // What a capture cannot have in it: each ends it, and the pass runs all the same, once.

@@ -16,6 +16,7 @@
 #include "compute/cuda/convolution.h"
 #include "compute/cuda/kernels/kernels.h"
 #include "compute/cuda/sdpa.h"
+#include "tests/compute/played_products.h"
 
 // ------------------------------------------------------------------------- the types CUDA leaves open
 
@@ -51,6 +52,7 @@ struct State {
   float now_ms = 0.0f;
   std::vector<float> product_ms = {1.0f};
   std::vector<int> products;
+  bool refuses_epilogues = false;
   cudaError_t sticky = cudaSuccess;
   int64_t free_bytes = int64_t{1} << 30;
   cudaError_t last_error = cudaSuccess;
@@ -63,6 +65,13 @@ struct State {
 State& Fake() {
   static State& state = *new State;
   return state;
+}
+
+PlayedDescription* Played(cublasLtMatmulDesc_t description) {
+  return reinterpret_cast<PlayedDescription*>(description);
+}
+PlayedLayout* Played(cublasLtMatrixLayout_t layout) {
+  return reinterpret_cast<PlayedLayout*>(layout);
 }
 
 cudaError_t Return(cudaError_t error) {
@@ -139,12 +148,14 @@ void FailNext(const std::string& function, cudaError_t error) {
   Fake().fail_next[function] = error;
 }
 void SetProductTimes(std::vector<float> ms) { Fake().product_ms = std::move(ms); }
+void RefuseEpilogues(bool refuse) { Fake().refuses_epilogues = refuse; }
 std::vector<int> TakeProducts() { return std::exchange(Fake().products, {}); }
 void Stick(cudaError_t error) { Fake().sticky = error; }
 void SetFreeMemory(int64_t bytes) { Fake().free_bytes = bytes; }
 int Calls(const std::string& function) { return Fake().calls[function]; }
 void Reset() {
   Fake().fail_next.clear();
+  Fake().refuses_epilogues = false;
   Fake().last_error = cudaSuccess;
   Fake().hold = false;
   Fake().sticky = cudaSuccess;
@@ -321,18 +332,28 @@ cublasStatus_t cublasLtCreate(cublasLtHandle_t* handle) {
 cublasStatus_t cublasLtDestroy(cublasLtHandle_t) { return CUBLAS_STATUS_SUCCESS; }
 cublasStatus_t cublasLtMatmulDescCreate(cublasLtMatmulDesc_t* made, cublasComputeType_t,
                                         cudaDataType_t) {
-  return *made = nullptr, CUBLAS_STATUS_SUCCESS;
-}
-cublasStatus_t cublasLtMatmulDescDestroy(cublasLtMatmulDesc_t) { return CUBLAS_STATUS_SUCCESS; }
-cublasStatus_t cublasLtMatmulDescSetAttribute(cublasLtMatmulDesc_t, cublasLtMatmulDescAttributes_t,
-                                              const void*, size_t) {
+  *made = reinterpret_cast<cublasLtMatmulDesc_t>(new PlayedDescription);
   return CUBLAS_STATUS_SUCCESS;
 }
-cublasStatus_t cublasLtMatrixLayoutCreate(cublasLtMatrixLayout_t* made, cudaDataType, uint64_t,
-                                          uint64_t, int64_t) {
-  return *made = nullptr, CUBLAS_STATUS_SUCCESS;
+cublasStatus_t cublasLtMatmulDescDestroy(cublasLtMatmulDesc_t description) {
+  return delete Played(description), CUBLAS_STATUS_SUCCESS;
 }
-cublasStatus_t cublasLtMatrixLayoutDestroy(cublasLtMatrixLayout_t) { return CUBLAS_STATUS_SUCCESS; }
+cublasStatus_t cublasLtMatmulDescSetAttribute(cublasLtMatmulDesc_t description,
+                                              cublasLtMatmulDescAttributes_t attribute,
+                                              const void* value, size_t size_bytes) {
+  const auto* const bytes = static_cast<const char*>(value);
+  Played(description)->attributes[attribute] = {bytes, bytes + size_bytes};
+  return CUBLAS_STATUS_SUCCESS;
+}
+cublasStatus_t cublasLtMatrixLayoutCreate(cublasLtMatrixLayout_t* made, cudaDataType type,
+                                          uint64_t rows, uint64_t columns, int64_t stride) {
+  *made = reinterpret_cast<cublasLtMatrixLayout_t>(
+      new PlayedLayout{type, static_cast<int64_t>(rows), static_cast<int64_t>(columns), stride});
+  return CUBLAS_STATUS_SUCCESS;
+}
+cublasStatus_t cublasLtMatrixLayoutDestroy(cublasLtMatrixLayout_t layout) {
+  return delete Played(layout), CUBLAS_STATUS_SUCCESS;
+}
 cublasStatus_t cublasLtMatmulPreferenceCreate(cublasLtMatmulPreference_t* made) {
   return *made = nullptr, CUBLAS_STATUS_SUCCESS;
 }
@@ -344,26 +365,47 @@ cublasStatus_t cublasLtMatmulPreferenceSetAttribute(cublasLtMatmulPreference_t,
                                                     const void*, size_t) {
   return CUBLAS_STATUS_SUCCESS;
 }
-cublasStatus_t cublasLtMatmulAlgoGetHeuristic(cublasLtHandle_t, cublasLtMatmulDesc_t,
-                                              cublasLtMatrixLayout_t, cublasLtMatrixLayout_t,
-                                              cublasLtMatrixLayout_t, cublasLtMatrixLayout_t,
+cublasStatus_t cublasLtMatmulAlgoGetHeuristic(cublasLtHandle_t, cublasLtMatmulDesc_t description,
+                                              cublasLtMatrixLayout_t a, cublasLtMatrixLayout_t b,
+                                              cublasLtMatrixLayout_t, cublasLtMatrixLayout_t d,
                                               cublasLtMatmulPreference_t, int wanted,
                                               cublasLtMatmulHeuristicResult_t* results,
                                               int* found) {
+  *found = 0;
+  const bool refused =
+      Played(description)->Get<int32_t>(CUBLASLT_MATMUL_DESC_EPILOGUE, CUBLASLT_EPILOGUE_DEFAULT) !=
+          CUBLASLT_EPILOGUE_DEFAULT &&
+      Fake().refuses_epilogues;
+  if (refused || !IsSupported(*Played(description), *Played(a), *Played(b), *Played(d))) {
+    return CUBLAS_STATUS_NOT_SUPPORTED;
+  }
   *found = std::min(wanted, static_cast<int>(Fake().product_ms.size()));
   for (int i = 0; i < *found; ++i) results[i].algo.data[0] = i;
   return CUBLAS_STATUS_SUCCESS;
 }
-cublasStatus_t cublasLtMatmul(cublasLtHandle_t, cublasLtMatmulDesc_t, const void*, const void*,
-                              cublasLtMatrixLayout_t, const void*, cublasLtMatrixLayout_t,
-                              const void*, const void*, cublasLtMatrixLayout_t, void*,
-                              cublasLtMatrixLayout_t, const cublasLtMatmulAlgo_t* algorithm, void*,
-                              size_t, cudaStream_t stream) {
+cublasStatus_t cublasLtMatmul(cublasLtHandle_t, cublasLtMatmulDesc_t description, const void* alpha,
+                              const void* a, cublasLtMatrixLayout_t a_layout, const void* b,
+                              cublasLtMatrixLayout_t b_layout, const void* beta, const void* c,
+                              cublasLtMatrixLayout_t, void* d, cublasLtMatrixLayout_t d_layout,
+                              const cublasLtMatmulAlgo_t* algorithm, void*, size_t,
+                              cudaStream_t stream) {
   const int number = static_cast<int>(algorithm->data[0]);
   const float ms = Fake().product_ms[number];
   if (ms < 0.0f) return CUBLAS_STATUS_NOT_SUPPORTED;
   Fake().products.push_back(number);
-  Launch(stream, [ms] { Fake().now_ms += ms; });
+  const PlayedOperands operands = {*static_cast<const float*>(alpha),
+                                   *static_cast<const float*>(beta),
+                                   a,
+                                   b,
+                                   c,
+                                   d,
+                                   *Played(a_layout),
+                                   *Played(b_layout),
+                                   *Played(d_layout)};
+  Launch(stream, [ms, operands, description = *Played(description)] {
+    Fake().now_ms += ms;
+    if (operands.a != nullptr) Multiply(description, operands);
+  });
   return CUBLAS_STATUS_SUCCESS;
 }
 const char* cublasLtGetStatusName(cublasStatus_t) { return "error"; }

@@ -4,7 +4,7 @@
 // Memory of the device is the host's, and so is that of other processes. A copy that is not queued leaves the host at
 // once and reaches the device when the device is waited for. What is queued on a stream waits until the test lets it go on; a capture
 // refuses what a real one does. Of cuDNN only its being started is played, of cuBLASLt its
-// choice of algorithms.
+// choice of algorithms, and what products compute (played_products.h).
 //
 // Thread safety: one thread.
 #pragma once
@@ -37,6 +37,8 @@ void SetFreeMemory(int64_t bytes);
 
 // The algorithms that cuBLASLt's heuristics propose, the first first: how long a product by each takes; negative: it fails.
 void SetProductTimes(std::vector<float> ms);
+// From now on they propose none for a product with an epilogue, or again some.
+void RefuseEpilogues(bool refuse);
 // Which of them products took since the last call.
 std::vector<int> TakeProducts();
 

@@ -93,7 +93,7 @@ TEST(Fp8, Operands_HaveTheirOwnScale) {
   EXPECT_THAT(Rounded(Fp8::kE4M3, {0.0f, -0.0f}), ElementsAre(0.0f, -0.0f));
 }
 
-// So that a run that diverges is seen to.
+// A run that diverges must not go unnoticed.
 TEST(Fp8, OperandThatIsNotFinite_IsNaN) {
   for (const float bad :
        {std::numeric_limits<float>::infinity(), std::numeric_limits<float>::quiet_NaN()}) {

@@ -15,6 +15,7 @@ class TwoPools : public Backend {
   TwoPools() : cpu_(*MakeCpuBackend(1)) {}
 
   absl::string_view name() const override { return "a device of its own"; }
+  std::string arithmetic() const override { return cpu_->arithmetic(); }
   int64_t memory_bytes(int processes) const override { return cpu_->memory_bytes(processes); }
   BufferPool& pool() override { return cpu_->pool(); }
   BufferPool& host_pool() override { return host_pool_; }

@@ -61,6 +61,37 @@ TEST(Leave, WorkerOfARun_StaysUntilTheJobIsSavedAndTheJobGoesOnWithAnother) {
                                              absl::StrCat("goes on after step ", cut)));
 }
 
+// Weights then differ by rounding from those of a run on one kind of device, which somebody who compares digests wants to know.
+TEST(Leave, OthersComputeOtherwise_IsLoggedAndInTheManifest) {
+  SimulatedCluster cluster({.workers = 3});
+  cluster.arithmetics = {{0, "a cpu"}, {1, "a cpu"}, {2, "a gpu"}};
+  cluster.RunFor(10);
+  const std::string job = cluster.Submit(SavedJob(30, 2));
+  cluster.At(1000, [&] { cluster.Leave(1); });
+  ASSERT_TRUE(cluster.RunUntilOver(kLimitMs));
+  ASSERT_GE(cluster.commits().size(), 2u);
+  EXPECT_THAT(cluster.commits().front().arithmetics, ElementsAre("a cpu"));
+  EXPECT_THAT(cluster.commits().back().arithmetics, ElementsAre("a cpu", "a gpu"));
+  EXPECT_THAT(cluster.Logs(job),
+              ElementsAre(HasSubstr("drains"), HasSubstr("continues"),
+                          AllOf(HasSubstr("devices of 2 kinds"), HasSubstr("a cpu; a gpu")),
+                          AllOf(HasSubstr("computes on a cpu; a gpu"),
+                                HasSubstr("its checkpoint comes from a cpu:")),
+                          HasSubstr("goes on")));
+}
+
+// A coordinator that takes a run over knows what it computes on.
+TEST(Leave, CoordinatorRestartsBefore_TheManifestStillHasTheArithmetic) {
+  SimulatedCluster cluster({.workers = 1});
+  cluster.arithmetics = {{0, "a cpu"}};
+  cluster.RunFor(10);
+  cluster.Submit(SavedJob(30, 1));
+  cluster.At(1000, [&] { cluster.RestartCoordinator(); });
+  ASSERT_TRUE(cluster.RunUntilOver(kLimitMs));
+  ASSERT_FALSE(cluster.commits().empty());
+  EXPECT_THAT(cluster.commits().back().arithmetics, ElementsAre("a cpu"));
+}
+
 // A busy machine may not have begun when its worker is asked to leave.
 TEST(Leave, BeforeTheFirstStepIsBegun_IsNoFailure) {
   for (const bool recovers : {false, true}) {

@@ -650,6 +650,9 @@ absl::StatusOr<v1::PrepareRunResponse> SimulatedCluster::Handle(
   }
   v1::PrepareRunResponse response;
   response.set_schedule_digest(request.plan().schedule_digest());
+  if (const auto known = arithmetics.find(worker); known != arithmetics.end()) {
+    response.set_arithmetic(known->second);
+  }
   if (w.Has(request.job_id(), request.epoch())) {
     if (google::protobuf::util::MessageDifferencer::Equals(w.run, request)) return response;
     return WithSeenEpoch(absl::AbortedError("another run has this epoch"), request.epoch());
@@ -761,7 +764,8 @@ CommittedCheckpoint SimulatedCluster::Commit(const CommitStaged& commit) {
       .step = commit.manifest.step,
       .updates = commit.manifest.updates,
       .layer_updates = commit.manifest.layer_updates,
-      .extra_cuts = commit.manifest.extra_cuts};
+      .extra_cuts = commit.manifest.extra_cuts,
+      .arithmetics = commit.manifest.arithmetics};
   return committed;
 }
 

@@ -124,6 +124,8 @@ class SimulatedCluster {
   int64_t disk_back_ms = 0;
   // What the workers of these numbers answer when they are to prepare.
   std::map<int, absl::Status> cannot_prepare;
+  std::map<int, std::string>
+      arithmetics;  // of the workers' devices; a worker without one is of an older build
   // The note of every commit that succeeds.
   std::string commit_note;
   // The disk of the checkpoints hangs: nobody hears of what is asked of it.

@@ -35,6 +35,7 @@ STEPS = {
     "conformance": (correctness.conformance, 450),
     "speed": (speed.speed, 250),
     "graphs": (speed.graphs, 160),
+    "fp8": (speed.fp8, 95),
     "memory": (correctness.memory, 1),
     "kernels": (kernels.kernels, 450),
     "losses": (correctness.losses, 450),
@@ -47,7 +48,7 @@ STEPS = {
 # In the order of what a first run on a GPU should tell.
 PARTS = {
     "smoke": ["environment", "conformance"],
-    "speed": ["speed", "graphs", "memory"],
+    "speed": ["speed", "graphs", "fp8", "memory"],
     "kernels": ["kernels"],
     "losses": ["losses", "memory"],
     "models": ["pipelining", "families"],

@@ -50,7 +50,7 @@ class Check(unittest.TestCase):
         for step in ("programs", "conformance", "memcheck, cuda conformance", "memcheck, cuda ops",
                      "racecheck, cuda conformance", "racecheck, cuda ops", "build without gRPC",
                      "gpt2, 2 stages against 1", "bytes between the stages",
-                     "gpt2, CUDA graphs against none", "gpt2, slow attention", "kernels"):
+                     "gpt2, CUDA graphs against none", "gpt2, fp8 against bf16", "gpt2, slow attention", "kernels"):
             self.assertIn(step, rows)
             self.assertIn(step, ran.stdout)
         for method in ("1f1b", "gpipe", "pipedream"):

@@ -138,6 +138,24 @@ def graphs(context):
                        values={"speed": recorded["speed"], "graphs": counts})]
 
 
+def fp8(context):
+    """Measures what products of fp8 gain over bf16, and how far the loss is from that of bf16: there is no target yet."""
+    step = "gpt2, fp8 against bf16"
+    if context.dry_run:
+        return [report.skipped(step, "no GPU")]
+    one = one_stage(context)
+    try:
+        eight = run_penstock(context, 1, **{"training.precision": "fp8"})
+    except StepFailed as failure:
+        if "it has no fp8 products" in str(failure):
+            return [report.skipped(step, "this GPU has no fp8 products")]
+        raise
+    ratio = eight["speed"]["tokens_per_second"] / one["speed"]["tokens_per_second"]
+    difference = eight["train_loss"] / one["train_loss"] - 1
+    return [report.Row(step, f"{ratio:.3f}: {rate(eight['speed'])}, last loss {100 * difference:+.2f} %",
+                       values={"speed": eight["speed"], "ratio": ratio, "loss_difference": difference})]
+
+
 def pipelining(context):
     one, two = one_stage(context)["speed"], run_penstock(context, 2)
     ratio = two["speed"]["tokens_per_second"] / one["tokens_per_second"]

@@ -206,7 +206,14 @@ class Cluster:
         for name, lives in self.lives.items():
             for number, life in enumerate(lives):
                 code = life.process.poll()
-                is_fault = any(action == "kill" for _, action in life.hits().values())
+                hits = life.hits()
+                is_fault = any(action == "kill" for _, action in hits.values())
+                # A worker whose device is lost ends with 1 by itself, for a new process to take its place.
+                loses_device = "run.device_lost" in hits and hits["run.device_lost"][1] == "fail"
+                if loses_device and not self.closing and code != 1:
+                    found.append(f"{name} has lost its device, and ended with {code}, expected 1")
+                if loses_device and code == 1:
+                    continue
                 if code is None or life.told_to_end and code in (0, 1, -signal.SIGKILL):
                     continue
                 if code == -signal.SIGKILL and (is_fault or self.closing):

@@ -259,6 +259,7 @@ std::vector<Feature> JobFeatures() {
       {"another split during the run",
        "{feedback: {replan: auto}, checkpoint: {every_steps: 2, directory: d}}"},
       {"bf16", "training: {precision: bf16}"},
+      {"fp8", "training: {precision: fp8}"},
       {"stochastic rounding", "training: {precision: bf16, rounding: stochastic}"},
       {"AdamW", "training: {optimizer: {adamw: {learning_rate: 0.1}}}"},
       {"NAdamW", "training: {optimizer: {nadamw: {learning_rate: 0.1}}}"},

@@ -1,5 +1,7 @@
 #include <cuda_fp8.h>
 
+#include <algorithm>
+
 #include "compute/cuda/kernels/for_each.cuh"
 #include "compute/cuda/kernels/fp8.h"
 
@@ -58,6 +60,7 @@ __global__ void RoundKernel(int64_t packs, const Bf16* from, uint8_t* to, Fp8Sca
   const float factor = ScaleOf<kFormat>(scale->largest);
   const auto pack = LoadPack<kPack>(from + at * kPack);
   Pack<uint8_t, kPack> rounded;
+#pragma unroll
   for (int i = 0; i < kPack; ++i) rounded.at[i] = Round<kFormat>(ToFloat(pack.at[i]) * factor);
   StorePack(to + at * kPack, rounded);
 }
@@ -102,9 +105,8 @@ void RoundToFp8(cudaStream_t stream, Fp8 format, bool transposed, int64_t rows, 
                 const Bf16* from, uint8_t* to, Fp8Scale* scale) {
   (void)cudaMemsetAsync(&scale->largest, 0, sizeof(scale->largest), stream);
   const int64_t packs = rows * columns / kPack;
-  const int64_t blocks = CeilDiv(packs, kBlock);
-  LargestKernel < <<blocks<kBlocksMax ? blocks : kBlocksMax, kBlock, 0, stream>>>(packs, from,
-                                                                                  scale);
+  const int64_t blocks = std::min(CeilDiv(packs, kBlock), kBlocksMax);
+  LargestKernel<<<blocks, kBlock, 0, stream>>>(packs, from, scale);
   if (format == Fp8::kE4M3) {
     Queue<Fp8::kE4M3>(stream, transposed, rows, columns, from, to, scale);
   } else {

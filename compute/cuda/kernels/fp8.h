@@ -19,7 +19,8 @@ struct Fp8Scale {
 // `to` [rows, columns], or transposed [columns, rows], = `from` [rows, columns] times the scale, in `format`, where the
 // scale is that of all of `from` and is written, too. The largest magnitude is found with atomic maxima, whose order
 // does not matter.
-// REQUIRES: rows and columns are multiples of kFp8Multiple; arrays begin at multiples of 16 bytes.
+// REQUIRES: rows and columns are multiples of kFp8Multiple, and below two million; arrays begin at multiples of 16 bytes. The
+// device has products of fp8: there is no code for others.
 void RoundToFp8(cudaStream_t stream, Fp8 format, bool transposed, int64_t rows, int64_t columns,
                 const Bf16* from, uint8_t* to, Fp8Scale* scale);
 

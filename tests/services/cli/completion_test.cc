@@ -91,7 +91,8 @@ TEST_F(CompletionTest, Bash_KeysOfAJobAndTheirWords) {
       ElementsAre("training.optimizer.sgd.learning_rate=", "training.optimizer.sgd.momentum=",
                   "training.optimizer.sgd.weight_decay=", "training.optimizer.sgd.nesterov=true",
                   "training.optimizer.sgd.nesterov=false"));
-  EXPECT_THAT(Bash({"submit", "--set", "training.precision", "="}), ElementsAre("f32", "bf16"));
+  EXPECT_THAT(Bash({"submit", "--set", "training.precision", "="}),
+              ElementsAre("f32", "bf16", "fp8"));
   EXPECT_THAT(Bash({"submit", "--set", "training.precision", "=", "b"}), ElementsAre("bf16"));
   EXPECT_THAT(Bash({"plan", "--set", "=", "pipeline.method", "=", "zb-"}),
               ElementsAre("zb-h1", "zb-h2", "zb-v"));

@@ -639,8 +639,10 @@ TEST_F(RunHostJobs, Threads_AreTheJobsAsFarAsTheWorkerHasThem) {
   RunHost host(Parts());
   v1::JobSpec spec = SmallJob("1f1b");
   spec.mutable_training()->set_threads(2);
-  EXPECT_THAT(host.Prepare(RequestOf("two", spec), InAWhile()), IsOk());
+  const auto prepared = host.Prepare(RequestOf("two", spec), InAWhile());
+  EXPECT_THAT(prepared, IsOk());
   EXPECT_THAT(device_, HasSubstr("2 threads"));
+  EXPECT_EQ(prepared->arithmetic(), device_);
   spec.mutable_training()->set_threads(1);
   EXPECT_THAT(host.Prepare(RequestOf("one", spec), InAWhile()), IsOk());
   EXPECT_THAT(device_, HasSubstr("1 thread)"));
