@@ -188,9 +188,8 @@ absl::StatusOr<CostsNs> CostsNs::From(const SimulationCosts& costs, const Topolo
   };
   consider(costs.worker_links->others);
   for (const auto& [pair, link] : costs.worker_links->pairs) consider(link);
-  // A card may have a message of every other worker to carry before.
-  result.longest_message_ns_ +=
-      topology.workers * ToNs(largest / costs.worker_links->card_bytes_per_second);
+  // On the way it passes two cards. What it waits for there are other messages, each of which counts for itself.
+  result.longest_message_ns_ += 2 * ToNs(largest / costs.worker_links->card_bytes_per_second);
   return result;
 }
 

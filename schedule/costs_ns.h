@@ -59,7 +59,8 @@ class CostsNs {
   double bytes(const Action& send) const { return pairs_->traffic.BytesOf(send); }
   int64_t overhead_ns() const { return overhead_ns_; }
   int64_t collective_ns() const { return collective_ns_; }
-  // No action or message takes longer.
+  // No action or message takes longer, once others have made way for it: a step takes no longer than all of them one after
+  // the other.
   int64_t longest_ns() const;
 
  private:

@@ -29,19 +29,15 @@ struct BranchShape {
   bool outputs_first = false;  // both weights are [outputs, inputs]
   bool fp8 = false;            // as of LinearShape, which it is part of
 
-  LinearShape expansion_map() const {
+  LinearShape expansion_map() const { return Map(width, expanded); }
+  LinearShape projection_map() const { return Map(projected, width); }
+
+ private:
+  LinearShape Map(int64_t inputs, int64_t outputs) const {
     return {.rows = rows,
             .chunk = chunk,
-            .inputs = width,
-            .outputs = expanded,
-            .outputs_first = outputs_first,
-            .fp8 = fp8};
-  }
-  LinearShape projection_map() const {
-    return {.rows = rows,
-            .chunk = chunk,
-            .inputs = projected,
-            .outputs = width,
+            .inputs = inputs,
+            .outputs = outputs,
             .outputs_first = outputs_first,
             .fp8 = fp8};
   }

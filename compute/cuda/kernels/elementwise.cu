@@ -26,19 +26,33 @@ struct BiasGelu {
   }
 };
 
-template <typename Number>
+struct Gelu {
+  const Bf16* z;
+  Bf16* output;
+
+  template <int kLanes>
+  __device__ void At(int64_t at) const {
+    Pack<Bf16, kLanes> values = LoadPack<kLanes>(z + at);
+    for (int i = 0; i < kLanes; ++i) {
+      values.at[i] = FromFloat<Bf16>(GeluTanh::Value(ToFloat(values.at[i])));
+    }
+    StorePack(output + at, values);
+  }
+};
+
+template <typename From, typename Number>
 struct GeluGradient {
-  const float* incoming;
-  const float* z;
+  const From* incoming;
+  const From* z;
   Number* gradient;
 
   template <int kLanes>
   __device__ void At(int64_t at) const {
-    const Pack<float, kLanes> in = LoadPack<kLanes>(incoming + at);
-    const Pack<float, kLanes> from = LoadPack<kLanes>(z + at);
+    const Pack<From, kLanes> in = LoadPack<kLanes>(incoming + at);
+    const Pack<From, kLanes> from = LoadPack<kLanes>(z + at);
     Pack<Number, kLanes> out;
     for (int i = 0; i < kLanes; ++i) {
-      out.at[i] = FromFloat<Number>(in.at[i] * GeluTanh::Slope(from.at[i]));
+      out.at[i] = FromFloat<Number>(ToFloat(in.at[i]) * GeluTanh::Slope(ToFloat(from.at[i])));
     }
     StorePack(gradient + at, out);
   }
@@ -143,14 +157,19 @@ void BiasGeluForward(cudaStream_t stream, int64_t rows, int64_t width, float* z,
 template void BiasGeluForward<float>(cudaStream_t, int64_t, int64_t, float*, const float*, float*);
 template void BiasGeluForward<Bf16>(cudaStream_t, int64_t, int64_t, float*, const float*, Bf16*);
 
-template <typename Number>
-void GeluBackward(cudaStream_t stream, int64_t count, const float* incoming, const float* z,
+void GeluForward(cudaStream_t stream, int64_t count, const Bf16* z, Bf16* output) {
+  ForEachPack(stream, /*rows=*/1, count, {z, output}, Gelu{z, output});
+}
+
+template <typename From, typename Number>
+void GeluBackward(cudaStream_t stream, int64_t count, const From* incoming, const From* z,
                   Number* gradient) {
   ForEachPack(stream, /*rows=*/1, count, {incoming, z, gradient},
-              GeluGradient<Number>{incoming, z, gradient});
+              GeluGradient<From, Number>{incoming, z, gradient});
 }
-template void GeluBackward<float>(cudaStream_t, int64_t, const float*, const float*, float*);
-template void GeluBackward<Bf16>(cudaStream_t, int64_t, const float*, const float*, Bf16*);
+template void GeluBackward(cudaStream_t, int64_t, const float*, const float*, float*);
+template void GeluBackward(cudaStream_t, int64_t, const float*, const float*, Bf16*);
+template void GeluBackward(cudaStream_t, int64_t, const Bf16*, const Bf16*, Bf16*);
 
 template <typename Number>
 void AddBias(cudaStream_t stream, int64_t rows, int64_t width, const float* values,

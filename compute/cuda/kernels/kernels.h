@@ -82,9 +82,11 @@ void Mask(cudaStream_t stream, int64_t rows, int64_t width, const float* values,
 template <typename Number>
 void BiasGeluForward(cudaStream_t stream, int64_t rows, int64_t width, float* z, const float* bias,
                      Number* output);
-// gradient = incoming * gelu'(z).
-template <typename Number>
-void GeluBackward(cudaStream_t stream, int64_t count, const float* incoming, const float* z,
+// output = gelu(z).
+void GeluForward(cudaStream_t stream, int64_t count, const Bf16* z, Bf16* output);
+// gradient = incoming * gelu'(z). `From`: float, or as Number; then in place, too.
+template <typename From, typename Number>
+void GeluBackward(cudaStream_t stream, int64_t count, const From* incoming, const From* z,
                   Number* gradient);
 // to = values + bias, as Number.
 template <typename Number>
