@@ -107,6 +107,22 @@ TEST(SimulateOverCards, EndsOfAStraightPipeline_AreAsFastAsOverALink) {
   }
 }
 
+// Times are bounded before they are added up, by everything one after the other. A message that waits for its card waits for
+// others that count for themselves, so the bound of 200 years must not count a card once for each worker: this step takes days.
+TEST(SimulateOverCards, ManyWorkersOnSlowCards_AreSimulated) {
+  constexpr int64_t kStages = 64, kMicrobatches = 64;
+  constexpr double kMessageS = 1000;
+  SimulationCosts costs = CostsOver(1.0);
+  costs.traffic.boundary = kMessageS;
+  PENSTOCK_ASSERT_OK_AND_ASSIGN(
+      const SimulationResult result,
+      SimulateOver("gpipe", StraightPipeline(kStages), kMicrobatches, kMicrobatches, costs));
+  // Each way the first message passes all cards, and the others follow on the last one.
+  const double least_s = 2 * (kStages - 1 + kMicrobatches - 1) * kMessageS;
+  EXPECT_GE(result.makespan_s, least_s);
+  EXPECT_LE(result.makespan_s, 1.01 * least_s);
+}
+
 // All replicas send to one worker: the links would carry three messages at once, its card does not.
 TEST(SimulateOverCards, ReplicasThatFeedOneWorker_ShareItsCard) {
   const Topology topology = ReplicatedStages({3, 1}, ReduceGroup::Operation::kMean);
