@@ -62,8 +62,8 @@ struct Manifest {
   std::string family;
   std::string schedule;  // of the method searched: its step (schedule/text.h); else empty
   Fingerprint fingerprint;
-  // What the bits of results depend on beside the job, of each kind of device that took part since the attempt began
-  // (Backend::arithmetic); empty: it is not known.
+  // Each kind of device that took part since the attempt began, by what the bits of its results depend on
+  // (Backend::arithmetic); empty: they are not known.
   std::vector<std::string> arithmetics;
   std::string weights_sha256;             // weights_digest.h
   std::optional<double> validation_loss;  // where the step was validated

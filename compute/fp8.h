@@ -40,11 +40,19 @@ constexpr uint32_t BitsOfPowerOfTwo(int exponent) {
   return static_cast<uint32_t>(exponent + 127) << 23;
 }
 
-// Whether the three products of a linear map read fp8: tensor cores take sides in multiples of this, and all of them are
-// a product's inner side once.
+// Tensor cores take sides in multiples of this, and each side of a linear map is the inner side of one of its products.
 constexpr int64_t kFp8Multiple = 16;
-constexpr bool FitsFp8(int64_t rows, int64_t inputs, int64_t outputs) {
-  return rows % kFp8Multiple == 0 && inputs % kFp8Multiple == 0 && outputs % kFp8Multiple == 0;
+
+// What the three products of a linear map read: its inputs and weight as `values`, the gradients of its outputs as
+// `gradients`.
+struct Fp8Formats {
+  Fp8 values = Fp8::kNone, gradients = Fp8::kNone;
+};
+// `wanted`: the node is in fp8. A map with another side than those above does not read fp8.
+constexpr Fp8Formats Fp8FormatsOf(bool wanted, int64_t rows, int64_t inputs, int64_t outputs) {
+  const bool fits =
+      rows % kFp8Multiple == 0 && inputs % kFp8Multiple == 0 && outputs % kFp8Multiple == 0;
+  return wanted && fits ? Fp8Formats{Fp8::kE4M3, Fp8::kE5M2} : Fp8Formats{};
 }
 
 }  // namespace penstock

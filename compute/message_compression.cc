@@ -9,6 +9,7 @@
 #include "absl/strings/str_cat.h"
 #include "base/check.h"
 #include "base/status.h"
+#include "compute/bf16.h"
 
 namespace penstock {
 namespace {
@@ -56,13 +57,6 @@ int32_t Nearest(float value) {
   constexpr float kShift = 12582912.0f;  // 1.5 * 2^23
   return std::bit_cast<int32_t>(value + kShift) - std::bit_cast<int32_t>(kShift);
 }
-
-uint16_t ToBf16(float value) {
-  const auto bits = std::bit_cast<uint32_t>(value);
-  return static_cast<uint16_t>((bits + 0x7fff + (bits >> 16 & 1)) >> 16);
-}
-
-float FromBf16(uint16_t bits) { return std::bit_cast<float>(uint32_t{bits} << 16); }
 
 void Store(float value, float& to) { to = value; }
 void Store(float value, uint16_t& to) { to = ToBf16(value); }

@@ -362,18 +362,15 @@ class Launching final : public AttemptPhase {
                             absl::StrJoin(now_there, "; ")),
                now);
     }
-    const auto sorted = [](std::vector<std::string> names) {
-      std::sort(names.begin(), names.end());
-      return names;
-    };
-    if (start_.arithmetics.empty() || now_there.empty() ||
-        sorted(start_.arithmetics) == sorted(now_there)) {
+    const std::vector<std::string>& before = start_.arithmetics;
+    if (before.empty() || now_there.empty() ||
+        std::is_permutation(before.begin(), before.end(), now_there.begin(), now_there.end())) {
       return;
     }
     job_.Log(
         absl::StrCat(
             "computes on ", absl::StrJoin(now_there, "; "), ", and its checkpoint comes from ",
-            absl::StrJoin(start_.arithmetics, "; "),
+            absl::StrJoin(before, "; "),
             ": the last bits of the weights differ from those of a run that stayed where it was"),
         now);
   }

@@ -32,7 +32,7 @@ absl::StatusOr<const Method*> FindMethodOfJob(const std::string& name) {
                                                     nearest, nearest.empty() ? "" : "?"));
 }
 
-OptimizerConfig OptimizerOf(const v1::OptimizerSpec& spec) {
+OptimizerConfig OptimizerOf(const v1::OptimizerSpec& spec, Precision precision) {
   if (spec.has_sgd()) {
     return SgdConfig{.momentum = spec.sgd().momentum(),
                      .weight_decay = spec.sgd().weight_decay(),
@@ -52,7 +52,8 @@ OptimizerConfig OptimizerOf(const v1::OptimizerSpec& spec) {
                       .adamw = {.beta1 = muon.beta1(),
                                 .beta2 = muon.beta2(),
                                 .epsilon = muon.epsilon(),
-                                .weight_decay = muon.weight_decay()}};
+                                .weight_decay = muon.weight_decay()},
+                      .bf16 = HasMirror(precision)};
   }
   const v1::AdamWSpec& adamw = spec.adamw();
   return AdamWConfig{.beta1 = adamw.beta1(),
@@ -317,17 +318,14 @@ absl::StatusOr<ResolvedJob> ResolveJob(const v1::JobSpec& spec) {
   job.microbatch_samples = training.batch() / training.microbatches();
   PENSTOCK_ASSIGN_OR_RETURN(job.update_every, UpdateEveryOf(spec.pipeline(), job));
   job.synchronous_steps = spec.pipeline().synchronous_steps();
-  job.optimizer = OptimizerOf(training.optimizer());
+  job.precision = PrecisionOf(training.precision()).value_or(Precision::kF32);
+  job.optimizer = OptimizerOf(training.optimizer(), job.precision);
   job.staleness = StalenessRulesOf(training.staleness());
   job.learning_rate = LearningRateOf(training);
   if (training.has_ema()) job.average_decay = training.ema().decay();
   job.validates_average = spec.validation().weights() == "ema";
   job.stop_after = spec.validation().stop_after();
   job.clip = ClipOf(training.clip());
-  job.precision = PrecisionOf(training.precision()).value_or(Precision::kF32);
-  if (auto* const muon = std::get_if<MuonConfig>(&job.optimizer); muon != nullptr) {
-    muon->bf16 = HasMirror(job.precision);
-  }
   job.rounding = training.rounding() == "stochastic" ? Rounding::kStochastic : Rounding::kNearest;
   job.stash = training.stash() == "host" ? StashPlace::kHost : StashPlace::kDevice;
   job.cuda_graphs = training.cuda_graphs() == "on";

@@ -4,6 +4,8 @@
 #include <bit>
 #include <cmath>
 
+#include "compute/bf16.h"
+
 namespace penstock {
 namespace {
 
@@ -33,9 +35,7 @@ void RoundOperandToFp8(Fp8 format, absl::Span<const uint16_t> from, uint16_t* to
   }
   const int exponent = Fp8ScaleExponent(format, largest);
   for (size_t i = 0; i < from.size(); ++i) {
-    const float value = std::bit_cast<float>(uint32_t{from[i]} << 16);
-    const float rounded = RoundToFp8(format, exponent, value);
-    to[i] = static_cast<uint16_t>(std::bit_cast<uint32_t>(rounded) >> 16);  // the rest is zero
+    to[i] = ToBf16(RoundToFp8(format, exponent, FromBf16(from[i])));  // which is exact
   }
 }
 

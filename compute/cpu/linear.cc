@@ -42,14 +42,12 @@ absl::StatusOr<Linear<Number>> Linear<Number>::Create(CpuContext& context, const
   }
   backward_weight.transposed_left = true;
   backward_weight.accumulate = true;
-  if (shape.in_fp8()) {
-    PENSTOCK_CHECK(shape.chunk == shape.rows);
-    forward.left_fp8 = forward.right_fp8 = Fp8::kE4M3;
-    backward_input.left_fp8 = Fp8::kE5M2;
-    backward_input.right_fp8 = Fp8::kE4M3;
-    backward_weight.left_fp8 = shape.outputs_first ? Fp8::kE5M2 : Fp8::kE4M3;
-    backward_weight.right_fp8 = shape.outputs_first ? Fp8::kE4M3 : Fp8::kE5M2;
-  }
+  PENSTOCK_CHECK(!shape.fp8 || shape.chunk == shape.rows);
+  const Fp8Formats formats = shape.formats();
+  forward.left_fp8 = forward.right_fp8 = backward_input.right_fp8 = formats.values;
+  backward_input.left_fp8 = formats.gradients;
+  backward_weight.left_fp8 = shape.outputs_first ? formats.gradients : formats.values;
+  backward_weight.right_fp8 = shape.outputs_first ? formats.values : formats.gradients;
 
   Linear linear;
   linear.parameter_ = parameter;

@@ -23,7 +23,7 @@ struct LinearShape {
   // Products of all rows read fp8, where it fits. REQUIRES, if so: chunk == rows, Number is Bf16.
   bool fp8 = false;
 
-  bool in_fp8() const { return fp8 && FitsFp8(rows, inputs, outputs); }
+  Fp8Formats formats() const { return Fp8FormatsOf(fp8, rows, inputs, outputs); }
 };
 
 // Rows of a chunk: the largest divisor of `rows` that fits the cache.

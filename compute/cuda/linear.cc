@@ -15,6 +15,7 @@ absl::StatusOr<WeightGradient<Number>> WeightGradient<Number>::Create(CudaContex
   WeightGradient gradient;
   gradient.parameter_ = parameter;
   gradient.outputs_first_ = s.outputs_first;
+  const Fp8Formats formats = s.formats();
   ProductShape shape = {.rows = s.outputs_first ? s.outputs : s.inputs,
                         .columns = s.outputs_first ? s.inputs : s.outputs,
                         .inner = s.rows,
@@ -23,8 +24,8 @@ absl::StatusOr<WeightGradient<Number>> WeightGradient<Number>::Create(CudaContex
                         .left_stride = s.outputs_first ? s.output_stride : 0,
                         .right_stride = s.outputs_first ? 0 : s.output_stride,
                         .operands = kTypeOf<Number>,
-                        .left_fp8 = s.outputs_first ? s.gradients() : s.values(),
-                        .right_fp8 = s.outputs_first ? s.values() : s.gradients()};
+                        .left_fp8 = s.outputs_first ? formats.gradients : formats.values,
+                        .right_fp8 = s.outputs_first ? formats.values : formats.gradients};
   const bool wants_sums = has_bias && !kIsFloat<Number> && !shape.in_fp8();
   if (wants_sums) shape.epilogue = s.outputs_first ? Epilogue::kSumsOfLeft : Epilogue::kSumsOfRight;
   absl::StatusOr<MatrixProduct> made = MatrixProduct::Create(context, shape);

@@ -16,14 +16,10 @@ struct LinearShape {
   int64_t outputs = 0;
   bool outputs_first = false;  // the weight is [outputs, inputs], as embeddings are
   int64_t output_stride = 0;   // numbers from row to row of y and its gradient; 0: dense
-  bool fp8 =
-      false;  // the products read fp8, where it fits. REQUIRES, if so: Number is Bf16; no stride
+  // The products read fp8, where it fits. REQUIRES, if so: Number is Bf16; no stride.
+  bool fp8 = false;
 
-  Fp8 values() const { return in_fp8() ? Fp8::kE4M3 : Fp8::kNone; }
-  Fp8 gradients() const { return in_fp8() ? Fp8::kE5M2 : Fp8::kNone; }
-
- private:
-  bool in_fp8() const { return fp8 && FitsFp8(rows, inputs, outputs); }
+  Fp8Formats formats() const { return Fp8FormatsOf(fp8, rows, inputs, outputs); }
 };
 
 // y = x W.
@@ -38,8 +34,8 @@ ProductShape ForwardShape(const LinearShape& s, cudaDataType_t result,
           .operands = kTypeOf<Number>,
           .result = result,
           .epilogue = epilogue,
-          .left_fp8 = s.values(),
-          .right_fp8 = s.values()};
+          .left_fp8 = s.formats().values,
+          .right_fp8 = s.formats().values};
 }
 
 // dx = dy W^T.
@@ -54,8 +50,8 @@ ProductShape BackwardInputShape(const LinearShape& s, cudaDataType_t result,
           .operands = kTypeOf<Number>,
           .result = result,
           .epilogue = epilogue,
-          .left_fp8 = s.gradients(),
-          .right_fp8 = s.values()};
+          .left_fp8 = s.formats().gradients,
+          .right_fp8 = s.formats().values};
 }
 
 // dW += x^T dy, or with the outputs first dW += dy^T x; for maps with a bias also its gradient, the sums of dy's columns, where

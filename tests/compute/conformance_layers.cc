@@ -434,8 +434,8 @@ TEST_P(BackendConformance, FreshRandomInputs_GiveTheResultsOfTheCpu) {
   }
 }
 
-// What the CPU multiplies in bf16 are the same numbers, but for those that another order of sums has moved over the middle
-// between two.
+// The CPU rounds to the same numbers of fp8, except where another order of sums has moved a number past the middle between
+// two.
 TEST_P(BackendConformance, Fp8_GivesTheResultsOfTheCpu) {
   PENSTOCK_ASSERT_OK_AND_ASSIGN(const auto cpu, MakeCpuBackend(1));
   const Sizes sizes = {2, 64, 64, 2, 128, 96};

@@ -1,9 +1,8 @@
-// What MatrixProduct and the maps made of it ask cuBLASLt for, against plain loops: its descriptions are computed by their
-// documentation (played_products.h). No GPU needed.
+// MatrixProduct and the maps made of it, against plain loops. played_products.h computes what they ask cuBLASLt for, so no GPU
+// is needed.
 #include <gmock/gmock.h>
 
 #include <algorithm>
-#include <bit>
 #include <cmath>
 #include <memory>
 #include <string>
@@ -12,6 +11,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/random.h"
+#include "compute/bf16.h"
 #include "compute/cpu/fp8_operands.h"
 #include "compute/cuda/context.h"
 #include "compute/cuda/linear.h"
@@ -21,12 +21,6 @@
 
 namespace penstock::cuda {
 namespace {
-
-constexpr uint16_t Bits(float value) {
-  const auto bits = std::bit_cast<uint32_t>(value);
-  return static_cast<uint16_t>((bits + 0x7FFF + (bits >> 16 & 1)) >> 16);
-}
-float FromBits(uint16_t bits) { return std::bit_cast<float>(uint32_t{bits} << 16); }
 
 // A matrix [rows, columns] as it is stored, in 64-byte blocks of the pool, as operands are.
 class Matrix {
@@ -47,7 +41,7 @@ class Matrix {
   float At(int64_t row, int64_t column) const {
     const int64_t at = PlaceOf(row, column);
     return type_ == CUDA_R_32F ? static_cast<const float*>(data())[at]
-                               : FromBits(static_cast<const uint16_t*>(data())[at]);
+                               : FromBf16(static_cast<const uint16_t*>(data())[at]);
   }
   // The same matrix of the numbers that fp8 has, with the scale of the whole.
   Matrix InFp8(CudaContext& context, Fp8 format) const {
@@ -66,7 +60,7 @@ class Matrix {
     if (type_ == CUDA_R_32F) {
       static_cast<float*>(data())[PlaceOf(row, column)] = value;
     } else {
-      static_cast<uint16_t*>(data())[PlaceOf(row, column)] = Bits(value);
+      static_cast<uint16_t*>(data())[PlaceOf(row, column)] = ToBf16(value);
     }
   }
 

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "compute/bf16.h"
 #include "compute/cpu/fp8_operands.h"
 #include "compute/cpu/kernels/best.h"
 #include "compute/cpu/product.h"
@@ -23,14 +24,13 @@ uint16_t Bf16Bits(float value) {
   EXPECT_EQ(bits & 0xFFFF, 0u) << value << " is not a number of bf16";
   return static_cast<uint16_t>(bits >> 16);
 }
-float FromBits(uint16_t bits) { return std::bit_cast<float>(uint32_t{bits} << 16); }
 
 std::vector<float> Rounded(Fp8 format, const std::vector<float>& values) {
   std::vector<uint16_t> numbers;
   for (const float value : values) numbers.push_back(Bf16Bits(value));
   RoundOperandToFp8(format, numbers, numbers.data());
   std::vector<float> rounded;
-  for (const uint16_t number : numbers) rounded.push_back(FromBits(number));
+  for (const uint16_t number : numbers) rounded.push_back(FromBf16(number));
   return rounded;
 }
 

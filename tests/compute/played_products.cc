@@ -1,22 +1,16 @@
 #include "tests/compute/played_products.h"
 
 #include <algorithm>
-#include <bit>
 #include <cmath>
 
 #include "base/check.h"
+#include "compute/bf16.h"
 #include "compute/cpu/fp8_operands.h"
 #include "compute/cuda/kernels/fp8.h"
 #include "tests/compute/fake_cuda.h"
 
 namespace penstock::fake_cuda {
 namespace {
-
-float FromBf16(uint16_t bits) { return std::bit_cast<float>(uint32_t{bits} << 16); }
-uint16_t ToBf16(float value) {
-  const auto bits = std::bit_cast<uint32_t>(value);
-  return static_cast<uint16_t>((bits + 0x7FFF + (bits >> 16 & 1)) >> 16);
-}
 
 // The number that a code stands for.
 float FromFp8(Fp8 format, uint8_t code) {
@@ -167,8 +161,7 @@ void RoundToFp8(cudaStream_t stream, Fp8 format, bool transposed, int64_t rows, 
     scale->inverse = std::ldexp(1.0f, -exponent);
     for (int64_t row = 0; row < rows; ++row) {
       for (int64_t column = 0; column < columns; ++column) {
-        const float number =
-            std::ldexp(fake_cuda::FromBf16(rounded[row * columns + column]), exponent);
+        const float number = std::ldexp(FromBf16(rounded[row * columns + column]), exponent);
         uint8_t code = 0;
         while (fake_cuda::FromFp8(format, code) != number) PENSTOCK_CHECK(++code != 0);
         to[transposed ? column * rows + row : row * columns + column] = code;

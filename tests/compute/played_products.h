@@ -39,8 +39,8 @@ struct PlayedOperands {
   PlayedLayout a_layout, b_layout, d_layout;  // C's is D's
 };
 
-// Whether there would be a kernel for it on an H200: fp8 wants A transposed and B not, all sides in multiples of 16, and at
-// most one operand in E5M2.
+// Whether an H200 has a kernel for it. One of fp8 takes a transposed A, a B that is not, sides in multiples of 16, and E5M2 for
+// one operand at most.
 bool IsSupported(const PlayedDescription& description, const PlayedLayout& a, const PlayedLayout& b,
                  const PlayedLayout& d);
 

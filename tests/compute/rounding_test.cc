@@ -11,6 +11,7 @@
 
 #include "base/random.h"
 #include "compute/backend.h"
+#include "compute/bf16.h"
 #include "tests/support/status_matchers.h"
 
 namespace penstock {
@@ -20,12 +21,6 @@ uint32_t BitsOf(float value) {
   uint32_t bits;
   std::memcpy(&bits, &value, sizeof(bits));
   return bits;
-}
-float FromBf16(uint16_t half) {
-  const uint32_t bits = uint32_t{half} << 16;
-  float value;
-  std::memcpy(&value, &bits, sizeof(value));
-  return value;
 }
 
 // The random word of an element, as rounding.h numbers them.

@@ -151,6 +151,19 @@ class PlainGelu : public Middle<Number> {
   MatrixProduct forward_, backward_;
 };
 
+// The first that cuBLASLt has products for. It does not say how exact its tanh is, so f32 uses our own.
+template <typename Number>
+absl::StatusOr<std::unique_ptr<Middle<Number>>> MakeMiddle(CudaContext& context,
+                                                           const BranchShape& shape) {
+  if constexpr (!kIsFloat<Number>) {
+    for (const auto create : {FusedGelu<Number>::Create, BiasedGelu::Create}) {
+      absl::StatusOr<std::unique_ptr<Middle<Number>>> made = create(context, shape);
+      if (!absl::IsUnimplemented(made.status())) return made;
+    }
+  }
+  return PlainGelu<Number>::Create(context, shape);
+}
+
 template <typename Number>
 MadeKernels Make(CudaContext& context, const KernelSpec& spec) {
   const int64_t hidden = spec.attributes().integer("hidden");
@@ -160,16 +173,10 @@ MadeKernels Make(CudaContext& context, const KernelSpec& spec) {
                               .projected = hidden,
                               .outputs_first = spec.attributes().word("layout") == "outputs_first",
                               .fp8 = spec.fp8};
-  absl::StatusOr<std::unique_ptr<Middle<Number>>> middle =
-      absl::UnimplementedError("cuBLASLt does not say how exact its tanh is, so f32 uses our own");
-  if constexpr (!kIsFloat<Number>) {
-    middle = FusedGelu<Number>::Create(context, branch);
-    if (absl::IsUnimplemented(middle.status())) middle = BiasedGelu::Create(context, branch);
-  }
-  if (absl::IsUnimplemented(middle.status())) middle = PlainGelu<Number>::Create(context, branch);
-  if (!middle.ok()) return middle.status();
+  PENSTOCK_ASSIGN_OR_RETURN(std::unique_ptr<Middle<Number>> middle,
+                            MakeMiddle<Number>(context, branch));
   const Dropout dropout(spec.attributes().number("dropout"), spec.inputs[0].dims[0]);
-  return ResidualBranch<Number>::Create(context, branch, dropout, *std::move(middle));
+  return ResidualBranch<Number>::Create(context, branch, dropout, std::move(middle));
 }
 
 }  // namespace
