@@ -8,8 +8,8 @@ namespace penstock {
 namespace {
 
 // Instruction sets are sets of bits, of which a later one holds those of its predecessors.
-bool HasBf16Products() {
-  const auto wanted = static_cast<unsigned>(dnnl::cpu_isa::avx512_core_bf16);
+bool Has(dnnl::cpu_isa isa) {
+  const auto wanted = static_cast<unsigned>(isa);
   return (static_cast<unsigned>(dnnl::get_effective_cpu_isa()) & wanted) == wanted;
 }
 
@@ -46,6 +46,7 @@ CpuContext::CpuContext(int thread_count, const Kernels& kernels)
       kernels(kernels),
       engine(dnnl::engine::kind::cpu, 0),
       stream(engine),
-      has_bf16_products(HasBf16Products()) {}
+      has_bf16_products(Has(dnnl::cpu_isa::avx512_core_bf16)),
+      has_bf16_tiles(Has(dnnl::cpu_isa::avx512_core_amx) && dnnl::version()->major == 2) {}
 
 }  // namespace penstock

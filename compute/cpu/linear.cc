@@ -36,6 +36,7 @@ absl::StatusOr<Linear<Number>> Linear<Number>::Create(CpuContext& context, const
   ProductShape backward_input{shape.chunk, shape.inputs, shape.outputs};
   backward_input.transposed_right = !shape.outputs_first;
   backward_input.accumulate = shape.adds_to_input;
+  forward.prepared = backward_input.prepared = shape.prepared;
   ProductShape backward_weight{shape.inputs, shape.outputs, shape.rows};
   if (shape.outputs_first) {
     std::swap(backward_weight.rows, backward_weight.columns);
@@ -80,18 +81,40 @@ void Linear<Number>::BackwardInput(const WeightView& weights, const Number* dy, 
 }
 
 template <typename Number>
+int64_t Linear<Number>::prepared_bytes() const {
+  return std::max(forward_.prepared_bytes(), backward_input_.prepared_bytes());
+}
+
+template <typename Number>
+const void* Linear<Number>::PrepareForward(const WeightView& weights, void* memory) const {
+  return forward_.Prepare(Weight(weights), memory);
+}
+
+template <typename Number>
+const void* Linear<Number>::PrepareBackwardInput(const WeightView& weights, void* memory) const {
+  return backward_input_.Prepare(Weight(weights), memory);
+}
+
+template <typename Number>
+void Linear<Number>::ForwardPrepared(const void* prepared, const Number* x, float* y) const {
+  forward_.RunPrepared(x, prepared, y);
+}
+
+template <typename Number>
+void Linear<Number>::BackwardInputPrepared(const void* prepared, const Number* dy,
+                                           float* dx) const {
+  backward_input_.RunPrepared(dy, prepared, dx);
+}
+
+template <typename Number>
 void Linear<Number>::ForwardOfRows(const WeightView& weights, const Number* x, float* y) const {
-  for (int64_t first = 0; first < shape_.rows; first += shape_.chunk) {
-    Forward(weights, x + first * shape_.inputs, y + first * shape_.outputs);
-  }
+  forward_.RunAll(shape_.rows / shape_.chunk, x, Weight(weights), y);
 }
 
 template <typename Number>
 void Linear<Number>::BackwardInputOfRows(const WeightView& weights, const Number* dy,
                                          float* dx) const {
-  for (int64_t first = 0; first < shape_.rows; first += shape_.chunk) {
-    BackwardInput(weights, dy + first * shape_.outputs, dx + first * shape_.inputs);
-  }
+  backward_input_.RunAll(shape_.rows / shape_.chunk, dy, Weight(weights), dx);
 }
 
 template <typename Number>

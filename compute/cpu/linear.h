@@ -20,6 +20,8 @@ struct LinearShape {
   int64_t outputs = 0;
   bool outputs_first = false;  // the weight is [outputs, inputs], as embeddings are
   bool adds_to_input = false;  // BackwardInput adds to dx
+  // Chunks go through ForwardPrepared and BackwardInputPrepared.
+  bool prepared = false;
   // Products of all rows read fp8, where it fits. REQUIRES, if so: chunk == rows, Number is Bf16.
   bool fp8 = false;
 
@@ -41,11 +43,18 @@ class Linear {
   static absl::StatusOr<Linear> Create(CpuContext& context, const LinearShape& shape,
                                        int parameter);
 
-  // y [chunk, outputs] = x [chunk, inputs] W.
+  // y [chunk, outputs] = x [chunk, inputs] W. REQUIRES: not LinearShape::prepared.
   void Forward(const WeightView& weights, const Number* x, float* y) const;
-  // dx [chunk, inputs] = (or +=) dy [chunk, outputs] W^T.
+  // dx [chunk, inputs] = (or +=) dy [chunk, outputs] W^T. REQUIRES: as Forward.
   void BackwardInput(const WeightView& weights, const Number* dy, float* dx) const;
-  // The same over all rows.
+  // The same for the chunks of a pass, with the weight as their products read it: packed once, into `memory` of
+  // prepared_bytes(), where they gain by it.
+  int64_t prepared_bytes() const;
+  const void* PrepareForward(const WeightView& weights, void* memory) const;
+  const void* PrepareBackwardInput(const WeightView& weights, void* memory) const;
+  void ForwardPrepared(const void* prepared, const Number* x, float* y) const;
+  void BackwardInputPrepared(const void* prepared, const Number* dy, float* dx) const;
+  // The same over all rows. REQUIRES: not LinearShape::prepared.
   void ForwardOfRows(const WeightView& weights, const Number* x, float* y) const;
   void BackwardInputOfRows(const WeightView& weights, const Number* dy, float* dx) const;
   // dW += x^T dy, over all rows.

@@ -31,10 +31,41 @@ std::string ProductText(const ProductShape& shape, memory::data_type type) {
 constexpr int64_t kPackedRowsMin = 64;
 constexpr int64_t kPackedBytesMin = int64_t{4} << 20;
 
-bool PacksRight(const ProductShape& shape, memory::data_type type) {
-  return type == memory::data_type::f32 && !shape.transposed_right &&
-         shape.rows >= kPackedRowsMin &&
-         shape.inner * shape.columns * static_cast<int64_t>(sizeof(float)) >= kPackedBytesMin;
+// With the tiles of AMX, one thread packs a bf16 B with a short side, for blocks of rows whose results stay in a cache.
+// Otherwise oneDNN is about as fast on B as it is stored.
+constexpr int64_t kNarrowRowsMin = 128;
+constexpr int64_t kNarrowInnerMax = 384;
+constexpr int64_t kNarrowColumnsMax = 256;
+constexpr int64_t kNarrowBlockRows = 64;
+// With many rows of B and few columns, the products of oneDNN's inner product are faster than its matmul's.
+constexpr int64_t kLongRowsMin = 128;
+constexpr int64_t kLongInnerMin = 2048;
+
+bool ReadsRowsOfBf16WithTiles(const CpuContext& context, const ProductShape& shape,
+                              memory::data_type type) {
+  return type == memory::data_type::bf16 && context.has_bf16_tiles && !shape.transposed_left &&
+         !shape.in_fp8();
+}
+
+// Rows of A in a run of the product with a packed B; 0: B is not packed.
+int64_t PackedRows(const CpuContext& context, const ProductShape& shape, memory::data_type type) {
+  if (type == memory::data_type::f32) {
+    const bool is_large =
+        shape.rows >= kPackedRowsMin &&
+        shape.inner * shape.columns * static_cast<int64_t>(sizeof(float)) >= kPackedBytesMin;
+    return is_large && !shape.transposed_right ? shape.rows : 0;
+  }
+  const bool is_narrow = (shape.inner <= kNarrowInnerMax && shape.columns >= 2 * shape.inner) ||
+                         (shape.columns <= kNarrowColumnsMax && shape.inner >= 2 * shape.columns);
+  const bool has_blocks = shape.rows >= kNarrowRowsMin && shape.rows % kNarrowBlockRows == 0;
+  const bool packs = is_narrow && has_blocks && context.threads.count() == 1 &&
+                     ReadsRowsOfBf16WithTiles(context, shape, type);
+  return packs ? kNarrowBlockRows : 0;
+}
+
+bool IsLong(const CpuContext& context, const ProductShape& shape, memory::data_type type) {
+  return shape.rows >= kLongRowsMin && shape.inner >= kLongInnerMin &&
+         shape.inner >= 2 * shape.columns && ReadsRowsOfBf16WithTiles(context, shape, type);
 }
 
 // Where scratch memory begins behind a packed matrix.
@@ -87,35 +118,54 @@ int64_t PackedProduct::scratch_bytes() const {
   return std::max(pack_.scratch_bytes(), product_.scratch_bytes());
 }
 
+absl::Status MatrixProduct::MakePacked(CpuContext& context, const ProductShape& shape,
+                                       memory::data_type type) {
+  ProductShape block = shape;
+  block.rows = block_rows_;
+  PENSTOCK_ASSIGN_OR_RETURN(
+      PackedProduct packed,
+      PackedProduct::Create(context, block, type, Primitive::ScratchOf::kCaller));
+  if (!packed.changes_format()) return absl::OkStatus();
+  const int64_t in_each_run = shape.prepared ? 0 : ScratchAt(packed.packed_bytes());
+  PENSTOCK_RETURN_IF_ERROR(context.product_scratch.Reserve(in_each_run + packed.scratch_bytes()));
+  packed_ = std::move(packed);
+  return absl::OkStatus();
+}
+
 absl::StatusOr<MatrixProduct> MatrixProduct::Create(CpuContext& context, const ProductShape& shape,
                                                     memory::data_type type,
                                                     Primitive::ScratchOf scratch) {
   MatrixProduct product;
   product.context_ = &context;
   product.shape_ = shape;
+  product.left_row_bytes_ = shape.inner * static_cast<int64_t>(memory::data_type_size(type));
   PENSTOCK_CHECK(!shape.in_fp8() ||
                  (type == memory::data_type::bf16 && scratch == Primitive::ScratchOf::kContext));
-  if (scratch == Primitive::ScratchOf::kContext && PacksRight(shape, type)) {
-    PENSTOCK_ASSIGN_OR_RETURN(
-        PackedProduct packed,
-        PackedProduct::Create(context, shape, type, Primitive::ScratchOf::kCaller));
-    if (packed.changes_format()) {
-      PENSTOCK_RETURN_IF_ERROR(context.product_scratch.Reserve(ScratchAt(packed.packed_bytes()) +
-                                                               packed.scratch_bytes()));
-      product.packed_ = std::move(packed);
-      return product;
-    }
+  product.block_rows_ = PackedRows(context, shape, type);
+  if (scratch == Primitive::ScratchOf::kContext && product.block_rows_ > 0) {
+    PENSTOCK_RETURN_IF_ERROR(product.MakePacked(context, shape, type));
+    if (product.packed_.has_value()) return product;
   }
+  const auto scratch_of = shape.in_fp8() ? Primitive::ScratchOf::kCaller : scratch;
+  const memory::desc result = Matrix(shape.rows, shape.columns, memory::data_type::f32, false);
   const auto make = [&]() -> absl::StatusOr<Primitive> {
     const memory::desc left = Matrix(shape.rows, shape.inner, type, shape.transposed_left);
+    if (IsLong(context, shape, type)) {
+      // Of a layer that turns `inner` features into `columns`.
+      const memory::desc right = Matrix(shape.columns, shape.inner, type, !shape.transposed_right);
+      const auto description = DescribeForward<dnnl::inner_product_forward>(
+          context, PrimitiveAttributes(shape.accumulate), dnnl::prop_kind::forward_inference, left,
+          right, result);
+      return Primitive::Create<dnnl::inner_product_forward>(
+          context, description,
+          {{DNNL_ARG_SRC, left}, {DNNL_ARG_WEIGHTS, right}, {DNNL_ARG_DST, result}}, scratch_of);
+    }
     const memory::desc right = Matrix(shape.inner, shape.columns, type, shape.transposed_right);
-    const memory::desc result = Matrix(shape.rows, shape.columns, memory::data_type::f32, false);
     const auto description = DescribeForward<dnnl::matmul>(
         context, PrimitiveAttributes(shape.accumulate), left, right, result);
     return Primitive::Create<dnnl::matmul>(
         context, description,
-        {{DNNL_ARG_SRC, left}, {DNNL_ARG_WEIGHTS, right}, {DNNL_ARG_DST, result}},
-        shape.in_fp8() ? Primitive::ScratchOf::kCaller : scratch);
+        {{DNNL_ARG_SRC, left}, {DNNL_ARG_WEIGHTS, right}, {DNNL_ARG_DST, result}}, scratch_of);
   };
   PENSTOCK_ASSIGN_OR_RETURN(product.primitive_,
                             WithOneDnn(context, ProductText(shape, type), make));
@@ -128,11 +178,41 @@ absl::StatusOr<MatrixProduct> MatrixProduct::Create(CpuContext& context, const P
 
 void MatrixProduct::Run(const void* left, const void* right, float* result, void* scratch) const {
   if (shape_.in_fp8()) return RunInFp8(left, right, result);
-  if (!packed_.has_value()) return primitive_.Run({left, right, result}, scratch);
-  char* const memory = static_cast<char*>(context_->product_scratch.data());
-  char* const rest = memory + ScratchAt(packed_->packed_bytes());
-  packed_->Pack(right, memory, rest);
-  packed_->Run(left, memory, result, rest);
+  if (packed_.has_value()) return RunAll(1, left, right, result);
+  primitive_.Run({left, right, result}, scratch);
+}
+
+void MatrixProduct::RunAll(int64_t runs, const void* left, const void* right, float* result) const {
+  if (packed_.has_value()) {
+    PENSTOCK_CHECK(!shape_.prepared);
+    char* const memory = static_cast<char*>(context_->product_scratch.data());
+    char* const rest = memory + ScratchAt(packed_->packed_bytes());
+    packed_->Pack(right, memory, rest);
+    return RunPacked(runs * shape_.rows, left, memory, result, rest);
+  }
+  for (int64_t run = 0; run < runs; ++run) {
+    Run(static_cast<const char*>(left) + run * shape_.rows * left_row_bytes_, right,
+        result + run * shape_.rows * shape_.columns);
+  }
+}
+
+const void* MatrixProduct::Prepare(const void* right, void* memory) const {
+  if (!packed_.has_value()) return right;
+  packed_->Pack(right, memory);
+  return memory;
+}
+
+void MatrixProduct::RunPrepared(const void* left, const void* prepared, float* result) const {
+  if (!packed_.has_value()) return Run(left, prepared, result);
+  RunPacked(shape_.rows, left, prepared, result, /*scratch=*/nullptr);
+}
+
+void MatrixProduct::RunPacked(int64_t rows, const void* left, const void* packed, float* result,
+                              void* scratch) const {
+  for (int64_t row = 0; row < rows; row += block_rows_) {
+    packed_->Run(static_cast<const char*>(left) + row * left_row_bytes_, packed,
+                 result + row * shape_.columns, scratch);
+  }
 }
 
 void MatrixProduct::RunInFp8(const void* left, const void* right, float* result) const {

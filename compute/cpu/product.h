@@ -1,6 +1,9 @@
-// MatrixProduct: C = A B, or C += A B, of fixed shapes, as one oneDNN matmul primitive made once. PackedProduct: the same
-// for many A and one B, which is first packed into the format that oneDNN multiplies fastest. A MatrixProduct packs a large
-// float B that is not stored transposed in each run: oneDNN multiplies it up to three times as fast then, and to the same bits.
+// MatrixProduct: C = A B, or C += A B, of fixed shapes, as the oneDNN primitive that is fastest for them, made once.
+// PackedProduct: the same for many A and one B, which is first packed into the format that oneDNN multiplies fastest.
+//
+// A MatrixProduct packs two kinds of B, too, in each run or once for several. A large float B that is not stored transposed
+// is multiplied up to three times as fast then, and to the same bits. A bf16 B with a short side is multiplied up to twice as
+// fast by the tiles of AMX.
 //
 // A and B are float or bf16, dense and row-major, either may be stored transposed; C is float and sums
 // run in float. A product of fp8 rounds copies of them in each run (fp8_operands.h).
@@ -26,6 +29,8 @@ struct ProductShape {
   bool accumulate = false;        // C += instead of C =
   // Of MatrixProducts of bf16; both or neither.
   Fp8 left_fp8 = Fp8::kNone, right_fp8 = Fp8::kNone;
+  // Of MatrixProducts: all runs are RunPrepared, so that no memory is kept for packing in each.
+  bool prepared = false;
 
   bool in_fp8() const { return left_fp8 != Fp8::kNone; }
 };
@@ -68,16 +73,32 @@ class MatrixProduct {
       Primitive::ScratchOf scratch = Primitive::ScratchOf::kContext);
 
   int64_t scratch_bytes() const { return primitive_.scratch_bytes(); }
-  // `scratch`: as of Primitive::Run.
+  // `scratch`: as of Primitive::Run. REQUIRES: not ProductShape::prepared.
   void Run(const void* left, const void* right, float* result, void* scratch = nullptr) const;
 
+  // `runs` of them with one B, whose rows of A, and of C, follow each other. REQUIRES: as Run; A is not stored transposed.
+  void RunAll(int64_t runs, const void* left, const void* right, float* result) const;
+
+  // For runs with one B and other work between them: Prepare returns what RunPrepared reads in its place, which is `memory`
+  // of prepared_bytes(), or B itself where nothing is packed (0 bytes).
+  int64_t prepared_bytes() const { return packed_.has_value() ? packed_->packed_bytes() : 0; }
+  const void* Prepare(const void* right, void* memory) const;
+  void RunPrepared(const void* left, const void* prepared, float* result) const;
+
  private:
+  absl::Status MakePacked(CpuContext& context, const ProductShape& shape,
+                          dnnl::memory::data_type type);
   void RunInFp8(const void* left, const void* right, float* result) const;
+  // Of `rows` rows, where B is packed. `scratch`: as of Primitive::Run.
+  void RunPacked(int64_t rows, const void* left, const void* packed, float* result,
+                 void* scratch) const;
 
   ProductShape shape_;
   Primitive primitive_;
-  // Instead of it, where B is packed in each run, into the beginning of the context's scratch memory.
+  // Instead of it, where B is packed: of `block_rows_` rows of A and C.
   std::optional<PackedProduct> packed_;
+  int64_t block_rows_ = 0;
+  int64_t left_row_bytes_ = 0;  // of A
   CpuContext* context_ = nullptr;
 };
 

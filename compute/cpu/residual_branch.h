@@ -39,6 +39,7 @@ struct BranchShape {
             .inputs = inputs,
             .outputs = outputs,
             .outputs_first = outputs_first,
+            .prepared = true,
             .fp8 = fp8};
   }
 };
@@ -118,6 +119,8 @@ class ResidualBranch : public OpKernels {
   Place<float> row_scratch_;    // [chunk, width]
   Place<float> block_scratch_;  // column sums by block
   Place<char> middle_scratch_;
+  Place<char> prepared_expansion_,
+      prepared_projection_;  // the weights, as a pass's products read them
 };
 
 extern template class ResidualBranch<float>;

@@ -91,8 +91,15 @@ void ToBf16(int64_t count, const float* from, Bf16* to) {
 }
 
 void RowsToBf16(int64_t rows, int64_t padded, int64_t width, Strided<const float> from, Bf16* to) {
+  // Rows are far apart, which caches do not expect, and may lie outside the nearest.
+  constexpr int64_t kRowsAhead = 8;
+  constexpr int64_t kCacheLineFloats = 16;
   for (int64_t r = 0; r < rows; ++r) {
     const float* const row = from.row(r);
+    if (r + kRowsAhead < rows) {
+      const float* const later = from.row(r + kRowsAhead);
+      for (int64_t c = 0; c < width; c += kCacheLineFloats) __builtin_prefetch(later + c);
+    }
     Bf16* const to_row = to + r * width;
     ForVectors(width,
                [&](int64_t c, auto lanes) { Store(Load(row + c, lanes), to_row + c, lanes); });
