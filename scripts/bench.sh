@@ -4,15 +4,16 @@
 #   compute     layers, beside what the machine allows, and one worker's samples/s against PyTorch
 #   planning    plans of graphs, clusters and jobs as layers, workers and methods grow, with pictures
 #   pipeline    two workers against two trainings side by side; steps predicted and measured
+#   shared      the first of these where others use the cores, beside what the cores allow then
 #   threads     one worker with two threads against one, and against two workers
 #   scraping    a run with and without a scrape every second
 # Ratios come from pairs of runs and stand a busy machine; absolute figures need a quiet one.
 set -euo pipefail
-[ $# -ge 1 ] || { echo "usage: scripts/bench.sh BUILD_DIR [transport|compute|planning|pipeline|threads|scraping...]" >&2; exit 2; }
+[ $# -ge 1 ] || { echo "usage: scripts/bench.sh BUILD_DIR [transport|compute|planning|pipeline|shared|threads|scraping...]" >&2; exit 2; }
 cd "$(dirname "$0")/.."
 build=$1
 shift
-[ $# -gt 0 ] || set -- transport compute planning pipeline threads scraping
+[ $# -gt 0 ] || set -- transport compute planning pipeline shared threads scraping
 
 # Runs a command with the licence texts of this system as its last argument.
 on_licences() {
@@ -49,6 +50,10 @@ for name in "$@"; do
       rm -r "$results"
       ;;
     pipeline) on_licences tests/bench/pipeline.py "$build/bin/penstock" ;;
+    shared)
+      cmake --build "$build" --target compute_train >/dev/null
+      on_licences tests/bench/shared_cores.py "$build"
+      ;;
     threads) on_licences tests/bench/pipeline.py --threads "$build/bin/penstock" ;;
     scraping) on_licences tests/bench/scrape_cost.py "$build" ;;
     *)
