@@ -25,7 +25,7 @@ struct GrowthRules {
   int64_t proof_ms = 60'000;
   // The pause after a failed growth, which doubles with each further one in a row.
   int64_t first_pause_ms = 60'000;
-  // After so many in a row the job does not grow any more.
+  // After this many in a row the job does not grow any more.
   int64_t failed_max = 3;
   // The workers are held this long before a cut of the job's own, so that the run ends there and no cut is added, if the
   // workers hold in time.
@@ -60,7 +60,8 @@ int64_t CutToGrow(const GrowthCuts& cuts, int64_t held);
 std::vector<WorkerOffer> ChooseToJoin(absl::Span<const std::string> places,
                                       std::vector<WorkerOffer> free, int64_t count);
 
-// Puts each worker where `places` names it, if that is a place of so many workers, and the others into the places left.
+// Puts each worker where `places` names it, if there is such a place among as many workers, and the others into the places
+// left.
 std::vector<WorkerOffer> InPlaces(absl::Span<const std::string> places,
                                   std::vector<WorkerOffer> workers);
 

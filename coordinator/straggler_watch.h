@@ -33,10 +33,10 @@ namespace penstock {
 
 class StragglerWatch {
  public:
-  // A window is at least this long, has at least so many passes, and ends with an answer of the worker.
+  // A window is at least this long, has at least this many passes, and ends with an answer of the worker.
   static constexpr int64_t kWindowNs = 5'000'000'000;
   static constexpr int64_t kPassesMin = 4;
-  // Earlier windows: so many are needed, and at most the last so many, of ten minutes, are kept.
+  // Earlier windows: this many are needed, and at most this many of the last ten minutes are kept.
   static constexpr size_t kEarlierMin = 3;
   static constexpr size_t kEarlierMax = 120;
   // Times as long as before.

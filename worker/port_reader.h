@@ -1,4 +1,4 @@
-// PortReader: the data of the ports that a stage reads, on its device, and where what it carries begins anew.
+// PortReader: the data of the ports that a stage reads, on its device, and where what it carries begins again.
 //
 // Thread safety: the thread that owns the stage's back-end.
 #pragma once

@@ -140,7 +140,7 @@ absl::Status Collectives::CombineBuffers(GroupId id, Stage& own, Courier& courie
 
 absl::StatusOr<bool> Collectives::Advance(ReplicaSum& sum, Courier& courier, ActionTimer* timer) {
   using Phase = ReplicaSum::Phase;
-  constexpr int64_t kBehind[] = {0, 1, 1, 2};  // by phase: its bucket is so many behind the turn
+  constexpr int64_t kBehind[] = {0, 1, 1, 2};  // by phase: its bucket is this many behind the turn
   const auto buckets = static_cast<int64_t>(sum.buckets.size());
   while (sum.turn < buckets + 2) {
     const int64_t bucket = sum.turn - kBehind[static_cast<int>(sum.phase)];

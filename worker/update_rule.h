@@ -42,7 +42,7 @@ double RateOfUpdate(const ResolvedJob& job, MicrobatchRange microbatches);
 double RateOfUpdate(const ResolvedJob& job, const StageLateness& lateness,
                     MicrobatchRange microbatches);
 
-// Returns the part of the weights' average that an update keeps which takes so many microbatches of a step, in each of
+// Returns the part of the weights' average that an update keeps which takes this many microbatches of a step, in each of
 // `pipelines` replicas of the model: decay^(their share of the step), so that every method averages over as many steps.
 double AverageKept(const ResolvedJob& job, int64_t microbatches, int64_t pipelines);
 

@@ -71,7 +71,7 @@ class Planner {
     }
     return absl::InvalidArgumentError(absl::StrCat(
         "a straight pipeline on exactly ", workers_, " workers needs as many stages, the ",
-        sorted_.size(), " layers cannot be cut into so many; use fewer workers"));
+        sorted_.size(), " layers cannot be cut into that many; use fewer workers"));
   }
 
  private:

@@ -27,7 +27,7 @@ inline constexpr int kHandshakeTimeoutMs = 5000;
 inline constexpr absl::Duration kConnectionAge = absl::Minutes(5);
 // Bounds on what one server holds of requests that come in. gRPC puts a message together before it looks at its size, so
 // these, and not the bound on a message, say what larger ones cost: beyond them it ends connections without calls, then
-// calls, whoever made them. A server of control calls needs some 40 KiB for a connection, and 1 MiB for each of the
+// calls, no matter who made them. A server of control calls needs some 40 KiB for a connection, and 1 MiB for each of the
 // four messages or so that are on their way at a time.
 inline constexpr int kControlServerMemoryBytesMax = 44 << 20;
 // A server of tensor streams needs a window and a chunk for each: enough for 64 edges.

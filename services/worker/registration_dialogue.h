@@ -62,7 +62,7 @@ class RegistrationDialogue {
   bool MayAttach() const { return registrations_ > attach_after_; }
   absl::Duration stream_pause() const { return stream_pause_; }
   int64_t registrations() const { return registrations_; }
-  // A stream that was opened after so many registrations has ended. Returns whether the next heartbeat is sent at once,
+  // A stream that was opened after that many registrations has ended. Returns whether the next heartbeat is sent at once,
   // which finds out whether the coordinator is there.
   bool OnStreamEnded(int64_t registrations, absl::Duration open_for, const absl::Status& ended);
 

@@ -218,7 +218,7 @@ def main():
     parser.add_argument("--trials", type=int, help="the number of runs, instead of minutes")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--most", type=int, default=MOST_FAULTS, help="the most faults in a run")
-    parser.add_argument("--spare", type=int, default=0, help="so many workers more than the job needs; killed ones stay away")
+    parser.add_argument("--spare", type=int, default=0, help="this many workers more than the job needs; killed ones stay away")
     parser.add_argument("--links", action="store_true", help="disturb links, too; all bytes then pass a proxy")
     parser.add_argument("--load", type=int, default=0, help="the number of processes that keep the cores busy meanwhile")
     parser.add_argument("--snapshots", action="store_true", help="jobs have no checkpoints on disk")

@@ -88,7 +88,7 @@ class Fault:
     weight: int  # how often it is drawn
     ends_attempts: typing.Optional[bool] = True  # the attempt at the job that is under way ends; None: it may
     needs_links: bool = False
-    kills_workers: int = 0  # so many, or all (-1)
+    kills_workers: int = 0  # this many, or all (-1)
     needs_spare: bool = False  # a job would wait for the worker longer than it trains
 
 

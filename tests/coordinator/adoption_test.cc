@@ -47,7 +47,7 @@ void ExpectOneAttempt(SimulatedCluster& cluster, const std::string& job, int64_t
   ExpectCleanEnd(cluster);
 }
 
-// Returns a job that was submitted and has done so many steps.
+// Returns a job that was submitted and has done that many steps.
 std::string TrainTo(int64_t step, const v1::JobSpec& spec, SimulatedCluster& cluster) {
   const std::string job = cluster.Submit(spec);
   EXPECT_TRUE(cluster.RunUntil([&] { return cluster.Summary(job).step() == step; }));

@@ -38,7 +38,7 @@ struct MeasuredRun {
   v1::Plan plan;
   google::protobuf::RepeatedPtrField<v1::StageReport> reports;
 
-  // On workers that take so many ms for each pass of a layer.
+  // On workers that take this many ms for each pass of a layer.
   explicit MeasuredRun(std::vector<double> pass_ms, v1::JobSpec planned = PlannedJob())
       : spec(std::move(planned)), job(*ResolveJob(spec)) {
     std::vector<WorkerOffer> workers;

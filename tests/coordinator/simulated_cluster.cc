@@ -448,7 +448,7 @@ void SimulatedCluster::FailRunIfTraining(int worker, const std::string& message)
   }
 }
 
-// Whoever trains with `worker` loses its connection, each after a delay of its own; its own
+// All that train with `worker` lose their connection, each after a delay of its own; its own
 // neighbours lose it in turn, so who is named depends on who noticed what first.
 void SimulatedCluster::FailNeighbours(int worker) {
   const Worker& failed = workers_[worker];

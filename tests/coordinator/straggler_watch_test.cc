@@ -58,7 +58,7 @@ class WatchedRun {
     Window({});  // the first reports are where the first window begins
   }
 
-  // Goes on by `seconds` of passes that take so many ms, by worker; of one that is left out there are none. Returns the
+  // Goes on by `seconds` of passes that take this many ms, by worker; of one that is left out there are none. Returns the
   // news, "w1 is slow" or "w1 is back".
   std::vector<std::string> Window(const std::vector<double>& pass_ms, int64_t passes = 100,
                                   double seconds = 5.0) {

@@ -99,7 +99,7 @@ std::string LengthsText(const Shown& shown) {
   return table.Render();
 }
 
-// Pairs that a model with so many time steps on both sides reads: pieces and end.
+// Pairs that a model with that many time steps on both sides reads: pieces and end.
 int64_t PairsThatFit(const PairFiles& pairs, int64_t time) {
   return static_cast<int64_t>(
       PairsByLength(pairs, {.source = time - 1, .target = time - 1}).size());

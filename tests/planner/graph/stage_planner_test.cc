@@ -139,7 +139,7 @@ TEST(PlanStages, BadRequests_AreNamed) {
           "at most 4096 workers");
   StageCostModel straight = PipeDreamReleasedModel(1, true);
   straight.replicates = false;
-  refused(FlatRequest(3, straight), "cannot be cut into so many");
+  refused(FlatRequest(3, straight), "cannot be cut into that many");
   std::vector<LayerNode> many(5001);
   for (size_t node = 0; node < many.size(); ++node) many[node].id = std::to_string(node);
   EXPECT_THAT(PlanStages(ChainGraph(many), FlatRequest(2, ConsistentModel(1)), Unlimited()),

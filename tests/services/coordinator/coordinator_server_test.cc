@@ -225,7 +225,7 @@ TEST_F(CoordinatorServerTest, WorkerOfAnotherProtocolVersion_IsRefusedByNameAudi
                            HasSubstr("FAILED_PRECONDITION: worker w7 (build 0.0.9)")));
 }
 
-// A question may be answered long after whoever asked it has gone.
+// A question may be answered long after its asker has gone.
 TEST_F(CoordinatorServerTest, LoopIsBusy_CallsThatGiveUpDoNoHarm) {
   std::promise<void> blocked, gate;
   std::atomic<bool> armed = true;

@@ -188,7 +188,7 @@ TEST(HttpServer, TakenPort_IsNamed) {
                        AllOf(HasSubstr(server->address().ToString()), HasSubstr("in use"))));
 }
 
-// A server with TLS whose authorizer lets in whoever shows a certificate of `authority`.
+// A server with TLS whose authorizer lets in everyone with a certificate of `authority`.
 class HttpServerTls : public ::testing::Test {
  protected:
   void SetUp() override {

@@ -126,7 +126,7 @@ TEST(LeaderStub, LeaderThatDoesNotKnowWhetherItIsDone_IsAskedAgain) {
   mute_until = std::numeric_limits<int>::max();
   EXPECT_THAT(ListJobs(stub, absl::Seconds(2)),
               StatusIs(absl::StatusCode::kUnavailable, HasSubstr("etcd is mute")))
-      << "whoever was asked last";
+      << "the address that was asked last";
 }
 
 TEST(LeaderStub, OtherErrors_AreTheAnswer) {

@@ -97,7 +97,7 @@ TEST_F(ServerTest, Deadline_OfTheCall_ReachesTheHandler) {
   EXPECT_LT(deadline, absl::Now() + absl::Seconds(110));
 }
 
-// Whoever sends nonsense is answered all the same.
+// A client that sends nonsense is answered all the same.
 TEST_F(ServerTest, Trace_ThatIsNone_IsIgnored) {
   get_ = [](const v1::GetJobRequest&, const CallInfo& call) -> absl::StatusOr<v1::GetJobResponse> {
     if (call.trace.has_value()) return absl::InternalError("took it for a trace");

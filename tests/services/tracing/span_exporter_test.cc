@@ -64,7 +64,7 @@ class SpanCollector {
     MutexLock lock(mutex_);
     answers_ = std::move(answers);
   }
-  // The names of the spans of each request, once there are so many.
+  // The names of the spans of each request, once there are that many.
   std::vector<std::vector<std::string>> Await(size_t requests) {
     MutexLock lock(mutex_);
     const auto until = CondVar::Clock::now() + std::chrono::seconds(20);

@@ -89,7 +89,7 @@ TEST(GrpcTransport, SenderLeavesAfterItsLastMessage_MessageStillArrives) {
               StatusIs(absl::StatusCode::kAborted, HasSubstr("worker left")));
 }
 
-// Connections are made anew so that certificates are looked at again; that must not end a run.
+// Connections are made again so that certificates are looked at again; that must not end a run.
 TEST(GrpcTransport, ConnectionThatIsTooOldForNewCalls_StreamGoesOn) {
   constexpr absl::Duration kAge = absl::Milliseconds(100);
   TestCluster cluster(/*epoch=*/1, kAge);
