@@ -1,5 +1,5 @@
 // RowOrder: the order in which gradients are added to the rows of a table: by id, rows of one id ascending, so that no sum
-// depends on timing. A sort finds it again in each pass, in scratch memory.
+// depends on timing. A sort finds it anew in each pass, in scratch memory.
 //
 // Thread safety: none; the thread that owns the back-end.
 #pragma once

@@ -94,6 +94,16 @@ Results RunHead(const OpCase& head, const Operands& operands, int64_t first, flo
   return results;
 }
 
+double LargestDifference(const std::vector<float>& a, const std::vector<float>& b) {
+  double largest = 0.0, scale = 0.0;
+  for (size_t i = 0; i < a.size(); ++i) {
+    const double difference = std::abs(a[i] - b[i]);
+    largest = difference <= largest ? largest : difference;  // NaN stays
+    scale = std::max(scale, static_cast<double>(std::abs(b[i])));
+  }
+  return largest / scale;
+}
+
 void ExpectSumOfParts(const Attributes& more, bool with_ignored) {
   const Operands operands = MakeOperands(with_ignored);
   const Results whole = RunHead(HeadCase(kSamples, kTime, more), operands, 0, 1.0f);

@@ -76,7 +76,7 @@ class Pipeline {
     double learning_rate = 1e-3;
     Clip clip;
     uint64_t seed = 7;
-    int64_t weights_delay = 0;  // W runs after this many more I of its stage
+    int64_t weights_delay = 0;  // W runs after so many more I of its stage
   };
   Pipeline(Backend& backend, const ModelGraph& model, Options options);
 

@@ -3,7 +3,6 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
-#include <cmath>
 
 #include "base/check.h"
 #include "tests/support/status_matchers.h"
@@ -18,16 +17,6 @@ bool IsRead(InputSet set, size_t input) { return (set >> input & 1) != 0; }
 int64_t RoundedUp(int64_t count) { return (count + 15) / 16 * 16; }
 
 }  // namespace
-
-double LargestDifference(const std::vector<float>& a, const std::vector<float>& b) {
-  double largest = 0.0, scale = 0.0;
-  for (size_t i = 0; i < a.size(); ++i) {
-    const double difference = std::abs(a[i] - b[i]);
-    largest = difference <= largest ? largest : difference;  // NaN stays
-    scale = std::max(scale, static_cast<double>(std::abs(b[i])));
-  }
-  return largest / scale;
-}
 
 OpPasses::OpPasses(Backend& backend, const OpCase& op_case, Precision precision)
     : backend_(backend), case_(op_case), node_(op_case.MakeNode()) {

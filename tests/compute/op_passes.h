@@ -25,9 +25,6 @@ struct OpResults {
   friend bool operator==(const OpResults&, const OpResults&) = default;
 };
 
-// Returns the largest difference of two numbers of one place, as a part of the largest of `b`; NaN if one is none.
-double LargestDifference(const std::vector<float>& a, const std::vector<float>& b);
-
 class OpPasses {
  public:
   // REQUIRES: `backend` and `op_case` outlive it.

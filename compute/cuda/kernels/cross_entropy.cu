@@ -146,35 +146,24 @@ bool CanKeep(const void* kernel, int64_t row_bytes) {
 
 }  // namespace
 
-void CountTargets(cudaStream_t stream, const TokenLoss& loss) {
-  if (loss.valid != nullptr) ValidKernel<<<1, kBlock, 0, stream>>>(loss);
-}
-
 template <typename Number>
-void CrossEntropyOfRows(cudaStream_t stream, const TokenLoss& loss, int64_t first, int64_t count,
-                        Number* logits) {
+void CrossEntropy(cudaStream_t stream, const TokenLoss& loss, Number* logits) {
   constexpr int kPart = 16 / sizeof(Number);
-  TokenLoss slice = loss;  // but for `rows`, which the gradient is scaled by
-  slice.targets += first;
-  slice.row_losses += first;
-  if (slice.ranks != nullptr) slice.ranks += first;
   const bool is_aligned = loss.stride % kPart == 0 && reinterpret_cast<uintptr_t>(logits) % 16 == 0;
+  if (loss.valid != nullptr) ValidKernel<<<1, kBlock, 0, stream>>>(loss);
   const auto keeping = RowKernel<Number, kPart, kKeepingBlock, true>;
   const int64_t row_bytes = loss.vocabulary / kPart * 16;
   if (is_aligned && loss.with_gradient && row_bytes >= kKeptBytesMin &&
       CanKeep(reinterpret_cast<const void*>(keeping), row_bytes)) {
-    keeping<<<count, kKeepingBlock, row_bytes, stream>>>(slice, logits);
+    keeping<<<loss.rows, kKeepingBlock, row_bytes, stream>>>(loss, logits);
   } else {
     const auto kernel =
         is_aligned ? RowKernel<Number, kPart, kBlock, false> : RowKernel<Number, 1, kBlock, false>;
-    kernel<<<count, kBlock, 0, stream>>>(slice, logits);
+    kernel<<<loss.rows, kBlock, 0, stream>>>(loss, logits);
   }
-}
-template void CrossEntropyOfRows<float>(cudaStream_t, const TokenLoss&, int64_t, int64_t, float*);
-template void CrossEntropyOfRows<Bf16>(cudaStream_t, const TokenLoss&, int64_t, int64_t, Bf16*);
-
-void MeanOfRows(cudaStream_t stream, const TokenLoss& loss) {
   MeanKernel<<<1, kBlock, 0, stream>>>(loss);
 }
+template void CrossEntropy<float>(cudaStream_t, const TokenLoss&, float*);
+template void CrossEntropy<Bf16>(cudaStream_t, const TokenLoss&, Bf16*);
 
 }  // namespace penstock::cuda

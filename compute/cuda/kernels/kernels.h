@@ -157,14 +157,8 @@ struct TokenLoss {
 };
 // loss = mean over the rows that count of log(sum exp(logits[row])) - logits[row][targets[row]], 0 if none does, and in place
 // logits = rows / rows that count * (softmax(logits) - one at the target), zero in rows that do not count.
-//
-// In three parts, so that logits can be made slice by slice: CountTargets, CrossEntropyOfRows for rows `first` to
-// `first` + `count`, which begin at `logits`, until all rows are done, and MeanOfRows.
-void CountTargets(cudaStream_t stream, const TokenLoss& loss);
 template <typename Number>
-void CrossEntropyOfRows(cudaStream_t stream, const TokenLoss& loss, int64_t first, int64_t count,
-                        Number* logits);
-void MeanOfRows(cudaStream_t stream, const TokenLoss& loss);
+void CrossEntropy(cudaStream_t stream, const TokenLoss& loss, Number* logits);
 
 // *to = value.
 void Store(cudaStream_t stream, int64_t value, int64_t* to);

@@ -1,8 +1,7 @@
 // The head: logits = input W^T and their mean cross-entropy against the targets.
 //
 // F computes the loss and turns the logits into their gradient in one pass, up to the factor that I and W
-// put into their products; so probabilities are never stored, and logits are the only large array. It takes as many rows
-// at a time as fit into the L2 cache.
+// put into their products; so probabilities are never stored, and logits are the only large array.
 //
 // Parameter: weight [vocabulary, width], the token embedding's when tied.
 #include <optional>
@@ -12,7 +11,6 @@
 #include "compute/block_layout.h"
 #include "compute/cuda/kernels/kernels.h"
 #include "compute/cuda/linear.h"
-#include "compute/cuda/logit_slices.h"
 #include "compute/cuda/ops.h"
 
 namespace penstock::cuda {
@@ -30,7 +28,7 @@ class CudaGptHead : public OpKernels {
     const LinearShape padded = head->Linear(head->stride_);
     PENSTOCK_ASSIGN_OR_RETURN(
         head->forward_,
-        MatrixProduct::Create(context, ForwardShape<Number>(head->Slice(), kTypeOf<Number>)));
+        MatrixProduct::Create(context, ForwardShape<Number>(padded, kTypeOf<Number>)));
     PENSTOCK_ASSIGN_OR_RETURN(
         head->logits_,
         MatrixProduct::Create(context, ForwardShape<Number>(head->Linear(0), CUDA_R_32F)));
@@ -45,17 +43,11 @@ class CudaGptHead : public OpKernels {
 
   absl::Status Forward(const PassContext& context, const WeightView& weights,
                        const Tape& tape) override {
-    const TokenLoss loss = LossOf(context, tape);
-    const Number* const input = ConvertedInput(tape);
-    CountTargets(cuda_.stream(), loss);
-    for (int64_t first = 0; first < rows_; first += slice_rows_) {
-      Number* const logits = gradient_.in(tape.kept) + first * stride_;
-      PENSTOCK_RETURN_IF_ERROR(forward_.Run({.left = input + first * width_,
-                                             .right = ParameterOf<Number>(weights, 0),
-                                             .result = logits}));
-      CrossEntropyOfRows(cuda_.stream(), loss, first, slice_rows_, logits);
-    }
-    MeanOfRows(cuda_.stream(), loss);
+    Number* logits = gradient_.in(tape.kept);
+    PENSTOCK_RETURN_IF_ERROR(forward_.Run({.left = ConvertedInput(tape),
+                                           .right = ParameterOf<Number>(weights, 0),
+                                           .result = logits}));
+    CrossEntropy(cuda_.stream(), LossOf(context, tape), logits);
     return cuda_.Check("forward of the head");
   }
 
@@ -96,9 +88,7 @@ class CudaGptHead : public OpKernels {
         time_(spec.inputs[0].dims[0]),
         ignored_(spec.loss().ignored),
         smoothing_(static_cast<float>(spec.attributes().number("label_smoothing"))),
-        stride_((vocabulary_ + kLogitsAlignment - 1) / kLogitsAlignment * kLogitsAlignment),
-        slice_rows_(LogitSliceRows(rows_, stride_ * static_cast<int64_t>(sizeof(Number)),
-                                   context.properties().l2CacheSize)) {
+        stride_((vocabulary_ + kLogitsAlignment - 1) / kLogitsAlignment * kLogitsAlignment) {
     BlockLayout stash, kept;
     row_losses_ = stash.Add<float>(rows_);
     valid_ = stash.Add<int32_t>(ignored_.has_value() ? 1 : 0);
@@ -131,13 +121,6 @@ class CudaGptHead : public OpKernels {
             .output_stride = output_stride};
   }
 
-  // The map of a slice's rows.
-  LinearShape Slice() const {
-    LinearShape slice = Linear(stride_);
-    slice.rows = slice_rows_;
-    return slice;
-  }
-
   // Scales the gradient of the mean over the rows. What F leaves makes one over those that count of it.
   float Scale(const Tape& tape) const { return tape.loss_scale / static_cast<float>(rows_); }
 
@@ -163,7 +146,6 @@ class CudaGptHead : public OpKernels {
   const std::optional<int32_t> ignored_;
   const float smoothing_;
   const int64_t stride_;
-  const int64_t slice_rows_;  // of the logits that F makes at a time
   MatrixProduct forward_, logits_, backward_;
   WeightGradient<Number> weight_;
   TapeNeeds needs_;
