@@ -60,10 +60,10 @@ struct Incoming {
 
 class Backend : public Transfers {
  public:
-  virtual absl::string_view name() const = 0;  // "cpu (oneDNN 2.6.3, avx512_core_bf16, 1 thread)"
+  virtual absl::string_view name() const = 0;  // "cpu (oneDNN 2.6.3, avx512 with bf16, 1 thread)"
   // The device and its libraries, on which the bits of results depend: with training.deterministic one build computes the
   // same results for a job on all back-ends of the same arithmetic.
-  // "cpu (oneDNN 2.6.3, avx512_core_bf16, 1 thread)", "NVIDIA H200 (sm_90, cuBLASLt 130001, cuDNN 9.19.0)".
+  // "cpu (oneDNN 2.6.3, avx512 with bf16 tiles, 1 thread)", "NVIDIA H200 (sm_90, cuBLASLt 130001, cuDNN 9.19.0)".
   virtual std::string arithmetic() const = 0;
   // For each of `processes` that compute on this device: on a CPU what the machine has, in use or not; on a GPU what was
   // free when this back-end was made, shared among them, less what the others take before they compute anything.

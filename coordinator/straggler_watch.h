@@ -36,7 +36,7 @@ class StragglerWatch {
   // A window is at least this long, has at least this many passes, and ends with an answer of the worker.
   static constexpr int64_t kWindowNs = 5'000'000'000;
   static constexpr int64_t kPassesMin = 4;
-  // Earlier windows: this many are needed, and at most this many of the last ten minutes are kept.
+  // Earlier windows: this many are needed, and the last kEarlierMax are kept, which is ten minutes.
   static constexpr size_t kEarlierMin = 3;
   static constexpr size_t kEarlierMax = 120;
   // Times as long as before.

@@ -47,6 +47,6 @@ CpuContext::CpuContext(int thread_count, const Kernels& kernels)
       engine(dnnl::engine::kind::cpu, 0),
       stream(engine),
       has_bf16_products(Has(dnnl::cpu_isa::avx512_core_bf16)),
-      has_bf16_tiles(Has(dnnl::cpu_isa::avx512_core_amx) && dnnl::version()->major == 2) {}
+      has_bf16_tiles(Has(dnnl::cpu_isa::avx512_core_amx)) {}
 
 }  // namespace penstock

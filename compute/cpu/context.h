@@ -46,7 +46,7 @@ struct CpuContext {
   dnnl::engine engine;
   dnnl::stream stream;
   bool has_bf16_products;   // in hardware
-  bool has_bf16_tiles;      // these are AMX's, of oneDNN 2, whose best ways product.cc knows
+  bool has_bf16_tiles;      // these are AMX's
   Scratch layer_scratch;    // of the pass that runs
   Scratch product_scratch;  // of the oneDNN primitive that runs inside it
 };

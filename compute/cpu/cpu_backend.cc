@@ -168,10 +168,12 @@ class CpuBackend : public Backend {
  private:
   static std::string Describe(const CpuContext& cpu) {
     const dnnl_version_t* version = dnnl::version();
+    const char* const products = cpu.has_bf16_tiles      ? " with bf16 tiles"
+                                 : cpu.has_bf16_products ? " with bf16"
+                                                         : "";
     return absl::StrFormat("cpu (oneDNN %d.%d.%d, %s%s, %d thread%s)", version->major,
-                           version->minor, version->patch, cpu.kernels.instruction_set,
-                           cpu.has_bf16_products ? " with bf16" : "", cpu.threads.count(),
-                           cpu.threads.count() == 1 ? "" : "s");
+                           version->minor, version->patch, cpu.kernels.instruction_set, products,
+                           cpu.threads.count(), cpu.threads.count() == 1 ? "" : "s");
   }
 
   CpuContext cpu_;

@@ -36,13 +36,14 @@ absl::StatusOr<Linear<Number>> Linear<Number>::Create(CpuContext& context, const
   ProductShape backward_input{shape.chunk, shape.inputs, shape.outputs};
   backward_input.transposed_right = !shape.outputs_first;
   backward_input.accumulate = shape.adds_to_input;
-  forward.prepared = backward_input.prepared = shape.prepared;
+  forward.prepared = backward_input.prepared = shape.in_chunks;
   ProductShape backward_weight{shape.inputs, shape.outputs, shape.rows};
   if (shape.outputs_first) {
     std::swap(backward_weight.rows, backward_weight.columns);
   }
   backward_weight.transposed_left = true;
   backward_weight.accumulate = true;
+  PENSTOCK_CHECK(shape.rows % shape.chunk == 0);
   PENSTOCK_CHECK(!shape.fp8 || shape.chunk == shape.rows);
   const Fp8Formats formats = shape.formats();
   forward.left_fp8 = forward.right_fp8 = backward_input.right_fp8 = formats.values;
@@ -72,49 +73,29 @@ const void* Linear<Number>::Weight(const WeightView& weights) const {
 
 template <typename Number>
 void Linear<Number>::Forward(const WeightView& weights, const Number* x, float* y) const {
-  forward_.Run(x, Weight(weights), y);
-}
-
-template <typename Number>
-void Linear<Number>::BackwardInput(const WeightView& weights, const Number* dy, float* dx) const {
-  backward_input_.Run(dy, Weight(weights), dx);
-}
-
-template <typename Number>
-int64_t Linear<Number>::prepared_bytes() const {
-  return std::max(forward_.prepared_bytes(), backward_input_.prepared_bytes());
-}
-
-template <typename Number>
-const void* Linear<Number>::PrepareForward(const WeightView& weights, void* memory) const {
-  return forward_.Prepare(Weight(weights), memory);
-}
-
-template <typename Number>
-const void* Linear<Number>::PrepareBackwardInput(const WeightView& weights, void* memory) const {
-  return backward_input_.Prepare(Weight(weights), memory);
-}
-
-template <typename Number>
-void Linear<Number>::ForwardPrepared(const void* prepared, const Number* x, float* y) const {
-  forward_.RunPrepared(x, prepared, y);
-}
-
-template <typename Number>
-void Linear<Number>::BackwardInputPrepared(const void* prepared, const Number* dy,
-                                           float* dx) const {
-  backward_input_.RunPrepared(dy, prepared, dx);
-}
-
-template <typename Number>
-void Linear<Number>::ForwardOfRows(const WeightView& weights, const Number* x, float* y) const {
   forward_.RunAll(shape_.rows / shape_.chunk, x, Weight(weights), y);
 }
 
 template <typename Number>
-void Linear<Number>::BackwardInputOfRows(const WeightView& weights, const Number* dy,
-                                         float* dx) const {
+void Linear<Number>::BackwardInput(const WeightView& weights, const Number* dy, float* dx) const {
   backward_input_.RunAll(shape_.rows / shape_.chunk, dy, Weight(weights), dx);
+}
+
+template <typename Number>
+int64_t Linear<Number>::chunks_bytes() const {
+  return std::max(forward_.prepared_bytes(), backward_input_.prepared_bytes());
+}
+
+template <typename Number>
+Linear<Number>::Chunks Linear<Number>::ForwardChunks(const WeightView& weights,
+                                                     void* memory) const {
+  return Chunks(forward_, Weight(weights), memory);
+}
+
+template <typename Number>
+Linear<Number>::Chunks Linear<Number>::BackwardInputChunks(const WeightView& weights,
+                                                           void* memory) const {
+  return Chunks(backward_input_, Weight(weights), memory);
 }
 
 template <typename Number>

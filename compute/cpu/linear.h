@@ -15,13 +15,12 @@ namespace penstock {
 
 struct LinearShape {
   int64_t rows = 0;   // of the microbatch: batch * time
-  int64_t chunk = 0;  // rows of one call of Forward or BackwardInput; see ChunkOf
+  int64_t chunk = 0;  // rows of a product of F and I, see ChunkOf. REQUIRES: a part of `rows`
   int64_t inputs = 0;
   int64_t outputs = 0;
   bool outputs_first = false;  // the weight is [outputs, inputs], as embeddings are
   bool adds_to_input = false;  // BackwardInput adds to dx
-  // Chunks go through ForwardPrepared and BackwardInputPrepared.
-  bool prepared = false;
+  bool in_chunks = false;      // passes are those of Chunks; otherwise those of all rows
   // Products of all rows read fp8, where it fits. REQUIRES, if so: chunk == rows, Number is Bf16.
   bool fp8 = false;
 
@@ -43,20 +42,30 @@ class Linear {
   static absl::StatusOr<Linear> Create(CpuContext& context, const LinearShape& shape,
                                        int parameter);
 
-  // y [chunk, outputs] = x [chunk, inputs] W. REQUIRES: not LinearShape::prepared.
+  // y [rows, outputs] = x [rows, inputs] W. REQUIRES: not LinearShape::in_chunks.
   void Forward(const WeightView& weights, const Number* x, float* y) const;
-  // dx [chunk, inputs] = (or +=) dy [chunk, outputs] W^T. REQUIRES: as Forward.
+  // dx [rows, inputs] = (or +=) dy [rows, outputs] W^T. REQUIRES: as Forward.
   void BackwardInput(const WeightView& weights, const Number* dy, float* dx) const;
-  // The same for the chunks of a pass, with the weight as their products read it: packed once, into `memory` of
-  // prepared_bytes(), where they gain by it.
-  int64_t prepared_bytes() const;
-  const void* PrepareForward(const WeightView& weights, void* memory) const;
-  const void* PrepareBackwardInput(const WeightView& weights, void* memory) const;
-  void ForwardPrepared(const void* prepared, const Number* x, float* y) const;
-  void BackwardInputPrepared(const void* prepared, const Number* dy, float* dx) const;
-  // The same over all rows. REQUIRES: not LinearShape::prepared.
-  void ForwardOfRows(const WeightView& weights, const Number* x, float* y) const;
-  void BackwardInputOfRows(const WeightView& weights, const Number* dy, float* dx) const;
+
+  // The same for a pass that does other work between its chunks: each Run has `chunk` rows. Good while the weights and the
+  // memory are.
+  class Chunks {
+   public:
+    void Run(const Number* in, float* out) const { product_->RunPrepared(in, prepared_, out); }
+
+   private:
+    friend class Linear;
+    Chunks(const MatrixProduct& product, const void* weight, void* memory)
+        : product_(&product), prepared_(product.Prepare(weight, memory)) {}
+
+    const MatrixProduct* product_;
+    const void* prepared_;
+  };
+  // `memory`: chunks_bytes(), at a multiple of 64. REQUIRES: LinearShape::in_chunks.
+  int64_t chunks_bytes() const;
+  Chunks ForwardChunks(const WeightView& weights, void* memory) const;
+  Chunks BackwardInputChunks(const WeightView& weights, void* memory) const;
+
   // dW += x^T dy, over all rows.
   void BackwardWeight(const GradientView& gradients, const Number* x, const Number* dy) const;
 

@@ -41,10 +41,11 @@ constexpr int64_t kNarrowBlockRows = 64;
 constexpr int64_t kLongRowsMin = 128;
 constexpr int64_t kLongInnerMin = 2048;
 
+// What is said of tiles above was measured with oneDNN 2.6.
 bool ReadsRowsOfBf16WithTiles(const CpuContext& context, const ProductShape& shape,
                               memory::data_type type) {
-  return type == memory::data_type::bf16 && context.has_bf16_tiles && !shape.transposed_left &&
-         !shape.in_fp8();
+  return DNNL_VERSION_MAJOR == 2 && type == memory::data_type::bf16 && context.has_bf16_tiles &&
+         !shape.transposed_left && !shape.in_fp8();
 }
 
 // Rows of A in a run of the product with a packed B; 0: B is not packed.
@@ -177,34 +178,52 @@ absl::StatusOr<MatrixProduct> MatrixProduct::Create(CpuContext& context, const P
 }
 
 void MatrixProduct::Run(const void* left, const void* right, float* result, void* scratch) const {
-  if (shape_.in_fp8()) return RunInFp8(left, right, result);
-  if (packed_.has_value()) return RunAll(1, left, right, result);
-  primitive_.Run({left, right, result}, scratch);
+  PENSTOCK_CHECK(!shape_.prepared);
+  if (packed_.has_value()) return PackAndRun(shape_.rows, left, right, result);
+  RunUnpacked(left, right, result, scratch);
 }
 
 void MatrixProduct::RunAll(int64_t runs, const void* left, const void* right, float* result) const {
-  if (packed_.has_value()) {
-    PENSTOCK_CHECK(!shape_.prepared);
-    char* const memory = static_cast<char*>(context_->product_scratch.data());
-    char* const rest = memory + ScratchAt(packed_->packed_bytes());
-    packed_->Pack(right, memory, rest);
-    return RunPacked(runs * shape_.rows, left, memory, result, rest);
-  }
+  PENSTOCK_CHECK(!shape_.prepared);
+  if (packed_.has_value()) return PackAndRun(runs * shape_.rows, left, right, result);
   for (int64_t run = 0; run < runs; ++run) {
-    Run(static_cast<const char*>(left) + run * shape_.rows * left_row_bytes_, right,
-        result + run * shape_.rows * shape_.columns);
+    RunUnpacked(static_cast<const char*>(left) + run * shape_.rows * left_row_bytes_, right,
+                result + run * shape_.rows * shape_.columns, /*scratch=*/nullptr);
   }
 }
 
+int64_t MatrixProduct::prepared_bytes() const {
+  return shape_.prepared && packed_.has_value() ? packed_->packed_bytes() : 0;
+}
+
 const void* MatrixProduct::Prepare(const void* right, void* memory) const {
+  PENSTOCK_CHECK(shape_.prepared);
   if (!packed_.has_value()) return right;
   packed_->Pack(right, memory);
   return memory;
 }
 
 void MatrixProduct::RunPrepared(const void* left, const void* prepared, float* result) const {
-  if (!packed_.has_value()) return Run(left, prepared, result);
-  RunPacked(shape_.rows, left, prepared, result, /*scratch=*/nullptr);
+  PENSTOCK_CHECK(shape_.prepared);
+  if (packed_.has_value()) {
+    RunPacked(shape_.rows, left, prepared, result, /*scratch=*/nullptr);
+  } else {
+    RunUnpacked(left, prepared, result, /*scratch=*/nullptr);
+  }
+}
+
+void MatrixProduct::RunUnpacked(const void* left, const void* right, float* result,
+                                void* scratch) const {
+  if (shape_.in_fp8()) return RunInFp8(left, right, result);
+  primitive_.Run({left, right, result}, scratch);
+}
+
+void MatrixProduct::PackAndRun(int64_t rows, const void* left, const void* right,
+                               float* result) const {
+  char* const memory = static_cast<char*>(context_->product_scratch.data());
+  char* const rest = memory + ScratchAt(packed_->packed_bytes());
+  packed_->Pack(right, memory, rest);
+  RunPacked(rows, left, memory, result, rest);
 }
 
 void MatrixProduct::RunPacked(int64_t rows, const void* left, const void* packed, float* result,

@@ -1,9 +1,8 @@
 // MatrixProduct: C = A B, or C += A B, of fixed shapes, as the oneDNN primitive that is fastest for them, made once.
 // PackedProduct: the same for many A and one B, which is first packed into the format that oneDNN multiplies fastest.
 //
-// A MatrixProduct packs two kinds of B, too, in each run or once for several. A large float B that is not stored transposed
-// is multiplied up to three times as fast then, and to the same bits. A bf16 B with a short side is multiplied up to twice as
-// fast by the tiles of AMX.
+// A MatrixProduct also packs B where that pays: a large float B that is not stored transposed, which is multiplied to the same
+// bits, and a bf16 B with a short side on CPUs with the tiles of AMX (docs/benchmarks.md, "One worker against PyTorch").
 //
 // A and B are float or bf16, dense and row-major, either may be stored transposed; C is float and sums
 // run in float. A product of fp8 rounds copies of them in each run (fp8_operands.h).
@@ -29,7 +28,7 @@ struct ProductShape {
   bool accumulate = false;        // C += instead of C =
   // Of MatrixProducts of bf16; both or neither.
   Fp8 left_fp8 = Fp8::kNone, right_fp8 = Fp8::kNone;
-  // Of MatrixProducts: all runs are RunPrepared, so that no memory is kept for packing in each.
+  // Of MatrixProducts: the caller has memory for a packed B, so none is kept for it here, and all runs are RunPrepared.
   bool prepared = false;
 
   bool in_fp8() const { return left_fp8 != Fp8::kNone; }
@@ -75,21 +74,24 @@ class MatrixProduct {
   int64_t scratch_bytes() const { return primitive_.scratch_bytes(); }
   // `scratch`: as of Primitive::Run. REQUIRES: not ProductShape::prepared.
   void Run(const void* left, const void* right, float* result, void* scratch = nullptr) const;
-
-  // `runs` of them with one B, whose rows of A, and of C, follow each other. REQUIRES: as Run; A is not stored transposed.
+  // Multiplies `runs` blocks of `rows` rows of A, which follow each other, by one B; so do their results in C.
+  // REQUIRES: not ProductShape::prepared; the scratch memory is the context's; A is not stored transposed.
   void RunAll(int64_t runs, const void* left, const void* right, float* result) const;
 
-  // For runs with one B and other work between them: Prepare returns what RunPrepared reads in its place, which is `memory`
-  // of prepared_bytes(), or B itself where nothing is packed (0 bytes).
-  int64_t prepared_bytes() const { return packed_.has_value() ? packed_->packed_bytes() : 0; }
+  // For runs with one B and other work between them. Prepare returns what RunPrepared reads in place of B, which is
+  // `memory`, of prepared_bytes() at a multiple of 64, or B itself where nothing is packed (0 bytes).
+  // REQUIRES: ProductShape::prepared; the scratch memory is the context's.
+  int64_t prepared_bytes() const;
   const void* Prepare(const void* right, void* memory) const;
   void RunPrepared(const void* left, const void* prepared, float* result) const;
 
  private:
   absl::Status MakePacked(CpuContext& context, const ProductShape& shape,
                           dnnl::memory::data_type type);
+  void RunUnpacked(const void* left, const void* right, float* result, void* scratch) const;
   void RunInFp8(const void* left, const void* right, float* result) const;
-  // Of `rows` rows, where B is packed. `scratch`: as of Primitive::Run.
+  // Of `rows` rows, where B is to be packed, and where it is. `scratch`: as of Primitive::Run.
+  void PackAndRun(int64_t rows, const void* left, const void* right, float* result) const;
   void RunPacked(int64_t rows, const void* left, const void* packed, float* result,
                  void* scratch) const;
 

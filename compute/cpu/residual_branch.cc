@@ -70,8 +70,8 @@ int64_t ResidualBranch<Number>::PlaceScratch() {
   block_scratch_ =
       scratch.Add<float>(BlocksOf(shape_.chunk) * std::max(2 * shape_.width, shape_.expanded));
   middle_scratch_ = scratch.Add<char>(middle_->scratch_bytes());
-  prepared_expansion_ = scratch.Add<char>(expansion_.prepared_bytes());
-  prepared_projection_ = scratch.Add<char>(projection_.prepared_bytes());
+  expansion_memory_ = scratch.Add<char>(expansion_.chunks_bytes());
+  projection_memory_ = scratch.Add<char>(projection_.chunks_bytes());
   return scratch.size_bytes();
 }
 
@@ -83,8 +83,8 @@ absl::Status ResidualBranch<Number>::Forward(const PassContext& context, const W
   void* middle_stash = middle_stash_.in(stash);
   void* middle_scratch = middle_scratch_.in(scratch);
   float* projected = row_scratch_.in(scratch);
-  const void* const expand = expansion_.PrepareForward(weights, prepared_expansion_.in(scratch));
-  const void* const project = projection_.PrepareForward(weights, prepared_projection_.in(scratch));
+  const auto expand = expansion_.ForwardChunks(weights, expansion_memory_.in(scratch));
+  const auto project = projection_.ForwardChunks(weights, projection_memory_.in(scratch));
   for (int64_t first = 0; first < shape_.rows; first += shape_.chunk) {
     const RowRange range{first, shape_.chunk};
     const int64_t at = first * shape_.width;
@@ -94,10 +94,10 @@ absl::Status ResidualBranch<Number>::Forward(const PassContext& context, const W
 
     Normalise(cpu_, statistics_, weights, range, shape_.width, input, normal, stash);
     float* expansion = middle_->ExpansionTarget(range, middle_stash, middle_scratch);
-    expansion_.ForwardPrepared(expand, normal, expansion);
+    expand.Run(normal, expansion);
     middle_->Forward(range, expansion, weights.parameter(kExpansionBias), hidden, middle_stash,
                      middle_scratch);
-    projection_.ForwardPrepared(project, hidden, projected);
+    project.Run(hidden, projected);
     cpu_.threads.ForBlocks(shape_.chunk, kBlockRows, [&](int64_t row, int64_t count, int64_t) {
       const auto dropout = RowsOf(dropout_, context, first + row);
       const int64_t block = row * shape_.width;
@@ -151,10 +151,8 @@ absl::Status ResidualBranch<Number>::BackwardInput(const PassContext& context,
   void* middle_scratch = middle_scratch_.in(scratch);
   float* normal_gradient = row_scratch_.in(scratch);
   float* block_sums = block_scratch_.in(scratch);
-  const void* const expand =
-      expansion_.PrepareBackwardInput(weights, prepared_expansion_.in(scratch));
-  const void* const project =
-      projection_.PrepareBackwardInput(weights, prepared_projection_.in(scratch));
+  const auto expand = expansion_.BackwardInputChunks(weights, expansion_memory_.in(scratch));
+  const auto project = projection_.BackwardInputChunks(weights, projection_memory_.in(scratch));
   cpu_.kernels.fill(shape_.width, 0.0f, gain_sums_.in(weight_stash));
   cpu_.kernels.fill(shape_.width, 0.0f, bias_sums_.in(weight_stash));
   cpu_.kernels.fill(shape_.expanded, 0.0f, expansion_sums_.in(weight_stash));
@@ -166,11 +164,11 @@ absl::Status ResidualBranch<Number>::BackwardInput(const PassContext& context,
 
     StartGradient(context, tape, range);
     float* incoming = middle_->IncomingTarget(expansion_gradient, middle_scratch);
-    projection_.BackwardInputPrepared(project, ProjectedGradient(tape) + at, incoming);
+    project.Run(ProjectedGradient(tape) + at, incoming);
     middle_->Backward(range, incoming, expansion_gradient, block_sums, middle_stash,
                       middle_scratch);
     AddBlockSums(cpu_, shape_.chunk, shape_.expanded, block_sums, expansion_sums_.in(weight_stash));
-    expansion_.BackwardInputPrepared(expand, expansion_gradient, normal_gradient);
+    expand.Run(expansion_gradient, normal_gradient);
     NormaliseGradient(cpu_, statistics_, weights, range, shape_.width,
                       {tape.input() + at, normal_gradient, tape.gradient() + at,
                        tape.grad_input() == nullptr ? nullptr : tape.grad_input() + at, block_sums,

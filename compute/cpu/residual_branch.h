@@ -39,7 +39,7 @@ struct BranchShape {
             .inputs = inputs,
             .outputs = outputs,
             .outputs_first = outputs_first,
-            .prepared = true,
+            .in_chunks = true,
             .fp8 = fp8};
   }
 };
@@ -119,8 +119,7 @@ class ResidualBranch : public OpKernels {
   Place<float> row_scratch_;    // [chunk, width]
   Place<float> block_scratch_;  // column sums by block
   Place<char> middle_scratch_;
-  Place<char> prepared_expansion_,
-      prepared_projection_;  // the weights, as a pass's products read them
+  Place<char> expansion_memory_, projection_memory_;  // of Linear::Chunks
 };
 
 extern template class ResidualBranch<float>;

@@ -2,21 +2,28 @@
 """A pipeline on two cores that others use at times: shared_cores.py BUILD TEXT [TURNS]
 
 Compares pipedream on two workers with two one-worker trainings side by side, as pipeline.py does, where the speed of a core
-changes from second to second. All take turns of half a second, stopped in between, so that they meet the same cores.
-
-In a third turn the same small training runs on each core, pinned, which says what the cores are worth: two trainings side by
-side have the sum of both speeds, two equal stages twice the lower one, but for what the microbatches between them even out.
+changes from second to second. Three groups of programs take turns of half a second, stopped in between: the pipeline, the
+two trainings, and a small training pinned to each core. The last says what the cores are worth: two trainings side by side
+have the sum of both speeds, two equal stages about twice the lower one, but for what the microbatches in flight even out.
 """
 import argparse
+import contextlib
+import json
 import os
 import pathlib
-import re
+import shutil
 import signal
 import statistics
 import subprocess
+import sys
 import tempfile
 import threading
 import time
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
+sys.path.insert(0, str(ROOT / "tests/monitoring"))
+
+from cluster import Cluster, eventually  # noqa: E402
 
 SLICE_SECONDS = 0.5
 SMALL_JOB = """name: speed
@@ -26,138 +33,80 @@ training: {{steps: 1000000, batch: 4, microbatches: 1, seed: 1, optimizer: {{ada
 """
 
 
-def with_children(pid):
-    """The process and all that it started, and these did."""
-    try:
-        with open(f"/proc/{pid}/task/{pid}/children") as children:
-            return [pid] + [each for child in children.read().split() for each in with_children(int(child))]
-    except OSError:  # it ended
-        return []
+class Group:
+    """Programs that run only in slices of time."""
 
-
-class Program:
-    """A process whose time counts only while it may run."""
-
-    def __init__(self, command, **more):
-        self.process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, **more)
-        self.ran, self.since = 0.0, time.monotonic()
-
-    def clock(self):
-        since = self.since
-        return self.ran + (0 if since is None else time.monotonic() - since)
+    def __init__(self, processes):
+        self.processes = processes
+        self.slices = []  # (begin, end) of each, in seconds of the epoch
 
     def signal(self, number):
-        for pid in with_children(self.process.pid):
-            try:
-                os.kill(pid, number)
-            except ProcessLookupError:
-                pass
+        for process in self.processes:
+            if process.poll() is not None:
+                raise RuntimeError(f"{' '.join(map(str, process.args))} ended with {process.returncode}")
+            process.send_signal(number)
 
     def stop(self):
         self.signal(signal.SIGSTOP)
-        ran, self.since = time.monotonic() - self.since, None
-        self.ran += ran
-
-    def go_on(self):
-        self.since = time.monotonic()
-        self.signal(signal.SIGCONT)
-
-    def is_done(self):
-        return self.process.poll() is not None
-
-    def end(self):
-        self.signal(signal.SIGCONT)
-        self.process.terminate()
-        self.process.wait()
-
-
-class Training(Program):
-    def __init__(self, arguments, workers):
-        settings = [f"training.steps={arguments.steps}", "training.learning_rate.warmup_steps=4", "validation.every_steps=0"]
-        super().__init__([f"{arguments.build}/bin/penstock", "train", arguments.job, "--data", arguments.text, "--method",
-                          "pipedream", "--workers", str(workers), "--device", "cpu",
-                          *(word for setting in settings for word in ("--set", setting))],
-                         stderr=subprocess.STDOUT)
-        self.marks = []  # (seconds that it ran, steps done)
-        threading.Thread(target=self.read, daemon=True).start()
-
-    def read(self):
-        for line in self.process.stdout:
-            if step := re.match(r"step (\d+)/", line):
-                self.marks.append((self.clock(), int(step[1])))
-
-    def check(self):
-        if self.is_done() and (self.process.returncode != 0 or not self.marks):
-            raise RuntimeError(f"{' '.join(map(str, self.process.args))} ended with {self.process.returncode}")
-
-    def wait_for_first_step(self):
-        while not self.marks:  # a profile is measured before it
-            self.check()
-            time.sleep(SLICE_SECONDS)
-
-    def steps_per_second(self):
-        (begin, first), (end, last) = self.marks[0], self.marks[-1]
-        return (last - first) / (end - begin)
-
-
-class Core(Program):
-    """One step after the other, all the time."""
-
-    def __init__(self, arguments, job, core):
-        super().__init__(["taskset", "-c", str(core), f"{arguments.build}/tests/bench/compute_train", job],
-                         stdin=subprocess.PIPE)
-        self.ends = []  # seconds that it ran, by step
-        self.speeds = []  # by slice
-        threading.Thread(target=self.run, daemon=True).start()
 
     def run(self):
-        try:
-            while True:
-                print(1, file=self.process.stdin, flush=True)
-                if not self.process.stdout.readline():
-                    return
-                self.ends.append(self.clock())
-        except BrokenPipeError:
-            pass
-
-    def stop(self):
-        super().stop()
-        ends, self.ends = self.ends, []
-        if len(ends) > 2:
-            self.speeds.append((len(ends) - 1) / (ends[-1] - ends[0]))
-
-
-def turn(arguments, job):
-    """Returns what the pipeline reaches of two trainings side by side, and what two equal stages could."""
-    pipeline = [Training(arguments, 2)]
-    pair, cores = [], []
-    try:
-        pipeline[0].wait_for_first_step()
-        pipeline[0].stop()
-        pair = [Training(arguments, 1) for _ in range(2)]
-        for training in pair:
-            training.wait_for_first_step()
-        for training in pair:
-            training.stop()
-        cores = [Core(arguments, job, core) for core in range(2)]
+        begin = time.time()
+        self.signal(signal.SIGCONT)
         time.sleep(SLICE_SECONDS)
-        for core in cores:
-            core.stop()
-        while not any(training.is_done() for training in pipeline + pair):
-            for group in (pipeline, pair, cores):
-                for program in group:
-                    program.go_on()
-                time.sleep(SLICE_SECONDS)
-                for program in group:
-                    program.stop()
-        for training in pipeline + pair:
-            training.check()
-    finally:
-        for program in pipeline + pair + cores:
-            program.end()
-    slices = list(zip(*(core.speeds for core in cores)))
-    limit = sum(2 * min(speeds) for speeds in slices) / sum(map(sum, slices))
-    return pipeline[0].steps_per_second() / sum(training.steps_per_second() for training in pair), limit
+        self.stop()
+        self.slices.append((begin, time.time()))
+
+    def ran(self, moment):
+        """Seconds that it had run by then."""
+        return sum(min(end, moment) - begin for begin, end in self.slices if begin < moment)
+
+
+class Training:
+    """A cluster that trains the job for as long as it is let."""
+
+    def __init__(self, stack, arguments, workers):
+        folder = stack.enter_context(tempfile.TemporaryDirectory())
+        shutil.copy(arguments.text, f"{folder}/input.txt")
+        self.cluster = stack.enter_context(Cluster(pathlib.Path(arguments.build) / "bin", folder, workers))
+        self.job = self.cluster.run("submit", arguments.job, "--no-wait", "--set", "training.steps=10000000", "--set",
+                                    "validation.every_steps=0", "--set", "pipeline.method=pipedream")["job_id"]
+        # Plans, and what they measure, are over by then.
+        eventually(lambda: self.cluster.run("status", self.job)["step"] > 5, "the job trains", seconds=60)
+
+    def times(self):
+        """When each step was done, in seconds of the epoch."""
+        log = subprocess.run(self.cluster.command("logs", self.job, "--json"), stdout=subprocess.PIPE, check=True).stdout
+        steps = [event for event in map(json.loads, log.splitlines()) if event.get("event") == "step_done"]
+        numbers = [event["step"] for event in steps]
+        if numbers != sorted(set(numbers)):
+            raise RuntimeError("a training lost a worker and did steps again; other programs may take too much time")
+        return [event["unix_ms"] / 1000 for event in steps]
+
+
+class Core:
+    """A small training on one core, one step after the other."""
+
+    def __init__(self, stack, arguments, job, core):
+        self.process = stack.enter_context(subprocess.Popen(
+            ["taskset", "-c", str(core), f"{arguments.build}/tests/bench/compute_train", job], stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE, text=True, env=os.environ | {"OMP_NUM_THREADS": "1"}))
+        stack.callback(self.process.kill)
+        self.ends = []  # of steps, in seconds of the epoch
+        threading.Thread(target=self.train, daemon=True).start()
+        eventually(lambda: self.ends or self.process.poll() is not None, "compute_train does a step")
+
+    def train(self):
+        with contextlib.suppress(BrokenPipeError):
+            print(1, file=self.process.stdin, flush=True)
+            while self.process.stdout.readline():
+                self.ends.append(time.time())
+                print(1, file=self.process.stdin, flush=True)
+
+
+def speed(times, group, slices):
+    """Steps per second of run time, from the first step in these slices to the last; None if there are less than two."""
+    inside = [moment for moment in times if slices[0][0] <= moment <= slices[-1][1]]
+    return (len(inside) - 1) / (group.ran(inside[-1]) - group.ran(inside[0])) if len(inside) > 1 else None
 
 
 def main():
@@ -165,20 +114,45 @@ def main():
     parser.add_argument("build")
     parser.add_argument("text", type=pathlib.Path, help="what is trained on")
     parser.add_argument("turns", nargs="?", type=int, default=5)
-    parser.add_argument("--job", default="examples/shakespeare.yaml")
-    parser.add_argument("--steps", type=int, default=60, help="of each training (default: %(default)s)")
+    parser.add_argument("--job", default=ROOT / "examples/shakespeare.yaml")
+    parser.add_argument("--slices", type=int, default=24, help="of each group in a turn (default: %(default)s)")
     arguments = parser.parse_args()
-    ratios, limits = [], []
-    with tempfile.TemporaryDirectory() as directory:
-        job = pathlib.Path(directory) / "job.yaml"
+    cores = sorted(os.sched_getaffinity(0))[:2]
+    if len(cores) < 2:
+        sys.exit("this needs two cores")
+    os.sched_setaffinity(0, cores)  # of all that it starts, too
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # nothing stays stopped
+    with contextlib.ExitStack() as stack:
+        job = pathlib.Path(stack.enter_context(tempfile.TemporaryDirectory())) / "job.yaml"
         job.write_text(SMALL_JOB.format(text=arguments.text.resolve()))
-        for number in range(arguments.turns):
-            ratio, limit = turn(arguments, job)
-            ratios.append(ratio)
-            limits.append(limit)
-            print(f"turn {number + 1}: {ratio:.2f} of two trainings side by side; the cores allow {limit:.2f}", flush=True)
-    for what, values in (("of two trainings side by side", ratios), ("allowed by the cores", limits),
-                         ("of what the cores allow", [ratio / limit for ratio, limit in zip(ratios, limits)])):
+        trainings, groups = [], []
+        for workers in (2, 1, 1):
+            trainings.append(Training(stack, arguments, workers))
+            groups.append(Group(list(trainings[-1].cluster.processes.values())))
+            groups[-1].stop()
+        pair = Group(groups[1].processes + groups[2].processes)
+        small = [Core(stack, arguments, job, core) for core in cores]
+        both = Group([core.process for core in small])
+        both.stop()
+        for _ in range(arguments.turns * arguments.slices):
+            for group in (groups[0], pair, both):
+                group.run()
+        for group in (groups[0], pair):
+            group.signal(signal.SIGCONT)
+        times = [training.times() for training in trainings]
+    ratios, allowed = [], []
+    for turn in range(arguments.turns):
+        part = slice(turn * arguments.slices, (turn + 1) * arguments.slices)
+        speeds = [speed(each, group, group.slices[part]) for each, group in zip(times, (groups[0], pair, pair))]
+        if None in speeds:
+            sys.exit("a training did less than two steps in a turn; use more --slices")
+        ratios.append(speeds[0] / sum(speeds[1:]))
+        of_cores = [[speed(core.ends, both, [each]) for core in small] for each in both.slices[part]]
+        of_cores = [each for each in of_cores if None not in each]
+        allowed.append(sum(2 * min(speeds) for speeds in of_cores) / sum(map(sum, of_cores)))
+        print(f"turn {turn + 1}: {ratios[-1]:.2f} of two trainings side by side; the cores allow {allowed[-1]:.2f}")
+    for what, values in (("of two trainings side by side", ratios), ("allowed by the cores", allowed),
+                         ("of what the cores allow", [ratio / most for ratio, most in zip(ratios, allowed)])):
         print(f"median {statistics.median(values):.2f} {what} ({min(values):.2f} to {max(values):.2f})")
 
 

@@ -94,11 +94,13 @@ Results RunHead(const OpCase& head, const Operands& operands, int64_t first, flo
   return results;
 }
 
+// As a part of the largest of `b`; NaN if a difference is.
 double LargestDifference(const std::vector<float>& a, const std::vector<float>& b) {
   double largest = 0.0, scale = 0.0;
   for (size_t i = 0; i < a.size(); ++i) {
     const double difference = std::abs(a[i] - b[i]);
-    largest = difference <= largest ? largest : difference;  // NaN stays
+    if (std::isnan(difference)) return difference;
+    largest = std::max(largest, difference);
     scale = std::max(scale, static_cast<double>(std::abs(b[i])));
   }
   return largest / scale;

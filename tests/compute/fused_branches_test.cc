@@ -101,6 +101,17 @@ TEST(FusedBranches, OfGpt_ComputeWhatSeparateOpsDo) {
   }
 }
 
+// Branches of several chunks of rows, whose weights are packed once for a pass: large ones in f32, narrow ones in bf16.
+TEST(FusedBranches, OfSeveralChunks_ComputeWhatSeparateOpsDo) {
+  GptConfig config = {.layers = 1, .width = 512, .heads = 8, .context = 256, .vocabulary = 13};
+  ModelGraph model = SeparateGpt(config);
+  ExpectNear(Pass(FuseBranches(model), Precision::kF32), Pass(model, Precision::kF32), 1e-5);
+  config.width = 128;
+  config.heads = 2;
+  model = SeparateGpt(config);
+  ExpectNear(Pass(FuseBranches(model), Precision::kBf16), Pass(model, Precision::kBf16), 2e-2);
+}
+
 TEST(FusedBranches, OfGpt_AreThoseOfTheFamily) {
   PENSTOCK_ASSERT_OK_AND_ASSIGN(const ModelGraph family, BuildGpt(WithDropout()));
   const Passed expected = Pass(family, Precision::kF32);

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <cstdint>
+#include <memory>
 #include <type_traits>
 #include <vector>
 
@@ -26,6 +27,7 @@ std::vector<float> WholeNumbers(int64_t count, uint32_t seed) {
 
 struct Case {
   int64_t rows, columns, inner;
+  bool packs;  // B; of bf16 on CPUs with tiles
   bool transposed_left = false, transposed_right = false;
 };
 
@@ -78,8 +80,12 @@ void ExpectProducts(CpuContext& context, const Case& size) {
     }
     shape.prepared = true;
     run(shape, [&](const MatrixProduct& product, float* result) {
-      std::vector<char> memory(product.prepared_bytes());
-      const void* const prepared = product.Prepare(b.data(), memory.data());
+      EXPECT_EQ(product.prepared_bytes() > 0, size.packs && (kFloat || context.has_bf16_tiles));
+      std::vector<char> memory(product.prepared_bytes() + 64);
+      void* place = memory.data();
+      size_t space = memory.size();
+      std::align(64, product.prepared_bytes(), place, space);
+      const void* const prepared = product.Prepare(b.data(), place);
       product.RunPrepared(a.data(), prepared, result);
     });
     // Some of the rows.
@@ -99,27 +105,40 @@ void ExpectProducts(CpuContext& context, const Case& size) {
   }
 }
 
-// Right operands on both sides of the 4 MiB from which they are packed.
+// Right operands on both sides of the 4 MiB from which they are packed, and as many rows as it takes.
 TEST(MatrixProduct, SmallAndLargeRightOperands_AreMultipliedAlike) {
   CpuContext context(/*thread_count=*/1, *SupportedKernels().front());
   for (const Case& size :
-       {Case{64, 2050, 512}, Case{100, 3072, 400, true}, Case{63, 2050, 512},
-        Case{64, 2050, 512, false, true}, Case{64, 1000, 512}, Case{70, 1, 1 << 20}}) {
+       {Case{64, 2050, 512, true}, Case{128, 2050, 512, true}, Case{100, 3072, 400, true, true},
+        Case{63, 2050, 512, false}, Case{64, 2050, 512, false, false, true},
+        Case{64, 1000, 512, false}, Case{70, 1, 1 << 20, true}}) {
     ExpectProducts<float>(context, size);
   }
 }
 
-// Right operands with a short side, which tiles multiply in blocks of 64 rows, on both sides of each limit, and long ones.
-TEST(MatrixProduct, NarrowAndLongRightOperandsOfBf16_AreMultipliedAlike) {
-  CpuContext context(/*thread_count=*/1, *SupportedKernels().front());
-  if (!context.has_bf16_products) GTEST_SKIP() << "this machine has no products in bf16";
+// Right operands with a short side, which tiles multiply in blocks of 64 rows, and long ones, on both sides of each limit.
+void ExpectNarrowAndLongProducts(int threads) {
+  CpuContext context(threads, *SupportedKernels().front());
+  const bool packs = threads == 1;
   for (const Case& size :
-       {Case{256, 768, 256}, Case{256, 768, 256, false, true}, Case{128, 768, 384},
-        Case{192, 500, 96}, Case{192, 768, 256, true}, Case{128, 384, 256}, Case{384, 64, 200},
-        Case{128, 257, 600}, Case{256, 256, 2048}, Case{256, 300, 2048},
-        Case{256, 300, 2050, false, true}, Case{127, 300, 2048}, Case{128, 64, 2047, true}}) {
+       {Case{256, 768, 256, packs}, Case{256, 768, 256, packs, false, true},
+        Case{128, 768, 384, packs}, Case{128, 770, 385, false}, Case{192, 500, 96, packs},
+        Case{160, 500, 96, false}, Case{64, 500, 96, false}, Case{192, 768, 256, false, true},
+        Case{128, 384, 256, false}, Case{384, 64, 200, packs}, Case{128, 256, 512, packs},
+        Case{128, 257, 600, false}, Case{256, 256, 2048, packs}, Case{256, 300, 2048, false},
+        Case{256, 300, 2050, false, false, true}, Case{256, 300, 2047, false},
+        Case{256, 1100, 2048, false}, Case{127, 300, 2048, false},
+        Case{128, 64, 2047, false, true}}) {
     ExpectProducts<Bf16>(context, size);
   }
+}
+
+TEST(MatrixProduct, NarrowAndLongRightOperandsOfBf16_AreMultipliedAlike) {
+  if (!CpuContext(1, *SupportedKernels().front()).has_bf16_products) {
+    GTEST_SKIP() << "this machine has no products in bf16";
+  }
+  ExpectNarrowAndLongProducts(/*threads=*/1);
+  ExpectNarrowAndLongProducts(/*threads=*/2);
 }
 
 }  // namespace

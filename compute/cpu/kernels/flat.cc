@@ -91,7 +91,7 @@ void ToBf16(int64_t count, const float* from, Bf16* to) {
 }
 
 void RowsToBf16(int64_t rows, int64_t padded, int64_t width, Strided<const float> from, Bf16* to) {
-  // Rows are far apart, which caches do not expect, and may lie outside the nearest.
+  // The hardware does not fetch ahead across the stride of a head's rows.
   constexpr int64_t kRowsAhead = 8;
   constexpr int64_t kCacheLineFloats = 16;
   for (int64_t r = 0; r < rows; ++r) {

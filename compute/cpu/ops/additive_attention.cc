@@ -49,7 +49,7 @@ class CpuAdditiveAttention : public OpKernels {
       map.input.Copy(tape, [this](int64_t count, const float* from, auto* to) {
         ToBf16(cpu_, count, from, to);
       });
-      maps_[i].products.ForwardOfRows(weights, map.input.In(tape), map.results.in(tape.stash));
+      maps_[i].products.Forward(weights, map.input.In(tape), map.results.in(tape.stash));
     }
     AddBias(weights, tape);
     SetDirection(weights);
@@ -75,7 +75,7 @@ class CpuAdditiveAttention : public OpKernels {
         ToBf16(cpu_, map.rows * map.outputs, In(maps_[i].raw_gradients), gradients);
       }
       if (tape.grad_input(i) != nullptr) {
-        maps_[i].products.BackwardInputOfRows(weights, gradients, tape.grad_input(i));
+        maps_[i].products.BackwardInput(weights, gradients, tape.grad_input(i));
       }
     }
     return absl::OkStatus();

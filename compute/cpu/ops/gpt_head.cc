@@ -62,7 +62,7 @@ class CpuGptHead : public OpKernels {
                                                        gradient + first * vocabulary_);
     });
     if (tape.grad_input() != nullptr) {
-      linear_.BackwardInputOfRows(weights, gradient, tape.grad_input());
+      linear_.BackwardInput(weights, gradient, tape.grad_input());
     }
     return absl::OkStatus();
   }
@@ -123,7 +123,7 @@ class CpuGptHead : public OpKernels {
     if constexpr (!kFloat) {
       cpu_.kernels.to_bf16(rows_ * width_, tape.input(), input_.in(tape.kept));
     }
-    linear_.ForwardOfRows(weights, Input(tape), logits);
+    linear_.Forward(weights, Input(tape), logits);
   }
 
   CrossEntropyRows RowsOf(const Tape& tape, int64_t first, int64_t count) const {

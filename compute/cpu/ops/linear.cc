@@ -35,7 +35,7 @@ class CpuLinear : public OpKernels {
     layout_.input().Copy(tape, [this](int64_t count, const float* from, auto* to) {
       ToBf16(cpu_, count, from, to);
     });
-    products_.ForwardOfRows(weights, layout_.input().In(tape), tape.result());
+    products_.Forward(weights, layout_.input().In(tape), tape.result());
     if (!has_bias_) return absl::OkStatus();
     cpu_.threads.ForBlocks(shape_.rows, kBlockRows, [&](int64_t first, int64_t count, int64_t) {
       cpu_.kernels.add_bias(count, shape_.outputs, tape.result() + first * shape_.outputs,
@@ -52,7 +52,7 @@ class CpuLinear : public OpKernels {
       ToBf16(cpu_, layout_.gradient_elements(), tape.gradient(), layout_.GradientCopy(tape));
     }
     if (tape.grad_input() != nullptr) {
-      products_.BackwardInputOfRows(weights, layout_.Gradient(tape), tape.grad_input());
+      products_.BackwardInput(weights, layout_.Gradient(tape), tape.grad_input());
     }
     return absl::OkStatus();
   }

@@ -58,7 +58,7 @@ class Direction {
   absl::Status Forward(const PassContext& context, const WeightView& weights, const Number* input,
                        const int32_t* lengths, const Tape& tape) {
     float* const gates = layout_.gates.in(tape.stash);
-    input_products_.ForwardOfRows(weights, input, gates);
+    input_products_.Forward(weights, input, gates);
     SumBiases(weights);
     recurrent_forward_.Pack(RecurrentMatrix(context, weights), In(packed_));
     const int64_t steps = StepsOf(lengths);
@@ -113,7 +113,7 @@ class Direction {
     cpu_->kernels.column_sums(s_.samples, s_.gates(), In(sample_sums_),
                               layout_.bias_sums.in(tape.weight_stash));
     if (tape.grad_input() != nullptr) {
-      input_products_.BackwardInputOfRows(weights, gradients, tape.grad_input());
+      input_products_.BackwardInput(weights, gradients, tape.grad_input());
     }
     return absl::OkStatus();
   }
