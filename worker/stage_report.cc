@@ -42,11 +42,12 @@ void AddOverhead(const StageMeter& meter, v1::StageReport& report) {
 
 void AddTimes(const LocalStage& local, const WorkerMeasures& worker, v1::StageReport& report) {
   const StageMeter& meter = *local.meter;
-  const int64_t window_ns = worker.window_ns + worker.checkpoint_wait_ns;
   const int64_t busy_ns = meter.lane_ns(Lane::kCompute);
+  // The window was read earlier, and the executor goes on.
+  const int64_t window_ns = std::max(worker.window_ns + worker.checkpoint_wait_ns, busy_ns);
   report.set_window_seconds(Seconds(window_ns));
   report.set_busy_seconds(Seconds(busy_ns));
-  report.set_idle_seconds(Seconds(std::max<int64_t>(0, window_ns - busy_ns)));
+  report.set_idle_seconds(Seconds(window_ns - busy_ns));
   if (window_ns > 0) {
     report.set_bubble_ratio(1.0 - static_cast<double>(busy_ns) / static_cast<double>(window_ns));
   }

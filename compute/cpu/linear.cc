@@ -87,14 +87,14 @@ int64_t Linear<Number>::chunks_bytes() const {
 }
 
 template <typename Number>
-Linear<Number>::Chunks Linear<Number>::ForwardChunks(const WeightView& weights,
-                                                     void* memory) const {
+typename Linear<Number>::Chunks Linear<Number>::ForwardChunks(const WeightView& weights,
+                                                              void* memory) const {
   return Chunks(forward_, Weight(weights), memory);
 }
 
 template <typename Number>
-Linear<Number>::Chunks Linear<Number>::BackwardInputChunks(const WeightView& weights,
-                                                           void* memory) const {
+typename Linear<Number>::Chunks Linear<Number>::BackwardInputChunks(const WeightView& weights,
+                                                                    void* memory) const {
   return Chunks(backward_input_, Weight(weights), memory);
 }
 
