@@ -43,7 +43,7 @@ constexpr uint32_t BitsOfPowerOfTwo(int exponent) {
 // Tensor cores take sides in multiples of this, and each side of a linear map is the inner side of one of its products.
 constexpr int64_t kFp8Multiple = 16;
 
-// What the three products of a linear map read: its inputs and weight as `values`, the gradients of its outputs as
+// The three products of a linear map read its inputs and its weight as `values`, and the gradients of its outputs as
 // `gradients`.
 struct Fp8Formats {
   Fp8 values = Fp8::kNone, gradients = Fp8::kNone;

@@ -46,7 +46,7 @@ struct CpuContext {
   dnnl::engine engine;
   dnnl::stream stream;
   bool has_bf16_products;   // in hardware
-  bool has_bf16_tiles;      // these are AMX's
+  bool has_bf16_tiles;      // the same by AMX
   Scratch layer_scratch;    // of the pass that runs
   Scratch product_scratch;  // of the oneDNN primitive that runs inside it
 };

@@ -41,7 +41,7 @@ constexpr int64_t kNarrowBlockRows = 64;
 constexpr int64_t kLongRowsMin = 128;
 constexpr int64_t kLongInnerMin = 2048;
 
-// What is said of tiles above was measured with oneDNN 2.6.
+// The limits above were measured with oneDNN 2.6; a later one may read such a B as fast as it is stored.
 bool ReadsRowsOfBf16WithTiles(const CpuContext& context, const ProductShape& shape,
                               memory::data_type type) {
   return DNNL_VERSION_MAJOR == 2 && type == memory::data_type::bf16 && context.has_bf16_tiles &&
@@ -119,16 +119,15 @@ int64_t PackedProduct::scratch_bytes() const {
   return std::max(pack_.scratch_bytes(), product_.scratch_bytes());
 }
 
-absl::Status MatrixProduct::MakePacked(CpuContext& context, const ProductShape& shape,
-                                       memory::data_type type) {
-  ProductShape block = shape;
+absl::Status MatrixProduct::MakePacked(memory::data_type type) {
+  ProductShape block = shape_;
   block.rows = block_rows_;
   PENSTOCK_ASSIGN_OR_RETURN(
       PackedProduct packed,
-      PackedProduct::Create(context, block, type, Primitive::ScratchOf::kCaller));
+      PackedProduct::Create(*context_, block, type, Primitive::ScratchOf::kCaller));
   if (!packed.changes_format()) return absl::OkStatus();
-  const int64_t in_each_run = shape.prepared ? 0 : ScratchAt(packed.packed_bytes());
-  PENSTOCK_RETURN_IF_ERROR(context.product_scratch.Reserve(in_each_run + packed.scratch_bytes()));
+  const int64_t in_each_run = shape_.prepared ? 0 : ScratchAt(packed.packed_bytes());
+  PENSTOCK_RETURN_IF_ERROR(context_->product_scratch.Reserve(in_each_run + packed.scratch_bytes()));
   packed_ = std::move(packed);
   return absl::OkStatus();
 }
@@ -144,7 +143,7 @@ absl::StatusOr<MatrixProduct> MatrixProduct::Create(CpuContext& context, const P
                  (type == memory::data_type::bf16 && scratch == Primitive::ScratchOf::kContext));
   product.block_rows_ = PackedRows(context, shape, type);
   if (scratch == Primitive::ScratchOf::kContext && product.block_rows_ > 0) {
-    PENSTOCK_RETURN_IF_ERROR(product.MakePacked(context, shape, type));
+    PENSTOCK_RETURN_IF_ERROR(product.MakePacked(type));
     if (product.packed_.has_value()) return product;
   }
   const auto scratch_of = shape.in_fp8() ? Primitive::ScratchOf::kCaller : scratch;

@@ -86,8 +86,7 @@ class MatrixProduct {
   void RunPrepared(const void* left, const void* prepared, float* result) const;
 
  private:
-  absl::Status MakePacked(CpuContext& context, const ProductShape& shape,
-                          dnnl::memory::data_type type);
+  absl::Status MakePacked(dnnl::memory::data_type type);
   void RunUnpacked(const void* left, const void* right, float* result, void* scratch) const;
   void RunInFp8(const void* left, const void* right, float* result) const;
   // Of `rows` rows, where B is to be packed, and where it is. `scratch`: as of Primitive::Run.

@@ -3,8 +3,9 @@
 PyTorch runs eager and compiled, with images channels first and last, with attention by its own kernel and written out, and the
 fastest of these counts. All take turns, a few steps each, so that a change of the machine's speed meets all of them; a ratio
 is the median over the turns. Where others use the same core at times, its speed changes within a turn, too: the ratio of the
-fastest turns is that of a core of one's own, and needs many short turns (--turns 30 --seconds 0.2). Needs torch 2 and torchvision. With --curves, bf16's loss curve of the first model is compared
-with f32's. If a net fails, the others still run, and the exit status says so.
+fastest turns is that of a core of one's own, and needs many short turns (--turns 30 --seconds 0.2). With --curves, bf16's loss
+curve of the first model is compared with f32's. If a net fails, the others still run, and the exit status says so. Needs torch 2
+and torchvision.
 
 On a GPU (--device cuda:0) the nets have the sizes of published trainings, and PyTorch compiles with channels last only,
 because compiling takes most of the time.
